@@ -1,0 +1,509 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Places that keep the bytes of objects.
+
+use std::fs::File;
+use std::io::{IoSlice, IoSliceMut};
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::{Error, ErrorKind, Hint, Identity, Key, Persistency, Result, Semantics, Superblock};
+
+/// A place that keeps the bytes of objects.
+///
+/// A directory, a stack of tiers and a remote server are all backends. One suite,
+/// `terrace_testkit::behaviour`, states what each method must do and runs against all of them.
+///
+/// # Contract
+///
+/// - Methods may be called from many threads at once and may block.
+/// - Offsets and lengths are in bytes; an offset plus a length fits in 63 bits, else `Invalid`.
+/// - A key never names anything outside its namespace and the backend's own directory.
+/// - There are no default methods: a wrapper that forgets to forward one must not compile.
+///   Conveniences live in [`BackendExt`].
+pub trait Backend: Send + Sync {
+    /// Address in logs and errors, for example `file:/scratch/t1`.
+    fn target(&self) -> &str;
+
+    /// What this backend can do. Constant for its lifetime.
+    fn capability(&self) -> Capability;
+
+    /// Opens an object, creating it where `how` says so.
+    ///
+    /// - The handle stays usable when the object is deleted meanwhile: reads then either go on
+    ///   or fail with `NotFound`; they never see another object's bytes.
+    /// - An object that is created is empty and visible to others when this returns.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound`, `Exists` (with [`Create::New`]), `NoSpace`, `Denied`, `Unsupported` (semantics
+    /// this backend cannot meet), `Io`.
+    fn open(&self, key: &Key, how: &Open) -> Result<Box<dyn Object>>;
+
+    /// Returns an object's size and times. Errors: `NotFound`, `Io`.
+    fn stat(&self, key: &Key) -> Result<Stat>;
+
+    /// Removes an object; its name is free when this returns.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound`, `Denied`, `Io`. After an error other than `NotFound` the object is either
+    /// whole or gone.
+    fn delete(&self, key: &Key) -> Result<()>;
+
+    /// Lists up to `max` keys of a namespace whose names start with `prefix`, from `cursor` on.
+    ///
+    /// - An object that exists throughout a walk is returned exactly once; one that is created or
+    ///   deleted during it, at most once.
+    /// - In order of the names where `capability().ordered_listing`.
+    /// - A page may be empty and still have a next cursor.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` (a cursor that this backend did not make), `Io`.
+    fn list(&self, namespace: &str, prefix: &str, cursor: &Cursor, max: usize) -> Result<Page>;
+
+    /// The namespaces that hold objects, in order.
+    fn namespaces(&self) -> Result<Vec<String>>;
+
+    /// Capacity and use in bytes.
+    fn space(&self) -> Result<Space>;
+
+    /// Carries out the operations of a batch, which share `semantics`, and fills every `outcome`.
+    ///
+    /// - Operations on different objects may run in any order and at the same time; those on one
+    ///   object run in the order given.
+    /// - One that fails does not stop the others.
+    fn execute(&self, operations: &mut [Op<'_>], semantics: &Semantics);
+
+    /// Reads the identity stored with an object; `None` where it has none.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound`, `Corrupt`, `Unsupported` (without `capability().identity`), `Io`.
+    fn identity(&self, key: &Key) -> Result<Option<Identity>>;
+
+    /// Replaces the identity stored with an object. Errors as [`Backend::identity`].
+    fn set_identity(&self, key: &Key, identity: &Identity) -> Result<()>;
+
+    /// Reads the backend's superblock; `None` on a fresh one.
+    ///
+    /// # Errors
+    ///
+    /// `Corrupt`, `Unsupported` (without `capability().identity`), `Io`.
+    fn superblock(&self) -> Result<Option<Superblock>>;
+
+    /// Replaces the superblock, durably and atomically.
+    fn set_superblock(&self, superblock: &Superblock) -> Result<()>;
+
+    /// Makes creations, deletions and identities durable that were acknowledged before the call
+    /// (directories, not the bytes of objects: see [`Object::sync`]).
+    fn sync(&self) -> Result<()>;
+}
+
+/// An open object.
+///
+/// # Contract
+///
+/// - Methods may be called from many threads at once and may block.
+/// - After a failed write, each byte of the written extent is old or new; all others, and the
+///   bytes before a growing end, are unchanged.
+/// - A failed `sync` is sticky: every later `sync` of the handle fails too, because the lost
+///   pages are not tried again by the kernel.
+pub trait Object: Send + Sync {
+    /// Reads into `buffers` one after the other; returns the bytes read, fewer than asked for
+    /// only at the end of the object. Holes read as zeros.
+    fn read_at(&self, offset_bytes: u64, buffers: &mut [IoSliceMut<'_>]) -> Result<usize>;
+
+    /// Writes all of `data` one after the other, growing the object as needed. A gap before
+    /// `offset_bytes` reads as zeros.
+    ///
+    /// # Errors
+    ///
+    /// `NoSpace`, `Denied` (opened for reading), `Io`.
+    fn write_at(&self, offset_bytes: u64, data: &[IoSlice<'_>]) -> Result<()>;
+
+    /// Writes all of `data` at the end and returns where it begins. Appends never overlap.
+    fn append(&self, data: &[IoSlice<'_>]) -> Result<u64>;
+
+    /// Cuts or grows the object; growth reads as zeros and takes no room where
+    /// `capability().sparse`.
+    fn set_len(&self, bytes: u64) -> Result<()>;
+
+    /// Reserves room for a range, so that writing there cannot run out of space; grows the object
+    /// to the end of the range. The bytes do not change.
+    ///
+    /// # Errors
+    ///
+    /// `NoSpace`, `Unsupported`.
+    fn allocate(&self, range: Range<u64>) -> Result<()>;
+
+    /// Makes a range read as zeros and frees its room where `capability().sparse`; never changes
+    /// the size.
+    fn punch(&self, range: Range<u64>) -> Result<()>;
+
+    /// The first range at or after `offset_bytes` that may hold data; `None` when only a hole
+    /// remains. A backend that knows no holes returns everything up to the end.
+    fn next_data(&self, offset_bytes: u64) -> Result<Option<Range<u64>>>;
+
+    /// Size and times of the open object.
+    fn stat(&self) -> Result<Stat>;
+
+    /// Sets the time of the last modification, so that a migration can leave it as it was.
+    fn set_modified(&self, wall_ns: u64) -> Result<()>;
+
+    /// Makes everything written through any handle before the call as durable as
+    /// `capability().persistency` allows; after success it survives what that level says.
+    fn sync(&self) -> Result<()>;
+
+    /// A descriptor of the file that holds exactly this object's bytes, where there is one and
+    /// nothing between it and the caller would be bypassed; else `None`.
+    fn lease_file(&self, access: Access) -> Result<Option<FileLease>>;
+}
+
+/// What a backend can do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Capability {
+    /// The strongest level that `sync` gives.
+    pub persistency: Persistency,
+    /// Holes take no room and `next_data` finds them.
+    pub sparse: bool,
+    /// `list` returns names in order.
+    pub ordered_listing: bool,
+    /// Identities and superblocks are kept.
+    pub identity: bool,
+    /// `lease_file` gives descriptors.
+    pub leases: bool,
+    /// What is written can be read back (false only for `null`).
+    pub keeps_data: bool,
+}
+
+/// What to do when an object is missing or there already.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Create {
+    /// The object must exist.
+    #[default]
+    Never,
+    /// Make it if it is missing.
+    IfMissing,
+    /// It must not exist.
+    New,
+}
+
+/// What a handle may do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Access {
+    /// Read only; writing is `Denied`.
+    Read,
+    /// Read and write.
+    #[default]
+    Write,
+}
+
+/// How to open an object.
+#[derive(Clone, Debug, Default)]
+pub struct Open {
+    /// Whether to create it.
+    pub create: Create,
+    /// What the handle may do.
+    pub access: Access,
+    /// The size that the object will have, where known.
+    pub size_hint_bytes: Option<u64>,
+    /// Requirements on every operation through the handle.
+    pub semantics: Semantics,
+    /// Advice for the policy.
+    pub hint: Hint,
+    /// Stored with an object that is created.
+    pub identity: Option<Arc<Identity>>,
+}
+
+impl Open {
+    /// An existing object for reading.
+    pub fn read() -> Self {
+        Self { access: Access::Read, ..Self::default() }
+    }
+
+    /// An existing object for reading and writing.
+    pub fn write() -> Self {
+        Self::default()
+    }
+
+    /// An object for reading and writing that is made if it is missing.
+    pub fn create() -> Self {
+        Self { create: Create::IfMissing, ..Self::default() }
+    }
+
+    /// A new object for reading and writing.
+    pub fn create_new() -> Self {
+        Self { create: Create::New, ..Self::default() }
+    }
+
+    /// The same with these semantics.
+    pub fn with_semantics(mut self, semantics: Semantics) -> Self {
+        self.semantics = semantics;
+        self
+    }
+}
+
+/// Size and times of an object.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stat {
+    /// Length.
+    pub size_bytes: u64,
+    /// Room taken on the medium, as far as the backend knows.
+    pub allocated_bytes: u64,
+    /// When it was created, nanoseconds since 1970; 0 where unknown.
+    pub created_ns: u64,
+    /// When its bytes last changed, nanoseconds since 1970.
+    pub modified_ns: u64,
+}
+
+/// Capacity and use of a backend.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Space {
+    /// What it can hold; `u64::MAX` where there is no bound.
+    pub capacity_bytes: u64,
+    /// What it holds.
+    pub used_bytes: u64,
+}
+
+/// Where a listing goes on; made by the backend and opaque to everyone else.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Cursor(pub Vec<u8>);
+
+impl Cursor {
+    /// Where every listing starts.
+    pub fn start() -> Self {
+        Self::default()
+    }
+
+    /// Whether this is the start.
+    pub fn is_start(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+/// A part of a listing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Page {
+    /// The keys found.
+    pub keys: Vec<Key>,
+    /// Where to go on; `None` at the end.
+    pub next: Option<Cursor>,
+}
+
+/// A descriptor on the file behind an object, valid while its generation is.
+#[derive(Debug)]
+pub struct FileLease {
+    /// The descriptor.
+    pub file: File,
+    /// The location's generation when it was lent.
+    pub generation: u64,
+}
+
+/// One operation of a batch and the slot for its result.
+#[derive(Debug)]
+pub struct Op<'a> {
+    /// What to do.
+    pub request: Request<'a>,
+    /// What came of it; `None` until the batch was executed.
+    pub outcome: Option<Result<Reply>>,
+}
+
+impl<'a> Op<'a> {
+    /// An operation that has not run.
+    pub fn new(request: Request<'a>) -> Self {
+        Self { request, outcome: None }
+    }
+}
+
+/// What an operation of a batch does.
+#[derive(Debug)]
+pub enum Request<'a> {
+    /// Creates a new object that holds `data`.
+    Create {
+        /// The object.
+        key: &'a Key,
+        /// Its first bytes; may be empty.
+        data: &'a [u8],
+        /// Advice for the policy.
+        hint: Hint,
+    },
+    /// Reads into `buffer`; the reply counts the bytes.
+    Read {
+        /// The object.
+        key: &'a Key,
+        /// Where to begin.
+        offset_bytes: u64,
+        /// Where to put the bytes.
+        buffer: &'a mut [u8],
+    },
+    /// Writes all of `data`.
+    Write {
+        /// The object, which must exist.
+        key: &'a Key,
+        /// Where to begin.
+        offset_bytes: u64,
+        /// The bytes.
+        data: &'a [u8],
+    },
+    /// Returns size and times.
+    Stat {
+        /// The object.
+        key: &'a Key,
+    },
+    /// Removes the object.
+    Delete {
+        /// The object.
+        key: &'a Key,
+    },
+}
+
+impl Request<'_> {
+    /// The object that the operation is about.
+    pub fn key(&self) -> &Key {
+        match self {
+            Request::Create { key, .. }
+            | Request::Read { key, .. }
+            | Request::Write { key, .. }
+            | Request::Stat { key }
+            | Request::Delete { key } => key,
+        }
+    }
+}
+
+/// What an operation of a batch returns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reply {
+    /// Created, written or deleted.
+    Done,
+    /// Bytes read.
+    Count(usize),
+    /// Size and times.
+    Stat(Stat),
+}
+
+/// Carries out a batch one operation after the other; what a backend without a better way calls
+/// from [`Backend::execute`].
+pub fn execute_each(backend: &dyn Backend, operations: &mut [Op<'_>], semantics: &Semantics) {
+    for operation in operations {
+        operation.outcome = Some(execute_one(backend, &mut operation.request, semantics));
+    }
+}
+
+fn execute_one(
+    backend: &dyn Backend,
+    request: &mut Request<'_>,
+    semantics: &Semantics,
+) -> Result<Reply> {
+    let how = |create, access| Open { create, access, semantics: *semantics, ..Open::default() };
+    match request {
+        Request::Create { key, data, hint } => {
+            let open = Open {
+                hint: *hint,
+                size_hint_bytes: Some(data.len() as u64),
+                ..how(Create::New, Access::Write)
+            };
+            let object = backend.open(key, &open)?;
+            if !data.is_empty() {
+                object.write_at(0, &[IoSlice::new(data)])?;
+            }
+            Ok(Reply::Done)
+        }
+        Request::Read { key, offset_bytes, buffer } => {
+            let object = backend.open(key, &how(Create::Never, Access::Read))?;
+            object.read_at(*offset_bytes, &mut [IoSliceMut::new(buffer)]).map(Reply::Count)
+        }
+        Request::Write { key, offset_bytes, data } => {
+            let object = backend.open(key, &how(Create::Never, Access::Write))?;
+            object.write_at(*offset_bytes, &[IoSlice::new(data)])?;
+            Ok(Reply::Done)
+        }
+        Request::Stat { key } => backend.stat(key).map(Reply::Stat),
+        Request::Delete { key } => backend.delete(key).map(|()| Reply::Done),
+    }
+}
+
+/// Conveniences over every [`Backend`].
+pub trait BackendExt: Backend {
+    /// Reads a whole object.
+    fn read_all(&self, key: &Key) -> Result<Vec<u8>> {
+        self.open(key, &Open::read())?.read_to_end()
+    }
+
+    /// Makes an object hold exactly `data`, creating it if it is missing.
+    fn write_all(&self, key: &Key, data: &[u8]) -> Result<()> {
+        let object = self.open(key, &Open::create())?;
+        object.set_len(0)?;
+        object.write_at(0, &[IoSlice::new(data)])
+    }
+
+    /// Removes an object that may be missing.
+    fn delete_if_exists(&self, key: &Key) -> Result<()> {
+        match self.delete(key) {
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+            other => other,
+        }
+    }
+
+    /// All keys of a namespace that start with `prefix`, in order.
+    fn list_all(&self, namespace: &str, prefix: &str) -> Result<Vec<Key>> {
+        const PAGE_KEYS: usize = 1000;
+        let mut keys = Vec::new();
+        let mut cursor = Cursor::start();
+        loop {
+            let page = self.list(namespace, prefix, &cursor, PAGE_KEYS)?;
+            keys.extend(page.keys);
+            match page.next {
+                Some(next) => cursor = next,
+                None => break,
+            }
+        }
+        keys.sort();
+        Ok(keys)
+    }
+}
+
+impl<B: Backend + ?Sized> BackendExt for B {}
+
+/// Conveniences over every [`Object`].
+pub trait ObjectExt: Object {
+    /// Reads into one buffer.
+    fn read(&self, offset_bytes: u64, buffer: &mut [u8]) -> Result<usize> {
+        self.read_at(offset_bytes, &mut [IoSliceMut::new(buffer)])
+    }
+
+    /// Fills one buffer; the end of the object before that is `Invalid`.
+    fn read_exact(&self, offset_bytes: u64, buffer: &mut [u8]) -> Result<()> {
+        let want = buffer.len();
+        let count = self.read(offset_bytes, buffer)?;
+        if count < want {
+            return Err(Error::invalid("read", "the object ends before the range does")
+                .with("offset_bytes", offset_bytes)
+                .with("want_bytes", want)
+                .with("got_bytes", count));
+        }
+        Ok(())
+    }
+
+    /// Writes one buffer.
+    fn write(&self, offset_bytes: u64, data: &[u8]) -> Result<()> {
+        self.write_at(offset_bytes, &[IoSlice::new(data)])
+    }
+
+    /// Reads everything.
+    fn read_to_end(&self) -> Result<Vec<u8>> {
+        const STEP_BYTES: usize = 1 << 20;
+        let mut data = Vec::new();
+        loop {
+            let start = data.len();
+            data.resize(start + STEP_BYTES, 0);
+            let count = self.read(start as u64, &mut data[start..])?;
+            data.truncate(start + count);
+            if count < STEP_BYTES {
+                return Ok(data);
+            }
+        }
+    }
+}
+
+impl<O: Object + ?Sized> ObjectExt for O {}

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Words and traits of Terrace: what every other crate speaks.
+//!
+//! Start with [`Backend`] (a place that keeps bytes), [`Kv`] (transactional key-value pairs)
+//! and [`Policy`] (what decides where objects live).
+
+mod backend;
+mod clock;
+mod error;
+mod failpoint;
+mod identity;
+mod key;
+mod kv;
+mod policy;
+mod random;
+mod semantics;
+pub mod units;
+mod view;
+
+pub use backend::{
+    Access, Backend, BackendExt, Capability, Create, Cursor, FileLease, Object, ObjectExt, Op,
+    Open, Page, Reply, Request, Space, Stat, execute_each,
+};
+pub use clock::{Clock, SystemClock};
+pub use error::{Applied, Error, ErrorKind, Result};
+pub use failpoint::{Failpoints, Watcher};
+pub use identity::{Identity, Role, Superblock};
+pub use key::{Key, NAME_BYTES_MAX, NAMESPACE_BYTES_MAX};
+pub use kv::{KV_KEY_BYTES_MAX, KV_VALUE_BYTES_MAX, Kv, KvExt, KvRange, Pair, Ticket, Txn};
+pub use policy::{
+    Action, ActionKind, Actions, Event, EventKind, Outcome, Parameter, Placed, Placement, Placer,
+    Policy, SLOT_NONE, Slot,
+};
+pub use random::Random;
+pub use semantics::{Hint, Layout, Persistency, Semantics, Temperature};
+pub use view::{Figures, SegmentView, TierIndex, TierSet, TierView, View, Watermarks};

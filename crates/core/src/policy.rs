@@ -1,0 +1,353 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What decides where objects live.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::{Hint, Key, Layout, Result, TierIndex, View};
+
+/// Decides where segments live.
+///
+/// Pure: no I/O, no clock, no threads, no unseeded randomness, deterministic iteration. The same
+/// code runs live, in shadow beside another policy, and in replay.
+///
+/// # Contract
+///
+/// - Every event is observed, in order, after [`View::apply`] took it into the view.
+/// - Segments that exist when a policy starts are shown as [`EventKind::Present`] events.
+/// - What `plan` asks for is a wish: the stack validates every action, and each comes back as one
+///   [`EventKind::Receipt`] event, also when it is refused.
+/// - A policy that panics or overruns its time is replaced by the built-in fallback.
+pub trait Policy: Send {
+    /// The answer to creates, which never wait for the policy. Asked for again after every
+    /// `plan`, `message` and `set_parameter`.
+    fn placer(&self) -> Arc<dyn Placer>;
+
+    /// Takes note of what happened, oldest first.
+    fn observe(&mut self, view: &View, events: &[Event]);
+
+    /// Proposes actions, most useful first, until [`Actions::push`] says that the budget is used.
+    fn plan(&mut self, view: &View, actions: &mut Actions);
+
+    /// Answers a message from a user or an application.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` for a body it cannot read, `Unsupported` for a kind it does not know.
+    fn message(&mut self, view: &View, kind: &str, body: &[u8]) -> Result<Vec<u8>>;
+
+    /// The parameters with their values as they are now.
+    fn parameters(&self) -> Vec<Parameter>;
+
+    /// Changes a parameter while running.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound` for a parameter it does not have, `Invalid` with what would be right.
+    fn set_parameter(&mut self, name: &str, value: &str) -> Result<()>;
+
+    /// Version of the state that `save` writes.
+    fn state_version(&self) -> u32;
+
+    /// Writes the state for restart and hot swap. Slots may differ after a restart, so state that
+    /// lasts names segments by key.
+    fn save(&self, view: &View, out: &mut Vec<u8>);
+
+    /// Takes over a state that [`Policy::save`] of the same policy wrote.
+    ///
+    /// # Errors
+    ///
+    /// `Unsupported` for another version, `Corrupt`; the policy then starts empty.
+    fn restore(&mut self, view: &View, version: u32, state: &[u8]) -> Result<()>;
+}
+
+/// Answers creates in under a microsecond from an owned snapshot of the policy's mind.
+pub trait Placer: Send + Sync + fmt::Debug {
+    /// Chooses the tier for a new segment. Where that tier is full the stack goes on to the next.
+    fn place(&self, new: &Placement<'_>) -> Placed;
+}
+
+/// What a placer knows about a new segment.
+#[derive(Clone, Copy, Debug)]
+pub struct Placement<'a> {
+    /// The object.
+    pub key: &'a Key,
+    /// Advice from the application.
+    pub hint: Hint,
+    /// The size that the object will have, where the application said so.
+    pub size_hint_bytes: Option<u64>,
+    /// 0 for a new object, else the number of the segment that a growing object needs.
+    pub segment: u32,
+    /// Where the segment begins in the object.
+    pub start_bytes: u64,
+}
+
+/// A placer's answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Placed {
+    /// The tier.
+    pub tier: TierIndex,
+    /// How a new object is cut; ignored for later segments.
+    pub layout: Layout,
+}
+
+impl Placed {
+    /// A whole object on one tier.
+    pub fn on(tier: TierIndex) -> Self {
+        Self { tier, layout: Layout::One }
+    }
+}
+
+/// A segment's place in `View::segments`.
+pub type Slot = u32;
+
+/// The slot of events that are about no segment.
+pub const SLOT_NONE: Slot = Slot::MAX;
+
+/// What happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum EventKind {
+    /// A segment was created.
+    Create = 1,
+    /// A segment existed when the policy started.
+    Present = 2,
+    /// A handle was opened.
+    Open = 3,
+    /// A handle was closed.
+    Close = 4,
+    /// Bytes were read.
+    Read = 5,
+    /// Bytes were written.
+    Write = 6,
+    /// The length was set to `length_bytes`.
+    SetLen = 7,
+    /// The segment is gone.
+    Delete = 8,
+    /// A migration was accepted and waits.
+    Queued = 9,
+    /// The primary is now on `tier`.
+    Moved = 10,
+    /// A clean copy is now on `tier`.
+    Copied = 11,
+    /// The clean copy on `tier` is gone.
+    Uncopied = 12,
+    /// An action has ended; `outcome` says how.
+    Receipt = 13,
+    /// Time has passed; about no segment.
+    Timer = 14,
+    /// A person forbade to move it.
+    Pin = 15,
+    /// A person allowed to move it again.
+    Unpin = 16,
+}
+
+/// How an action ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Outcome {
+    /// It is done: the segment is there.
+    #[default]
+    Done = 0,
+    /// The slot is another segment's, or none's, by now.
+    Stale = 1,
+    /// The segment is already there.
+    Already = 2,
+    /// A person pinned it.
+    Pinned = 3,
+    /// The target cannot keep what the segment was promised.
+    TooWeak = 4,
+    /// The action makes no sense: no such tier, or nothing to drop or cancel.
+    Invalid = 5,
+    /// Another migration of it waits or runs, or too many do.
+    Busy = 6,
+    /// Writers never paused long enough.
+    HotWrite = 7,
+    /// The target is full.
+    NoSpace = 8,
+    /// A tier failed.
+    Io = 9,
+    /// Somebody cancelled it.
+    Cancelled = 10,
+    /// Only decided, not carried out: the stack runs dry.
+    DryRun = 11,
+}
+
+impl Outcome {
+    /// The word that people and scripts see.
+    pub fn word(self) -> &'static str {
+        match self {
+            Outcome::Done => "done",
+            Outcome::Stale => "stale",
+            Outcome::Already => "already",
+            Outcome::Pinned => "pinned",
+            Outcome::TooWeak => "too-weak",
+            Outcome::Invalid => "invalid",
+            Outcome::Busy => "busy",
+            Outcome::HotWrite => "hot-write",
+            Outcome::NoSpace => "no-space",
+            Outcome::Io => "io",
+            Outcome::Cancelled => "cancelled",
+            Outcome::DryRun => "dry-run",
+        }
+    }
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.word())
+    }
+}
+
+/// One thing that happened, or several of a kind where a full ring had to sum them up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// What.
+    pub kind: EventKind,
+    /// To which segment; `SLOT_NONE` for none.
+    pub slot: Slot,
+    /// To which user of the slot.
+    pub incarnation: u32,
+    /// The tier that served it, or that the segment is on now.
+    pub tier: TierIndex,
+    /// How often; more than 1 where a full ring summed up.
+    pub count: u32,
+    /// When, monotonic.
+    pub time_ns: u64,
+    /// Where in the segment.
+    pub offset_bytes: u64,
+    /// How much; summed where `count` is more than 1. Of receipts: the bytes copied.
+    pub length_bytes: u64,
+    /// How long it took; summed where `count` is more than 1.
+    pub latency_ns: u64,
+    /// Of receipts: how the action ended.
+    pub outcome: Outcome,
+}
+
+impl Event {
+    /// An event about a segment with everything else zero.
+    pub fn new(kind: EventKind, slot: Slot, incarnation: u32, time_ns: u64) -> Self {
+        Self {
+            kind,
+            slot,
+            incarnation,
+            tier: TierIndex(0),
+            count: 1,
+            time_ns,
+            offset_bytes: 0,
+            length_bytes: 0,
+            latency_ns: 0,
+            outcome: Outcome::Done,
+        }
+    }
+}
+
+/// What a policy wants done to a segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ActionKind {
+    /// Move the primary to a tier. Where a clean copy is there already, it becomes the primary.
+    Move {
+        /// Where to.
+        to: TierIndex,
+    },
+    /// Move the primary to a tier and keep the old location as a clean copy.
+    Promote {
+        /// Where to.
+        to: TierIndex,
+    },
+    /// Make a clean copy on a tier.
+    Copy {
+        /// Where to.
+        to: TierIndex,
+    },
+    /// Drop the clean copy on a tier.
+    DropCopy {
+        /// Where.
+        tier: TierIndex,
+    },
+    /// Cancel the migration of the segment that waits or runs.
+    Cancel,
+}
+
+/// One wish of a policy, with its reason.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Action {
+    /// The segment.
+    pub slot: Slot,
+    /// The user of the slot that was meant.
+    pub incarnation: u32,
+    /// What to do.
+    pub kind: ActionKind,
+    /// Higher first; 0 is the usual.
+    pub priority: i32,
+    /// For people: shown by `explain`.
+    pub reason: String,
+    /// Seconds that the policy expects to save; 0 where it frees room.
+    pub benefit_s: f64,
+}
+
+/// The list that a policy fills, within a budget.
+#[derive(Debug)]
+pub struct Actions {
+    list: Vec<Action>,
+    bytes_left: u64,
+    count_left: usize,
+}
+
+impl Actions {
+    /// An empty list with this much room.
+    pub fn with_budget(bytes: u64, count: usize) -> Self {
+        Self { list: Vec::new(), bytes_left: bytes, count_left: count }
+    }
+
+    /// Takes an action that moves `bytes`; false when the budget does not allow it, which is
+    /// the sign to stop.
+    #[must_use]
+    pub fn push(&mut self, action: Action, bytes: u64) -> bool {
+        if self.count_left == 0 || bytes > self.bytes_left {
+            return false;
+        }
+        self.count_left -= 1;
+        self.bytes_left -= bytes;
+        self.list.push(action);
+        true
+    }
+
+    /// Bytes that may still be moved in this round.
+    pub fn bytes_left(&self) -> u64 {
+        self.bytes_left
+    }
+
+    /// Actions that may still be asked for in this round.
+    pub fn count_left(&self) -> usize {
+        self.count_left
+    }
+
+    /// The actions, most useful first.
+    pub fn into_list(self) -> Vec<Action> {
+        self.list
+    }
+
+    /// The actions so far.
+    pub fn list(&self) -> &[Action] {
+        &self.list
+    }
+}
+
+/// A setting of a policy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Parameter {
+    /// Its name in the configuration.
+    pub name: String,
+    /// Its value now, in readable units.
+    pub value: String,
+    /// One sentence: what it does, in which unit, and its bounds.
+    pub description: String,
+}
+
+impl Parameter {
+    /// A parameter from its three texts.
+    pub fn new(name: &str, value: impl fmt::Display, description: &str) -> Self {
+        Self { name: name.into(), value: value.to_string(), description: description.into() }
+    }
+}
