@@ -1,2 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! testkit
+//! What tests of every crate share: behaviour suites, a simulated machine that forgets what was
+//! not synced, a clock that stands still, and bytes that say where they belong.
+
+mod clock;
+mod crash;
+mod pattern;
+pub mod sim;
+
+pub use clock::ManualClock;
+pub use crash::CrashAt;
+pub use pattern::{assert_pattern, pattern, pattern_bytes};
+pub use sim::{Operation, SimKv, SimTier, SimWorld, StoredFile};
