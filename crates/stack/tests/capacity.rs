@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Tiers that fill up.
+
+mod common;
+
+use common::world::{ROOMY, World, assert_sound, cutting, key, migrate, put};
+use terrace_core::{
+    Backend, BackendExt, Error, ErrorKind, Key, ObjectExt, Open, Persistency, TierIndex,
+};
+use terrace_stack::{MoveKind, Stack};
+
+const SLOW: TierIndex = TierIndex(1);
+
+fn small(fast: u64, slow: u64) -> World {
+    World::with(&[("fast", fast, Persistency::Storage), ("slow", slow, Persistency::Storage)])
+}
+
+fn try_put(stack: &Stack, name: &Key, data: &[u8]) -> Result<(), Error> {
+    stack.open(name, &Open::create_new())?.write(0, data)
+}
+
+#[test]
+fn a_full_fast_tier_spills() {
+    let world = small(100_000, ROOMY);
+    let stack = world.create();
+    for index in 0..30 {
+        put(&stack, &key(&format!("spilled-{index}")), &[index; 10_000]);
+    }
+    let [fast, slow] = [0, 1].map(|tier| stack.tiers()[tier].used_bytes);
+    assert!(fast >= 60_000, "the fast tier is used: {fast}");
+    assert_eq!(fast + slow, 300_000);
+    let last = stack.explain(&key("spilled-29")).expect("exists").segments.remove(0);
+    assert_eq!(last.tier, "slow");
+    assert!(last.history.iter().any(|past| past.what.contains("spill")), "{last:?}");
+    for index in 0..30 {
+        let name = key(&format!("spilled-{index}"));
+        assert_eq!(stack.read_all(&name).expect("reads"), [index; 10_000]);
+    }
+    assert_sound(&world, &stack);
+}
+
+#[test]
+fn no_space_means_that_every_tier_is_full_and_keeps_what_was_there() {
+    let world = small(64 << 10, 64 << 10);
+    let stack = world.create();
+    let mut kept = Vec::new();
+    let error = loop {
+        let name = key(&format!("filler-{}", kept.len()));
+        match try_put(&stack, &name, &[kept.len() as u8; 1000]) {
+            Ok(()) => kept.push(name),
+            Err(error) => break error,
+        }
+        assert!(kept.len() < 200, "more was taken than there is");
+    };
+    assert_eq!(error.kind(), ErrorKind::NoSpace, "{}", error.chain());
+    assert!(kept.len() >= 125, "only {} kB of 131 kB were usable", kept.len());
+    for (index, name) in kept.iter().enumerate() {
+        assert_eq!(stack.read_all(name).expect("reads"), [index as u8; 1000]);
+    }
+    let _ = stack.delete(&key(&format!("filler-{}", kept.len())));
+    assert_sound(&world, &stack);
+    stack.delete(&kept[0]).expect("deletes");
+    assert_sound(&world, &stack);
+    put(&stack, &key("again"), &[9; 500]);
+    assert_sound(&world, &stack);
+}
+
+#[test]
+fn an_object_that_outgrows_its_tier_goes_on_in_the_next() {
+    for is_cut in [false, true] {
+        let world = small(50_000, ROOMY);
+        let stack = world.create_with(|parts| {
+            parts.tactics = is_cut.then(|| cutting(20_000));
+        });
+        let name = key("growing");
+        put(&stack, &name, b"");
+        let object = stack.open(&name, &Open::write()).expect("opens");
+        let mut model = Vec::new();
+        for index in 0..60u8 {
+            object.write(model.len() as u64, &[index; 2500]).expect("grows");
+            model.extend([index; 2500]);
+        }
+        drop(object);
+        assert_eq!(stack.read_all(&name).expect("reads"), model);
+        let explanation = stack.explain(&name).expect("exists");
+        assert!(explanation.segments.len() >= 2, "{explanation:?}");
+        let tiers: Vec<_> = explanation.segments.iter().map(|s| s.tier.as_str()).collect();
+        assert!(tiers.contains(&"fast") && tiers.contains(&"slow"), "{tiers:?}");
+        assert_sound(&world, &stack);
+        stack.close().expect("closes");
+        drop(stack);
+        let stack = world.open();
+        assert_eq!(stack.read_all(&name).expect("reads"), model);
+        stack
+            .open(&name, &Open::write())
+            .expect("opens")
+            .write(49_000, &[99; 3000])
+            .expect("writes");
+        model[49_000..52_000].fill(99);
+        assert_eq!(stack.read_all(&name).expect("reads"), model);
+        stack.open(&name, &Open::write()).expect("opens").set_len(100).expect("cuts");
+        model.truncate(100);
+        assert_eq!(stack.read_all(&name).expect("reads"), model);
+        assert_sound(&world, &stack);
+    }
+}
+
+#[test]
+fn one_write_may_be_larger_than_the_fast_tier() {
+    let world = small(50_000, ROOMY);
+    let stack = world.create();
+    let name = key("large");
+    put(&stack, &name, &[5; 200_000]);
+    assert_eq!(stack.read_all(&name).expect("reads"), [5; 200_000]);
+    assert_sound(&world, &stack);
+}
+
+#[test]
+fn growth_that_does_not_fit_changes_nothing_before_its_range() {
+    let world = small(40_000, 40_000);
+    let stack = world.create();
+    let name = key("tight");
+    put(&stack, &name, &[5; 30_000]);
+    let object = stack.open(&name, &Open::write()).expect("opens");
+    let error = object.write(20_000, &[6; 100_000]).expect_err("does not fit");
+    assert_eq!(error.kind(), ErrorKind::NoSpace, "{}", error.chain());
+    let data = stack.read_all(&name).expect("reads");
+    assert_eq!(data[..20_000], [5; 20_000]);
+    let is_old_or_new = |(at, byte): (usize, &u8)| *byte == 6 || (at < 30_000 && *byte == 5);
+    assert!(data.len() >= 30_000 && data.iter().enumerate().skip(20_000).all(is_old_or_new));
+    drop(object);
+    assert_sound(&world, &stack);
+}
+
+#[test]
+fn a_volatile_tier_does_not_help_what_must_survive() {
+    let world = World::with(&[
+        ("memory", ROOMY, Persistency::None),
+        ("disk", 50_000, Persistency::Storage),
+    ]);
+    let stack = world.create();
+    let error = try_put(&stack, &key("large"), &[1; 80_000]).expect_err("memory is not allowed");
+    assert_eq!(error.kind(), ErrorKind::NoSpace, "{}", error.chain());
+    let level = terrace_core::Semantics { persistency: Persistency::None };
+    let object = stack.open(&key("scratch"), &Open::create_new().with_semantics(level));
+    object.expect("creates").write(0, &[1; 80_000]).expect("memory is allowed");
+}
+
+#[test]
+fn what_no_tier_can_keep_is_refused() {
+    let world =
+        World::with(&[("memory", ROOMY, Persistency::None), ("page", ROOMY, Persistency::Process)]);
+    let stack = world.create();
+    let level = terrace_core::Semantics { persistency: Persistency::Storage };
+    let error = stack
+        .open(&key("impossible"), &Open::create_new().with_semantics(level))
+        .map(drop)
+        .expect_err("no tier keeps it");
+    assert_eq!(error.kind(), ErrorKind::Unsupported, "{}", error.chain());
+    assert_eq!(stack.capability().persistency, Persistency::Process);
+}
+
+#[test]
+fn room_that_was_allocated_is_not_given_away() {
+    let world = small(100_000, 50_000);
+    let stack = world.create();
+    let name = key("reserved");
+    put(&stack, &name, b"");
+    let object = stack.open(&name, &Open::write()).expect("opens");
+    object.allocate(0..60_000).expect("there is room");
+    let mut others = 0;
+    while try_put(&stack, &key(&format!("other-{others}")), &[1; 3000]).is_ok() {
+        others += 1;
+    }
+    for at in 0..20u64 {
+        object.write(at * 3000, &[2; 3000]).expect("the room was promised");
+    }
+    drop(object);
+    assert_eq!(stack.read_all(&name).expect("reads"), [2; 60_000]);
+    assert_sound(&world, &stack);
+}
+
+#[test]
+fn a_migration_reserves_before_it_writes() {
+    let world = small(ROOMY, 30_000);
+    let stack = world.create();
+    for index in 0..4 {
+        put(&stack, &key(&format!("wants-{index}")), &[1; 12_000]);
+    }
+    let mut outcomes = Vec::new();
+    for index in 0..4 {
+        let name = key(&format!("wants-{index}"));
+        for ticket in stack.migrate(&name, SLOW, MoveKind::Move, 0, "test").expect("queued") {
+            outcomes.push(ticket);
+        }
+    }
+    let mut outcomes: Vec<_> = outcomes
+        .into_iter()
+        .map(|ticket| {
+            let ended = stack.wait(ticket, common::world::LONG).expect("known").expect("ends");
+            common::world::outcome_of(&ended).to_string()
+        })
+        .collect();
+    outcomes.sort_unstable();
+    assert_eq!(outcomes, ["done", "done", "no-space", "no-space"]);
+    assert_sound(&world, &stack);
+}
+
+#[test]
+fn a_deleted_object_frees_its_room_on_every_tier() {
+    let world = small(50_000, 50_000);
+    let stack = world.create();
+    for round in 0..30 {
+        let name = key(&format!("round-{round}"));
+        put(&stack, &name, &[1; 20_000]);
+        migrate(&stack, &name, SLOW, MoveKind::Promote);
+        stack.delete(&name).expect("deletes");
+        assert_sound(&world, &stack);
+    }
+    assert!(stack.tiers().iter().all(|tier| tier.used_bytes + tier.copy_bytes == 0));
+    assert!(world.disk(0).files().is_empty() && world.disk(1).files().is_empty());
+}
+
+#[test]
+fn what_is_cut_frees_its_room() {
+    let world = small(50_000, 1000);
+    let stack = world.create();
+    let name = key("breathing");
+    put(&stack, &name, b"");
+    let object = stack.open(&name, &Open::write()).expect("opens");
+    for _ in 0..20 {
+        object.write(0, &[1; 40_000]).expect("there is room");
+        object.set_len(0).expect("cuts");
+    }
+    drop(object);
+    put(&stack, &key("other"), &[2; 40_000]);
+    assert_sound(&world, &stack);
+}

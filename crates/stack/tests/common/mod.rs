@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What the tests of the stack share.
+#![allow(dead_code, reason = "every test program uses a part of it")]
+
+pub(crate) mod crashing;
+pub(crate) mod expected;
+pub(crate) mod gate;
+pub(crate) mod hooked;
+pub(crate) mod pattern;
+pub(crate) mod random_run;
+pub(crate) mod restless;
+pub(crate) mod scripted;
+pub(crate) mod world;

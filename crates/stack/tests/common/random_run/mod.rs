@@ -1,0 +1,396 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! One seed of the model test: a stack and a plain map, and operations that both undergo.
+
+mod steps;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use terrace_core::{
+    Access, Backend, BackendExt, Error, ErrorKind, Key, Object, Open, Persistency, Random, Result,
+    Semantics,
+};
+use terrace_stack::{MoveKind, MoveTicket, Stack};
+
+use crate::common::crashing::Crash;
+use crate::common::expected::Expected;
+use crate::common::pattern::{difference, noise};
+use crate::common::restless::restless;
+use crate::common::world::{LONG, World, all_keys, assert_sound_after};
+
+const STEPS: u64 = 240;
+const STEPS_BETWEEN_RESTS: u64 = 40;
+const OBJECT_BYTES_MAX: u64 = 60_000;
+
+const LEVELS: [Persistency; 3] = [Persistency::None, Persistency::Process, Persistency::Storage];
+const KINDS: [MoveKind; 3] = [MoveKind::Move, MoveKind::Promote, MoveKind::Copy];
+
+/// A name of every sort; few, so that they are used again.
+const NAMES: [&str; 10] =
+    ["a", "a/b", "a/b/c", "../up", "cut-1", "cut-2", "steps-1", "ünïcode", " space ", "z\n"];
+
+/// What the model knows of an object.
+#[derive(Clone, Debug)]
+struct Held {
+    data: Vec<u8>,
+    level: Persistency,
+    life: u64,
+    is_pinned: bool,
+}
+
+/// An open handle, kept across whatever comes.
+struct Handle {
+    key: Key,
+    life: u64,
+    object: Box<dyn Object>,
+    access: Access,
+    /// A failed sync is sticky.
+    has_failed_sync: bool,
+    /// What the object held when it was deleted.
+    ghost: Option<Vec<u8>>,
+}
+
+/// One seed.
+pub(crate) struct Run {
+    random: Random,
+    world: World,
+    /// `None` only while it is opened again.
+    stack: Option<Stack>,
+    objects: BTreeMap<Key, Held>,
+    pairs: BTreeMap<Vec<u8>, Vec<u8>>,
+    handles: Vec<Handle>,
+    tickets: Vec<MoveTicket>,
+    lives: u64,
+    has_faults: bool,
+    has_policy: bool,
+    trace: VecDeque<String>,
+}
+
+impl Run {
+    pub(crate) fn new(seed: u64) -> Self {
+        let mut random = Random::new(seed);
+        // Small stores fill up, large ones do not.
+        let unit = if random.chance(0.5) { 1 << 10 } else { 1 << 20 };
+        let world = World::with(&[
+            ("memory", 40 * unit, Persistency::None),
+            ("fast", 120 * unit, Persistency::Storage),
+            ("slow", 200 * unit, Persistency::Storage),
+        ]);
+        world.create_parts(|_| {});
+        let mut run = Self {
+            random,
+            world,
+            stack: None,
+            objects: BTreeMap::new(),
+            pairs: BTreeMap::new(),
+            handles: Vec::new(),
+            tickets: Vec::new(),
+            lives: 0,
+            has_faults: false,
+            has_policy: false,
+            trace: VecDeque::new(),
+        };
+        run.open();
+        run
+    }
+
+    pub(crate) fn go(mut self) {
+        for step in 1..=STEPS {
+            self.step();
+            if step % STEPS_BETWEEN_RESTS == 0 {
+                self.rest();
+            }
+        }
+        self.handles.clear();
+        self.reopen();
+        self.rest();
+    }
+
+    fn stack(&self) -> &Stack {
+        self.stack.as_ref().expect("it is open")
+    }
+
+    fn open(&mut self) {
+        let entries_max = if self.random.chance(0.3) { 2 } else { 1 << 16 };
+        let seed = self.random.next_u64();
+        self.has_policy = self.random.chance(0.6);
+        let tactics = self.has_policy.then(|| restless(seed));
+        let stack = self.world.open_with(|parts| {
+            parts.settings.entries_max = entries_max;
+            parts.settings.seed = seed;
+            parts.tactics = tactics;
+        });
+        self.stack = Some(stack);
+    }
+
+    fn step(&mut self) {
+        type Step = fn(&mut Run);
+        let steps: [(u64, Step); 24] = [
+            (8, Run::create),
+            (4, Run::open_handle),
+            (3, Run::close_handle),
+            (14, Run::write),
+            (6, Run::append),
+            (5, Run::set_len),
+            (4, Run::punch),
+            (2, Run::allocate),
+            (14, Run::read),
+            (6, Run::read_whole),
+            (3, Run::stat),
+            (5, Run::delete),
+            (3, Run::list),
+            (16, Run::migrate),
+            (3, Run::drop_copy),
+            (2, Run::cancel),
+            (3, Run::pin),
+            (4, Run::sync),
+            (1, Run::sync_all),
+            (4, Run::execute),
+            (4, Run::pair),
+            (3, Run::faults),
+            (1, Run::policy),
+            (1, Run::reopen),
+        ];
+        let total = steps.iter().map(|(weight, _)| weight).sum();
+        let mut choice = self.random.below(total);
+        for (weight, step) in steps {
+            if choice < weight {
+                return step(self);
+            }
+            choice -= weight;
+        }
+    }
+
+    fn note(&mut self, what: String) {
+        const KEPT: usize = 40;
+        if self.trace.len() == KEPT {
+            self.trace.pop_front();
+        }
+        self.trace.push_back(what);
+    }
+
+    #[track_caller]
+    fn fail(&self, problem: &str) -> ! {
+        let trace: Vec<_> = self.trace.iter().cloned().collect();
+        panic!("{problem}\nafter …\n  {}", trace.join("\n  "));
+    }
+
+    fn any_name(&mut self) -> Key {
+        let index = self.random.below(NAMES.len() as u64) as usize;
+        Key::new("test", NAMES[index]).expect("legal")
+    }
+
+    fn any_object(&mut self) -> Option<Key> {
+        let count = self.objects.len() as u64;
+        if count == 0 {
+            return None;
+        }
+        let index = self.random.below(count) as usize;
+        self.objects.keys().nth(index).cloned()
+    }
+
+    fn any_bytes(&mut self, length_max: u64) -> Vec<u8> {
+        let length = 1 + self.random.below(length_max) as usize;
+        noise(&mut self.random, length)
+    }
+
+    /// Calls `body` with a handle for writing: an old one or a new one.
+    fn with_object<T>(
+        &mut self,
+        name: &Key,
+        body: impl FnOnce(&dyn Object) -> Result<T>,
+    ) -> Result<T> {
+        let life = self.objects[name].life;
+        let usable = |handle: &&Handle| handle.life == life && handle.access == Access::Write;
+        if self.random.chance(0.7)
+            && let Some(handle) = self.handles.iter().find(usable)
+        {
+            return body(&*handle.object);
+        }
+        let semantics = Semantics { persistency: self.objects[name].level };
+        let object = self.stack().open(name, &Open::write().with_semantics(semantics))?;
+        body(&*object)
+    }
+
+    /// Takes the outcome of an operation that leads to `next` into the model.
+    fn conclude(&mut self, name: &Key, next: Option<Vec<u8>>, result: Result<()>) {
+        let Err(error) = result else {
+            self.adopt(name, next);
+            return;
+        };
+        self.note(format!("… failed: {}", error.chain()));
+        self.check_failure(name, next.as_deref(), &error);
+        // What failed is undone or done, byte by byte; the model goes on from what is found.
+        self.heal();
+        let mut expected = Expected::missing();
+        expected.adopt(self.objects.get(name).map(|held| held.data.clone()));
+        expected.begin(next);
+        let found = self.found(name);
+        if let Err(problem) = expected.explain(found.as_deref()) {
+            self.fail(&format!("{name} after a failure: {problem}"));
+        }
+        self.adopt(name, found);
+    }
+
+    fn adopt(&mut self, name: &Key, next: Option<Vec<u8>>) {
+        match next {
+            Some(data) => self.objects.get_mut(name).expect("is in the model").data = data,
+            None => {
+                if let Some(held) = self.objects.remove(name) {
+                    for handle in self.handles.iter_mut().filter(|h| h.life == held.life) {
+                        handle.ghost = Some(held.data.clone());
+                    }
+                }
+            }
+        }
+    }
+
+    fn found(&self, name: &Key) -> Option<Vec<u8>> {
+        match self.stack().read_all(name) {
+            Ok(data) => Some(data),
+            Err(error) if error.kind() == ErrorKind::NotFound => None,
+            Err(error) => self.fail(&format!("cannot read {name}: {}", error.chain())),
+        }
+    }
+
+    /// A failure needs a reason: an injected fault, or full tiers.
+    fn check_failure(&self, name: &Key, next: Option<&[u8]>, error: &Error) {
+        match error.kind() {
+            ErrorKind::Io if self.has_faults => {}
+            ErrorKind::NoSpace => self.check_full(name, next),
+            _ => self.fail(&format!("{name} fails without a reason: {}", error.chain())),
+        }
+    }
+
+    /// An application sees `NoSpace` only when every allowed tier is full.
+    fn check_full(&self, name: &Key, next: Option<&[u8]>) {
+        let is_moving = self.stack().moves().iter().any(|report| report.state != "ended");
+        if self.has_policy || is_moving {
+            // Migrations hold room that is given back before one can look.
+            return;
+        }
+        let (before, level) = self
+            .objects
+            .get(name)
+            .map_or((0, Persistency::None), |held| (held.data.len(), held.level));
+        let need_bytes = next.map_or(0, <[u8]>::len).saturating_sub(before) as u64;
+        for tier in self.stack().tiers() {
+            let taken = tier.used_bytes + tier.reserved_bytes + tier.garbage_bytes;
+            let limit = tier.capacity_bytes.unwrap_or(u64::MAX) as f64 * tier.watermarks[2];
+            let free_bytes = (limit as u64).saturating_sub(taken);
+            let is_allowed = tier.persistency.parse::<Persistency>().expect("a level") >= level;
+            if is_allowed && free_bytes >= need_bytes.max(1) {
+                self.fail(&format!(
+                    "{name} needs {need_bytes} bytes at level {level}, there is room: {tier:?}"
+                ));
+            }
+        }
+    }
+
+    /// Closes or crashes, then opens again.
+    fn reopen(&mut self) {
+        self.heal();
+        let crash = match self.random.below(3) {
+            0 => Some(Crash::Process),
+            1 => Some(Crash::Power { seed: self.random.next_u64() }),
+            _ => None,
+        };
+        self.note(format!("reopen after {crash:?}"));
+        self.tickets.clear();
+        if crash.is_some() {
+            self.world.failpoints().freeze();
+        }
+        self.handles.clear();
+        let stack = self.stack.take().expect("it is open");
+        if crash.is_none()
+            && let Err(error) = stack.close()
+        {
+            // An earlier failed sync may have made it impossible to promise anything.
+            self.note(format!("… close: {}", error.chain()));
+        }
+        drop(stack);
+        if let Some(crash) = crash {
+            self.world.crash(crash);
+        }
+        self.open();
+        self.check_survivors(crash);
+    }
+
+    fn check_survivors(&mut self, crash: Option<Crash>) {
+        let must = match crash {
+            None | Some(Crash::Process) => Persistency::Process,
+            Some(Crash::Power { .. }) => Persistency::Storage,
+        };
+        for name in self.objects.keys().cloned().collect::<Vec<_>>() {
+            let held = self.objects[&name].clone();
+            let found = self.found(&name);
+            if held.level >= must && found.as_ref() != Some(&held.data) {
+                let found = found.unwrap_or_default();
+                self.fail(&format!("{name} after a crash: {}", difference(&found, &held.data)));
+            }
+            match found {
+                None => drop(self.objects.remove(&name)),
+                Some(data) => {
+                    let is_pinned = self.stack().explain(&name).expect("exists").is_pinned;
+                    if held.level >= must && must == Persistency::Process {
+                        assert_eq!(is_pinned, held.is_pinned, "a pin is kept");
+                    }
+                    let held = self.objects.get_mut(&name).expect("is there");
+                    (held.data, held.is_pinned) = (data, is_pinned);
+                }
+            }
+        }
+        // What was deleted may be back where that was not promised to be durable.
+        for name in all_keys(self.stack()) {
+            if !self.objects.contains_key(&name) {
+                if must == Persistency::Process && crash.is_none() {
+                    self.fail(&format!("{name} is back after a clean close"));
+                }
+                self.stack().delete(&name).expect("deletes");
+            }
+        }
+        let pairs = self.stack().kv_scan("pairs", b"p", None, 100).expect("scans");
+        if must == Persistency::Process {
+            assert_eq!(pairs, self.pairs.clone().into_iter().collect::<Vec<_>>());
+        }
+        self.pairs = pairs.into_iter().collect();
+    }
+
+    /// Waits until nothing moves and compares everything.
+    fn rest(&mut self) {
+        self.note("rest".into());
+        self.heal();
+        if self.has_policy {
+            let never = Duration::from_secs(3600);
+            self.stack().set_calls(Some(u64::MAX), Some(never)).expect("quiets the policy");
+            let _ = self.stack().run_policy();
+        }
+        if !self.stack().wait_idle(LONG) {
+            self.fail(&format!("migrations do not end: {:?}", self.stack().moves()));
+        }
+        self.tickets.clear();
+        let keys: Vec<_> = self.objects.keys().cloned().collect();
+        if all_keys(self.stack()) != keys {
+            self.fail(&format!("listed {:?}", all_keys(self.stack())));
+        }
+        for (name, held) in &self.objects {
+            let found = self.found(name).unwrap_or_default();
+            if found != held.data {
+                self.fail(&format!("{name}: {}", difference(&found, &held.data)));
+            }
+            let explanation = self.stack().explain(name).expect("exists");
+            if explanation.is_pinned != held.is_pinned {
+                self.fail(&format!("{name} is pinned: {}", explanation.is_pinned));
+            }
+            if explanation.persistency != held.level.word() {
+                self.fail(&format!("{name} was promised {}: {explanation:?}", held.level));
+            }
+        }
+        let trace: Vec<_> = self.trace.iter().cloned().collect();
+        assert_sound_after(&self.world, self.stack(), &trace);
+        if self.has_policy {
+            let calls = (Some(20), Some(Duration::from_millis(5)));
+            self.stack().set_calls(calls.0, calls.1).expect("wakes the policy");
+        }
+    }
+}

@@ -1,0 +1,399 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A simulated machine with a store on it, and what must hold for every store at rest.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::Duration;
+
+use terrace_core::{
+    Backend, BackendExt, Clock, Key, Layout, ObjectExt, Open, Persistency, Placed, Placement,
+    Placer, Random, Result, Role, SystemClock, TierIndex,
+};
+use terrace_stack::report::{Explanation, MoveReport, TierReport};
+use terrace_stack::{MoveKind, Parts, Stack, Tactics, Tier};
+use terrace_testkit::{SimKv, SimTier, SimWorld, StoredFile};
+
+use super::crashing::{Crash, Failpoints};
+use super::hooked::{Control, Hooked};
+use super::scripted::Shared;
+
+/// Longest that a test waits for anything; only a failing test waits that long.
+pub(crate) const LONG: Duration = Duration::from_secs(20);
+
+/// A capacity that no test reaches.
+pub(crate) const ROOMY: u64 = 1 << 30;
+
+/// A simulated machine.
+pub(crate) struct World {
+    sim: Arc<SimWorld>,
+    tiers: Vec<TestTier>,
+    kv: SimKv,
+    failpoints: Failpoints,
+}
+
+struct TestTier {
+    name: &'static str,
+    capacity_bytes: u64,
+    disk: SimTier,
+    control: Control,
+}
+
+impl World {
+    /// Tiers by name, capacity and level, in order of preference.
+    pub(crate) fn with(tiers: &[(&'static str, u64, Persistency)]) -> Self {
+        let sim = SimWorld::new();
+        let tier = |(name, capacity_bytes, level): &(&'static str, u64, Persistency)| TestTier {
+            name,
+            capacity_bytes: *capacity_bytes,
+            disk: sim.tier_with(name, *capacity_bytes, *level),
+            control: Control::default(),
+        };
+        let tiers = tiers.iter().map(tier).collect();
+        let (kv, failpoints) = (sim.kv(), Failpoints::new(&sim));
+        Self { sim, tiers, kv, failpoints }
+    }
+
+    /// Two roomy disks, `fast` and `slow`.
+    pub(crate) fn two() -> Self {
+        Self::with(&[("fast", ROOMY, Persistency::Storage), ("slow", ROOMY, Persistency::Storage)])
+    }
+
+    /// Three roomy disks, `fast`, `slow` and `third`.
+    pub(crate) fn three() -> Self {
+        Self::with(&[
+            ("fast", ROOMY, Persistency::Storage),
+            ("slow", ROOMY, Persistency::Storage),
+            ("third", ROOMY, Persistency::Storage),
+        ])
+    }
+
+    /// What a stack on this machine is made of, as the present process sees it.
+    pub(crate) fn parts(&self) -> Parts {
+        let tier = |tier: &TestTier| {
+            let backend = Hooked::new(tier.disk.open(), tier.control.clone());
+            Tier::new(tier.name, Arc::new(backend)).with_capacity(tier.capacity_bytes)
+        };
+        let mut parts = Parts::new(self.tiers.iter().map(tier).collect(), self.kv.open());
+        parts.settings.boot_id = self.sim.boot_id();
+        parts.failpoints = self.failpoints.watch();
+        parts
+    }
+
+    /// Makes an empty store without opening it.
+    pub(crate) fn create_parts(&self, change: impl FnOnce(&mut Parts)) {
+        let mut parts = self.parts();
+        change(&mut parts);
+        Stack::create(&parts).unwrap_or_else(|error| panic!("{}", error.chain()));
+    }
+
+    /// Makes a store and opens it.
+    pub(crate) fn create(&self) -> Stack {
+        self.create_with(|_| {})
+    }
+
+    /// Makes a store and opens it with changed parts.
+    pub(crate) fn create_with(&self, change: impl FnOnce(&mut Parts)) -> Stack {
+        self.create_parts(|_| {});
+        self.open_with(change)
+    }
+
+    /// Opens the store.
+    pub(crate) fn open(&self) -> Stack {
+        self.open_with(|_| {})
+    }
+
+    /// Opens the store with changed parts.
+    pub(crate) fn open_with(&self, change: impl FnOnce(&mut Parts)) -> Stack {
+        self.try_open_with(change).unwrap_or_else(|error| panic!("{}", error.chain()))
+    }
+
+    /// Opens the store with changed parts, which may fail.
+    pub(crate) fn try_open_with(&self, change: impl FnOnce(&mut Parts)) -> Result<Stack> {
+        let mut parts = self.parts();
+        change(&mut parts);
+        Stack::open(parts)
+    }
+
+    /// Ends the process or the power; the next process may begin.
+    pub(crate) fn crash(&self, crash: Crash) {
+        self.failpoints.disarm();
+        match crash {
+            Crash::Process => self.sim.crash_process(),
+            Crash::Power { seed } => self.sim.lose_power(&mut Random::new(seed)),
+        }
+    }
+
+    /// Cuts the power where nothing unsynced had reached the media.
+    pub(crate) fn lose_all_unsynced(&self) {
+        self.failpoints.disarm();
+        self.sim.lose_all_unsynced();
+    }
+
+    /// What stops the machine from inside a hook.
+    pub(crate) fn freezer(&self) -> Arc<SimWorld> {
+        self.sim.clone()
+    }
+
+    /// The failpoints of all stacks on this machine.
+    pub(crate) fn failpoints(&self) -> &Failpoints {
+        &self.failpoints
+    }
+
+    /// The hook of a tier.
+    pub(crate) fn tier(&self, index: usize) -> &Control {
+        &self.tiers[index].control
+    }
+
+    /// The disk behind a tier.
+    pub(crate) fn disk(&self, index: usize) -> &SimTier {
+        &self.tiers[index].disk
+    }
+
+    /// The catalog's engine.
+    pub(crate) fn kv(&self) -> &SimKv {
+        &self.kv
+    }
+
+    /// The bytes of a file on a tier.
+    pub(crate) fn stored(&self, tier: usize, name: &str) -> Option<Vec<u8>> {
+        let key = Key::new("seg", name).expect("legal");
+        self.tiers[tier].disk.open().read_all(&key).ok()
+    }
+
+    /// Everything that is on the media, to see that nothing was changed.
+    pub(crate) fn snapshot(&self) -> Snapshot {
+        let media = |tier: &TestTier| {
+            let disk = tier.disk.open();
+            let files = tier.disk.files().into_iter();
+            let files = files.map(|file| (disk.read_all(&file.key).expect("reads"), file));
+            (disk.superblock().expect("reads"), files.collect::<Vec<_>>())
+        };
+        let tiers = self.tiers.iter().map(media).collect();
+        Snapshot { tiers, pairs: self.kv.pairs() }
+    }
+}
+
+/// What is on all media.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Snapshot {
+    tiers: Vec<Medium>,
+    pairs: Vec<terrace_core::Pair>,
+}
+
+/// A superblock, and every file with its bytes.
+type Medium = (Option<terrace_core::Superblock>, Vec<(Vec<u8>, StoredFile)>);
+
+/// A key in the namespace of the tests.
+pub(crate) fn key(name: &str) -> Key {
+    Key::new("test", name).expect("legal")
+}
+
+/// Creates an object that holds `data`.
+#[track_caller]
+pub(crate) fn put(stack: &Stack, name: &Key, data: &[u8]) {
+    let object = stack.open(name, &Open::create_new());
+    let object = object.unwrap_or_else(|error| panic!("{}", error.chain()));
+    object.write(0, data).unwrap_or_else(|error| panic!("{}", error.chain()));
+}
+
+/// Migrates an object and waits until it is done.
+#[track_caller]
+pub(crate) fn migrate(stack: &Stack, name: &Key, to: TierIndex, kind: MoveKind) {
+    let tickets = stack.migrate(name, to, kind, 0, "test");
+    for ticket in tickets.unwrap_or_else(|error| panic!("{}", error.chain())) {
+        let ended = stack.wait(ticket, LONG).expect("known").expect("ends");
+        assert!(["done", "already"].contains(&outcome_of(&ended)), "{ended:?}");
+    }
+}
+
+/// How a migration that has ended ended.
+#[track_caller]
+pub(crate) fn outcome_of(report: &MoveReport) -> &str {
+    report.outcome.as_deref().unwrap_or_else(|| panic!("it has not ended: {report:?}"))
+}
+
+/// All keys of all namespaces.
+pub(crate) fn all_keys(stack: &Stack) -> Vec<Key> {
+    let namespaces = stack.namespaces().expect("lists namespaces");
+    namespaces.iter().flat_map(|namespace| stack.list_all(namespace, "").expect("lists")).collect()
+}
+
+/// Runs `body` elsewhere, so that a test fails where it would hang.
+#[track_caller]
+pub(crate) fn bounded<T: Send + 'static>(
+    limit: Duration,
+    what: &str,
+    body: impl FnOnce() -> T + Send + 'static,
+) -> T {
+    let (sender, receiver) = channel();
+    let thread = std::thread::spawn(move || drop(sender.send(body())));
+    match receiver.recv_timeout(limit) {
+        Ok(value) => value,
+        Err(RecvTimeoutError::Timeout) => panic!("{what} took longer than {limit:?}"),
+        Err(RecvTimeoutError::Disconnected) => match thread.join() {
+            Err(panic) => std::panic::resume_unwind(panic),
+            Ok(()) => unreachable!("a thread that ends well has sent its value"),
+        },
+    }
+}
+
+/// Waits for something that another thread brings about.
+#[track_caller]
+pub(crate) fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
+    let found = wait_for(|| if is_so() { Ok(()) } else { Err(()) });
+    assert!(found.is_ok(), "not within {LONG:?}: {what}");
+}
+
+/// Tries until it works or the time is over; then returns the last failure.
+fn wait_for<E>(mut attempt: impl FnMut() -> Result<(), E>) -> Result<(), E> {
+    let clock = SystemClock::default();
+    let end_ns = clock.now_ns() + LONG.as_nanos() as u64;
+    loop {
+        match attempt() {
+            Err(_) if clock.now_ns() < end_ns => clock.sleep(Duration::from_micros(200)),
+            result => return result,
+        }
+    }
+}
+
+/// A policy that never moves anything and cuts every object.
+pub(crate) fn cutting(segment_bytes: u64) -> Tactics {
+    cutting_where("", segment_bytes)
+}
+
+/// A policy that never moves anything and cuts objects whose names begin with `prefix`.
+pub(crate) fn cutting_where(prefix: &'static str, segment_bytes: u64) -> Tactics {
+    Shared::with_placer(Arc::new(Cutter { prefix, segment_bytes })).tactics("cutting")
+}
+
+#[derive(Debug)]
+struct Cutter {
+    prefix: &'static str,
+    segment_bytes: u64,
+}
+
+impl Placer for Cutter {
+    fn place(&self, new: &Placement<'_>) -> Placed {
+        let layout = if new.key.name().starts_with(self.prefix) {
+            Layout::Fixed { segment_bytes: self.segment_bytes }
+        } else {
+            Layout::One
+        };
+        Placed { tier: TierIndex(0), layout }
+    }
+}
+
+/// Checks what must hold for every store where nothing moves: the stack's own check, the bounds
+/// of every tier, and the catalog and the accounting against the media.
+#[track_caller]
+pub(crate) fn assert_sound(world: &World, stack: &Stack) {
+    assert_sound_after(world, stack, &[]);
+}
+
+/// The same, with what led there.
+#[track_caller]
+pub(crate) fn assert_sound_after(world: &World, stack: &Stack, trace: &[String]) {
+    assert!(stack.wait_idle(LONG), "migrations do not end: {:?}", stack.moves());
+    // Deleting what is superseded goes on in the background.
+    let result = wait_for(|| problems_at_rest(world, stack));
+    if let Err(problem) = result {
+        panic!("{problem}\nafter …\n  {}", trace.join("\n  "));
+    }
+}
+
+/// What is wrong with a store where nothing moves.
+pub(crate) fn problems_at_rest(world: &World, stack: &Stack) -> Result<(), String> {
+    let check = stack.check(true, &mut |_, _| {}).map_err(|error| error.chain())?;
+    if !check.problems.is_empty() {
+        return Err(format!("check finds {:?}", check.problems));
+    }
+    let mut explanations = Vec::new();
+    for name in all_keys(stack) {
+        explanations.push(stack.explain(&name).map_err(|error| error.chain())?);
+    }
+    let is_unused = explanations.iter().all(|explanation| explanation.opens == 0);
+    for (index, tier) in stack.tiers().iter().enumerate() {
+        compare_with_media(tier, &world.disk(index).files(), &explanations)?;
+        let waiting = tier.reserved_bytes + tier.garbage_bytes;
+        if is_unused && waiting > 0 && tier.is_writable {
+            return Err(format!("something is kept for nobody: {tier:?}"));
+        }
+    }
+    explanations.iter().try_for_each(|explanation| check_levels(stack, explanation))
+}
+
+/// Invariants 2 and 5: bounds, and accounting equal to what is on the medium.
+fn compare_with_media(
+    tier: &TierReport,
+    files: &[StoredFile],
+    explanations: &[Explanation],
+) -> Result<(), String> {
+    let taken = tier.used_bytes + tier.reserved_bytes + tier.copy_bytes + tier.garbage_bytes;
+    if tier.capacity_bytes.is_some_and(|capacity_bytes| taken > capacity_bytes) {
+        return Err(format!("over its capacity: {tier:?}"));
+    }
+    let mut files: BTreeMap<_, _> = files.iter().map(|file| (file.key.name(), file)).collect();
+    let (mut used_bytes, mut segments) = (0, 0);
+    for explanation in explanations {
+        for segment in explanation.segments.iter().filter(|s| s.tier == tier.name) {
+            let place = format!("{} segment {}", explanation.key, segment.segment);
+            let file = files
+                .remove(segment.stored_as.as_str())
+                .ok_or_else(|| format!("{place} has no file on {}: {segment:?}", tier.name))?;
+            let identity = file.identity.as_ref().ok_or_else(|| format!("{place}: nameless"))?;
+            let is_right = identity.object_id == explanation.object_id
+                && identity.segment == segment.segment
+                && identity.start_bytes == segment.start_bytes
+                && identity.key.as_str() == explanation.key
+                && identity.role == Role::Primary
+                && identity.generation == segment.generation;
+            if !is_right || file.length_bytes != segment.size_bytes {
+                return Err(format!("{place}: {segment:?} is stored as {file:?}"));
+            }
+            used_bytes += segment.size_bytes;
+            segments += 1;
+        }
+    }
+    let is_copy = |file: &&StoredFile| {
+        explanations.iter().any(|explanation| {
+            let identity = file.identity.as_ref();
+            let of =
+                identity.filter(|i| i.object_id == explanation.object_id && i.role == Role::Copy);
+            of.is_some_and(|identity| {
+                explanation.segments.iter().any(|segment| {
+                    segment.segment == identity.segment && segment.copies.contains(&tier.name)
+                })
+            })
+        })
+    };
+    let (copies, garbage): (Vec<&StoredFile>, Vec<_>) = files.into_values().partition(is_copy);
+    let sum = |files: &[&StoredFile]| files.iter().map(|file| file.length_bytes).sum::<u64>();
+    let listed = explanations.iter().flat_map(|explanation| &explanation.segments);
+    let listed = listed.filter(|segment| segment.copies.contains(&tier.name)).count();
+    let found = (used_bytes, sum(&copies), sum(&garbage), segments, copies.len());
+    let told = (tier.used_bytes, tier.copy_bytes, tier.garbage_bytes, tier.segments, listed);
+    if found != told {
+        return Err(format!(
+            "{}: on the medium are {found:?} (used, copies, garbage, segments, copied), \
+             accounted are {told:?}; unexplained {garbage:?}",
+            tier.name
+        ));
+    }
+    Ok(())
+}
+
+/// Invariant 1: every primary is on a tier that keeps what was promised.
+fn check_levels(stack: &Stack, explanation: &Explanation) -> Result<(), String> {
+    let level = |text: &str| text.parse::<Persistency>().map_err(|error| error.chain());
+    let promised = level(&explanation.persistency)?;
+    for segment in &explanation.segments {
+        let tiers = stack.tiers();
+        let tier = tiers.iter().find(|tier| tier.name == segment.tier);
+        let tier = tier.ok_or_else(|| format!("no tier {}", segment.tier))?;
+        if level(&tier.persistency)? < promised {
+            return Err(format!("{} is on a tier that is too weak", explanation.key));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,477 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Bugs that other tierers are known for, each as the promise that it broke.
+
+mod common;
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use common::hooked::{Call, Moment, Verdict};
+use common::scripted::{Shared, Wish};
+use common::world::{
+    LONG, ROOMY, World, all_keys, assert_sound, bounded, eventually, key, migrate, outcome_of, put,
+};
+use terrace_core::{
+    ActionKind, Backend, BackendExt, ErrorKind, Key, ObjectExt, Open, Outcome, Persistency,
+    Semantics, TierIndex,
+};
+use terrace_stack::{MoveKind, Stack};
+use terrace_testkit::Operation;
+
+const FAST: TierIndex = TierIndex(0);
+const SLOW: TierIndex = TierIndex(1);
+const KINDS: [MoveKind; 3] = [MoveKind::Move, MoveKind::Promote, MoveKind::Copy];
+
+fn put_at(stack: &Stack, name: &Key, level: Persistency, data: &[u8]) {
+    let how = Open::create_new().with_semantics(Semantics { persistency: level });
+    stack.open(name, &how).expect("creates").write(0, data).expect("writes");
+}
+
+/// Whether a call takes bytes away.
+fn destroys(moment: &Moment) -> bool {
+    matches!(moment.call, Call::Delete | Call::SetLen | Call::Punch)
+}
+
+#[test]
+fn a_source_is_freed_only_when_its_target_survives_a_loss_of_power() {
+    let world = World::two();
+    let stack = world.create();
+    let name = key("precious");
+    put_at(&stack, &name, Persistency::Storage, &[7; 50_000]);
+    let was_destroyed = Arc::new(AtomicBool::new(false));
+    let destroyed = was_destroyed.clone();
+    let freezer = world.freezer();
+    world.tier(0).on(move |moment| {
+        if destroys(moment) && !moment.is_done {
+            destroyed.store(true, Ordering::SeqCst);
+            freezer.freeze();
+        }
+        Verdict::Go
+    });
+    let tickets = stack.migrate(&name, SLOW, MoveKind::Move, 0, "test").expect("queued");
+    // The machine may stop before the migration is told to have ended.
+    let _ = stack.wait(tickets[0], LONG);
+    eventually("the source is freed", || was_destroyed.load(Ordering::SeqCst));
+    drop(stack);
+    world.tier(0).heal();
+    world.lose_all_unsynced();
+    let stack = world.open();
+    assert_eq!(stack.read_all(&name).expect("reads"), [7; 50_000]);
+    assert_eq!(stack.explain(&name).expect("exists").segments[0].tier, "slow");
+    assert_sound(&world, &stack);
+}
+
+#[test]
+fn calls_of_a_migration_come_in_the_safe_order() {
+    let world = World::two();
+    let stack = world.create();
+    let name = key("ordered");
+    put(&stack, &name, &[7; 50_000]);
+    let log: Arc<Mutex<Vec<(usize, Moment)>>> = Arc::default();
+    for tier in [0, 1] {
+        let log = log.clone();
+        world.tier(tier).on(move |moment| {
+            log.lock().expect("never poisoned").push((tier, moment.clone()));
+            Verdict::Go
+        });
+    }
+    migrate(&stack, &name, SLOW, MoveKind::Move);
+    let position = |tier: usize, which: &dyn Fn(&Moment) -> bool| {
+        let log = log.lock().expect("never poisoned");
+        log.iter().rposition(|(of, moment)| *of == tier && which(moment))
+    };
+    eventually("the source is freed", || position(0, &|m| m.call == Call::Delete).is_some());
+    let written = position(1, &|m| m.call == Call::Write && m.is_done).expect("was written");
+    let synced = position(1, &|m| m.call == Call::Sync && m.is_done).expect("was synced");
+    let named = position(1, &|m| m.call == Call::SyncAll && m.is_done).expect("name was synced");
+    let freed = position(0, &|m| destroys(m) && !m.is_done).expect("was freed");
+    assert!(written < synced, "what was written last is synced");
+    assert!(synced < freed && named < freed, "the source goes last");
+    assert_sound(&world, &stack);
+}
+
+/// Reads the object in another thread, as an application would, from inside every call of a
+/// migration on either tier.
+#[test]
+fn an_object_is_there_and_whole_at_every_step_of_a_migration() {
+    for kind in KINDS {
+        let world = World::two();
+        let stack = world.create();
+        let name = key("always-there");
+        put(&stack, &name, &[7; 20_000]);
+        let (problems, looks): (Arc<Mutex<Vec<String>>>, _) = Default::default();
+        let looks: Arc<AtomicUsize> = looks;
+        let is_looking = Arc::new(AtomicBool::new(false));
+        for tier in [0, 1] {
+            let (stack, name) = (stack.clone(), name.clone());
+            let (problems, looks) = (problems.clone(), looks.clone());
+            let is_looking = is_looking.clone();
+            world.tier(tier).on(move |moment| {
+                // Reading calls the tiers as well.
+                if !is_looking.swap(true, Ordering::SeqCst) {
+                    let (stack, name) = (stack.clone(), name.clone());
+                    let problem =
+                        bounded(LONG, "a look during a migration", move || look(&stack, &name));
+                    is_looking.store(false, Ordering::SeqCst);
+                    looks.fetch_add(1, Ordering::SeqCst);
+                    if let Some(problem) = problem {
+                        let place = format!("tier {tier}, {moment:?}: {problem}");
+                        problems.lock().expect("never poisoned").push(place);
+                    }
+                }
+                Verdict::Go
+            });
+        }
+        let tickets = stack.migrate(&name, SLOW, kind, 0, "test").expect("queued");
+        let ended = stack.wait(tickets[0], LONG).expect("known").expect("ends");
+        assert_eq!(outcome_of(&ended), "done");
+        (0..2).for_each(|tier| world.tier(tier).heal());
+        let problems = problems.lock().expect("never poisoned");
+        assert!(problems.is_empty(), "{kind:?}: {problems:#?}");
+        assert!(looks.load(Ordering::SeqCst) > 3, "the steps were seen");
+        assert_sound(&world, &stack);
+    }
+}
+
+fn look(stack: &Stack, name: &Key) -> Option<String> {
+    match stack.read_all(name) {
+        Ok(data) if data == [7; 20_000] => {}
+        Ok(data) => return Some(format!("read {} bytes, some foreign", data.len())),
+        Err(error) => return Some(error.chain()),
+    }
+    match stack.stat(name) {
+        Ok(stat) if stat.size_bytes == 20_000 => {}
+        other => return Some(format!("{other:?}")),
+    }
+    (all_keys(stack) != [name.clone()]).then(|| "it is not listed once".into())
+}
+
+#[test]
+fn bytes_that_did_not_arrive_are_noticed_before_the_source_goes() {
+    for kind in KINDS {
+        let world = World::two();
+        let stack = world.create();
+        let name = key("betrayed");
+        put(&stack, &name, &[7; 50_000]);
+        let has_lied = AtomicBool::new(false);
+        world.tier(1).on(move |moment| {
+            let is_write = moment.call == Call::Write && !moment.is_done;
+            let lies = is_write && !has_lied.swap(true, Ordering::SeqCst);
+            if lies { Verdict::Pretend } else { Verdict::Go }
+        });
+        let tickets = stack.migrate(&name, SLOW, kind, 0, "test").expect("queued");
+        let ended = stack.wait(tickets[0], LONG).expect("known").expect("ends");
+        assert_eq!(stack.read_all(&name).expect("reads"), [7; 50_000], "{kind:?}: {ended:?}");
+        if outcome_of(&ended) == "done" {
+            // It may have been written again.
+            let report = &stack.explain(&name).expect("exists").segments[0];
+            let stored = world.stored(1, &report.stored_as);
+            assert!(kind == MoveKind::Copy || stored == Some(vec![7; 50_000]));
+        }
+        world.tier(1).heal();
+        assert_sound(&world, &stack);
+    }
+}
+
+#[test]
+fn done_is_not_said_where_the_target_could_not_be_synced() {
+    for call in [Call::Sync, Call::SyncAll] {
+        let world = World::two();
+        let shared = Shared::new();
+        let stack = world.create_with(|parts| parts.tactics = Some(shared.tactics("scripted")));
+        let name = key("unsynced");
+        put(&stack, &name, &[7; 5000]);
+        world.tier(1).on(move |moment| {
+            if moment.call == call { Verdict::Fail(ErrorKind::Io) } else { Verdict::Go }
+        });
+        shared.wish(vec![Wish::new(&name, ActionKind::Move { to: SLOW })]);
+        stack.run_policy().expect("runs");
+        assert!(stack.wait_idle(LONG));
+        stack.run_policy().expect("runs");
+        let receipts: Vec<_> = shared.receipts().iter().map(|receipt| receipt.2).collect();
+        assert_eq!(receipts, [Outcome::Io], "{call:?}");
+        let report = stack.explain(&name).expect("exists").segments.remove(0);
+        assert_eq!(report.tier, "fast");
+        assert_eq!(stack.read_all(&name).expect("reads"), [7; 5000]);
+        world.tier(1).heal();
+        assert_sound(&world, &stack);
+        migrate(&stack, &name, SLOW, MoveKind::Move);
+        assert_sound(&world, &stack);
+    }
+}
+
+#[test]
+fn a_file_of_nobody_is_reported_and_neither_deleted_nor_in_the_way() {
+    let world = World::two();
+    let stack = world.create();
+    put(&stack, &key("own"), &[1; 100]);
+    stack.close().expect("closes");
+    drop(stack);
+    let foreign = [Key::new("seg", "0000000000000099.0.1"), Key::new("holiday", "photo.jpg")];
+    let foreign = foreign.map(|name| name.expect("legal"));
+    let disk = world.disk(1).open();
+    for name in &foreign {
+        disk.write_all(name, b"somebody else's").expect("writes");
+    }
+    let stack = world.open();
+    let check = stack.check(true, &mut |_, _| {}).expect("checks");
+    let findings: Vec<_> = check.problems.iter().chain(&check.notes).collect();
+    assert!(
+        findings.iter().any(|finding| finding.kind == "unknown-file"
+            && (finding.place.contains("0000000000000099.0.1")
+                || finding.detail.contains("0000000000000099.0.1"))),
+        "{check:?}"
+    );
+    migrate(&stack, &key("own"), SLOW, MoveKind::Move);
+    for index in 0..20 {
+        let name = key(&format!("more-{index}"));
+        put(&stack, &name, &[2; 10]);
+        migrate(&stack, &name, SLOW, MoveKind::Move);
+    }
+    stack.close().expect("closes");
+    let disk = world.disk(1).open();
+    for name in &foreign {
+        assert_eq!(disk.read_all(name).expect("is still there"), b"somebody else's");
+    }
+}
+
+#[test]
+fn a_mover_does_not_spin_on_a_full_disk() {
+    let world = World::two();
+    let stack = world.create();
+    let names: Vec<_> = (0..5).map(|index| key(&format!("no-room-{index}"))).collect();
+    names.iter().for_each(|name| put(&stack, name, &[7; 20_000]));
+    world.disk(1).fill(1000);
+    let calls = Arc::new(AtomicUsize::new(0));
+    let counter = calls.clone();
+    world.tier(1).on(move |moment| {
+        if matches!(moment.call, Call::Create | Call::Write | Call::Allocate) && !moment.is_done {
+            counter.fetch_add(1, Ordering::SeqCst);
+        }
+        Verdict::Go
+    });
+    for name in &names {
+        let tickets = stack.migrate(name, SLOW, MoveKind::Move, 0, "test").expect("queued");
+        let ended = stack.wait(tickets[0], LONG).expect("known").expect("ends");
+        assert_eq!(outcome_of(&ended), "no-space");
+    }
+    assert!(stack.wait_idle(LONG));
+    let attempts = calls.load(Ordering::SeqCst);
+    assert!(attempts <= names.len() * 4, "{attempts} calls for {} migrations", names.len());
+    // Nothing goes on by itself: work on the other tier calls this one no more.
+    for name in &names {
+        assert_eq!(stack.read_all(name).expect("reads"), [7; 20_000]);
+    }
+    assert_eq!(calls.load(Ordering::SeqCst), attempts);
+    world.disk(1).fill(u64::MAX);
+    assert_sound(&world, &stack);
+    names.iter().for_each(|name| migrate(&stack, name, SLOW, MoveKind::Move));
+    assert_sound(&world, &stack);
+}
+
+#[test]
+fn a_policy_that_wants_what_does_not_fit_costs_the_disk_nothing() {
+    let world = World::with(&[
+        ("fast", ROOMY, Persistency::Storage),
+        ("slow", 10_000, Persistency::Storage),
+    ]);
+    let shared = Shared::new();
+    let stack = world.create_with(|parts| parts.tactics = Some(shared.tactics("scripted")));
+    let name = key("too-large");
+    put(&stack, &name, &[7; 20_000]);
+    let calls = Arc::new(AtomicUsize::new(0));
+    let counter = calls.clone();
+    world.tier(1).on(move |_| {
+        counter.fetch_add(1, Ordering::SeqCst);
+        Verdict::Go
+    });
+    for _ in 0..50 {
+        shared.wish(vec![Wish::new(&name, ActionKind::Move { to: SLOW })]);
+        stack.run_policy().expect("runs");
+        assert!(stack.wait_idle(LONG));
+    }
+    stack.run_policy().expect("runs");
+    assert!(shared.receipts().iter().all(|receipt| receipt.2 == Outcome::NoSpace));
+    assert_eq!(shared.receipts().len(), 50);
+    assert_eq!(calls.load(Ordering::SeqCst), 0, "the accounting knows without asking the disk");
+    assert_sound(&world, &stack);
+}
+
+#[test]
+fn dirty_data_is_never_evicted() {
+    let world = World::with(&[
+        ("fast", 100_000, Persistency::Storage),
+        ("slow", ROOMY, Persistency::Storage),
+    ]);
+    let stack = world.create();
+    let dirty = key("dirty");
+    put(&stack, &dirty, &[1; 30_000]);
+    migrate(&stack, &dirty, SLOW, MoveKind::Move);
+    migrate(&stack, &dirty, FAST, MoveKind::Promote);
+    assert_eq!(stack.explain(&dirty).expect("exists").segments[0].copies, ["slow"]);
+    stack.open(&dirty, &Open::write()).expect("opens").write(0, &[2; 30_000]).expect("writes");
+    // From here on the only valid bytes are on the fast tier, which fills up.
+    for index in 0..10 {
+        put(&stack, &key(&format!("pressure-{index}")), &[3; 30_000]);
+    }
+    let error = stack.drop_copy(&dirty, FAST).expect_err("it is no copy").kind();
+    assert!([ErrorKind::Invalid, ErrorKind::NotFound].contains(&error), "{error:?}");
+    assert_eq!(stack.read_all(&dirty).expect("reads"), [2; 30_000]);
+    assert_sound(&world, &stack);
+    stack.close().expect("closes");
+    drop(stack);
+    let stack = world.open();
+    assert_eq!(stack.read_all(&dirty).expect("reads"), [2; 30_000]);
+    assert_sound(&world, &stack);
+}
+
+#[test]
+fn clean_copies_make_room_for_new_data() {
+    let world = World::with(&[
+        ("fast", 100_000, Persistency::Storage),
+        ("slow", ROOMY, Persistency::Storage),
+    ]);
+    let stack = world.create();
+    for index in 0..3 {
+        let name = key(&format!("copied-{index}"));
+        put(&stack, &name, &[1; 25_000]);
+        migrate(&stack, &name, SLOW, MoveKind::Promote);
+        assert_eq!(stack.explain(&name).expect("exists").segments[0].copies, ["fast"]);
+    }
+    put(&stack, &key("new"), &[2; 60_000]);
+    let new = stack.explain(&key("new")).expect("exists");
+    assert!(new.segments.iter().all(|segment| segment.tier == "fast"), "{new:?}");
+    for index in 0..3 {
+        let data = stack.read_all(&key(&format!("copied-{index}"))).expect("reads");
+        assert_eq!(data, [1; 25_000]);
+    }
+    assert_sound(&world, &stack);
+}
+
+#[test]
+fn promised_data_never_lives_in_memory_alone() {
+    let world =
+        World::with(&[("memory", ROOMY, Persistency::None), ("disk", ROOMY, Persistency::Storage)]);
+    let stack = world.create();
+    let name = key("promised");
+    put(&stack, &name, &[1; 5000]);
+    let (memory, disk) = (TierIndex(0), TierIndex(1));
+    assert_eq!(stack.explain(&name).expect("exists").segments[0].tier, "disk");
+    for kind in [MoveKind::Move, MoveKind::Promote] {
+        match stack.migrate(&name, memory, kind, 0, "test") {
+            Err(error) => assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}"),
+            Ok(tickets) => {
+                let ended = stack.wait(tickets[0], LONG).expect("known").expect("ends");
+                assert_eq!(outcome_of(&ended), "too-weak");
+            }
+        }
+    }
+    migrate(&stack, &name, memory, MoveKind::Copy);
+    assert_eq!(stack.explain(&name).expect("exists").segments[0].copies, ["memory"]);
+    assert_eq!(stack.tier("disk").expect("known"), disk);
+    world.failpoints().freeze();
+    drop(stack);
+    world.crash(common::crashing::Crash::Process);
+    let stack = world.open();
+    assert_eq!(stack.read_all(&name).expect("reads"), [1; 5000]);
+    assert_eq!(stack.explain(&name).expect("exists").segments[0].copies, [""; 0]);
+    assert_sound(&world, &stack);
+}
+
+#[test]
+fn a_device_that_never_comes_back_stops_only_what_needs_it() {
+    let world = World::three();
+    let stack = world.create();
+    let names: Vec<_> = (0..8).map(|index| key(&format!("stuck-{index}"))).collect();
+    names.iter().for_each(|name| put(&stack, name, &[7; 5000]));
+    put(&stack, &key("other"), &[8; 5000]);
+    world.disk(1).hang();
+    let mut tickets = Vec::new();
+    for name in &names {
+        tickets.extend(stack.migrate(name, SLOW, MoveKind::Move, 0, "test").expect("queued"));
+    }
+    world.disk(1).wait_until_hanging(1);
+    let user = stack.clone();
+    let read = names.clone();
+    bounded(LONG, "work beside a device that hangs", move || {
+        for name in &read {
+            assert_eq!(user.read_all(name).expect("reads"), [7; 5000]);
+            let object = user.open(name, &Open::write()).expect("opens");
+            object.write(0, &[9; 100]).expect("writes");
+        }
+        put(&user, &key("new"), &[1; 100]);
+        user.delete(&key("new")).expect("deletes");
+        assert_eq!(all_keys(&user).len(), 9);
+    });
+    let mover = stack.clone();
+    bounded(LONG, "a migration between the other tiers", move || {
+        migrate(&mover, &key("other"), TierIndex(2), MoveKind::Move);
+    });
+    let canceller = stack.clone();
+    let cancelled = bounded(LONG, "cancel", move || canceller.cancel_all());
+    assert_eq!(cancelled, names.len());
+    let closing = stack.clone();
+    // Whether a close beside a dead device is a success is its own decision; that it ends is not.
+    bounded(LONG, "close", move || drop(closing.close()));
+    bounded(LONG, "drop", move || drop(stack));
+    world.failpoints().freeze();
+    world.crash(common::crashing::Crash::Process);
+    let stack = world.open();
+    for name in &names {
+        let mut expected = vec![7; 5000];
+        expected[..100].fill(9);
+        assert_eq!(stack.read_all(name).expect("reads"), expected);
+    }
+    assert_eq!(stack.read_all(&key("other")).expect("reads"), [8; 5000]);
+    assert_sound(&world, &stack);
+}
+
+#[test]
+fn a_device_that_comes_back_late_is_used_again() {
+    let world = World::two();
+    let stack = world.create();
+    let name = key("patient");
+    put(&stack, &name, &[7; 5000]);
+    world.disk(1).hang();
+    let tickets = stack.migrate(&name, SLOW, MoveKind::Move, 0, "test").expect("queued");
+    world.disk(1).wait_until_hanging(1);
+    let waiting = stack.wait(tickets[0], std::time::Duration::from_millis(20)).expect("known");
+    assert_eq!(waiting, None);
+    world.disk(1).release();
+    let ended = stack.wait(tickets[0], LONG).expect("known").expect("ends");
+    assert_eq!(outcome_of(&ended), "done");
+    assert_sound(&world, &stack);
+}
+
+#[test]
+fn a_failed_delete_of_a_source_is_tried_again_and_blocks_nobody() {
+    let world = World::two();
+    let stack = world.create();
+    let name = key("sticky");
+    put(&stack, &name, &[7; 5000]);
+    world.disk(0).fail_next(Operation::Delete, ErrorKind::Io);
+    migrate(&stack, &name, SLOW, MoveKind::Move);
+    assert_eq!(stack.read_all(&name).expect("reads"), [7; 5000]);
+    stack.delete(&name).expect("deletes");
+    put(&stack, &name, &[8; 600]);
+    migrate(&stack, &name, SLOW, MoveKind::Move);
+    stack.close().expect("closes");
+    drop(stack);
+    let stack = world.open();
+    assert_eq!(stack.read_all(&name).expect("reads"), [8; 600]);
+    assert_sound(&world, &stack);
+}
+
+#[test]
+fn a_failed_sync_is_never_tried_again_as_if_it_had_worked() {
+    let world = World::two();
+    let stack = world.create();
+    let name = key("unsynced");
+    put(&stack, &name, &[7; 5000]);
+    let object = stack.open(&name, &Open::write()).expect("opens");
+    world.disk(0).fail_next(Operation::Sync, ErrorKind::Io);
+    object.write(0, &[8; 100]).expect("writes");
+    assert_eq!(object.sync().expect_err("fails").kind(), ErrorKind::Io);
+    assert_eq!(object.sync().expect_err("is sticky").kind(), ErrorKind::Io);
+    assert_eq!(object.sync().expect_err("is sticky").kind(), ErrorKind::Io);
+}
