@@ -1,2 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! policies
+
+pub mod host;

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The view as C structs. Segments are kept from call to call and follow the events, so that a call
+//! costs by the events of its batch and not by the segments of the store.
+
+use std::ffi::c_void;
+
+use terrace_core::{
+    Key, Persistency, Random, SLOT_NONE, SegmentView, Slot, Temperature, TierView, View,
+};
+use terrace_policy_abi as abi;
+
+/// The segments of a [`View`], as far as events have shown them.
+#[derive(Debug, Default)]
+pub(super) struct Mirror {
+    segments: Vec<abi::Segment>,
+    /// Owns what `segments[slot].key` points to.
+    keys: Vec<Key>,
+}
+
+impl Mirror {
+    /// Follows what an event says about its segment; false for a slot that the view does not have.
+    pub(super) fn refresh(&mut self, view: &View, slot: Slot) -> bool {
+        if slot == SLOT_NONE {
+            return true;
+        }
+        let index = slot as usize;
+        let Some(segment) = view.segments.get(index) else { return false };
+        while self.segments.len() <= index {
+            let new = &view.segments[self.segments.len()];
+            self.keys.push(new.key.clone());
+            self.segments.push(c_segment(new, &new.key));
+        }
+        // Cloning a key counts its owners, which costs more than the comparison.
+        if self.keys[index].as_str().as_ptr() != segment.key.as_str().as_ptr() {
+            self.keys[index] = segment.key.clone();
+        }
+        self.segments[index] = c_segment(segment, &self.keys[index]);
+        true
+    }
+
+    /// The view of one call: valid as long as everything that it is made from.
+    pub(super) fn view(&self, view: &View, tiers: &[abi::Tier], random: &mut Random) -> abi::View {
+        abi::View {
+            struct_bytes: size_of::<abi::View>() as u32,
+            tier_count: tiers.len() as u32,
+            now_ns: view.now_ns,
+            tiers: tiers.as_ptr(),
+            segments: self.segments.as_ptr(),
+            segment_count: self.segments.len(),
+            random: random_u64,
+            host: (&raw mut *random).cast::<c_void>(),
+        }
+    }
+}
+
+unsafe extern "C" fn random_u64(view: *const abi::View) -> u64 {
+    // SAFETY: `Mirror::view` put the generator there, which nobody else uses during the call.
+    let random = unsafe { &mut *(*view).host.cast::<Random>() };
+    random.next_u64()
+}
+
+/// The tiers of a view; names point into it.
+pub(super) fn tiers(view: &View) -> Vec<abi::Tier> {
+    view.tiers.iter().map(c_tier).collect()
+}
+
+fn c_tier(tier: &TierView) -> abi::Tier {
+    abi::Tier {
+        name: abi::Text::new(&tier.name),
+        capacity_bytes: tier.figures.capacity_bytes,
+        latency_ns: tier.figures.latency_ns,
+        read_bytes_per_s: tier.figures.read_bytes_per_s,
+        write_bytes_per_s: tier.figures.write_bytes_per_s,
+        idle_w: tier.figures.idle_w,
+        active_w: tier.figures.active_w,
+        low: tier.watermarks.low,
+        high: tier.watermarks.high,
+        critical: tier.watermarks.critical,
+        used_bytes: tier.used_bytes,
+        reserved_bytes: tier.reserved_bytes,
+        copy_bytes: tier.copy_bytes,
+        garbage_bytes: tier.garbage_bytes,
+        incoming_bytes: tier.incoming_bytes,
+        outgoing_bytes: tier.outgoing_bytes,
+        utilisation: tier.utilisation,
+        parallelism: tier.figures.parallelism,
+        persistency: persistency(tier.persistency),
+        is_writable: tier.is_writable.into(),
+        reserved: [0; 2],
+    }
+}
+
+fn c_segment(segment: &SegmentView, key: &Key) -> abi::Segment {
+    abi::Segment {
+        key: abi::Text::new(key.as_str()),
+        namespace_length: key.namespace().len() as u32,
+        segment: segment.segment,
+        start_bytes: segment.start_bytes,
+        size_bytes: segment.size_bytes,
+        created_ns: segment.created_ns,
+        last_read_ns: segment.last_read_ns,
+        last_write_ns: segment.last_write_ns,
+        last_close_ns: segment.last_close_ns,
+        incarnation: segment.incarnation,
+        copies: segment.copies.0,
+        opens: segment.opens,
+        tier: segment.tier.0,
+        persistency: persistency(segment.persistency),
+        temperature: temperature(segment.hint.temperature) as u8,
+        is_live: segment.is_live.into(),
+        is_moving: segment.is_moving.into(),
+        is_pinned: segment.is_pinned.into(),
+        reserved: [0; 6],
+    }
+}
+
+fn persistency(level: Persistency) -> u8 {
+    match level {
+        Persistency::None => 0,
+        Persistency::Process => 1,
+        Persistency::Storage => 2,
+    }
+}
+
+/// `terrace_temperature`.
+pub(super) fn temperature(temperature: Temperature) -> u32 {
+    match temperature {
+        Temperature::Unknown => 0,
+        Temperature::Hot => 1,
+        Temperature::Cold => 2,
+    }
+}
