@@ -4,6 +4,7 @@
 
 mod clock;
 mod crash;
+pub mod kv_behaviour;
 mod pattern;
 pub mod sim;
 

@@ -266,3 +266,15 @@ fn a_superblock_is_durable_at_once() {
     assert_ne!(world.boot_id(), boot_id);
     assert_eq!(tier.open().superblock().expect("read"), Some(superblock));
 }
+
+terrace_testkit::kv_suite!(sim_kv, (SimWorld::new().kv().open(), ()));
+
+terrace_testkit::kv_reopen_suite!(sim_kv_reopened, {
+    let world = SimWorld::new();
+    let sim = world.kv();
+    let open = move || {
+        world.crash_process();
+        sim.open()
+    };
+    (open, ())
+});
