@@ -1,2 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! backends
+//! Places that keep the bytes of objects ([`object`]), and key-value engines ([`kv`]).
+
+pub mod kv;
+pub mod object;
