@@ -62,7 +62,7 @@ impl Policy for WriteBuffer {
         let mut excess_bytes = buffer.expected_bytes().saturating_sub(high_bytes);
         let mut room_bytes = below.capacity_bytes.saturating_sub(below.expected_bytes());
         let timeout_ns = (self.timeout_s * 1e9) as u64;
-        let due_before_ns = self.drain_until_ns.max(view.now_ns().saturating_sub(timeout_ns));
+        let due_ns = self.drain_until_ns.max(view.now_ns().saturating_sub(timeout_ns));
         let mut after = Unbounded;
         while let Some(&entry) = self.waiting.range((after, Unbounded)).next() {
             let (since_ns, slot, incarnation) = entry;
@@ -71,7 +71,7 @@ impl Policy for WriteBuffer {
                 self.waiting.remove(&entry);
                 continue;
             };
-            let is_due = since_ns < due_before_ns;
+            let is_due = since_ns <= due_ns;
             if !is_due && excess_bytes == 0 {
                 break;
             }

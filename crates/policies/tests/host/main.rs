@@ -1,0 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Policies in shared libraries: the examples, libraries that misbehave, and the layout of structs.
+
+mod build;
+mod layout;
+mod loading;
+mod lru;
+mod misbehaviour;
+mod world;
+mod write_buffer;
