@@ -54,14 +54,13 @@
  *
  * When something goes wrong
  * -------------------------
- *   Functions return TERRACE_OK or another terrace_status. Where there is an `error` sink, write one
- *   sentence into it: it is shown to the person who asked.
+ *   Functions return TERRACE_OK or another terrace_status. Where there is an `error` sink, write
+ *   one sentence into it: it is shown to the person who asked.
  *   TERRACE_FAILED, or a number that is not in terrace_status, says that the instance is broken.
- *   Terrace then replaces the policy by its built-in fallback and reports it; so it does when a call
- *   takes longer than a bound (seconds), or when it keeps asking for tiers or segments that do not
- *   exist. An instance that was replaced may never be destroyed.
- *   A crash of the library is a crash of the process: only a policy in another process cannot do that.
- *   No exception may leave the library.
+ *   Terrace then replaces the policy by its built-in fallback and reports it. It does the same when
+ *   a call takes longer than a bound (seconds), or when a policy keeps asking for tiers or segments
+ *   that do not exist. An instance that was replaced may never be destroyed.
+ *   A crash of the library is a crash of the process. No exception may leave the library.
  *   Text should be UTF-8; where it is not, its bad bytes are shown as U+FFFD.
  *
  * Versions
@@ -173,7 +172,7 @@ struct terrace_tier {
     uint64_t garbage_bytes;     /* Superseded and not yet deleted. */
     uint64_t incoming_bytes;    /* Of migrations to this tier that wait or run. */
     uint64_t outgoing_bytes;    /* Of migrations from this tier that wait or run. */
-    double utilisation;         /* Share of the last interval that applications kept it busy, 0 to 1. */
+    double utilisation;         /* Share of the last interval that applications kept it busy. */
     uint32_t parallelism;       /* Requests that it serves at once without slowing each other. */
     uint8_t persistency;        /* The strongest level it gives: terrace_persistency. */
     uint8_t is_writable;        /* 0: takes no new data. */
@@ -307,7 +306,7 @@ struct terrace_actions {
 /* What is known of a new segment. */
 struct terrace_placement {
     uint32_t struct_bytes;
-    uint32_t segment;          /* 0 for a new object, else the number that a growing object needs. */
+    uint32_t segment;          /* 0 for a new object, else the number in a growing one. */
     struct terrace_text key;   /* "namespace/name". */
     uint32_t namespace_length; /* Bytes of `key` before the '/'. */
     uint32_t temperature;      /* terrace_temperature. */
@@ -336,16 +335,16 @@ struct terrace_parameters {
     uint32_t struct_bytes;
     uint32_t reserved;
     /*
-     * Appends one. `value` is what set_parameter would take, in readable units; `description` is one
-     * sentence: what it does, in which unit, and its bounds. Returns TERRACE_OK, TERRACE_INVALID
-     * for a damaged text, TERRACE_FULL beyond TERRACE_PARAMETERS_MAX.
+     * Appends one. `value` is what set_parameter would take, in readable units; `description` is
+     * one sentence: what it does, in which unit, and its bounds. Returns TERRACE_OK,
+     * TERRACE_INVALID for a damaged text, TERRACE_FULL beyond TERRACE_PARAMETERS_MAX.
      */
     int32_t (*add)(struct terrace_parameters *parameters, struct terrace_text name,
                    struct terrace_text value, struct terrace_text description);
     void *host; /* Not yours. */
 };
 
-/* The functions of a policy. NULL where a comment says so, else required. */
+/* The functions of a policy. Those whose comment says what NULL means are optional. */
 struct terrace_policy_api {
     uint32_t abi_version;  /* TERRACE_POLICY_ABI_VERSION. */
     uint32_t struct_bytes; /* sizeof(struct terrace_policy_api). */
@@ -354,8 +353,9 @@ struct terrace_policy_api {
     struct terrace_text name;
 
     /*
-     * Makes an instance with default parameters into *instance (not NULL). The view shows the tiers;
-     * it may have no segments yet. Any status but TERRACE_OK: there is no instance, `error` says why.
+     * Makes an instance with default parameters into *instance (not NULL). The view shows the
+     * tiers; its segments come as events. Any status but TERRACE_OK: there is no instance, and
+     * `error` says why.
      */
     int32_t (*create)(const struct terrace_view *view, void **instance, struct terrace_sink *error);
 
@@ -363,8 +363,8 @@ struct terrace_policy_api {
     void (*destroy)(void *instance);
 
     /*
-     * Takes note of events, oldest first. A good policy does little per event: this is the call that
-     * costs, a few nanoseconds an event. TERRACE_OK or TERRACE_FAILED.
+     * Takes note of events, oldest first. A good policy does little per event: this is the call
+     * that counts, with a few nanoseconds an event. TERRACE_OK or TERRACE_FAILED.
      */
     int32_t (*observe)(void *instance, const struct terrace_view *view,
                        const struct terrace_event *events, size_t event_count);
@@ -380,11 +380,11 @@ struct terrace_policy_api {
     int32_t (*publish)(const void *instance, struct terrace_sink *published);
 
     /*
-     * Chooses where a new segment goes. Runs in the thread of an application that creates an object,
-     * beside every other call, and has under a microsecond: no locks, no allocation, no globals.
-     * `published` is a copy, aligned to 16 bytes, of what publish wrote last. It may be an older one
-     * than the instance's state, and may outlive the instance. Any status but TERRACE_OK, and NULL:
-     * tier 0, one segment.
+     * Chooses where a new segment goes. Runs in the thread of an application that creates an
+     * object, beside every other call, and has under a microsecond: no locks, no allocation, no
+     * globals. `published` is a copy, aligned to 16 bytes, of what publish wrote; NULL where that
+     * was nothing. It may be older than the instance's state, and may outlive the instance.
+     * Any status but TERRACE_OK, and a place that is NULL: tier 0, one segment.
      */
     int32_t (*place)(const void *published, size_t published_bytes,
                      const struct terrace_placement *placement, struct terrace_placed *placed);
@@ -398,7 +398,7 @@ struct terrace_policy_api {
                        const void *body, size_t body_bytes, struct terrace_sink *reply,
                        struct terrace_sink *error);
 
-    /* Adds each parameter with its value now. TERRACE_OK or TERRACE_FAILED. NULL: there are none. */
+    /* Adds each parameter with its value now. TERRACE_OK or TERRACE_FAILED. NULL: none. */
     int32_t (*parameters)(const void *instance, struct terrace_parameters *parameters);
 
     /*

@@ -28,13 +28,16 @@ impl Mirror {
         while self.segments.len() <= index {
             let new = &view.segments[self.segments.len()];
             self.keys.push(new.key.clone());
-            self.segments.push(c_segment(new, &new.key));
+            self.segments.push(c_segment(new, c_key(&new.key)));
         }
-        // Cloning a key counts its owners, which costs more than the comparison.
-        if self.keys[index].as_str().as_ptr() != segment.key.as_str().as_ptr() {
+        let old = &self.segments[index];
+        let mut key = (old.key, old.namespace_length);
+        // A key is looked at only when it is another: that would fetch its text into the cache.
+        if old.key.bytes != segment.key.as_str().as_ptr() {
             self.keys[index] = segment.key.clone();
+            key = c_key(&self.keys[index]);
         }
-        self.segments[index] = c_segment(segment, &self.keys[index]);
+        self.segments[index] = c_segment(segment, key);
         true
     }
 
@@ -90,10 +93,15 @@ fn c_tier(tier: &TierView) -> abi::Tier {
     }
 }
 
-fn c_segment(segment: &SegmentView, key: &Key) -> abi::Segment {
+/// A key and the length of its namespace.
+fn c_key(key: &Key) -> (abi::Text, u32) {
+    (abi::Text::new(key.as_str()), key.namespace().len() as u32)
+}
+
+fn c_segment(segment: &SegmentView, (key, namespace_length): (abi::Text, u32)) -> abi::Segment {
     abi::Segment {
-        key: abi::Text::new(key.as_str()),
-        namespace_length: key.namespace().len() as u32,
+        key,
+        namespace_length,
         segment: segment.segment,
         start_bytes: segment.start_bytes,
         size_bytes: segment.size_bytes,

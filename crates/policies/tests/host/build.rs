@@ -67,12 +67,20 @@ pub(crate) fn lru() -> &'static Path {
 /// The write buffer in Rust, built by cargo outside the workspace.
 pub(crate) fn write_buffer() -> &'static Path {
     static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
-    LIBRARY.get_or_init(|| {
-        let manifest = root().join("examples/policies/write-buffer-rust/Cargo.toml");
-        let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("write-buffer");
-        let mut command = Command::new(env!("CARGO"));
-        command.args(["build", "--quiet", "--offline", "--locked", "--manifest-path"]);
-        run(command.arg(manifest).arg("--target-dir").arg(&target));
-        target.join("debug/libwrite_buffer.so")
-    })
+    LIBRARY.get_or_init(|| cargo("examples/policies/write-buffer-rust", "libwrite_buffer.so"))
+}
+
+/// The fixture that uses all of the Rust binding.
+pub(crate) fn binding() -> &'static Path {
+    static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
+    LIBRARY.get_or_init(|| cargo("crates/policies/tests/host/fixtures/binding", "libbinding.so"))
+}
+
+fn cargo(crate_path: &str, library: &str) -> PathBuf {
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("libraries");
+    let mut command = Command::new(env!("CARGO"));
+    command.args(["build", "--quiet", "--offline", "--locked", "--manifest-path"]);
+    command.arg(root().join(crate_path).join("Cargo.toml"));
+    run(command.arg("--target-dir").arg(&target));
+    target.join("debug").join(library)
 }

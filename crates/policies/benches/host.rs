@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What a policy in a shared library costs: nanoseconds per event in batches, and per placement.
+//!
+//! `cargo bench -p terrace-policies --bench host`
+
+#[allow(dead_code, reason = "shared with the tests, which use all of it")]
+#[path = "../tests/host/build.rs"]
+mod build;
+
+use std::hint::black_box;
+use std::path::Path;
+
+use terrace_core::{
+    Clock, Event, EventKind, Figures, Hint, Key, Persistency, Placement, Random, SegmentView,
+    SystemClock, TierIndex, TierSet, TierView, View, Watermarks,
+};
+use terrace_policies::host;
+
+const SEGMENTS: u32 = 1_000_000;
+const BATCH: usize = 1000;
+const BATCHES: usize = 1000;
+
+fn main() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let empty = dir.path().join("empty.so");
+    build::fixture("table.c", "GOOD", &empty);
+    let clock = SystemClock::default();
+    let mut view = view();
+    println!("library  segments_touched  batch  ns_per_event_median  low  high");
+    for (name, path) in [("empty", empty.as_path()), ("lru-c", build::lru())] {
+        for (touched, batch) in [(1000, BATCH), (SEGMENTS, BATCH), (1000, 1)] {
+            let (low, median, high) = observe(&clock, &mut view, path, touched, batch);
+            println!("{name:7}  {touched:16}  {batch:5}  {median:19.1}  {low:.1}  {high:.1}");
+        }
+    }
+    println!("lru-c place: {:.1} ns", place(&clock, &view));
+}
+
+fn view() -> View {
+    let tier = |name: &str| TierView {
+        name: name.into(),
+        figures: Figures::default(),
+        watermarks: Watermarks::default(),
+        persistency: Persistency::Storage,
+        used_bytes: 0,
+        reserved_bytes: 0,
+        copy_bytes: 0,
+        garbage_bytes: 0,
+        incoming_bytes: 0,
+        outgoing_bytes: 0,
+        utilisation: 0.0,
+        is_writable: true,
+    };
+    let mut view = View::new(vec![tier("fast"), tier("slow")], 1);
+    for slot in 0..SEGMENTS {
+        let segment = SegmentView {
+            key: Key::new("bench", &slot.to_string()).expect("legal"),
+            segment: 0,
+            incarnation: 1,
+            is_live: true,
+            start_bytes: 0,
+            size_bytes: 4096,
+            tier: TierIndex(1),
+            copies: TierSet::default(),
+            opens: 0,
+            is_moving: false,
+            is_pinned: false,
+            persistency: Persistency::Process,
+            hint: Hint::default(),
+            created_ns: 0,
+            last_read_ns: 0,
+            last_write_ns: 0,
+            last_close_ns: 0,
+        };
+        view.insert(slot, segment);
+    }
+    view
+}
+
+/// Nanoseconds per event: 5 %, 50 % and 95 % of the batches.
+fn observe(
+    clock: &SystemClock,
+    view: &mut View,
+    library: &Path,
+    touched: u32,
+    batch: usize,
+) -> (f64, f64, f64) {
+    let mut policy = host::load(library, view, &[]).expect("loads");
+    let event = |kind, slot, time_ns| Event::new(kind, slot, 1, time_ns);
+    let present: Vec<_> = (0..SEGMENTS).map(|slot| event(EventKind::Present, slot, 0)).collect();
+    policy.observe(view, &present);
+    let mut random = Random::new(7);
+    let mut costs_ns: Vec<f64> = (0..BATCHES)
+        .map(|round| {
+            let mut read =
+                || event(EventKind::Read, random.below(touched.into()) as u32, round as u64);
+            let events: Vec<_> = (0..batch).map(|_| read()).collect();
+            events.iter().for_each(|event| view.apply(event));
+            let start_ns = clock.now_ns();
+            policy.observe(view, black_box(&events));
+            (clock.now_ns() - start_ns) as f64 / batch as f64
+        })
+        .collect();
+    costs_ns.sort_by(f64::total_cmp);
+    (costs_ns[BATCHES / 20], costs_ns[BATCHES / 2], costs_ns[BATCHES - BATCHES / 20])
+}
+
+fn place(clock: &SystemClock, view: &View) -> f64 {
+    const CALLS: u32 = 1_000_000;
+    let policy = host::load(build::lru(), view, &[]).expect("loads");
+    let placer = policy.placer();
+    let key = Key::new("bench", "new").expect("legal");
+    let (hint, start_bytes) = (Hint::default(), 0);
+    let new = Placement { key: &key, hint, size_hint_bytes: None, segment: 0, start_bytes };
+    let start_ns = clock.now_ns();
+    for _ in 0..CALLS {
+        black_box(placer.place(black_box(&new)));
+    }
+    (clock.now_ns() - start_ns) as f64 / f64::from(CALLS)
+}
