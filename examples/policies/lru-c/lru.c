@@ -9,7 +9,7 @@
  *
  * Try: change a value, `make`, and run the demo again. PLACE 1 makes writing slow; HIGH 0.3 moves
  * more; PROMOTE_USES 1 lets one pass over everything throw out what is in use. The first three can
- * also be set in the configuration and while running: `terrace policy set high 0.5`.
+ * also be set in the configuration and while running: `terrace policy set high=0.5`.
  */
 #include <stdio.h>
 #include <stdlib.h>
