@@ -3,6 +3,7 @@
 
 mod fjall;
 mod group_sync;
+mod journal;
 mod memory;
 mod sync_mark;
 
