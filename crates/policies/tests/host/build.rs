@@ -38,6 +38,11 @@ pub(crate) fn fixture(name: &str, define: &str, target: &Path) {
     run(cc().args(["-shared", "-fPIC", "-D", define, "-o"]).arg(target).arg(source));
 }
 
+/// Builds a C policy as the tutorial says.
+pub(crate) fn library(source: &Path, target: &Path) {
+    run(cc().args(["-shared", "-fPIC", "-o"]).arg(target).arg(source));
+}
+
 /// Compiles a C program and gives what it prints.
 pub(crate) fn run_c(program: &str) -> String {
     let dir = tempfile::tempdir().expect("a directory");
@@ -67,20 +72,27 @@ pub(crate) fn lru() -> &'static Path {
 /// The write buffer in Rust, built by cargo outside the workspace.
 pub(crate) fn write_buffer() -> &'static Path {
     static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
-    LIBRARY.get_or_init(|| cargo("examples/policies/write-buffer-rust", "libwrite_buffer.so"))
+    LIBRARY.get_or_init(|| {
+        let path = root().join("examples/policies/write-buffer-rust");
+        crate_library(&path, &["--locked"], "libwrite_buffer.so")
+    })
 }
 
 /// The fixture that uses all of the Rust binding.
 pub(crate) fn binding() -> &'static Path {
     static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
-    LIBRARY.get_or_init(|| cargo("crates/policies/tests/host/fixtures/binding", "libbinding.so"))
+    LIBRARY.get_or_init(|| {
+        let path = root().join("crates/policies/tests/host/fixtures/binding");
+        crate_library(&path, &["--locked"], "libbinding.so")
+    })
 }
 
-fn cargo(crate_path: &str, library: &str) -> PathBuf {
+/// Builds a crate outside the workspace and gives the path of its library.
+pub(crate) fn crate_library(path: &Path, options: &[&str], library: &str) -> PathBuf {
     let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("libraries");
     let mut command = Command::new(env!("CARGO"));
-    command.args(["build", "--quiet", "--offline", "--locked", "--manifest-path"]);
-    command.arg(root().join(crate_path).join("Cargo.toml"));
+    command.args(["build", "--quiet", "--offline"]).args(options);
+    command.arg("--manifest-path").arg(path.join("Cargo.toml"));
     run(command.arg("--target-dir").arg(&target));
     target.join("debug").join(library)
 }

@@ -7,5 +7,6 @@ mod layout;
 mod loading;
 mod lru;
 mod misbehaviour;
+mod tutorial;
 mod world;
 mod write_buffer;
