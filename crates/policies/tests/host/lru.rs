@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `examples/policies/lru-c`, driven through the host.
 
-use terrace_core::{ErrorKind, EventKind};
+use terrace_core::{ActionKind, Actions, ErrorKind, EventKind, TierIndex};
 
 use crate::build;
 use crate::world::{World, load};
@@ -36,6 +36,13 @@ fn the_c_lru_promotes_on_the_second_use_and_demotes_for_free() {
     world.read(slot);
     assert_eq!(world.round(), ["a promote 0: used again"]);
     assert_eq!(world.tier_of(slot), 0);
+
+    world.policy.set_parameter("high", "0.3").expect("legal");
+    world.policy.set_parameter("low", "0.2").expect("legal");
+    let mut actions = Actions::with_budget(0, 10);
+    world.policy.plan(&world.view, &mut actions);
+    let kinds: Vec<_> = actions.into_list().into_iter().map(|action| action.kind).collect();
+    assert_eq!(kinds, [ActionKind::Move { to: TierIndex(1) }], "within a budget of no bytes");
 }
 
 #[test]
