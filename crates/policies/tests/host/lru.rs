@@ -39,6 +39,7 @@ fn the_c_lru_promotes_on_the_second_use_and_demotes_for_free() {
 
     world.policy.set_parameter("high", "0.3").expect("legal");
     world.policy.set_parameter("low", "0.2").expect("legal");
+    world.observe();
     let mut actions = Actions::with_budget(0, 10);
     world.policy.plan(&world.view, &mut actions);
     let kinds: Vec<_> = actions.into_list().into_iter().map(|action| action.kind).collect();

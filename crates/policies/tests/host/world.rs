@@ -120,8 +120,7 @@ impl World {
 
     /// Shows the policy what happened, asks what to do, and does it.
     pub(crate) fn round(&mut self) -> Done {
-        self.account();
-        self.policy.observe(&self.view, &std::mem::take(&mut self.pending));
+        self.observe();
         let mut actions = Actions::with_budget(u64::MAX, 1000);
         self.policy.plan(&self.view, &mut actions);
         let done = actions.into_list().into_iter().map(|action| {
@@ -151,6 +150,12 @@ impl World {
         let done: Done = done.collect();
         self.account();
         done
+    }
+
+    /// Shows the policy what happened.
+    pub(crate) fn observe(&mut self) {
+        self.account();
+        self.policy.observe(&self.view, &std::mem::take(&mut self.pending));
     }
 
     /// Shows the passing of time.
