@@ -1,4 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! policies
+//! Policies: what decides which segment lives on which tier.
+//!
+//! One file a policy and one line in [`POLICIES`]; what they share is in `mechanism`; [`host`]
+//! loads policies from shared libraries. `docs/policies/` defines each of them.
 
 pub mod host;
+
+mod lru;
+mod mechanism;
+mod pinned;
+mod registry;
+mod size;
+mod write_buffer;
+
+#[cfg(test)]
+mod harness;
+#[cfg(test)]
+mod properties;
+
+pub use registry::{Create, POLICIES, PolicyEntry, create};

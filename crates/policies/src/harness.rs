@@ -1,0 +1,320 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A stack that carries out every action at once, so that tests see only what policies decide.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use terrace_core::{
+    Action, ActionKind, Actions, Event, EventKind, Figures, Hint, Key, Outcome, Persistency,
+    Placement, Policy, SegmentView, Slot, TierIndex, TierSet, TierView, View, Watermarks,
+};
+
+use crate::registry;
+
+/// One second.
+pub(crate) const SECOND_NS: u64 = 1_000_000_000;
+
+/// Tiers `t0`, `t1`, … of these capacities, each ten times slower than the one above.
+pub(crate) fn tiers(capacities_bytes: &[u64]) -> Vec<TierView> {
+    let tier = |(index, capacity_bytes): (usize, &u64)| {
+        let slowness = 10_u64.pow(index as u32);
+        let bytes_per_s = 1e9 / slowness as f64;
+        TierView {
+            name: format!("t{index}"),
+            figures: Figures {
+                capacity_bytes: *capacity_bytes,
+                latency_ns: 100_000 * slowness,
+                read_bytes_per_s: bytes_per_s,
+                write_bytes_per_s: bytes_per_s,
+                parallelism: 8,
+                ..Figures::default()
+            },
+            watermarks: Watermarks::default(),
+            persistency: Persistency::Storage,
+            used_bytes: 0,
+            reserved_bytes: 0,
+            copy_bytes: 0,
+            garbage_bytes: 0,
+            incoming_bytes: 0,
+            outgoing_bytes: 0,
+            utilisation: 0.0,
+            is_writable: true,
+        }
+    };
+    capacities_bytes.iter().enumerate().map(tier).collect()
+}
+
+/// A closed segment that nobody has used.
+pub(crate) fn segment(key: &str, size_bytes: u64, tier: TierIndex) -> SegmentView {
+    SegmentView {
+        key: Key::parse(key).expect("a legal key"),
+        segment: 0,
+        incarnation: 1,
+        is_live: true,
+        start_bytes: 0,
+        size_bytes,
+        tier,
+        copies: TierSet::default(),
+        opens: 0,
+        is_moving: false,
+        is_pinned: false,
+        persistency: Persistency::Process,
+        hint: Hint::default(),
+        created_ns: 0,
+        last_read_ns: 0,
+        last_write_ns: 0,
+        last_close_ns: 0,
+    }
+}
+
+/// A policy over a view that does what it asks for.
+pub(crate) struct Harness {
+    pub(crate) view: View,
+    pub(crate) policy: Box<dyn Policy>,
+    /// Given to every round.
+    pub(crate) budget: (u64, usize),
+    /// Whether moves wait for [`Harness::finish`] instead of ending at once.
+    pub(crate) is_slow: bool,
+    events: Vec<Event>,
+    waiting: Vec<Action>,
+    incarnation: u32,
+    hash: DefaultHasher,
+}
+
+impl Harness {
+    pub(crate) fn new(name: &str, parameters: &[(&str, &str)], tiers: Vec<TierView>) -> Self {
+        let mut view = View::new(tiers, 0);
+        view.now_ns = SECOND_NS;
+        let parameters: Vec<_> = parameters
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+            .collect();
+        Self {
+            policy: registry::create(name, &view, &parameters).expect("legal parameters"),
+            view,
+            budget: (u64::MAX, usize::MAX),
+            is_slow: false,
+            events: Vec::new(),
+            waiting: Vec::new(),
+            incarnation: 0,
+            hash: DefaultHasher::new(),
+        }
+    }
+
+    /// Hash of everything that was asked for.
+    pub(crate) fn hash(&self) -> u64 {
+        self.hash.finish()
+    }
+
+    pub(crate) fn advance(&mut self, seconds: f64) {
+        self.view.now_ns += (seconds * SECOND_NS as f64) as u64;
+    }
+
+    /// Creates an object where the policy wants it, or below if it is full.
+    pub(crate) fn create(&mut self, key: &str) -> Slot {
+        let key = Key::parse(key).expect("a legal key");
+        let placement = Placement {
+            key: &key,
+            hint: Hint::default(),
+            size_hint_bytes: None,
+            segment: 0,
+            start_bytes: 0,
+        };
+        let first = self.policy.placer().place(&placement).tier;
+        let has_room = |tier: &TierIndex| self.view.tiers[tier.index()].fill() < 0.97;
+        let tier = (first.0..self.view.tiers.len() as u8).map(TierIndex).find(has_room);
+        let slot = self.view.segments.iter().position(|segment| !segment.is_live);
+        let slot = slot.unwrap_or(self.view.segments.len()) as Slot;
+        self.incarnation += 1;
+        let segment = SegmentView {
+            incarnation: self.incarnation,
+            created_ns: self.view.now_ns,
+            ..segment(key.as_str(), 0, tier.expect("a tier has room"))
+        };
+        self.view.insert(slot, segment);
+        self.event(EventKind::Create, slot);
+        slot
+    }
+
+    /// Creates an object, writes it and closes it.
+    pub(crate) fn write(&mut self, key: &str, bytes: u64) -> Slot {
+        let slot = self.create(key);
+        self.event(EventKind::Open, slot);
+        self.overwrite(slot, bytes);
+        self.event(EventKind::Close, slot);
+        slot
+    }
+
+    pub(crate) fn overwrite(&mut self, slot: Slot, bytes: u64) {
+        self.access(EventKind::Write, slot, 0, bytes);
+    }
+
+    pub(crate) fn read(&mut self, slot: Slot, offset_bytes: u64, length_bytes: u64) {
+        self.access(EventKind::Read, slot, offset_bytes, length_bytes);
+    }
+
+    /// An event of a kind that needs no more than the slot.
+    pub(crate) fn event(&mut self, kind: EventKind, slot: Slot) {
+        let event = self.blank(kind, slot);
+        self.emit(event);
+    }
+
+    pub(crate) fn emit(&mut self, event: Event) {
+        let slot = event.slot as usize;
+        let before = self.view.segments.get(slot).cloned();
+        self.view.apply(&event);
+        if let Some(before) = before {
+            self.account(&before, slot);
+        }
+        self.events.push(event);
+    }
+
+    /// Shows the events, asks for a plan, checks it and carries it out.
+    pub(crate) fn round(&mut self) -> Vec<Action> {
+        self.policy.observe(&self.view, &std::mem::take(&mut self.events));
+        let mut actions = Actions::with_budget(self.budget.0, self.budget.1);
+        self.policy.plan(&self.view, &mut actions);
+        let list = actions.into_list();
+        for action in &list {
+            self.check(action);
+            format!("{action:?}").hash(&mut self.hash);
+        }
+        for action in list.clone() {
+            self.begin(action);
+        }
+        if !self.is_slow {
+            self.finish();
+        }
+        list
+    }
+
+    /// Ends all moves that wait.
+    pub(crate) fn finish(&mut self) {
+        for action in std::mem::take(&mut self.waiting) {
+            self.end(&action, Outcome::Done);
+        }
+    }
+
+    /// Ends all moves that wait without having moved anything.
+    pub(crate) fn fail(&mut self, outcome: Outcome) {
+        for action in std::mem::take(&mut self.waiting) {
+            self.end(&action, outcome);
+        }
+    }
+
+    /// The fill of a tier, 0 to 1.
+    pub(crate) fn fill(&self, tier: usize) -> f64 {
+        self.view.tiers[tier].fill()
+    }
+
+    pub(crate) fn tier(&self, slot: Slot) -> u8 {
+        self.view.segments[slot as usize].tier.0
+    }
+
+    pub(crate) fn message(&mut self, kind: &str, body: &str) -> serde_json::Value {
+        let reply = self.policy.message(&self.view, kind, body.as_bytes()).expect("a legal body");
+        serde_json::from_slice(&reply).expect("a reply is JSON")
+    }
+
+    fn access(&mut self, kind: EventKind, slot: Slot, offset_bytes: u64, length_bytes: u64) {
+        let segment = &self.view.segments[slot as usize];
+        let figures = &self.view.tiers[segment.tier.index()].figures;
+        let latency_ns = (figures.read_s(length_bytes) * 1e9) as u64;
+        let event = self.blank(kind, slot);
+        self.emit(Event { offset_bytes, length_bytes, latency_ns, ..event });
+    }
+
+    fn blank(&self, kind: EventKind, slot: Slot) -> Event {
+        let segment = &self.view.segments[slot as usize];
+        let event = Event::new(kind, slot, segment.incarnation, self.view.now_ns);
+        Event { tier: segment.tier, ..event }
+    }
+
+    /// Brings the tiers' bytes in line with a segment that has changed.
+    fn account(&mut self, before: &SegmentView, slot: usize) {
+        let after = self.view.segments[slot].clone();
+        if before.is_live {
+            self.view.tiers[before.tier.index()].used_bytes -= before.size_bytes;
+        }
+        if after.is_live {
+            self.view.tiers[after.tier.index()].used_bytes += after.size_bytes;
+        }
+        for (index, tier) in self.view.tiers.iter_mut().enumerate() {
+            let index = TierIndex(index as u8);
+            if before.is_live && before.copies.contains(index) {
+                tier.copy_bytes -= before.size_bytes;
+            }
+            if after.is_live && after.copies.contains(index) {
+                tier.copy_bytes += after.size_bytes;
+            }
+        }
+    }
+
+    /// What no policy may ask for, whatever happens.
+    fn check(&self, action: &Action) {
+        let segment = self.view.segment(action.slot, action.incarnation).expect("it is not stale");
+        if let ActionKind::Move { to } | ActionKind::Promote { to } = action.kind {
+            assert!(!segment.is_pinned, "{action:?}");
+            assert!(!segment.is_moving, "{action:?}");
+            assert_ne!(to, segment.tier, "{action:?}");
+            let tier = &self.view.tiers[to.index()];
+            assert!(tier.is_writable && tier.persistency >= segment.persistency, "{action:?}");
+            // A stack drops clean copies where room is wanted.
+            let free_bytes = tier.free_bytes() + tier.copy_bytes;
+            let is_free = segment.copies.contains(to) || segment.size_bytes <= free_bytes;
+            assert!(is_free, "{action:?}");
+        }
+    }
+
+    fn begin(&mut self, action: Action) {
+        let slot = action.slot;
+        match action.kind {
+            ActionKind::Move { to } | ActionKind::Promote { to } => {
+                let segment = &self.view.segments[slot as usize];
+                let (from, bytes) = (segment.tier, segment.size_bytes);
+                self.view.tiers[from.index()].outgoing_bytes += bytes;
+                self.view.tiers[to.index()].incoming_bytes += bytes;
+                self.event(EventKind::Queued, slot);
+                self.waiting.push(action);
+            }
+            ActionKind::Cancel => {
+                let cancelled = self.waiting.iter().position(|waiting| waiting.slot == slot);
+                if let Some(index) = cancelled {
+                    let waiting = self.waiting.remove(index);
+                    self.end(&waiting, Outcome::Cancelled);
+                }
+                self.event(EventKind::Receipt, slot);
+            }
+            ActionKind::Copy { .. } | ActionKind::DropCopy { .. } => {
+                unreachable!("no policy here asks for these")
+            }
+        }
+    }
+
+    fn end(&mut self, action: &Action, outcome: Outcome) {
+        let (ActionKind::Move { to } | ActionKind::Promote { to }) = action.kind else { return };
+        // The accounts of migrations hold the size that it had when it was asked for; tests that
+        // write to moving segments look at decisions, not at these.
+        let Some(segment) = self.view.segment(action.slot, action.incarnation).cloned() else {
+            self.view.tiers.iter_mut().for_each(|tier| {
+                (tier.incoming_bytes, tier.outgoing_bytes) = (0, 0);
+            });
+            return;
+        };
+        let (from, bytes) = (segment.tier, segment.size_bytes);
+        let outgoing = &mut self.view.tiers[from.index()].outgoing_bytes;
+        *outgoing = outgoing.saturating_sub(bytes);
+        let incoming = &mut self.view.tiers[to.index()].incoming_bytes;
+        *incoming = incoming.saturating_sub(bytes);
+        let slot = action.slot;
+        if outcome == Outcome::Done {
+            if segment.copies.contains(to) {
+                self.emit(Event { tier: to, ..self.blank(EventKind::Uncopied, slot) });
+            }
+            self.emit(Event { tier: to, ..self.blank(EventKind::Moved, slot) });
+            if matches!(action.kind, ActionKind::Promote { .. }) {
+                self.emit(Event { tier: from, ..self.blank(EventKind::Copied, slot) });
+            }
+        }
+        self.emit(Event { outcome, tier: to, ..self.blank(EventKind::Receipt, slot) });
+    }
+}

@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The migration gate: whether a promotion is worth what it costs.
+//!
+//! `docs/policies/gate.md` has the formulas with their units.
+
+use terrace_core::{Event, EventKind, SegmentView, TierIndex, TierView, View};
+
+use super::habits::Habit;
+
+/// Share of a move's cost that counts even when nobody uses the tiers: the next request may
+/// come while it runs, and the bytes wear the device all the same.
+const IDLE_WEIGHT: f64 = 0.25;
+
+/// Weight of the newest interval in the estimate of concurrency.
+const NEWEST: f64 = 0.3;
+
+/// What a person may change about the gate.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Terms {
+    /// The saving must exceed this many times the cost.
+    pub(crate) factor: f64,
+    /// How far ahead savings count.
+    pub(crate) horizon_ns: u64,
+}
+
+/// Seconds on both sides of a promotion.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Judgement {
+    pub(crate) expected_accesses: f64,
+    pub(crate) saving_s: f64,
+    pub(crate) cost_s: f64,
+}
+
+impl Judgement {
+    pub(crate) fn passes(&self, terms: &Terms) -> bool {
+        self.saving_s > terms.factor * self.cost_s
+    }
+}
+
+/// What has to leave so that a segment can come.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Victim<'a> {
+    pub(crate) segment: &'a SegmentView,
+    pub(crate) habit: Habit,
+}
+
+/// Knows how many requests are under way at once, and judges.
+#[derive(Debug)]
+pub(crate) struct Gate {
+    concurrency: f64,
+    latency_ns: u64,
+    since_ns: u64,
+}
+
+impl Gate {
+    pub(crate) fn new(now_ns: u64) -> Self {
+        Self { concurrency: 1.0, latency_ns: 0, since_ns: now_ns }
+    }
+
+    /// Takes note of how long applications waited.
+    pub(crate) fn observe(&mut self, event: &Event) {
+        if matches!(event.kind, EventKind::Read | EventKind::Write) {
+            self.latency_ns = self.latency_ns.saturating_add(event.latency_ns);
+        }
+    }
+
+    /// Ends an interval: the mean number of requests under way is the time that all of them took
+    /// together over the time that passed (Little 1961).
+    pub(crate) fn tick(&mut self, now_ns: u64) {
+        let passed_ns = now_ns.saturating_sub(self.since_ns);
+        // An interval without requests says nothing about how they come.
+        if passed_ns > 0 && self.latency_ns > 0 {
+            let newest = self.latency_ns as f64 / passed_ns as f64;
+            self.concurrency += NEWEST * (newest.max(1.0) - self.concurrency);
+        }
+        self.latency_ns = 0;
+        self.since_ns = now_ns;
+    }
+
+    /// Weighs the promotion of a segment to `to`, where `victim` has to make room for it.
+    pub(crate) fn judge(
+        &self,
+        view: &View,
+        terms: &Terms,
+        segment: &SegmentView,
+        habit: &Habit,
+        to: TierIndex,
+        victim: Option<Victim<'_>>,
+    ) -> Judgement {
+        let (source, target) = (&view.tiers[segment.tier.index()], &view.tiers[to.index()]);
+        let expected_accesses = habit.expected_accesses(view.now_ns, terms.horizon_ns);
+        let saving_s = expected_accesses * self.difference_s(habit, source, target);
+        let copying_s = match segment.copies.contains(to) {
+            true => 0.0,
+            false => copy_s(source, target, segment.size_bytes),
+        };
+        let displaced_s =
+            victim.map_or(0.0, |victim| self.displaced_s(view, terms, segment, target, &victim));
+        Judgement { expected_accesses, saving_s, cost_s: copying_s + displaced_s }
+    }
+
+    /// Seconds that one access is longer on `slow` than on `fast`; negative where it is shorter.
+    fn difference_s(&self, habit: &Habit, slow: &TierView, fast: &TierView) -> f64 {
+        self.access_s(habit, slow) - self.access_s(habit, fast)
+    }
+
+    /// Seconds of one access of the usual length. Requests beyond what a tier serves at once share
+    /// it, so a tier with more parallelism can be the better one for many large reads.
+    fn access_s(&self, habit: &Habit, tier: &TierView) -> f64 {
+        let (bytes, write_share) = (habit.access_bytes(), habit.write_share());
+        let alone_s = (1.0 - write_share) * tier.figures.read_s(bytes)
+            + write_share * tier.figures.write_s(bytes);
+        let sharing = self.concurrency / f64::from(tier.figures.parallelism.max(1));
+        alone_s * sharing.max(1.0)
+    }
+
+    /// The cost of taking from the tier below what the victim would have saved, and of moving it,
+    /// for as many of its bytes as the new segment needs.
+    fn displaced_s(
+        &self,
+        view: &View,
+        terms: &Terms,
+        segment: &SegmentView,
+        target: &TierView,
+        victim: &Victim<'_>,
+    ) -> f64 {
+        let below = victim.segment.tier.below();
+        let Some(lower) = view.tiers.get(below.index()) else { return 0.0 };
+        let lost_s = victim.habit.expected_accesses(view.now_ns, terms.horizon_ns)
+            * self.difference_s(&victim.habit, lower, target).max(0.0);
+        let copying_s = match victim.segment.copies.contains(below) {
+            true => 0.0,
+            false => copy_s(target, lower, victim.segment.size_bytes),
+        };
+        let share = segment.size_bytes as f64 / victim.segment.size_bytes.max(1) as f64;
+        share * (lost_s + copying_s)
+    }
+}
+
+/// Seconds of both tiers that copying takes from applications.
+fn copy_s(source: &TierView, target: &TierView, bytes: u64) -> f64 {
+    let weight = |tier: &TierView| tier.utilisation.clamp(IDLE_WEIGHT, 1.0);
+    weight(source) * source.figures.read_s(bytes) + weight(target) * target.figures.write_s(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::harness::{self, segment};
+    use crate::mechanism::habits::Habits;
+    use terrace_core::TierSet;
+
+    const MB: u64 = 1_000_000;
+    const TERMS: Terms = Terms { factor: 1.5, horizon_ns: 600_000_000_000 };
+
+    /// A fast tier (0.1 ms, 1 GB/s) over a slow one (10 ms, 100 MB/s), both fully busy.
+    fn view() -> View {
+        let mut tiers = harness::tiers(&[100 * MB, 1000 * MB]);
+        for (tier, latency_ns, bytes_per_s) in [(0, 100_000, 1e9), (1, 10_000_000, 1e8)] {
+            let figures = &mut tiers[tier].figures;
+            figures.latency_ns = latency_ns;
+            (figures.read_bytes_per_s, figures.write_bytes_per_s) = (bytes_per_s, bytes_per_s);
+            tiers[tier].utilisation = 1.0;
+        }
+        View { now_ns: 20_000_000_000, ..View::new(tiers, 0) }
+    }
+
+    /// Reads of the whole segment once a second.
+    fn read_times(times: u64, bytes: u64) -> Habit {
+        let mut habits = Habits::default();
+        for second in 1..=times {
+            let event = Event::new(EventKind::Read, 0, 0, second * 1_000_000_000);
+            let event = Event { length_bytes: bytes, ..event };
+            habits.access(&event, bytes, TERMS.horizon_ns);
+        }
+        habits.of(0)
+    }
+
+    fn judge(view: &View, times: u64, victim: Option<Victim<'_>>) -> Judgement {
+        let candidate = segment("n/a", 10 * MB, TierIndex(1));
+        let habit = read_times(times, 10 * MB);
+        Gate::new(0).judge(view, &TERMS, &candidate, &habit, TierIndex(0), victim)
+    }
+
+    #[test]
+    fn the_formula_is_the_documented_one() {
+        let judgement = judge(&view(), 4, None);
+        // Three reads came back. One takes 110 ms below and 10.1 ms above.
+        assert!((judgement.saving_s - 3.0 * (0.110 - 0.0101)).abs() < 1e-9);
+        assert!((judgement.cost_s - (0.110 + 0.0101)).abs() < 1e-9);
+        assert!(judgement.passes(&TERMS));
+        assert!(!judge(&view(), 2, None).passes(&TERMS), "one read saved does not pay a move");
+    }
+
+    #[test]
+    fn an_idle_pair_of_tiers_makes_moves_cheaper() {
+        let mut idle = view();
+        idle.tiers.iter_mut().for_each(|tier| tier.utilisation = 0.0);
+        let ratio = judge(&view(), 4, None).cost_s / judge(&idle, 4, None).cost_s;
+        assert!((ratio - 1.0 / IDLE_WEIGHT).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_victim_that_is_as_hot_closes_the_gate() {
+        let view = view();
+        let resident = segment("n/b", 10 * MB, TierIndex(0));
+        let cold = Victim { segment: &resident, habit: Habit::default() };
+        let hot = Victim { segment: &resident, habit: read_times(20, 10 * MB) };
+        assert!(judge(&view, 20, Some(cold)).passes(&TERMS));
+        assert!(!judge(&view, 20, Some(hot)).passes(&TERMS));
+    }
+
+    #[test]
+    fn a_victim_with_a_clean_copy_below_costs_no_copying() {
+        let view = view();
+        let mut resident = segment("n/b", 10 * MB, TierIndex(0));
+        let cost = |resident: &SegmentView| {
+            judge(&view, 4, Some(Victim { segment: resident, habit: Habit::default() })).cost_s
+        };
+        let copied = cost(&resident);
+        resident.copies = TierSet::default().with(TierIndex(1));
+        assert!((copied - cost(&resident) - 0.1201).abs() < 1e-9);
+    }
+
+    #[test]
+    fn many_large_reads_at_once_stay_on_the_wider_tier() {
+        let mut view = view();
+        view.tiers[0].figures.parallelism = 1;
+        view.tiers[1].figures.parallelism = 64;
+        let mut gate = Gate::new(0);
+        let (candidate, habit) = (segment("n/a", 10 * MB, TierIndex(1)), read_times(20, 10 * MB));
+        let judge = |gate: &Gate| gate.judge(&view, &TERMS, &candidate, &habit, TierIndex(0), None);
+        assert!(judge(&gate).passes(&TERMS));
+        // 64 requests under way all the time.
+        for second in 1..30 {
+            let latency_ns = 64_000_000_000;
+            gate.observe(&Event { latency_ns, ..Event::new(EventKind::Read, 0, 0, 0) });
+            gate.tick(second * 1_000_000_000);
+        }
+        assert!(judge(&gate).saving_s < 0.0);
+    }
+}

@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! How each segment is used: what to expect of it next.
+
+use terrace_core::{Event, EventKind, Slot};
+
+/// Weight of the newest observation in a moving average, once there are as many as its inverse;
+/// until then it is the plain mean. With 1/16 the average of random intervals strays by 18 %,
+/// which the gate's factor of 1.5 takes for chance.
+const NEWEST: f32 = 1.0 / 16.0;
+
+/// A pause of this many usual intervals is chance: it is the longest to expect among 3000 random
+/// ones (the logarithm of 3000). A longer one says that the habit has changed.
+const PAUSE_MAX: f32 = 8.0;
+
+/// What is known of one segment since it was last left alone for a whole horizon.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Habit {
+    last_ns: u64,
+    read_end_bytes: u64,
+    write_end_bytes: u64,
+    accesses: u32,
+    reuses: f32,
+    interval_ns: f32,
+    access_bytes: f32,
+    write_share: f32,
+}
+
+impl Habit {
+    /// Accesses to expect within the horizon: as many again as have come back to bytes that had
+    /// been read (or written) already, but no more than their usual interval leaves time for, and
+    /// none if it was left alone for a horizon.
+    ///
+    /// Reading on in a segment is no sign that it will be read again: an object that is read once
+    /// from its header to its end promises nothing.
+    pub(crate) fn expected_accesses(&self, now_ns: u64, horizon_ns: u64) -> f64 {
+        let pause_ns = now_ns.saturating_sub(self.last_ns);
+        if pause_ns > horizon_ns {
+            return 0.0;
+        }
+        let interval_ns = self.interval_ns.max(pause_ns as f32 / PAUSE_MAX).max(1.0);
+        f64::from(self.reuses).min(horizon_ns as f64 / f64::from(interval_ns))
+    }
+
+    /// The usual length of an access.
+    pub(crate) fn access_bytes(&self) -> u64 {
+        self.access_bytes as u64
+    }
+
+    /// Which share of the accesses writes.
+    pub(crate) fn write_share(&self) -> f64 {
+        f64::from(self.write_share)
+    }
+}
+
+/// The habits of all segments, by slot.
+#[derive(Debug, Default)]
+pub(crate) struct Habits {
+    of: Vec<Habit>,
+}
+
+impl Habits {
+    /// Takes note of a read or write of a segment of `size_bytes`; returns how many accesses there
+    /// were without a pause of a horizon between them.
+    pub(crate) fn access(&mut self, event: &Event, size_bytes: u64, horizon_ns: u64) -> u32 {
+        let index = event.slot as usize;
+        if index >= self.of.len() {
+            self.of.resize(index + 1, Habit::default());
+        }
+        let habit = &mut self.of[index];
+        let count = event.count.max(1);
+        let pause_ns = event.time_ns.saturating_sub(habit.last_ns);
+        if pause_ns > horizon_ns {
+            *habit = Habit::default();
+        }
+        // The first access begins no interval, so there is one less of them.
+        if habit.accesses > 0 {
+            mix(&mut habit.interval_ns, pause_ns as f32 / count as f32, count, habit.accesses);
+        }
+        habit.last_ns = event.time_ns;
+        habit.accesses = habit.accesses.saturating_add(count);
+
+        let is_write = event.kind == EventKind::Write;
+        let access_bytes = event.length_bytes as f32 / count as f32;
+        mix(&mut habit.access_bytes, access_bytes, count, habit.accesses);
+        mix(&mut habit.write_share, f32::from(is_write), count, habit.accesses);
+
+        let reached = match is_write {
+            true => &mut habit.write_end_bytes,
+            false => &mut habit.read_end_bytes,
+        };
+        // Several accesses that a full ring summed up may go round more than once.
+        let end_bytes = event.offset_bytes.saturating_add(event.length_bytes).min(size_bytes);
+        let fresh_bytes = end_bytes.saturating_sub(*reached).min(event.length_bytes);
+        *reached = end_bytes.max(*reached);
+        if event.length_bytes > 0 {
+            let fresh = fresh_bytes as f32 / event.length_bytes as f32;
+            habit.reuses += count as f32 * (1.0 - fresh);
+        }
+        habit.accesses
+    }
+
+    /// What is known of a slot.
+    pub(crate) fn of(&self, slot: Slot) -> Habit {
+        self.of.get(slot as usize).copied().unwrap_or_default()
+    }
+
+    /// Forgets a slot, for its next user.
+    pub(crate) fn forget(&mut self, slot: Slot) {
+        if let Some(habit) = self.of.get_mut(slot as usize) {
+            *habit = Habit::default();
+        }
+    }
+}
+
+/// Takes the newest `count` of `all` observations into their average.
+fn mix(average: &mut f32, newest: f32, count: u32, all: u32) {
+    let weight = count as f32 * NEWEST.max(1.0 / all as f32);
+    *average += weight.min(1.0) * (newest - *average);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HORIZON_NS: u64 = 1_000_000;
+
+    fn read(time_ns: u64, offset_bytes: u64, length_bytes: u64) -> Event {
+        Event { offset_bytes, length_bytes, ..Event::new(EventKind::Read, 0, 0, time_ns) }
+    }
+
+    #[test]
+    fn reading_on_promises_nothing_and_reading_again_does() {
+        let mut habits = Habits::default();
+        let expected = |habits: &Habits| habits.of(0).expected_accesses(4, HORIZON_NS);
+        habits.access(&read(1, 0, 10), 100, HORIZON_NS);
+        assert_eq!(habits.access(&read(2, 10, 90), 100, HORIZON_NS), 2);
+        assert_eq!(expected(&habits), 0.0);
+        habits.access(&read(3, 0, 100), 100, HORIZON_NS);
+        assert_eq!(expected(&habits), 1.0);
+        habits.access(&read(4, 0, 100), 100, HORIZON_NS);
+        assert_eq!(expected(&habits), 2.0);
+    }
+
+    #[test]
+    fn a_read_after_the_write_is_the_first_read() {
+        let mut habits = Habits::default();
+        let write = Event { kind: EventKind::Write, ..read(1, 0, 100) };
+        habits.access(&write, 100, HORIZON_NS);
+        habits.access(&read(2, 0, 100), 100, HORIZON_NS);
+        assert_eq!(habits.of(0).expected_accesses(2, HORIZON_NS), 0.0);
+    }
+
+    #[test]
+    fn a_pause_of_a_horizon_starts_anew() {
+        let mut habits = Habits::default();
+        habits.access(&read(1, 0, 100), 100, HORIZON_NS);
+        habits.access(&read(2, 0, 100), 100, HORIZON_NS);
+        let expected = |habits: &Habits, now_ns| habits.of(0).expected_accesses(now_ns, HORIZON_NS);
+        assert_eq!(expected(&habits, 3), 1.0);
+        assert_eq!(expected(&habits, HORIZON_NS + 3), 0.0);
+        assert_eq!(habits.access(&read(HORIZON_NS + 3, 0, 100), 100, HORIZON_NS), 1);
+        assert_eq!(expected(&habits, HORIZON_NS + 3), 0.0);
+    }
+
+    #[test]
+    fn a_long_pause_lowers_what_is_expected() {
+        let mut habits = Habits::default();
+        for round in 1..=100 {
+            habits.access(&read(round * HORIZON_NS / 100, 0, 100), 100, HORIZON_NS);
+        }
+        let expected = |pause| habits.of(0).expected_accesses(HORIZON_NS + pause, HORIZON_NS);
+        assert!((98.0..=100.0).contains(&expected(HORIZON_NS / 20)));
+        assert!((9.0..=17.0).contains(&expected(HORIZON_NS / 2)));
+    }
+
+    #[test]
+    fn a_slow_rhythm_expects_few_accesses() {
+        let mut habits = Habits::default();
+        for round in 1..50 {
+            habits.access(&read(round * HORIZON_NS / 2, 0, 100), 100, HORIZON_NS);
+        }
+        let expected = habits.of(0).expected_accesses(25 * HORIZON_NS, HORIZON_NS);
+        assert!((1.9..2.1).contains(&expected), "{expected}");
+    }
+
+    #[test]
+    fn summed_up_accesses_count_as_many() {
+        let mut habits = Habits::default();
+        let event = Event { count: 4, ..read(1, 0, 400) };
+        assert_eq!(habits.access(&event, 100, HORIZON_NS), 4);
+        let habit = habits.of(0);
+        assert_eq!((habit.access_bytes(), habit.reuses), (100, 3.0));
+    }
+}
