@@ -288,6 +288,17 @@ fn staged_segments_move_up_and_stay_until_released() {
 }
 
 #[test]
+fn a_message_does_not_wait_for_the_least_residency() {
+    let mut harness = pair(&[("min_residency", "1h")]);
+    let slots = written(&mut harness, 9);
+    harness.write("n/last", 5 * MB);
+    harness.advance(60.0);
+    assert_eq!(harness.round()[0].slot, slots[0]);
+    harness.message("stage", r#"{"keys":["n/0"],"tier":"t0"}"#);
+    assert_eq!(kinds(&harness.round()), [promotion(slots[0])]);
+}
+
+#[test]
 fn staging_makes_room_for_what_waits() {
     let mut harness = pair(&[]);
     let slots = below(&mut harness, 2);

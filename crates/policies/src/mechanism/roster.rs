@@ -40,8 +40,10 @@ pub(crate) struct Roster {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Entry {
-    /// The segment is left where it is until then.
+    /// It has moved, and stays where it is until then.
     rest_until_ns: u64,
+    /// A move of it failed, and none is tried until then.
+    retry_ns: u64,
     incarnation: u32,
     is_known: bool,
     asked: Asked,
@@ -75,8 +77,7 @@ impl Roster {
                 // Nothing is wrong with a segment whose move was only called off.
                 let is_failed = !matches!(event.outcome, Outcome::Done | Outcome::Cancelled);
                 if is_failed {
-                    let retry_ns = event.time_ns.saturating_add(RETRY_NS);
-                    entry.rest_until_ns = entry.rest_until_ns.max(retry_ns);
+                    entry.retry_ns = event.time_ns.saturating_add(RETRY_NS);
                 }
             }
             _ => {}
@@ -101,9 +102,14 @@ impl Roster {
         !segment.is_pinned && !segment.is_moving && self.asked(slot) == Asked::Nothing
     }
 
-    /// Whether the segment moved, or failed to, too short a time ago.
+    /// Whether the segment moved a shorter time ago than a policy's own moves may follow.
     pub(crate) fn is_resting(&self, slot: Slot, now_ns: u64) -> bool {
         self.entries.get(slot as usize).is_some_and(|entry| now_ns < entry.rest_until_ns)
+    }
+
+    /// Whether a move of the segment failed so short a time ago that no move is tried.
+    pub(crate) fn has_failed(&self, slot: Slot, now_ns: u64) -> bool {
+        self.entries.get(slot as usize).is_some_and(|entry| now_ns < entry.retry_ns)
     }
 
     /// What was asked for a slot.

@@ -203,7 +203,7 @@ impl Staging {
             // A segment that the policy has not seen yet cannot be asked for yet.
             let is_ready = roster.segment(view, slot).is_some()
                 && roster.is_free(slot, segment)
-                && !roster.is_resting(slot, view.now_ns);
+                && !roster.has_failed(slot, view.now_ns);
             let is_copied = segment.copies.contains(lease.tier);
             let bytes = if is_copied { 0 } else { segment.size_bytes };
             if !is_ready || !turn.room.has(lease.tier, bytes) {

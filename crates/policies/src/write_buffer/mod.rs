@@ -345,12 +345,13 @@ impl WriteBuffer {
         cause: Cause,
     ) -> bool {
         let view = turn.view;
-        if self.roster.is_resting(slot, view.now_ns) {
+        if self.roster.has_failed(slot, view.now_ns) {
             return true;
         }
         let (to, bytes) = match turn.room.below(view, segment) {
             Below::To(to, bytes) => (to, bytes),
             Below::Full => return false,
+            // Looked at again after its next write, close or receipt.
             Below::Never => {
                 self.unlist(slot);
                 return true;
