@@ -129,6 +129,7 @@ pub trait KvExt: Kv {
     }
 
     /// Calls `each` for every pair of a range, page by page.
+    #[expect(clippy::type_complexity, reason = "a name for the callback would hide its arguments")]
     fn for_each(
         &self,
         range: KvRange,
