@@ -215,3 +215,16 @@ fn write_copy(original: &Path, path: &Path, copy: &Path, contents: &[u8]) {
     fs::create_dir_all(target.parent().expect("has one")).expect("make");
     fs::write(target, contents).expect("write");
 }
+
+/// Goal: what is only in the journal stays bounded, or each opening would read more of it.
+#[test]
+fn many_short_openings_fill_tables() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let tables = directory.path().join("keyspaces/1/tables");
+    let count = || fs::read_dir(&tables).map_or(0, |entries| entries.count());
+    for opening in 0..40u32 {
+        let kv = open(directory.path()).expect("open");
+        kv.put(&opening.to_be_bytes(), &vec![1; 1 << 20]).expect("commit");
+    }
+    assert!(count() > 0, "40 MiB were written and a memtable has 16 MiB");
+}

@@ -28,9 +28,12 @@ use super::{bounds, check_key, check_ticket, check_value};
 /// Blocks of tables kept in memory. fjall's own default; the catalog's hot part is cached above.
 const CACHE_BYTES: u64 = 32 << 20;
 
-/// Pairs that are only in the journal and in memory. fjall stops writers at four full ones that
-/// wait for the disk, so all together take at most 80 MiB; 16 MiB is 100 000 catalog records.
+/// Pairs that are only in the journal and in memory. fjall stops writers at four full memtables
+/// that wait for the disk, so all together take at most 80 MiB; 16 MiB is 70 000 catalog records.
 const MEMTABLE_BYTES: u64 = 16 << 20;
+
+/// What a pair takes in a memtable beside its bytes: a node of the skip list and two headers.
+const PAIR_OVERHEAD_BYTES: u64 = 100;
 
 /// All journals together; fjall's least is 64 MiB and it rotates at 64 MB, so this is two. They
 /// are read when a store opens, at about 100 MB/s.
@@ -38,6 +41,10 @@ const JOURNAL_BYTES_MAX: u64 = 128 << 20;
 
 /// One thread writes full memtables and compacts tables. A second one would poll while the first
 /// compacts (fjall 3.1, worker_pool.rs), which costs a small node one of its cores.
+///
+/// One is enough only because we rotate memtables ourselves. Where fjall does, every put to a full
+/// memtable queues a request; the worker that serves the first then waits for room in that queue,
+/// which nobody else empties, and memtable and journal grow without bound.
 const WORKER_THREADS: usize = 1;
 
 /// Open tables: a catalog of 10 million segments has about 30.
@@ -63,6 +70,8 @@ pub struct Fjall {
     commit_sequence: AtomicU64,
     /// The last commit's ticket.
     committed: AtomicU64,
+    /// About what the memtable holds; only the writer changes it.
+    memtable_bytes: AtomicU64,
     group: GroupSync,
     journal: Journal,
     mark: SyncMark,
@@ -97,7 +106,7 @@ impl Fjall {
                 .max_cached_files(Some(OPEN_FILES_MAX))
                 .worker_threads(WORKER_THREADS)
                 .open()?;
-            let options = || KeyspaceCreateOptions::default().max_memtable_size(MEMTABLE_BYTES);
+            let options = || KeyspaceCreateOptions::default().max_memtable_size(u64::MAX);
             let pairs = database.keyspace("pairs", options)?;
             Ok((database, pairs))
         })?;
@@ -113,6 +122,8 @@ impl Fjall {
                 .with("last_sync", syncs)
                 .with("expected_sync", marked));
         }
+        // What the journal holds is back in the memtable: many short openings must fill it too.
+        let memtable_bytes = AtomicU64::new(database.write_buffer_size());
         Ok(Self {
             database,
             pairs,
@@ -121,6 +132,7 @@ impl Fjall {
             writer: Mutex::default(),
             commit_sequence: AtomicU64::new(0),
             committed: AtomicU64::new(0),
+            memtable_bytes,
             group: GroupSync::default(),
             journal: Journal::open(path.into())?,
             mark,
@@ -144,11 +156,28 @@ impl Fjall {
     }
 
     fn commit(&self, changes: Changes) -> Result<Ticket> {
+        self.make_room(&changes)?;
         self.commit_sequence.fetch_add(1, Ordering::AcqRel);
         let applied = self.call("commit", || self.apply(changes));
         self.commit_sequence.fetch_add(1, Ordering::AcqRel);
         applied?;
         Ok(Ticket(self.committed.fetch_add(1, Ordering::AcqRel) + 1))
+    }
+
+    /// Lets a full memtable be written to the disk, and begins a new one.
+    fn make_room(&self, changes: &Changes) -> Result<()> {
+        let size_bytes = |(key, value): (&UserKey, &Option<UserValue>)| {
+            let value_bytes = value.as_ref().map_or(0, |value| value.len());
+            (key.len() + value_bytes) as u64 + PAIR_OVERHEAD_BYTES
+        };
+        let mut memtable_bytes = self.memtable_bytes.load(Ordering::Relaxed);
+        if memtable_bytes >= MEMTABLE_BYTES {
+            self.call("commit", || self.pairs.rotate_memtable())?;
+            memtable_bytes = 0;
+        }
+        memtable_bytes += changes.iter().map(size_bytes).sum::<u64>();
+        self.memtable_bytes.store(memtable_bytes, Ordering::Relaxed);
+        Ok(())
     }
 
     fn apply(&self, mut changes: Changes) -> fjall::Result<()> {
