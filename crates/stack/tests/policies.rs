@@ -669,6 +669,31 @@ fn a_full_ring_sums_up_and_counts() {
 }
 
 #[test]
+fn a_full_ring_keeps_sizes_and_handles_right() {
+    let (_world, stack, shared) = scripted();
+    let name = key("cut-at-last");
+    put(&stack, &name, &[1; 64]);
+    stack.run_policy().expect("runs");
+    shared.break_at(Step::Plan, Breakage::Loop);
+    let caller = stack.clone();
+    let round = std::thread::spawn(move || caller.run_policy());
+    shared.gate().wait_until_held();
+    let object = stack.open(&name, &Open::write()).expect("opens");
+    for _ in 0..5000 {
+        object.write(0, &[1; 1000]).expect("writes");
+        object.set_len(10).expect("cuts");
+        object.write(0, &[1; 20]).expect("writes");
+        drop(stack.open(&name, &Open::read()).expect("opens"));
+    }
+    shared.gate().open();
+    round.join().expect("no panic").expect("ran");
+    settle(&stack);
+    assert!(stack.policy().expect("one").coalesced_events > 0, "the ring is bounded");
+    assert_view_is_true(&stack, shared.script().view.as_ref().expect("called"));
+    drop(object);
+}
+
+#[test]
 fn events_call_the_policy() {
     let (_world, stack, shared) = scripted();
     stack.set_calls(Some(10), None).expect("changes");

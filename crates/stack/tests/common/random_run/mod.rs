@@ -3,7 +3,7 @@
 
 mod steps;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use terrace_core::{
@@ -36,6 +36,8 @@ struct Held {
     level: Persistency,
     life: u64,
     is_pinned: bool,
+    /// False after an operation failed: what was not acknowledged need not survive a crash.
+    is_promised: bool,
 }
 
 /// An open handle, kept across whatever comes.
@@ -57,6 +59,8 @@ pub(crate) struct Run {
     /// `None` only while it is opened again.
     stack: Option<Stack>,
     objects: BTreeMap<Key, Held>,
+    /// Deleted objects that a crash may bring back: their deletion was not promised.
+    may_return: BTreeSet<Key>,
     pairs: BTreeMap<Vec<u8>, Vec<u8>>,
     handles: Vec<Handle>,
     tickets: Vec<MoveTicket>,
@@ -82,6 +86,7 @@ impl Run {
             world,
             stack: None,
             objects: BTreeMap::new(),
+            may_return: BTreeSet::new(),
             pairs: BTreeMap::new(),
             handles: Vec::new(),
             tickets: Vec::new(),
@@ -229,6 +234,9 @@ impl Run {
         if let Err(problem) = expected.explain(found.as_deref()) {
             self.fail(&format!("{name} after a failure: {problem}"));
         }
+        if let Some(held) = self.objects.get_mut(name) {
+            held.is_promised = false;
+        }
         self.adopt(name, found);
     }
 
@@ -237,6 +245,9 @@ impl Run {
             Some(data) => self.objects.get_mut(name).expect("is in the model").data = data,
             None => {
                 if let Some(held) = self.objects.remove(name) {
+                    if held.level == Persistency::None || !held.is_promised {
+                        self.may_return.insert(name.clone());
+                    }
                     for handle in self.handles.iter_mut().filter(|h| h.life == held.life) {
                         handle.ghost = Some(held.data.clone());
                     }
@@ -324,7 +335,8 @@ impl Run {
         for name in self.objects.keys().cloned().collect::<Vec<_>>() {
             let held = self.objects[&name].clone();
             let found = self.found(&name);
-            if held.level >= must && found.as_ref() != Some(&held.data) {
+            let must_survive = held.level >= must && held.is_promised;
+            if must_survive && found.as_ref() != Some(&held.data) {
                 let found = found.unwrap_or_default();
                 self.fail(&format!("{name} after a crash: {}", difference(&found, &held.data)));
             }
@@ -332,19 +344,19 @@ impl Run {
                 None => drop(self.objects.remove(&name)),
                 Some(data) => {
                     let is_pinned = self.stack().explain(&name).expect("exists").is_pinned;
-                    if held.level >= must && must == Persistency::Process {
+                    if must_survive && must == Persistency::Process {
                         assert_eq!(is_pinned, held.is_pinned, "a pin is kept");
                     }
                     let held = self.objects.get_mut(&name).expect("is there");
                     (held.data, held.is_pinned) = (data, is_pinned);
+                    held.is_promised |= crash != Some(Crash::Process);
                 }
             }
         }
-        // What was deleted may be back where that was not promised to be durable.
         for name in all_keys(self.stack()) {
             if !self.objects.contains_key(&name) {
-                if must == Persistency::Process && crash.is_none() {
-                    self.fail(&format!("{name} is back after a clean close"));
+                if must == Persistency::Process && !self.may_return.contains(&name) {
+                    self.fail(&format!("{name} was deleted and is back after {crash:?}"));
                 }
                 self.stack().delete(&name).expect("deletes");
             }

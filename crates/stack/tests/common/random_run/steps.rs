@@ -31,8 +31,10 @@ impl Run {
             Ok(object) => {
                 self.lives += 1;
                 let life = self.lives;
-                let held = Held { data: Vec::new(), level, life, is_pinned: false };
+                let held =
+                    Held { data: Vec::new(), level, life, is_pinned: false, is_promised: true };
                 self.objects.insert(name.clone(), held);
+                self.may_return.remove(&name);
                 let result = object.write(0, &data);
                 let (access, key) = (Access::Write, name.clone());
                 let handle =
