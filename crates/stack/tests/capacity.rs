@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::world::{ROOMY, World, assert_sound, cutting, key, migrate, put};
+use common::world::{ROOMY, World, assert_sound, cutting, key, migrate, promise_nothing, put};
 use terrace_core::{
     Backend, BackendExt, Error, ErrorKind, Key, ObjectExt, Open, Persistency, TierIndex,
 };

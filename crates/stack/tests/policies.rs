@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use common::scripted::{Breakage, PlaceOn, Shared, Step, Wish};
-use common::world::{LONG, World, assert_sound, bounded, eventually, key, put};
+use common::world::{LONG, World, assert_sound, bounded, eventually, key, promise_nothing, put};
 use terrace_core::Backend;
 use terrace_core::{
     Action, ActionKind, BackendExt, ErrorKind, EventKind, Key, Layout, ObjectExt, Open, Outcome,
@@ -731,7 +731,10 @@ fn promised_storage_never_goes_to_a_weaker_tier() {
         ("disk", common::world::ROOMY, Persistency::Storage),
     ]);
     let shared = Shared::new();
-    let stack = world.create_with(|parts| parts.tactics = Some(shared.tactics("scripted")));
+    let stack = world.create_with(|parts| {
+        promise_nothing(parts);
+        parts.tactics = Some(shared.tactics("scripted"));
+    });
     for (persistency, tier) in [
         (Persistency::None, "memory"),
         (Persistency::Process, "fast"),

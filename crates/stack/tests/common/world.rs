@@ -184,6 +184,11 @@ pub(crate) struct Snapshot {
 /// A superblock, and every file with its bytes.
 type Medium = (Option<terrace_core::Superblock>, Vec<(Vec<u8>, StoredFile)>);
 
+/// Promises no more than each application asks for.
+pub(crate) fn promise_nothing(parts: &mut Parts) {
+    parts.settings.persistency = Persistency::None;
+}
+
 /// A key in the namespace of the tests.
 pub(crate) fn key(name: &str) -> Key {
     Key::new("test", name).expect("legal")

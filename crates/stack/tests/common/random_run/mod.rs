@@ -16,7 +16,7 @@ use crate::common::crashing::Crash;
 use crate::common::expected::Expected;
 use crate::common::pattern::{difference, noise};
 use crate::common::restless::restless;
-use crate::common::world::{LONG, World, all_keys, assert_sound_after};
+use crate::common::world::{LONG, World, all_keys, assert_sound_after, promise_nothing};
 
 const STEPS: u64 = 240;
 const STEPS_BETWEEN_RESTS: u64 = 40;
@@ -123,6 +123,7 @@ impl Run {
         let stack = self.world.open_with(|parts| {
             parts.settings.entries_max = entries_max;
             parts.settings.seed = seed;
+            promise_nothing(parts);
             parts.tactics = tactics;
         });
         self.stack = Some(stack);
