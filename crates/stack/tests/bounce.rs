@@ -344,3 +344,31 @@ fn handles_that_come_and_go_never_lose_room() {
         assert_sound(&world, &stack);
     });
 }
+
+#[test]
+fn lengths_agree_on_a_store_of_one_tier() {
+    let world = World::with(&[("only", 1 << 30, Persistency::Storage)]);
+    let stack = world.create();
+    let name = key("breathing");
+    put(&stack, &name, b"");
+    for round in 0..200u64 {
+        std::thread::scope(|scope| {
+            let (stack, name) = (&stack, &name);
+            scope.spawn(move || {
+                let object = stack.open(name, &Open::write()).expect("opens");
+                for index in 0..5 {
+                    object.write(index * 700, &[7; 700]).expect("writes");
+                }
+            });
+            scope.spawn(move || {
+                let object = stack.open(name, &Open::write()).expect("opens");
+                for index in 0..5 {
+                    object.set_len((round + index) % 3 * 500).expect("sets");
+                }
+            });
+        });
+        let data = stack.read_all(&name).expect("reads");
+        assert_eq!(stack.stat(&name).expect("is there").size_bytes, data.len() as u64);
+    }
+    assert_sound(&world, &stack);
+}

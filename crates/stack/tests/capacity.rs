@@ -236,3 +236,77 @@ fn what_is_cut_frees_its_room() {
     put(&stack, &key("other"), &[2; 40_000]);
     assert_sound(&world, &stack);
 }
+
+#[test]
+fn a_first_write_that_does_not_fit_goes_on_elsewhere() {
+    let world = small(100_000, ROOMY);
+    let stack = world.create();
+    put(&stack, &key("most"), &[1; 90_000]);
+    // Nobody said how large it will be, so that it may begin where little room is left.
+    put(&stack, &key("surprise"), &[2; 30_000]);
+    assert_eq!(stack.read_all(&key("surprise")).expect("reads"), [2; 30_000]);
+    assert_sound(&world, &stack);
+}
+
+#[test]
+fn growth_skips_a_tier_that_is_nearly_full() {
+    let world = World::with(&[
+        ("fast", 20_000, Persistency::Storage),
+        ("middle", 20_000, Persistency::Storage),
+        ("roomy", ROOMY, Persistency::Storage),
+    ]);
+    let stack = world.create();
+    put(&stack, &key("filler"), &[1; 19_000]);
+    migrate(&stack, &key("filler"), SLOW, MoveKind::Move);
+    let name = key("growing");
+    put(&stack, &name, &[2; 15_000]);
+    let object = stack.open(&name, &Open::write()).expect("opens");
+    object.write(15_000, &[3; 30_000]).expect("there is room on the third tier");
+    drop(object);
+    let expected = [[2; 15_000].as_slice(), &[3; 30_000]].concat();
+    assert_eq!(stack.read_all(&name).expect("reads"), expected);
+    assert_sound(&world, &stack);
+}
+
+#[test]
+fn setting_the_length_spills_too() {
+    let world = small(20_000, ROOMY);
+    let stack = world.create();
+    let name = key("stretched");
+    put(&stack, &name, &[2; 15_000]);
+    let object = stack.open(&name, &Open::write()).expect("opens");
+    object.set_len(60_000).expect("there is room on the second tier");
+    object.write(59_000, &[3; 1000]).expect("there is room");
+    drop(object);
+    let mut expected = vec![2; 15_000];
+    expected.resize(59_000, 0);
+    expected.resize(60_000, 3);
+    assert_eq!(stack.read_all(&name).expect("reads"), expected);
+    assert_sound(&world, &stack);
+}
+
+#[test]
+fn a_hole_before_a_later_segment_reads_as_zeros() {
+    let world = small(ROOMY, ROOMY);
+    let stack = world.create_with(|parts| parts.tactics = Some(cutting(4096)));
+    let name = key("holey");
+    let object = stack.open(&name, &Open::create_new()).expect("creates");
+    object.write(10_000, &[7; 100]).expect("writes");
+    let mut buffer = [9; 200];
+    assert_eq!(object.read(0, &mut buffer).expect("reads"), 200);
+    assert_eq!(buffer, [0; 200]);
+    assert_eq!(object.read(4000, &mut buffer).expect("reads"), 200);
+    assert_eq!(buffer, [0; 200]);
+    object.write(10, &[8; 10]).expect("writes");
+    let mut expected = vec![0; 10_000];
+    expected.extend([7; 100]);
+    expected[10..20].fill(8);
+    assert_eq!(object.read_to_end().expect("reads"), expected);
+    migrate(&stack, &name, SLOW, MoveKind::Move);
+    assert_eq!(object.read_to_end().expect("reads"), expected);
+    assert_eq!(object.append(&[std::io::IoSlice::new(&[6; 5])]).expect("appends"), 10_100);
+    object.set_len(30).expect("cuts");
+    assert_eq!(object.read_to_end().expect("reads"), expected[..30]);
+    drop(object);
+    assert_sound(&world, &stack);
+}

@@ -159,7 +159,17 @@ impl Run {
         self.note(format!("allocate {name} {range:?}"));
         next.resize(next.len().max(range.end as usize), 0);
         let result = self.with_object(&name, |object| object.allocate(range));
-        self.conclude(&name, Some(next), result);
+        let is_refused = matches!(&result, Err(error)
+            if [ErrorKind::Unsupported, ErrorKind::NoSpace].contains(&error.kind()));
+        if !is_refused {
+            return self.conclude(&name, Some(next), result);
+        }
+        // A promise of room may be refused where a write would not be; then nothing changes.
+        self.note("… refused".into());
+        self.heal();
+        if self.found(&name).as_ref() != Some(&self.objects[&name].data) {
+            self.fail("a refused promise of room changed the object");
+        }
     }
 
     pub(super) fn read(&mut self) {
