@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What settings may not say together, and names of things that there are not.
+
+use std::collections::HashMap;
+
+use terrace_backends::kv::ENGINES;
+use terrace_core::{Persistency, Result, TierView, View};
+use terrace_policies::POLICIES;
+
+use super::paths::{self, Place};
+use super::section::{Section, nearest};
+use super::{PolicySettings, PolicySource, Settings};
+
+/// Where the settings came from, to point at what is wrong.
+pub(super) struct Sections<'a> {
+    pub(super) store: Section<'a>,
+    pub(super) tiers: Vec<Section<'a>>,
+    pub(super) catalog: Section<'a>,
+    pub(super) policy: Section<'a>,
+}
+
+/// A backend that a tier may name.
+pub(super) struct BackendEntry {
+    pub(super) name: &'static str,
+    /// Whether it needs a path; the others refuse one.
+    pub(super) has_path: bool,
+    /// The strongest level it gives.
+    pub(super) persistency: Persistency,
+}
+
+/// The backends that a tier may name.
+pub(super) const BACKENDS: &[BackendEntry] = &[
+    BackendEntry { name: "file", has_path: true, persistency: Persistency::Storage },
+    BackendEntry { name: "memory", has_path: false, persistency: Persistency::None },
+    BackendEntry { name: "null", has_path: false, persistency: Persistency::None },
+];
+
+pub(super) fn check(settings: &Settings, sections: &Sections<'_>) -> Result<()> {
+    let levels = check_tiers(settings, &sections.tiers)?;
+    check_catalog(settings, &sections.catalog)?;
+    check_persistency(settings, &levels, sections)?;
+    check_paths(settings, sections)?;
+    match &settings.policy {
+        Some(policy) => check_policy(policy, settings, &levels, &sections.policy),
+        None => Ok(()),
+    }
+}
+
+/// Checks each tier; returns the levels they give.
+fn check_tiers(settings: &Settings, sections: &[Section<'_>]) -> Result<Vec<Persistency>> {
+    let mut names = HashMap::new();
+    let mut levels = Vec::new();
+    for (index, (tier, section)) in settings.tiers.iter().zip(sections).enumerate() {
+        if let Some(first) = names.insert(&tier.name, index) {
+            let (first, second) = (first + 1, index + 1);
+            let reason =
+                format!("tiers {first} and {second} have one name; different are expected");
+            return Err(section.wrong("name", reason));
+        }
+        let backend =
+            BACKENDS.iter().find(|entry| entry.name == tier.backend).ok_or_else(|| {
+                let known: Vec<_> = BACKENDS.iter().map(|entry| entry.name).collect();
+                section.wrong("backend", unknown("backend", &tier.backend, &known))
+            })?;
+        match (&tier.path, backend.has_path) {
+            (None, true) => {
+                let reason = "it has no `path`; the directory for its files is expected";
+                return Err(section.wrong("path", reason));
+            }
+            (Some(_), false) => {
+                let reason = format!(
+                    "a {} tier keeps nothing in a directory; no `path` is expected, \
+                     or the backend file",
+                    backend.name
+                );
+                return Err(section.wrong("path", reason));
+            }
+            _ => levels.push(backend.persistency),
+        }
+    }
+    Ok(levels)
+}
+
+fn check_catalog(settings: &Settings, section: &Section<'_>) -> Result<()> {
+    let engine = &settings.catalog.engine;
+    let known: Vec<_> = ENGINES.iter().map(|entry| entry.name).collect();
+    if !known.contains(&engine.as_str()) {
+        return Err(section.wrong("engine", unknown("engine", engine, &known)));
+    }
+    if !paths::has_catalog_path(settings) && section.has("path") {
+        let reason = "a memory catalog keeps nothing in a directory; no `path` is expected, \
+                      or the engine fjall";
+        return Err(section.wrong("path", reason));
+    }
+    Ok(())
+}
+
+/// New objects are promised at least the store's level: somebody must be able to keep it.
+fn check_persistency(
+    settings: &Settings,
+    levels: &[Persistency],
+    sections: &Sections<'_>,
+) -> Result<()> {
+    let asked = settings.persistency;
+    let given = levels.iter().copied().max().unwrap_or(Persistency::None);
+    let store = &sections.store;
+    let default = if store.has("persistency") { "" } else { " (the default)" };
+    if asked > given {
+        let reason = format!(
+            "no tier gives persistency \"{asked}\"{default}; a file tier is expected, or \
+             persistency = \"{given}\" in [store]"
+        );
+        let (section, key) = match default {
+            "" => (store, "persistency"),
+            _ => (&sections.tiers[0], "backend"),
+        };
+        return Err(section.wrong(key, reason));
+    }
+    if asked > Persistency::None && !paths::has_catalog_path(settings) {
+        let reason = format!(
+            "a memory catalog is lost with the process, and persistency is \"{asked}\"{default}; \
+             the engine fjall is expected, or persistency = \"none\" in [store]"
+        );
+        return Err(sections.catalog.wrong("engine", reason));
+    }
+    Ok(())
+}
+
+fn check_paths(settings: &Settings, sections: &Sections<'_>) -> Result<()> {
+    match paths::collision(&paths::places(settings)) {
+        None => Ok(()),
+        Some((Place::Tier(index), reason)) => Err(sections.tiers[index].wrong("path", reason)),
+        Some((_, reason)) => Err(sections.catalog.wrong("path", reason)),
+    }
+}
+
+fn check_policy(
+    policy: &PolicySettings,
+    settings: &Settings,
+    levels: &[Persistency],
+    section: &Section<'_>,
+) -> Result<()> {
+    // What a library takes is known only once it is loaded.
+    let PolicySource::Name(name) = &policy.source else { return Ok(()) };
+    let Some(entry) = POLICIES.iter().find(|entry| entry.name == name) else {
+        let known: Vec<_> = POLICIES.iter().map(|entry| entry.name).collect();
+        return Err(section.wrong("name", unknown("policy", name, &known)));
+    };
+    let view = view(settings, levels);
+    let Err(error) = (entry.create)(&view, &policy.parameters) else { return Ok(()) };
+    // Either one parameter is wrong by itself, or they contradict each other.
+    for (at, parameter, text) in section.pairs("parameters")? {
+        let pair = (parameter.clone(), text.clone());
+        if let Err(error) = (entry.create)(&view, &[pair]) {
+            let (parameter, text) = (parameter.escape_debug(), text.escape_debug());
+            let reason = format!("the policy {name} refuses {parameter} = \"{text}\": {error}");
+            return Err(section.wrong_at(at, reason));
+        }
+    }
+    Err(section.wrong("parameters", format!("the policy {name} refuses them together: {error}")))
+}
+
+/// The tiers as a policy sees them before anything is stored.
+fn view(settings: &Settings, levels: &[Persistency]) -> View {
+    let tiers = settings.tiers.iter().zip(levels).map(|(tier, level)| TierView {
+        name: tier.name.clone(),
+        figures: tier.figures,
+        watermarks: tier.watermarks,
+        persistency: *level,
+        used_bytes: 0,
+        reserved_bytes: 0,
+        copy_bytes: 0,
+        garbage_bytes: 0,
+        incoming_bytes: 0,
+        outgoing_bytes: 0,
+        utilisation: 0.0,
+        is_writable: true,
+    });
+    View::new(tiers.collect(), 0)
+}
+
+fn unknown(what: &str, name: &str, known: &[&str]) -> String {
+    let near = nearest(name, known).map(|near| format!("did you mean \"{near}\"? "));
+    let near = near.unwrap_or_default();
+    format!("there is no {what} \"{}\"; {near}known are {}", name.escape_debug(), known.join(", "))
+}

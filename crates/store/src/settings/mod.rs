@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The configuration of a store: what `terrace.toml` may say, checked before anything is changed.
+//!
+//! `docs/configuration.md` is the same for people.
+
+mod check;
+mod example;
+mod paths;
+mod read;
+mod section;
+#[cfg(test)]
+mod tests;
+
+use std::fs::File;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use terrace_core::{Error, Figures, Persistency, Result, Watermarks};
+
+/// Longest configuration that is read.
+const TEXT_BYTES_MAX: u64 = 1 << 20;
+
+/// A configuration that contradicts neither itself nor what this build can do.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Settings {
+    /// The level of objects whose application says nothing.
+    pub persistency: Persistency,
+    /// Migrations that run at once; at least 1.
+    pub move_threads: usize,
+    /// Most bytes per second that all migrations together read; `None` without a bound.
+    pub move_bandwidth: Option<f64>,
+    /// Whether migrations wait while applications keep a tier busy.
+    pub move_yields: bool,
+    /// In order of preference; 1 to [`terrace_core::TierIndex::COUNT_MAX`].
+    pub tiers: Vec<TierSettings>,
+    /// Where the catalog is.
+    pub catalog: CatalogSettings,
+    /// What decides; `None`: new objects go to the first tier with room and stay.
+    pub policy: Option<PolicySettings>,
+}
+
+/// A tier: where its bytes are, and what it can do.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TierSettings {
+    /// Its name: letters, digits, `_` and `-`.
+    pub name: String,
+    /// The backend: `file`, `memory` or `null`.
+    pub backend: String,
+    /// Where a `file` tier keeps its bytes; `None` for the others.
+    pub path: Option<PathBuf>,
+    /// What it can do and what it costs.
+    pub figures: Figures,
+    /// Its fill levels.
+    pub watermarks: Watermarks,
+    /// The slower device that it simulates.
+    pub throttle: Option<ThrottleSettings>,
+}
+
+/// How far a tier is slowed down, to simulate another device.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct ThrottleSettings {
+    /// Added to every request.
+    pub latency: Duration,
+    /// Bytes per second of all reads together; `None` without a bound.
+    pub read_bandwidth: Option<f64>,
+    /// Bytes per second of all writes together; `None` without a bound.
+    pub write_bandwidth: Option<f64>,
+    /// Requests that are served at once; `None` without a bound.
+    pub parallelism: Option<u32>,
+}
+
+/// Where the catalog is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CatalogSettings {
+    /// The key-value engine.
+    pub engine: String,
+    /// Its directory; not used by the engine `memory`.
+    pub path: PathBuf,
+}
+
+/// A policy and how to call it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PolicySettings {
+    /// Which it is.
+    pub source: PolicySource,
+    /// Call it after this many events; at least 1.
+    pub after_events: u64,
+    /// Call it this often; above zero.
+    pub every: Duration,
+    /// Most bytes that one round may ask to move.
+    pub round_bytes: u64,
+    /// Replace it when one call takes longer.
+    pub call_time_max: Duration,
+    /// Record its decisions without carrying them out.
+    pub dry_run: bool,
+    /// Its parameters as (name, text), in the order of the file.
+    pub parameters: Vec<(String, String)>,
+}
+
+/// Where a policy comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PolicySource {
+    /// A built-in policy.
+    Name(String),
+    /// A shared library.
+    Library(PathBuf),
+}
+
+impl Settings {
+    /// Reads the text of a configuration; `origin` is the name of its file, for messages.
+    ///
+    /// Paths stay as they are given.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` with `origin:line:column`, the reason and what would be right, for the first
+    /// thing that is wrong.
+    pub fn parse(text: &str, origin: &str) -> Result<Settings> {
+        let source = section::Source { origin, text };
+        if text.len() as u64 > TEXT_BYTES_MAX {
+            let reason = format!("the text is longer than {TEXT_BYTES_MAX} bytes");
+            return Err(source.wrong(0, reason));
+        }
+        let document = source.parse()?;
+        read::read(source, &document)
+    }
+
+    /// Reads a configuration from a file.
+    ///
+    /// # Errors
+    ///
+    /// As [`Settings::parse`]; `NotFound`, `Denied`, `Io` from the file.
+    pub fn read(path: &Path) -> Result<Settings> {
+        let failed = |error| {
+            Error::from_io("read the configuration of a store", error).with("file", path.display())
+        };
+        let mut text = String::new();
+        // One byte more than allowed, so that `parse` sees that it is too long.
+        File::open(path)
+            .and_then(|file| file.take(TEXT_BYTES_MAX + 1).read_to_string(&mut text))
+            .map_err(failed)?;
+        Settings::parse(&text, &path.display().to_string())
+    }
+
+    /// The commented configuration of a new store: two tiers in its directory, and a policy.
+    pub fn example() -> String {
+        example::TEXT.into()
+    }
+
+    /// The same with relative paths below `dir`, the directory of the store.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` where two paths collide that did not when one was relative and the other absolute.
+    pub fn resolved(&self, dir: &Path) -> Result<Settings> {
+        paths::resolved(self, dir)
+    }
+}

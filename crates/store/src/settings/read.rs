@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! From sections to settings, with the defaults.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use terrace_core::{Figures, Persistency, Result, TierIndex, Watermarks};
+use toml::Spanned;
+use toml::de::DeTable;
+
+use super::check::{self, Sections};
+use super::section::{Section, Source};
+use super::{CatalogSettings, PolicySettings, PolicySource, Settings};
+use super::{ThrottleSettings, TierSettings};
+
+/// More threads only wait for the same devices.
+const MOVE_THREADS_MAX: usize = 1024;
+/// More than any device or cluster serves without queueing.
+const PARALLELISM_MAX: u32 = 65536;
+/// A policy that is called more rarely than this has its `every`.
+const AFTER_EVENTS_MAX: u64 = 1_000_000_000;
+
+pub(super) fn read<'a>(source: Source<'a>, document: &'a Spanned<DeTable<'a>>) -> Result<Settings> {
+    let whole = Section::whole(source, document)?;
+    let mut sections = Sections {
+        store: whole.section("store", "[store]")?,
+        tiers: whole.sections("tier", "[[tier]]")?,
+        catalog: whole.section("catalog", "[catalog]")?,
+        policy: whole.section("policy", "[policy]")?,
+    };
+    let count_max = TierIndex::COUNT_MAX;
+    match sections.tiers.len() {
+        0 => return Err(whole.wrong("tier", "there is no tier; at least one [[tier]] is expected")),
+        count if count > count_max => {
+            let reason = format!("there are {count} tiers; at most {count_max} are expected");
+            return Err(sections.tiers[count_max].wrong("", reason));
+        }
+        _ => {}
+    }
+    let defaults = terrace_stack::Settings::default();
+    let store = &sections.store;
+    let settings = Settings {
+        persistency: read_persistency(store)?.unwrap_or(defaults.persistency),
+        move_threads: store
+            .count("move_threads", 1..=MOVE_THREADS_MAX)?
+            .unwrap_or(defaults.move_threads),
+        move_bandwidth: store.rate("move_bandwidth")?,
+        move_yields: store.switch("move_yields")?.unwrap_or(defaults.move_yields),
+        tiers: sections.tiers.iter_mut().map(read_tier).collect::<Result<_>>()?,
+        catalog: read_catalog(&sections.catalog)?,
+        policy: read_policy(&sections.policy)?,
+    };
+    check::check(&settings, &sections)?;
+    Ok(settings)
+}
+
+fn read_persistency(store: &Section<'_>) -> Result<Option<Persistency>> {
+    let Some(word) = store.text("persistency", "process")? else { return Ok(None) };
+    word.parse().map(Some).map_err(|_| {
+        let word = word.escape_debug();
+        let right = "one of none, process, storage is expected";
+        store.wrong("persistency", format!("`persistency` is \"{word}\"; {right}"))
+    })
+}
+
+fn read_tier(section: &mut Section<'_>) -> Result<TierSettings> {
+    let name = section.text("name", "fast")?.ok_or_else(|| {
+        section.wrong("name", "it has no `name`; a text such as \"fast\" is expected")
+    })?;
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+    if name.is_empty() || !name.chars().all(is_plain) {
+        let name = name.escape_debug();
+        let right = "letters from a to z, digits, `_` and `-` are expected";
+        return Err(section.wrong("name", format!("`name` is \"{name}\"; {right}")));
+    }
+    section.set_label(format!("tier \"{name}\""));
+    let throttle = read_throttle(&section.section("throttle", "throttle")?)?;
+    Ok(TierSettings {
+        name: name.into(),
+        backend: section.text("backend", "file")?.unwrap_or("file").into(),
+        path: read_path(section, "path", "fast")?,
+        figures: read_figures(section, throttle.unwrap_or_default())?,
+        watermarks: read_watermarks(&section.section("watermarks", "watermarks")?)?,
+        throttle,
+    })
+}
+
+/// What is not given is as the throttle makes it: a device is never faster than that.
+fn read_figures(section: &Section<'_>, throttle: ThrottleSettings) -> Result<Figures> {
+    let defaults = Figures::default();
+    let (read, write) = read_bandwidths(section)?;
+    let latency = section.duration("latency")?.unwrap_or(throttle.latency);
+    let idle_w = section.power("idle_power")?.unwrap_or(defaults.idle_w);
+    let active_w = section.power("active_power")?.unwrap_or(idle_w);
+    if active_w < idle_w {
+        let reason = "`active_power` is below `idle_power`; at least as much is expected";
+        return Err(section.wrong("active_power", reason));
+    }
+    Ok(Figures {
+        capacity_bytes: section.size("capacity")?.unwrap_or(defaults.capacity_bytes),
+        latency_ns: u64::try_from(latency.as_nanos()).expect("a section gives shorter ones"),
+        read_bytes_per_s: read.or(throttle.read_bandwidth).unwrap_or(defaults.read_bytes_per_s),
+        write_bytes_per_s: write.or(throttle.write_bandwidth).unwrap_or(defaults.write_bytes_per_s),
+        parallelism: section
+            .count("parallelism", 1..=PARALLELISM_MAX)?
+            .or(throttle.parallelism)
+            .unwrap_or(defaults.parallelism),
+        idle_w,
+        active_w,
+    })
+}
+
+fn read_throttle(section: &Section<'_>) -> Result<Option<ThrottleSettings>> {
+    if !section.is_given() {
+        return Ok(None);
+    }
+    let (read_bandwidth, write_bandwidth) = read_bandwidths(section)?;
+    let throttle = ThrottleSettings {
+        latency: section.duration("latency")?.unwrap_or(Duration::ZERO),
+        read_bandwidth,
+        write_bandwidth,
+        parallelism: section.count("parallelism", 1..=PARALLELISM_MAX)?,
+    };
+    if throttle == ThrottleSettings::default() {
+        let reason = "it slows nothing down; a `latency` above zero, a `bandwidth` or \
+                      a `parallelism` is expected, or no throttle at all";
+        return Err(section.wrong("latency", reason));
+    }
+    Ok(Some(throttle))
+}
+
+/// Of reads and of writes: `bandwidth` is for the one that has none of its own.
+fn read_bandwidths(section: &Section<'_>) -> Result<(Option<f64>, Option<f64>)> {
+    let both = section.rate("bandwidth")?;
+    let read = section.rate("read_bandwidth")?;
+    let write = section.rate("write_bandwidth")?;
+    if both.is_some() && read.is_some() && write.is_some() {
+        let reason = "`bandwidth` says nothing beside `read_bandwidth` and `write_bandwidth`; \
+                      two of the three at most are expected";
+        return Err(section.wrong("bandwidth", reason));
+    }
+    Ok((read.or(both), write.or(both)))
+}
+
+fn read_watermarks(section: &Section<'_>) -> Result<Watermarks> {
+    let defaults = Watermarks::default();
+    let watermarks = Watermarks {
+        low: section.share("low")?.unwrap_or(defaults.low),
+        high: section.share("high")?.unwrap_or(defaults.high),
+        critical: section.share("critical")?.unwrap_or(defaults.critical),
+    };
+    let Watermarks { low, high, critical } = watermarks;
+    let wrong = |key, reason: String| {
+        let key = if section.has(key) { key } else { "high" };
+        let right = "low <= high <= critical is expected";
+        Err(section.wrong(key, format!("{reason}; {right} (defaults: 0.7, 0.9, 0.97)")))
+    };
+    if low > high {
+        return wrong("low", format!("`low` ({low}) is above `high` ({high})"));
+    }
+    if high > critical {
+        return wrong("critical", format!("`high` ({high}) is above `critical` ({critical})"));
+    }
+    Ok(watermarks)
+}
+
+fn read_catalog(section: &Section<'_>) -> Result<CatalogSettings> {
+    let engine = section.text("engine", "fjall")?.unwrap_or("fjall").into();
+    let path = read_path(section, "path", "catalog")?.unwrap_or_else(|| "catalog".into());
+    Ok(CatalogSettings { engine, path })
+}
+
+fn read_policy(section: &Section<'_>) -> Result<Option<PolicySettings>> {
+    if !section.is_given() {
+        return Ok(None);
+    }
+    let name = section.text("name", "lru")?;
+    let library = read_path(section, "library", "./liblru.so")?;
+    let source = match (name, library) {
+        (Some(name), None) => PolicySource::Name(name.into()),
+        (None, Some(library)) => PolicySource::Library(library),
+        (Some(_), Some(_)) => {
+            let reason = "there are `name` and `library`; one of them is expected";
+            return Err(section.wrong("library", reason));
+        }
+        (None, None) => {
+            let reason = "there is neither `name` nor `library`; one of them is expected, \
+                          or no [policy] at all";
+            return Err(section.wrong("name", reason));
+        }
+    };
+    let parameters = section.pairs("parameters")?;
+    Ok(Some(PolicySettings {
+        source,
+        after_events: section.count("after_events", 1..=AFTER_EVENTS_MAX)?.unwrap_or(1000),
+        every: section.interval("every")?.unwrap_or(Duration::from_millis(100)),
+        round_bytes: section.size("round_bytes")?.unwrap_or(u64::MAX),
+        call_time_max: section.interval("call_time_max")?.unwrap_or(Duration::from_secs(5)),
+        dry_run: section.switch("dry_run")?.unwrap_or(false),
+        parameters: parameters.into_iter().map(|(_, name, text)| (name, text)).collect(),
+    }))
+}
+
+fn read_path(section: &Section<'_>, key: &str, example: &str) -> Result<Option<PathBuf>> {
+    match section.text(key, example)? {
+        Some(path) if path.is_empty() || path.contains('\0') => {
+            let path = path.escape_debug();
+            let reason = format!("`{key}` is \"{path}\"; a path such as \"{example}\" is expected");
+            Err(section.wrong(key, reason))
+        }
+        path => Ok(path.map(PathBuf::from)),
+    }
+}
