@@ -2,5 +2,7 @@
 //! Places that keep the bytes of objects.
 
 mod memory;
+mod throttle;
 
 pub use memory::Memory;
+pub use throttle::{Rates, Throttle};
