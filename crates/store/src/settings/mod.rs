@@ -57,17 +57,17 @@ pub struct TierSettings {
     pub throttle: Option<ThrottleSettings>,
 }
 
-/// How far a tier is slowed down, to simulate another device.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+/// How slow a tier is made, to simulate another device.
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ThrottleSettings {
-    /// Added to every request.
+    /// Time that every request takes at least.
     pub latency: Duration,
-    /// Bytes per second of all reads together; `None` without a bound.
+    /// Bytes that one request reads in a second; `None` without a bound.
     pub read_bandwidth: Option<f64>,
-    /// Bytes per second of all writes together; `None` without a bound.
+    /// Bytes that one request writes in a second; `None` without a bound.
     pub write_bandwidth: Option<f64>,
-    /// Requests that are served at once; `None` without a bound.
-    pub parallelism: Option<u32>,
+    /// Requests that are served at once; at least 1.
+    pub parallelism: u32,
 }
 
 /// Where the catalog is.

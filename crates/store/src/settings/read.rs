@@ -28,15 +28,6 @@ pub(super) fn read<'a>(source: Source<'a>, document: &'a Spanned<DeTable<'a>>) -
         catalog: whole.section("catalog", "[catalog]")?,
         policy: whole.section("policy", "[policy]")?,
     };
-    let count_max = TierIndex::COUNT_MAX;
-    match sections.tiers.len() {
-        0 => return Err(whole.wrong("tier", "there is no tier; at least one [[tier]] is expected")),
-        count if count > count_max => {
-            let reason = format!("there are {count} tiers; at most {count_max} are expected");
-            return Err(sections.tiers[count_max].wrong("", reason));
-        }
-        _ => {}
-    }
     let defaults = terrace_stack::Settings::default();
     let store = &sections.store;
     let settings = Settings {
@@ -50,6 +41,15 @@ pub(super) fn read<'a>(source: Source<'a>, document: &'a Spanned<DeTable<'a>>) -
         catalog: read_catalog(&sections.catalog)?,
         policy: read_policy(&sections.policy)?,
     };
+    let count_max = TierIndex::COUNT_MAX;
+    match sections.tiers.len() {
+        0 => return Err(whole.wrong("tier", "there is no tier; at least one [[tier]] is expected")),
+        count if count > count_max => {
+            let reason = format!("there are {count} tiers; at most {count_max} are expected");
+            return Err(sections.tiers[count_max].wrong("", reason));
+        }
+        _ => {}
+    }
     check::check(&settings, &sections)?;
     Ok(settings)
 }
@@ -74,22 +74,32 @@ fn read_tier(section: &mut Section<'_>) -> Result<TierSettings> {
         return Err(section.wrong("name", format!("`name` is \"{name}\"; {right}")));
     }
     section.set_label(format!("tier \"{name}\""));
-    let throttle = read_throttle(&section.section("throttle", "throttle")?)?;
+    let parallelism = section.count("parallelism", 1..=PARALLELISM_MAX)?;
+    let throttle = read_throttle(&section.section("throttle", "throttle")?, parallelism)?;
     Ok(TierSettings {
         name: name.into(),
         backend: section.text("backend", "file")?.unwrap_or("file").into(),
         path: read_path(section, "path", "fast")?,
-        figures: read_figures(section, throttle.unwrap_or_default())?,
+        figures: read_figures(section, parallelism, throttle.as_ref())?,
         watermarks: read_watermarks(&section.section("watermarks", "watermarks")?)?,
         throttle,
     })
 }
 
-/// What is not given is as the throttle makes it: a device is never faster than that.
-fn read_figures(section: &Section<'_>, throttle: ThrottleSettings) -> Result<Figures> {
-    let defaults = Figures::default();
+/// What is not given is as the throttle makes it: the tier is never faster than that.
+fn read_figures(
+    section: &Section<'_>,
+    parallelism: Option<u32>,
+    throttle: Option<&ThrottleSettings>,
+) -> Result<Figures> {
+    let defaults = throttle.map_or_else(Figures::default, |throttle| Figures {
+        latency_ns: nanoseconds(throttle.latency),
+        read_bytes_per_s: throttle.read_bandwidth.unwrap_or(f64::INFINITY),
+        write_bytes_per_s: throttle.write_bandwidth.unwrap_or(f64::INFINITY),
+        parallelism: throttle.parallelism,
+        ..Figures::default()
+    });
     let (read, write) = read_bandwidths(section)?;
-    let latency = section.duration("latency")?.unwrap_or(throttle.latency);
     let idle_w = section.power("idle_power")?.unwrap_or(defaults.idle_w);
     let active_w = section.power("active_power")?.unwrap_or(idle_w);
     if active_w < idle_w {
@@ -98,35 +108,37 @@ fn read_figures(section: &Section<'_>, throttle: ThrottleSettings) -> Result<Fig
     }
     Ok(Figures {
         capacity_bytes: section.size("capacity")?.unwrap_or(defaults.capacity_bytes),
-        latency_ns: u64::try_from(latency.as_nanos()).expect("a section gives shorter ones"),
-        read_bytes_per_s: read.or(throttle.read_bandwidth).unwrap_or(defaults.read_bytes_per_s),
-        write_bytes_per_s: write.or(throttle.write_bandwidth).unwrap_or(defaults.write_bytes_per_s),
-        parallelism: section
-            .count("parallelism", 1..=PARALLELISM_MAX)?
-            .or(throttle.parallelism)
-            .unwrap_or(defaults.parallelism),
+        latency_ns: section.duration("latency")?.map_or(defaults.latency_ns, nanoseconds),
+        read_bytes_per_s: read.unwrap_or(defaults.read_bytes_per_s),
+        write_bytes_per_s: write.unwrap_or(defaults.write_bytes_per_s),
+        parallelism: parallelism.unwrap_or(defaults.parallelism),
         idle_w,
         active_w,
     })
 }
 
-fn read_throttle(section: &Section<'_>) -> Result<Option<ThrottleSettings>> {
+fn nanoseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).expect("a section gives no longer ones")
+}
+
+fn read_throttle(
+    section: &Section<'_>,
+    tier_parallelism: Option<u32>,
+) -> Result<Option<ThrottleSettings>> {
     if !section.is_given() {
         return Ok(None);
     }
+    let latency = section.duration("latency")?.unwrap_or(Duration::ZERO);
     let (read_bandwidth, write_bandwidth) = read_bandwidths(section)?;
-    let throttle = ThrottleSettings {
-        latency: section.duration("latency")?.unwrap_or(Duration::ZERO),
-        read_bandwidth,
-        write_bandwidth,
-        parallelism: section.count("parallelism", 1..=PARALLELISM_MAX)?,
-    };
-    if throttle == ThrottleSettings::default() {
-        let reason = "it slows nothing down; a `latency` above zero, a `bandwidth` or \
-                      a `parallelism` is expected, or no throttle at all";
+    let parallelism = section.count("parallelism", 1..=PARALLELISM_MAX)?.or(tier_parallelism);
+    // Requests that take no time do not wait for each other either.
+    if latency.is_zero() && read_bandwidth.is_none() && write_bandwidth.is_none() {
+        let reason = "it slows nothing down; a `latency` above zero or a `bandwidth` is expected, \
+                      or no throttle at all";
         return Err(section.wrong("latency", reason));
     }
-    Ok(Some(throttle))
+    let parallelism = parallelism.unwrap_or(1);
+    Ok(Some(ThrottleSettings { latency, read_bandwidth, write_bandwidth, parallelism }))
 }
 
 /// Of reads and of writes: `bandwidth` is for the one that has none of its own.
