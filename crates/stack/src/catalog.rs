@@ -1,0 +1,438 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The durable map key → object record → segment records, and what else the stack must remember.
+//!
+//! Every key starts with one byte that says what it is; `docs/formats/catalog.md` has the table.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use terrace_core::{
+    Error, ErrorKind, Key, Kv, KvExt, KvRange, Persistency, Result, Ticket, TierIndex,
+};
+
+use crate::codec::{Reader, Writer, corrupt};
+use crate::record::{Place, Record, TierNumbers};
+
+const HEADER_KEY: &[u8] = b"h";
+const OBJECT: u8 = b'o';
+const GARBAGE: u8 = b'g';
+const APPLICATION: u8 = b'k';
+const HISTORY: u8 = b'y';
+const POLICY_STATE: u8 = b'p';
+
+const HEADER_VERSION: u8 = 1;
+const GARBAGE_VERSION: u8 = 1;
+
+/// Numbers that are reserved in the catalog at a time: one durable commit per this many creates.
+const NUMBERS_RESERVED: u64 = 1 << 20;
+
+/// Version of everything that the stack writes; a store of a newer one is refused.
+pub(crate) const FORMAT_VERSION: u32 = 1;
+
+/// What the catalog says about the store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Header {
+    pub(crate) store_id: u128,
+    /// Number of the store's latest opening.
+    pub(crate) epoch: u64,
+    /// Whether that opening was ended by a close.
+    pub(crate) is_clean: bool,
+    /// Hash of the machine's boot in which it was opened.
+    pub(crate) boot: u64,
+    /// When it was opened, nanoseconds since 1970.
+    pub(crate) opened_ns: u64,
+    /// No object id or generation from here on was used.
+    pub(crate) next_number: u64,
+    pub(crate) tiers: Vec<TierEntry>,
+}
+
+/// What the catalog says about a tier; the totals hold after a clean close.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct TierEntry {
+    pub(crate) number: u8,
+    pub(crate) name: String,
+    pub(crate) segments: u64,
+    pub(crate) used_bytes: u64,
+    pub(crate) copy_bytes: u64,
+    pub(crate) garbage_bytes: u64,
+}
+
+impl TierEntry {
+    pub(crate) fn new(number: u8, name: &str) -> Self {
+        let name = name.into();
+        Self { number, name, segments: 0, used_bytes: 0, copy_bytes: 0, garbage_bytes: 0 }
+    }
+
+    pub(crate) fn holds_anything(&self) -> bool {
+        self.segments + self.used_bytes + self.copy_bytes + self.garbage_bytes > 0
+    }
+}
+
+impl Header {
+    fn encode(&self) -> Vec<u8> {
+        let mut out = Writer::new(HEADER_VERSION);
+        out.u32(FORMAT_VERSION).u128(self.store_id).u64(self.epoch);
+        out.u8(u8::from(self.is_clean)).u64(self.boot).u64(self.opened_ns).u64(self.next_number);
+        out.u32(self.tiers.len() as u32);
+        for tier in &self.tiers {
+            out.u8(tier.number).text(&tier.name).u64(tier.segments);
+            out.u64(tier.used_bytes).u64(tier.copy_bytes).u64(tier.garbage_bytes);
+        }
+        out.finish()
+    }
+
+    fn decode(bytes: &[u8]) -> Result<Self> {
+        let mut input = Reader::new(bytes, HEADER_VERSION, "header")?;
+        let format = input.u32()?;
+        if format != FORMAT_VERSION {
+            return Err(Error::new(ErrorKind::Unsupported, "open the catalog")
+                .because("the store was written by another version of terrace")
+                .with("found_format", format)
+                .with("expected_format", FORMAT_VERSION));
+        }
+        let mut header = Header {
+            store_id: input.u128()?,
+            epoch: input.u64()?,
+            is_clean: input.u8()? != 0,
+            boot: input.u64()?,
+            opened_ns: input.u64()?,
+            next_number: input.u64()?,
+            tiers: Vec::new(),
+        };
+        for _ in 0..input.u32()? {
+            header.tiers.push(TierEntry {
+                number: input.u8()?,
+                name: input.text()?,
+                segments: input.u64()?,
+                used_bytes: input.u64()?,
+                copy_bytes: input.u64()?,
+                garbage_bytes: input.u64()?,
+            });
+        }
+        input.finish()?;
+        Ok(header)
+    }
+}
+
+/// A superseded file that waits to be deleted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct GarbageRow {
+    pub(crate) object_id: u64,
+    pub(crate) segment: u32,
+    pub(crate) place: Place,
+    pub(crate) bytes: u64,
+}
+
+/// The catalog of one store.
+pub(crate) struct Catalog {
+    kv: Arc<dyn Kv>,
+    pub(crate) tiers: TierNumbers,
+    header: Mutex<Header>,
+    next_number: AtomicU64,
+    number_limit: AtomicU64,
+    last_ticket: AtomicU64,
+}
+
+impl Catalog {
+    /// Reads the header; `None` where there is no store.
+    pub(crate) fn header_of(kv: &dyn Kv) -> Result<Option<Header>> {
+        kv.get(HEADER_KEY)?.map(|bytes| Header::decode(&bytes)).transpose()
+    }
+
+    /// Writes the first header, durably.
+    pub(crate) fn create(kv: &dyn Kv, header: &Header) -> Result<()> {
+        let ticket = kv.put(HEADER_KEY, &header.encode())?;
+        kv.wait(ticket)
+    }
+
+    /// Wraps an engine whose header was read and checked.
+    pub(crate) fn new(kv: Arc<dyn Kv>, header: Header, tiers: TierNumbers) -> Self {
+        let next = header.next_number;
+        Self {
+            kv,
+            tiers,
+            header: Mutex::new(header),
+            next_number: AtomicU64::new(next),
+            number_limit: AtomicU64::new(next),
+            last_ticket: AtomicU64::new(0),
+        }
+    }
+
+    /// A copy of the header.
+    pub(crate) fn header(&self) -> Header {
+        self.header.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Changes the header, durably.
+    pub(crate) fn change_header(&self, change: impl FnOnce(&mut Header)) -> Result<()> {
+        let mut header = self.header.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut next = header.clone();
+        change(&mut next);
+        // The lock is held over the I/O: header writes are rare and must not overtake each other.
+        let ticket = self.kv.put(HEADER_KEY, &next.encode())?;
+        self.kv.wait(ticket)?;
+        *header = next;
+        Ok(())
+    }
+
+    /// Lets numbers below `limit` be used: the header that reserves them is durable.
+    pub(crate) fn allow_numbers(&self, limit: u64) {
+        self.number_limit.store(limit, Ordering::Release);
+    }
+
+    /// A number that this store has never used, for object ids, files and generations.
+    pub(crate) fn number(&self) -> Result<u64> {
+        let number = self.next_number.fetch_add(1, Ordering::Relaxed);
+        // The limit only grows, and it grows durably before a number beyond it is given out.
+        while number >= self.number_limit.load(Ordering::Acquire) {
+            self.change_header(|header| {
+                header.next_number = header.next_number.max(number) + NUMBERS_RESERVED;
+            })?;
+            self.number_limit.store(self.header().next_number, Ordering::Release);
+        }
+        Ok(number)
+    }
+
+    /// Reads an object's record.
+    pub(crate) fn get(&self, key: &Key) -> Result<Option<Record>> {
+        let bytes = self.kv.get(&object_key(key))?;
+        let decode = |bytes: Vec<u8>| Record::decode(&bytes, &self.tiers);
+        bytes.map(decode).transpose().map_err(|error| error.with("key", key))
+    }
+
+    /// Commits changes together.
+    pub(crate) fn commit(&self, changes: &[Write<'_>]) -> Result<Ticket> {
+        let ticket = self.kv.transact(&mut |txn| {
+            for change in changes {
+                change.apply(&self.tiers, txn)?;
+            }
+            Ok(())
+        })?;
+        self.last_ticket.fetch_max(ticket.0, Ordering::AcqRel);
+        Ok(ticket)
+    }
+
+    /// Waits until a commit is durable.
+    pub(crate) fn wait(&self, ticket: Ticket) -> Result<()> {
+        self.kv.wait(ticket)
+    }
+
+    /// Waits until every commit so far is durable.
+    pub(crate) fn wait_all(&self) -> Result<()> {
+        self.kv.wait(Ticket(self.last_ticket.load(Ordering::Acquire)))
+    }
+
+    /// The strongest level that a commit reaches.
+    pub(crate) fn persistency(&self) -> Persistency {
+        self.kv.persistency()
+    }
+
+    /// Up to `max` keys of a namespace with a prefix, after `after`.
+    pub(crate) fn list(
+        &self,
+        namespace: &str,
+        prefix: &str,
+        after: Option<&[u8]>,
+        max: usize,
+    ) -> Result<Vec<Key>> {
+        let range = KvRange::prefix(&scoped(OBJECT, namespace, prefix.as_bytes()));
+        let range = match after {
+            Some(name) => range.after(&scoped(OBJECT, namespace, name)),
+            None => range,
+        };
+        let pairs = self.kv.scan(&range, max)?;
+        pairs.iter().map(|(key, _)| parse_object_key(key)).collect()
+    }
+
+    /// The namespaces that hold objects: one short scan each.
+    pub(crate) fn namespaces(&self) -> Result<Vec<String>> {
+        let mut names = Vec::new();
+        let mut range = KvRange::prefix(&[OBJECT]);
+        while let Some((key, _)) = self.kv.scan(&range, 1)?.first() {
+            let namespace = parse_object_key(key)?.namespace().to_owned();
+            let inside = KvRange::prefix(&scoped(OBJECT, &namespace, b""));
+            range.start = match inside.end {
+                std::ops::Bound::Excluded(end) => std::ops::Bound::Included(end),
+                other => other,
+            };
+            names.push(namespace);
+        }
+        Ok(names)
+    }
+
+    /// Calls `each` for every object. A record that cannot be read is given as its error.
+    pub(crate) fn for_each(
+        &self,
+        each: &mut dyn FnMut(Key, Result<Record>) -> Result<()>,
+    ) -> Result<()> {
+        self.kv.for_each(KvRange::prefix(&[OBJECT]), &mut |key, value| {
+            let key = parse_object_key(key)?;
+            let record =
+                Record::decode(value, &self.tiers).map_err(|error| error.with("key", &key));
+            each(key, record)
+        })
+    }
+
+    /// All files that wait to be deleted.
+    pub(crate) fn garbage(&self) -> Result<Vec<GarbageRow>> {
+        let mut rows = Vec::new();
+        self.kv.for_each(KvRange::prefix(&[GARBAGE]), &mut |_, value| {
+            let mut input = Reader::new(value, GARBAGE_VERSION, "garbage")?;
+            let number = input.u8()?;
+            let position = self.tiers.numbers.iter().position(|known| *known == number);
+            let Some(position) = position else {
+                return Err(input.wrong("it names a tier that the configuration does not have"));
+            };
+            rows.push(GarbageRow {
+                object_id: input.u64()?,
+                segment: input.u32()?,
+                place: Place {
+                    tier: TierIndex(position as u8),
+                    file: input.u64()?,
+                    generation: 0,
+                    epoch: 0,
+                },
+                bytes: input.u64()?,
+            });
+            input.finish()
+        })?;
+        Ok(rows)
+    }
+
+    /// What was written about a segment's moves, newest last.
+    pub(crate) fn history(&self, object_id: u64, segment: u32) -> Result<Option<Vec<u8>>> {
+        self.kv.get(&history_key(object_id, segment))
+    }
+
+    /// The saved state of a policy.
+    pub(crate) fn policy_state(&self, name: &str) -> Result<Option<Vec<u8>>> {
+        self.kv.get(&policy_key(name))
+    }
+
+    /// Reads one of the application's values.
+    pub(crate) fn application_get(&self, namespace: &str, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        self.kv.get(&scoped(APPLICATION, namespace, key))
+    }
+
+    /// Changes the application's pairs; `None` removes. Returns which were there.
+    pub(crate) fn application_set(
+        &self,
+        namespace: &str,
+        key: &[u8],
+        value: Option<&[u8]>,
+    ) -> Result<(bool, Ticket)> {
+        let full = scoped(APPLICATION, namespace, key);
+        let mut found = false;
+        let ticket = self.kv.transact(&mut |txn| match value {
+            Some(value) => txn.put(&full, value),
+            None => {
+                found = txn.get(&full)?.is_some();
+                txn.delete(&full)
+            }
+        })?;
+        self.last_ticket.fetch_max(ticket.0, Ordering::AcqRel);
+        Ok((found, ticket))
+    }
+
+    /// A page of the application's pairs.
+    pub(crate) fn application_scan(
+        &self,
+        namespace: &str,
+        prefix: &[u8],
+        after: Option<&[u8]>,
+        max: usize,
+    ) -> Result<Vec<terrace_core::Pair>> {
+        let range = KvRange::prefix(&scoped(APPLICATION, namespace, prefix));
+        let range = match after {
+            Some(key) => range.after(&scoped(APPLICATION, namespace, key)),
+            None => range,
+        };
+        let head = scoped(APPLICATION, namespace, b"").len();
+        let pairs = self.kv.scan(&range, max)?;
+        Ok(pairs.into_iter().map(|(key, value)| (key[head..].to_vec(), value)).collect())
+    }
+}
+
+/// One change of the catalog.
+pub(crate) enum Write<'a> {
+    /// Replaces an object's record.
+    Put(&'a Key, &'a Record),
+    /// Removes an object's record and its history.
+    Remove(&'a Key, &'a Record),
+    /// Notes a file that is to be deleted.
+    Garbage(GarbageRow),
+    /// Forgets a file that was deleted.
+    GarbageGone(&'a GarbageRow),
+    /// Replaces a segment's history.
+    History(u64, u32, Vec<u8>),
+    /// Replaces a policy's state.
+    PolicyState(&'a str, Vec<u8>),
+}
+
+impl Write<'_> {
+    fn apply(&self, tiers: &TierNumbers, txn: &mut dyn terrace_core::Txn) -> Result<()> {
+        match self {
+            Write::Put(key, record) => txn.put(&object_key(key), &record.encode(tiers)),
+            Write::Remove(key, record) => {
+                for segment in &record.segments {
+                    txn.delete(&history_key(record.object_id, segment.number))?;
+                }
+                txn.delete(&object_key(key))
+            }
+            Write::Garbage(row) => {
+                let mut out = Writer::new(GARBAGE_VERSION);
+                out.u8(tiers.numbers[row.place.tier.index()]).u64(row.object_id);
+                out.u32(row.segment).u64(row.place.file).u64(row.bytes);
+                txn.put(&garbage_key(row.place.file), &out.finish())
+            }
+            Write::GarbageGone(row) => txn.delete(&garbage_key(row.place.file)),
+            Write::History(object_id, segment, bytes) => {
+                txn.put(&history_key(*object_id, *segment), bytes)
+            }
+            Write::PolicyState(name, bytes) => txn.put(&policy_key(name), bytes),
+        }
+    }
+}
+
+fn object_key(key: &Key) -> Vec<u8> {
+    scoped(OBJECT, key.namespace(), key.name().as_bytes())
+}
+
+fn scoped(kind: u8, namespace: &str, name: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(2 + namespace.len() + name.len());
+    out.push(kind);
+    out.extend(namespace.as_bytes());
+    // Namespaces have no NUL, so that one ends before another begins.
+    out.push(0);
+    out.extend(name);
+    out
+}
+
+fn parse_object_key(bytes: &[u8]) -> Result<Key> {
+    let wrong = || corrupt("object", "its key has no namespace and name");
+    let text = std::str::from_utf8(&bytes[1..]).map_err(|_| wrong())?;
+    let (namespace, name) = text.split_once('\0').ok_or_else(wrong)?;
+    Key::new(namespace, name)
+}
+
+fn garbage_key(file: u64) -> [u8; 9] {
+    let mut key = [GARBAGE; 9];
+    key[1..].copy_from_slice(&file.to_be_bytes());
+    key
+}
+
+fn history_key(object_id: u64, segment: u32) -> [u8; 13] {
+    let mut key = [HISTORY; 13];
+    key[1..9].copy_from_slice(&object_id.to_be_bytes());
+    key[9..].copy_from_slice(&segment.to_be_bytes());
+    key
+}
+
+fn policy_key(name: &str) -> Vec<u8> {
+    // A library's path may be longer than a key.
+    let mut end = name.len().min(400);
+    while !name.is_char_boundary(end) {
+        end -= 1;
+    }
+    [&[POLICY_STATE], &name.as_bytes()[..end]].concat()
+}

@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What makes changes certain: clean to written, switched to settled, lengths to the catalog.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use terrace_core::{EventKind, Persistency, Result, Role, TierIndex};
+
+use crate::account::Class;
+use crate::catalog::{GarbageRow, Write};
+use crate::drops::Drop as Superseded;
+use crate::entry::{Entry, Location, Segment, Site};
+use crate::ledger::Count;
+use crate::shared::Shared;
+
+impl Shared {
+    /// Prepares the first write to a segment with copies or a checksum: they are gone from the
+    /// catalog, durably, before a byte changes.
+    pub(crate) fn make_unclean(&self, entry: &Entry, segment: &Segment) -> Result<()> {
+        self.settle(entry, segment)?;
+        let _changes = crate::lock(&entry.changes);
+        let location = segment.location.load_full();
+        if !location.is_clean() || entry.is_deleted.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        if location.settling.is_some() {
+            // Another switch came between; the caller looks again.
+            return Ok(());
+        }
+        let primary = Arc::clone(&location.primary);
+        let next = self.location(primary, Vec::new(), None, None);
+        let dropped: Vec<_> = location.copies.to_vec();
+        self.commit_location(entry, segment, &next, &dropped)?;
+        self.failpoints.hit("write.unclean")?;
+        self.show_location(entry, segment, next, dropped);
+        Ok(())
+    }
+
+    /// Drops the clean copy of a segment on a tier; false where there is none.
+    pub(crate) fn drop_copy(
+        &self,
+        entry: &Entry,
+        segment: &Segment,
+        tier: TierIndex,
+    ) -> Result<bool> {
+        self.settle(entry, segment)?;
+        let _changes = crate::lock(&entry.changes);
+        let location = segment.location.load_full();
+        let (dropped, kept): (Vec<_>, Vec<_>) =
+            location.copies.iter().cloned().partition(|copy| copy.place.tier == tier);
+        let is_settled = location.settling.is_none();
+        if dropped.is_empty() || !is_settled || entry.is_deleted.load(Ordering::Acquire) {
+            return Ok(false);
+        }
+        let primary = Arc::clone(&location.primary);
+        let next = self.location(primary, kept, location.checksum, None);
+        self.commit_location(entry, segment, &next, &dropped)?;
+        self.failpoints.hit("uncopy.committed")?;
+        self.show_location(entry, segment, next, dropped);
+        Ok(true)
+    }
+
+    /// Commits a location without some copies; durably, where there were any: a catalog that
+    /// forgot the removal would serve them as clean.
+    fn commit_location(
+        &self,
+        entry: &Entry,
+        segment: &Segment,
+        next: &Location,
+        dropped: &[Arc<Site>],
+    ) -> Result<()> {
+        let record = entry.record_with(segment.number, next);
+        let bytes = segment.length();
+        let mut writes = vec![Write::Put(&entry.key, &record)];
+        for copy in dropped {
+            writes.push(Write::Garbage(garbage(entry, segment, copy, bytes)));
+        }
+        let ticket = self.catalog.commit(&writes)?;
+        if dropped.is_empty() { Ok(()) } else { self.catalog.wait(ticket) }
+    }
+
+    fn show_location(
+        &self,
+        entry: &Entry,
+        segment: &Segment,
+        next: Location,
+        dropped: Vec<Arc<Site>>,
+    ) {
+        let bytes = segment.length();
+        segment.location.store(Arc::new(next));
+        for copy in &dropped {
+            self.tier(copy.place.tier).account.turn(Class::Copy, Class::Garbage, bytes);
+            self.post_change(EventKind::Uncopied, segment, copy.place.tier);
+        }
+        let superseded = dropped
+            .into_iter()
+            .map(|site| Superseded { row: garbage(entry, segment, &site, bytes), site });
+        self.drops.add(superseded.collect());
+    }
+
+    /// Makes the latest switch of a segment certain: its bytes and its commit are durable, and the
+    /// source is let go.
+    pub(crate) fn settle(&self, entry: &Entry, segment: &Segment) -> Result<()> {
+        if segment.location.load().settling.is_none() {
+            return Ok(());
+        }
+        let _settling = crate::lock(&segment.settle);
+        let location = segment.location.load_full();
+        let Some(pending) = location.settling.clone() else { return Ok(()) };
+        let site = &location.primary;
+        site.open(self.backend(site))?.as_ref().expect("it was just opened").sync()?;
+        self.backend(site).sync()?;
+        self.catalog.wait_all()?;
+        let _changes = crate::lock(&entry.changes);
+        let location = segment.location.load_full();
+        if entry.is_deleted.load(Ordering::Acquire) || location.settling.is_none() {
+            return Ok(());
+        }
+        let mut next = (*location).clone();
+        next.settling = None;
+        let is_copy = location.copies.iter().any(|copy| copy.place == pending.source.place);
+        let record = entry.record_with(segment.number, &next);
+        let row = garbage(entry, segment, &pending.source, pending.bytes);
+        let mut writes = vec![Write::Put(&entry.key, &record)];
+        if !is_copy {
+            writes.push(Write::Garbage(row.clone()));
+        }
+        self.catalog.commit(&writes)?;
+        segment.location.store(Arc::new(next));
+        self.failpoints.hit("move.settled")?;
+        if is_copy {
+            let source = &pending.source;
+            let identity = self.identity(
+                &entry.key,
+                entry.object_id,
+                segment.number,
+                segment.start_bytes,
+                &source.place,
+                Role::Copy,
+            );
+            if let Some(identity) = identity {
+                self.backend(source).set_identity(&source.key, &identity)?;
+            }
+        } else {
+            self.drops.add(vec![Superseded { site: pending.source, row }]);
+        }
+        Ok(())
+    }
+
+    /// Makes an object durable: bytes, directory and catalog, after settling a switch.
+    pub(crate) fn sync_entry(&self, entry: &Entry) -> Result<()> {
+        let started_ns = self.clock.now_ns();
+        for segment in entry.segments.load_full().iter() {
+            self.settle(entry, segment)?;
+            let location = segment.location.load_full();
+            let site = &location.primary;
+            let handle = site.open(self.backend(site))?;
+            handle.as_ref().expect("it was just opened").sync()?;
+            self.failpoints.hit("sync.data")?;
+            self.backend(site).sync()?;
+            // A switch while this synced went on with the bytes of before it.
+            if segment.location.load().settling.is_some() {
+                self.settle(entry, segment)?;
+            }
+            let waited_ns = self.clock.now_ns() - started_ns;
+            self.tier(site.place.tier).ledger.add(Count::SyncNs, waited_ns);
+        }
+        self.catalog.wait_all()?;
+        let waited_ns = self.clock.now_ns() - started_ns;
+        entry.ledger.sync_ns.fetch_add(waited_ns, Ordering::Relaxed);
+        self.failpoints.hit("sync.catalog")
+    }
+
+    /// Writes lengths that changed to the catalog, many together.
+    pub(crate) fn flush(&self) -> Result<()> {
+        const BATCH: usize = 256;
+        let entries = std::mem::take(&mut *crate::lock(&self.unflushed));
+        for batch in entries.chunks(BATCH) {
+            for (index, entry) in batch.iter().enumerate() {
+                entry.is_dirty.store(false, Ordering::Release);
+                if let Err(error) = self.flush_one(entry) {
+                    for left in &batch[index..] {
+                        self.note_unflushed(left);
+                    }
+                    return Err(error);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn flush_one(&self, entry: &Arc<Entry>) -> Result<()> {
+        let _changes = crate::lock(&entry.changes);
+        if entry.is_deleted.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        self.catalog.commit(&[Write::Put(&entry.key, &entry.record_now())])?;
+        self.failpoints.hit("flush.catalog")
+    }
+
+    /// Makes everything durable that was acknowledged.
+    pub(crate) fn sync_all(&self) -> Result<()> {
+        let mut first_error = Ok(());
+        self.entries.for_each(|entry| {
+            let keeps = entry.persistency() > Persistency::None;
+            if first_error.is_ok() && keeps && !entry.is_deleted.load(Ordering::Acquire) {
+                first_error = self.sync_entry(entry);
+            }
+        });
+        first_error?;
+        for tier in &self.tiers {
+            if tier.offline.is_none() {
+                tier.backend.sync()?;
+            }
+        }
+        self.catalog.wait_all()
+    }
+}
+
+fn garbage(entry: &Entry, segment: &Segment, site: &Site, bytes: u64) -> GarbageRow {
+    GarbageRow { object_id: entry.object_id, segment: segment.number, place: site.place, bytes }
+}

@@ -1,0 +1,292 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Checks catalog, accounts and media against each other; changes nothing.
+
+use std::collections::HashSet;
+use std::io::IoSliceMut;
+use std::sync::atomic::Ordering;
+
+use terrace_core::{Cursor, ErrorKind, Key, Open, Result, Role, TierIndex};
+
+use crate::account::Class;
+use crate::record::{Place, Record, SEGMENT_NAMESPACE, SegmentRecord};
+use crate::report::{CheckReport, Problem};
+use crate::shared::{Shared, TierState};
+
+/// How often progress is told, in objects.
+const PROGRESS_OBJECTS: u64 = 256;
+
+struct Check<'a> {
+    shared: &'a Shared,
+    verify: bool,
+    report: CheckReport,
+    known: HashSet<(TierIndex, Key)>,
+    /// Bytes of primaries and of copies that the records name, by tier.
+    sums: Vec<(u64, u64)>,
+}
+
+/// Runs the check; `progress` gets the objects done and their total.
+pub(crate) fn run(
+    shared: &Shared,
+    verify: bool,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<CheckReport> {
+    let was_idle = is_idle(shared);
+    // Lengths in the catalog lag behind; what is compared below must be the same on both sides.
+    if shared.check_writable("check").is_ok() {
+        shared.flush()?;
+        shared.drops.run(shared);
+    }
+    let mut check = Check {
+        shared,
+        verify,
+        report: CheckReport::default(),
+        known: HashSet::new(),
+        sums: vec![(0, 0); shared.tiers.len()],
+    };
+    let mut objects = Vec::new();
+    shared.catalog.for_each(&mut |key, record| {
+        objects.push((key, record));
+        Ok(())
+    })?;
+    let total = objects.len() as u64;
+    for (index, (key, record)) in objects.into_iter().enumerate() {
+        check.report.objects += 1;
+        match record {
+            Ok(record) => check.object(&key, &record),
+            Err(error) => check.problem("damaged-record", key.as_str(), error.chain()),
+        }
+        if (index as u64).is_multiple_of(PROGRESS_OBJECTS) {
+            progress(index as u64, total);
+        }
+    }
+    check.garbage()?;
+    check.unknown_files()?;
+    if was_idle && is_idle(shared) {
+        check.accounts();
+    } else {
+        check.note("in-use", "store", "accounts are not compared while the store is in use".into());
+    }
+    progress(total, total);
+    Ok(check.report)
+}
+
+fn is_idle(shared: &Shared) -> bool {
+    let mut is_open = false;
+    shared.entries.for_each(|entry| is_open |= entry.is_open());
+    !is_open && shared.mover.wait_idle(std::time::Duration::ZERO)
+}
+
+impl Check<'_> {
+    fn problem(&mut self, kind: &str, place: &str, detail: String) {
+        let (kind, place) = (kind.into(), place.into());
+        self.report.problems.push(Problem { kind, place, detail });
+    }
+
+    fn note(&mut self, kind: &str, place: &str, detail: String) {
+        let (kind, place) = (kind.into(), place.into());
+        self.report.notes.push(Problem { kind, place, detail });
+    }
+
+    fn object(&mut self, key: &Key, record: &Record) {
+        for segment in &record.segments {
+            self.report.segments += 1;
+            self.file(key, record, segment, &segment.primary, Role::Primary);
+            self.sums[segment.primary.tier.index()].0 += segment.length_bytes;
+            for copy in &segment.copies {
+                self.file(key, record, segment, copy, Role::Copy);
+                self.sums[copy.tier.index()].1 += segment.length_bytes;
+            }
+            if let Some(settling) = &segment.settling {
+                let file = settling.source.key(record.object_id, segment.number);
+                self.known.insert((settling.source.tier, file));
+            }
+        }
+    }
+
+    fn file(
+        &mut self,
+        key: &Key,
+        record: &Record,
+        segment: &SegmentRecord,
+        place: &Place,
+        role: Role,
+    ) {
+        let tier = self.shared.tier(place.tier);
+        let name = place.key(record.object_id, segment.number);
+        self.known.insert((place.tier, name.clone()));
+        if let Some(reason) = &tier.offline {
+            self.problem("offline", key.as_str(), format!("tier {}: {reason}", tier.name));
+            return;
+        }
+        let found =
+            tier.backend.stat(&name).and_then(|stat| Ok((stat, self.identity(tier, &name)?)));
+        let (stat, identity) = match found {
+            Ok(found) => found,
+            Err(error) => {
+                if self.is_current(key, record) {
+                    let is_missing = error.kind() == ErrorKind::NotFound;
+                    let kind = if is_missing { "missing-file" } else { "unreadable-file" };
+                    self.problem(
+                        kind,
+                        key.as_str(),
+                        format!("{name} on {}: {}", tier.name, error.chain()),
+                    );
+                }
+                return;
+            }
+        };
+        if stat.size_bytes != segment.length_bytes && self.is_current(key, record) {
+            let detail = format!(
+                "{name} on {} has {} bytes, the catalog says {}",
+                tier.name, stat.size_bytes, segment.length_bytes
+            );
+            self.problem("wrong-length", key.as_str(), detail);
+        }
+        if let Some(identity) = identity {
+            let is_right = identity.store_id == self.shared.store_id
+                && identity.object_id == record.object_id
+                && identity.segment == segment.number
+                && identity.key == *key
+                && identity.generation == place.generation
+                // A promotion's old file is marked as a copy a moment after the switch.
+                && (identity.role == role || role == Role::Copy && identity.role == Role::Primary);
+            if !is_right && self.is_current(key, record) {
+                let detail = format!("{name} on {} says it is {identity:?}", tier.name);
+                self.problem("wrong-identity", key.as_str(), detail);
+            }
+        } else if tier.capability.identity {
+            self.problem(
+                "wrong-identity",
+                key.as_str(),
+                format!("{name} on {} has none", tier.name),
+            );
+        }
+        if self.verify {
+            self.read(key, record, segment, tier, &name);
+        }
+    }
+
+    fn identity(&self, tier: &TierState, name: &Key) -> Result<Option<terrace_core::Identity>> {
+        if tier.capability.identity { tier.backend.identity(name) } else { Ok(None) }
+    }
+
+    /// Whether the catalog still says the same: a store in use changes while it is checked.
+    fn is_current(&self, key: &Key, record: &Record) -> bool {
+        let is_same = matches!(self.shared.catalog.get(key), Ok(Some(now)) if now == *record);
+        let in_memory = self.shared.entries.peek(key);
+        is_same && !in_memory.is_some_and(|entry| entry.is_dirty.load(Ordering::Acquire))
+    }
+
+    fn read(
+        &mut self,
+        key: &Key,
+        record: &Record,
+        segment: &SegmentRecord,
+        tier: &TierState,
+        name: &Key,
+    ) {
+        match checksum(tier, name) {
+            Ok((bytes, sum)) => {
+                self.report.verified_bytes += bytes;
+                let is_wrong = segment.checksum.is_some_and(|known| known != sum);
+                if is_wrong && self.is_current(key, record) {
+                    let detail = format!("{name} on {} fails its checksum", tier.name);
+                    self.problem("damaged-data", key.as_str(), detail);
+                }
+            }
+            Err(error) => {
+                if self.is_current(key, record) {
+                    let detail = format!("{name} on {}: {}", tier.name, error.chain());
+                    self.problem("unreadable-file", key.as_str(), detail);
+                }
+            }
+        }
+    }
+
+    fn garbage(&mut self) -> Result<()> {
+        for row in self.shared.catalog.garbage()? {
+            let name = row.place.key(row.object_id, row.segment);
+            let tier = self.shared.tier(row.place.tier).name.clone();
+            self.note("garbage", &tier, format!("{name} waits to be deleted"));
+            self.known.insert((row.place.tier, name));
+        }
+        Ok(())
+    }
+
+    fn unknown_files(&mut self) -> Result<()> {
+        const PAGE_KEYS: usize = 1000;
+        for (index, tier) in self.shared.tiers.iter().enumerate() {
+            if tier.offline.is_some() {
+                continue;
+            }
+            let mut cursor = Cursor::start();
+            loop {
+                let page = tier.backend.list(SEGMENT_NAMESPACE, "", &cursor, PAGE_KEYS)?;
+                for name in page.keys {
+                    if !self.known.contains(&(TierIndex(index as u8), name.clone())) {
+                        self.unknown_file(tier, &name);
+                    }
+                }
+                match page.next {
+                    Some(next) => cursor = next,
+                    None => break,
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn unknown_file(&mut self, tier: &TierState, name: &Key) {
+        let identity = self.identity(tier, name);
+        let is_new = |identity: &terrace_core::Identity| {
+            identity.store_id == self.shared.store_id && identity.epoch == self.shared.epoch
+        };
+        match identity {
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            // Made or superseded since the records were read.
+            Ok(Some(identity)) if is_new(&identity) && !is_idle(self.shared) => {}
+            Ok(Some(identity)) => {
+                let detail = format!("{name} says it is {identity:?}, no record names it");
+                self.problem("unknown-file", &tier.name, detail);
+            }
+            _ => self.problem("unknown-file", &tier.name, format!("{name} has no identity")),
+        }
+    }
+
+    fn accounts(&mut self) {
+        for (index, tier) in self.shared.tiers.iter().enumerate() {
+            let (used, copies) = self.sums[index];
+            let account = &tier.account;
+            for (what, counted, summed) in [
+                ("used", account.bytes(Class::Used), used),
+                ("copy", account.bytes(Class::Copy), copies),
+                ("reserved", account.bytes(Class::Reserved), 0),
+            ] {
+                if counted != summed {
+                    let detail = format!(
+                        "{what} bytes are accounted as {counted}, the records sum to {summed}"
+                    );
+                    self.problem("accounting", &tier.name, detail);
+                }
+            }
+        }
+    }
+}
+
+/// Length and CRC-32C of a file.
+fn checksum(tier: &TierState, name: &Key) -> Result<(u64, u32)> {
+    const STEP_BYTES: usize = 256 << 10;
+    let how = Open::read()
+        .with_semantics(terrace_core::Semantics { persistency: terrace_core::Persistency::None });
+    let object = tier.backend.open(name, &how)?;
+    let mut buffer = vec![0; STEP_BYTES];
+    let (mut bytes, mut sum) = (0, 0);
+    loop {
+        let count = object.read_at(bytes, &mut [IoSliceMut::new(&mut buffer)])?;
+        if count == 0 {
+            return Ok((bytes, sum));
+        }
+        sum = crc32c::crc32c_append(sum, &buffer[..count]);
+        bytes += count as u64;
+    }
+}

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Little-endian records with a version in front and a CRC-32C behind.
+
+use terrace_core::{Error, ErrorKind, Result};
+
+/// Builds a record.
+pub(crate) struct Writer {
+    bytes: Vec<u8>,
+}
+
+impl Writer {
+    /// Starts a record of this version.
+    pub(crate) fn new(version: u8) -> Self {
+        Self { bytes: vec![version] }
+    }
+
+    pub(crate) fn u8(&mut self, value: u8) -> &mut Self {
+        self.bytes.push(value);
+        self
+    }
+
+    pub(crate) fn u32(&mut self, value: u32) -> &mut Self {
+        self.bytes.extend(value.to_le_bytes());
+        self
+    }
+
+    pub(crate) fn u64(&mut self, value: u64) -> &mut Self {
+        self.bytes.extend(value.to_le_bytes());
+        self
+    }
+
+    pub(crate) fn u128(&mut self, value: u128) -> &mut Self {
+        self.bytes.extend(value.to_le_bytes());
+        self
+    }
+
+    pub(crate) fn text(&mut self, value: &str) -> &mut Self {
+        self.u32(value.len() as u32);
+        self.bytes.extend(value.as_bytes());
+        self
+    }
+
+    /// Appends the checksum and returns the record.
+    pub(crate) fn finish(mut self) -> Vec<u8> {
+        let checksum = crc32c::crc32c(&self.bytes);
+        self.u32(checksum);
+        self.bytes
+    }
+}
+
+/// Takes a record apart; every length is checked before it is used.
+pub(crate) struct Reader<'a> {
+    bytes: &'a [u8],
+    what: &'static str,
+}
+
+impl<'a> Reader<'a> {
+    /// Checks version and checksum.
+    ///
+    /// # Errors
+    ///
+    /// `Corrupt`; `Unsupported` for a version that is newer than this program.
+    pub(crate) fn new(bytes: &'a [u8], version: u8, what: &'static str) -> Result<Self> {
+        let short = || corrupt(what, "it is too short");
+        let (body, checksum) = bytes.split_last_chunk::<4>().ok_or_else(short)?;
+        if crc32c::crc32c(body) != u32::from_le_bytes(*checksum) {
+            return Err(corrupt(what, "its checksum is wrong"));
+        }
+        let (found, rest) = body.split_first().ok_or_else(short)?;
+        if *found != version {
+            return Err(Error::new(ErrorKind::Unsupported, "read a catalog record")
+                .because("its format is of another version of terrace")
+                .with("record", what)
+                .with("found", found)
+                .with("expected", version));
+        }
+        Ok(Self { bytes: rest, what })
+    }
+
+    pub(crate) fn u8(&mut self) -> Result<u8> {
+        self.take::<1>().map(|[byte]| byte)
+    }
+
+    pub(crate) fn u32(&mut self) -> Result<u32> {
+        self.take().map(u32::from_le_bytes)
+    }
+
+    pub(crate) fn u64(&mut self) -> Result<u64> {
+        self.take().map(u64::from_le_bytes)
+    }
+
+    pub(crate) fn u128(&mut self) -> Result<u128> {
+        self.take().map(u128::from_le_bytes)
+    }
+
+    pub(crate) fn text(&mut self) -> Result<String> {
+        let length = self.u32()? as usize;
+        if length > self.bytes.len() {
+            return Err(self.wrong("a text is longer than the record"));
+        }
+        let (text, rest) = self.bytes.split_at(length);
+        self.bytes = rest;
+        String::from_utf8(text.to_vec()).map_err(|_| self.wrong("a text is not UTF-8"))
+    }
+
+    /// Ends reading; anything left over is damage.
+    pub(crate) fn finish(self) -> Result<()> {
+        if self.bytes.is_empty() { Ok(()) } else { Err(self.wrong("it is too long")) }
+    }
+
+    pub(crate) fn wrong(&self, reason: &str) -> Error {
+        corrupt(self.what, reason)
+    }
+
+    fn take<const N: usize>(&mut self) -> Result<[u8; N]> {
+        let (head, rest) =
+            self.bytes.split_first_chunk::<N>().ok_or_else(|| self.wrong("it is too short"))?;
+        self.bytes = rest;
+        Ok(*head)
+    }
+}
+
+pub(crate) fn corrupt(what: &'static str, reason: &str) -> Error {
+    Error::new(ErrorKind::Corrupt, "read a catalog record").because(reason).with("record", what)
+}

@@ -1,0 +1,522 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The life of an object in the catalog: open, create, delete.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use terrace_core::{
+    Access, Create, Error, ErrorKind, Event, EventKind, Hint, Identity, Key, Layout, Object, Open,
+    Persistency, Placed, Placement, Result, Role, SegmentView, Semantics, TierIndex, TierSet,
+};
+
+use crate::account::Class;
+use crate::catalog::{GarbageRow, Write};
+use crate::drops::Drop as Superseded;
+use crate::entries::{Claim, Found, Opened, load_claimed};
+use crate::entry::{Entry, Pending, Segment, Site};
+use crate::record::{Place, Record, SegmentRecord};
+use crate::ring::Change;
+use crate::shared::Shared;
+
+/// A new object before its record is committed.
+pub(crate) struct Draft {
+    pub(crate) record: Record,
+    site: Arc<Site>,
+    handle: Box<dyn Object>,
+    level: Persistency,
+}
+
+impl Shared {
+    /// Opens an object as `how` says; it counts as open until [`Shared::close_entry`].
+    pub(crate) fn open_entry(&self, key: &Key, how: &Open) -> Result<Opened> {
+        if how.create != Create::Never || how.access == Access::Write {
+            self.check_writable("open object")?;
+        }
+        let level = self.level(&how.semantics);
+        let claim = match self.entries.open(key) {
+            Found::Entry(entry) => return self.opened_existing(entry, how, level),
+            Found::Vacant(claim) => claim,
+        };
+        // The claim keeps everyone else waiting for this key, so two creates cannot both win.
+        if let Some(record) = self.catalog.get(key)? {
+            let entry =
+                load_claimed(&self.entries, claim, || Ok(Some(self.entry(key.clone(), &record))))?;
+            let entry = entry.expect("a record was found");
+            return self.opened_existing(entry, how, level);
+        }
+        if how.create == Create::Never {
+            return Err(Error::new(ErrorKind::NotFound, "open object").with("key", key));
+        }
+        let draft = self.draft(key, how, level)?;
+        if let Err(error) = self.commit_drafts(&[(key, &draft)]) {
+            self.discard(key, &draft);
+            return Err(error.with("key", key));
+        }
+        Ok(self.publish(claim, draft))
+    }
+
+    /// An object for looking at it or moving it: it does not count as open.
+    pub(crate) fn borrow_entry(&self, key: &Key) -> Result<Option<Arc<Entry>>> {
+        self.entries.borrow(key, || {
+            let record = self.catalog.get(key)?;
+            Ok(record.map(|record| self.entry(key.clone(), &record)))
+        })
+    }
+
+    /// The level that operations under these semantics get: what was asked for, or the store's if
+    /// that is stronger.
+    pub(crate) fn level(&self, semantics: &Semantics) -> Persistency {
+        semantics.persistency.max(self.settings.persistency)
+    }
+
+    fn opened_existing(&self, entry: Arc<Entry>, how: &Open, level: Persistency) -> Result<Opened> {
+        let opened = Opened(entry);
+        let result = self.check_opened(&opened, how, level);
+        match result {
+            Ok(()) => {
+                self.post_handles(&opened, EventKind::Open);
+                Ok(opened)
+            }
+            Err(error) => {
+                self.uncount(&opened);
+                Err(error.with("key", &opened.key))
+            }
+        }
+    }
+
+    fn check_opened(&self, entry: &Arc<Entry>, how: &Open, level: Persistency) -> Result<()> {
+        if how.create == Create::New {
+            return Err(Error::new(ErrorKind::Exists, "create object"));
+        }
+        if how.access == Access::Write && level > entry.persistency() {
+            self.promise(entry, level)?;
+        }
+        Ok(())
+    }
+
+    /// Raises what an existing object is promised, where its tiers can keep it.
+    fn promise(&self, entry: &Arc<Entry>, level: Persistency) -> Result<()> {
+        let _changes = crate::lock(&entry.changes);
+        for segment in entry.segments.load().iter() {
+            let tier = segment.location.load().primary.place.tier;
+            if !self.tier(tier).keeps(level) {
+                return Err(Error::new(ErrorKind::Unsupported, "open object")
+                    .because("the tier it is on cannot keep what is asked for; migrate it first")
+                    .with("persistency", level)
+                    .with("tier", &self.tier(tier).name));
+            }
+        }
+        if entry.promise(level) {
+            self.catalog.commit(&[Write::Put(&entry.key, &entry.record_now())])?;
+        }
+        Ok(())
+    }
+
+    /// Counts a handle as closed.
+    pub(crate) fn close_entry(&self, entry: &Opened) {
+        self.post_handles(entry, EventKind::Close);
+        self.uncount(entry);
+    }
+
+    fn uncount(&self, entry: &Opened) {
+        self.uncount_entry(entry);
+    }
+
+    /// Takes back a count of [`crate::entries::Entries::open`] of which nobody was told.
+    pub(crate) fn uncount_entry(&self, entry: &Arc<Entry>) {
+        if entry.opens.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.last_close(entry);
+        }
+    }
+
+    fn post_handles(&self, entry: &Entry, kind: EventKind) {
+        if self.is_bare {
+            return;
+        }
+        let now_ns = self.clock.now_ns();
+        for segment in entry.segments.load().iter() {
+            let tier = segment.location.load().primary.place.tier;
+            self.post(kind, segment, tier, now_ns, (0, segment.length()), 0);
+        }
+    }
+
+    /// An object in memory from its record.
+    pub(crate) fn entry(&self, key: Key, record: &Record) -> Entry {
+        let mut segments = Vec::with_capacity(record.segments.len());
+        for (index, segment) in record.segments.iter().enumerate() {
+            let limit = match record.segments.get(index + 1) {
+                Some(next) => next.start_bytes,
+                None => record.layout.next_cut(segment.start_bytes).unwrap_or(u64::MAX),
+            };
+            let cut = record.layout.next_cut(segment.start_bytes).unwrap_or(u64::MAX);
+            let limit = limit.min(cut) - segment.start_bytes;
+            segments.push(Arc::new(self.segment(record.object_id, segment, limit)));
+        }
+        Entry::new(key, record, segments)
+    }
+
+    /// A segment in memory from its record.
+    pub(crate) fn segment(&self, object_id: u64, record: &SegmentRecord, limit: u64) -> Segment {
+        let site = |place: &Place| Site::new(*place, object_id, record.number);
+        let copies: Vec<_> = record.copies.iter().map(site).collect();
+        let settling = record.settling.map(|settling| Pending {
+            source: copies
+                .iter()
+                .find(|copy| copy.place.file == settling.source.file)
+                .cloned()
+                .unwrap_or_else(|| site(&settling.source)),
+            bytes: record.length_bytes,
+            boot: settling.boot,
+        });
+        let location = self.location(site(&record.primary), copies, record.checksum, settling);
+        Segment::new(record, self.slot(object_id, record.number), limit, location)
+    }
+
+    /// Makes the file of a new object on the tier that the placer chooses, or the next with room.
+    pub(crate) fn draft(&self, key: &Key, how: &Open, level: Persistency) -> Result<Draft> {
+        let placement = Placement {
+            key,
+            hint: how.hint,
+            size_hint_bytes: how.size_hint_bytes,
+            segment: 0,
+            start_bytes: 0,
+        };
+        let placed = self.place(&placement);
+        let object_id = self.catalog.number()?;
+        let layout = self.sane_layout(placed.layout);
+        let (site, handle) =
+            self.new_file(key, object_id, 0, 0, placed.tier, level, how.size_hint_bytes)?;
+        self.failpoints.hit("create.file")?;
+        let segment = SegmentRecord {
+            number: 0,
+            start_bytes: 0,
+            length_bytes: 0,
+            checksum: None,
+            primary: site.place,
+            copies: Vec::new(),
+            settling: None,
+        };
+        let record = Record {
+            object_id,
+            is_pinned: false,
+            persistency: level,
+            hint: how.hint,
+            created_ns: self.clock.wall_ns(),
+            layout,
+            segments: vec![segment],
+        };
+        Ok(Draft { record, site, handle, level })
+    }
+
+    /// Commits the records of new objects together, as durably as the strongest of them asks.
+    pub(crate) fn commit_drafts(&self, drafts: &[(&Key, &Draft)]) -> Result<()> {
+        let writes: Vec<_> =
+            drafts.iter().map(|(key, draft)| Write::Put(key, &draft.record)).collect();
+        let ticket = self.catalog.commit(&writes)?;
+        self.failpoints.hit("create.catalog")?;
+        let durable = drafts.iter().filter(|(_, draft)| draft.level == Persistency::Storage);
+        let mut tiers: Vec<_> = durable.map(|(_, draft)| draft.site.place.tier).collect();
+        if tiers.is_empty() {
+            return Ok(());
+        }
+        tiers.sort();
+        tiers.dedup();
+        for tier in tiers {
+            self.tier(tier).backend.sync()?;
+        }
+        self.catalog.wait(ticket)?;
+        self.failpoints.hit("create.durable")
+    }
+
+    /// Removes what a create that failed has left.
+    pub(crate) fn discard(&self, key: &Key, draft: &Draft) {
+        // What cannot be removed now is found by the scan after the crash that must have caused
+        // it: a new file of this opening without a record.
+        let _ = self.catalog.commit(&[Write::Remove(key, &draft.record)]);
+        let _ = self.backend(&draft.site).delete(&draft.site.key);
+    }
+
+    /// Shows a committed object to everyone.
+    pub(crate) fn publish(&self, claim: Claim<'_>, draft: Draft) -> Opened {
+        let entry = Arc::new(self.entry(claim.key().clone(), &draft.record));
+        let segments = entry.segments.load();
+        segments[0].location.load().primary.set_handle(draft.handle);
+        entry.opens.fetch_add(1, Ordering::AcqRel);
+        self.post_created(&entry, &segments[0]);
+        self.entries.fulfil(claim, Arc::clone(&entry));
+        self.post_handles(&entry, EventKind::Open);
+        Opened(entry)
+    }
+
+    /// Counts a new segment and tells the policy of it.
+    pub(crate) fn post_created(&self, entry: &Entry, segment: &Segment) {
+        let tier = segment.location.load().primary.place.tier;
+        self.tier(tier).segments.fetch_add(1, Ordering::Relaxed);
+        if self.is_bare {
+            return;
+        }
+        let now_ns = self.clock.now_ns();
+        let view = self.view_of(entry, segment, now_ns);
+        let event = Event {
+            tier,
+            ..Event::new(EventKind::Create, segment.slot, segment.incarnation, now_ns)
+        };
+        self.mailbox.post_change(Change { event, created: Some(view) });
+    }
+
+    /// A segment as policies see it.
+    pub(crate) fn view_of(&self, entry: &Entry, segment: &Segment, created_ns: u64) -> SegmentView {
+        let location = segment.location.load();
+        let copies = location.copies.iter().map(|copy| copy.place.tier);
+        SegmentView {
+            key: entry.key.clone(),
+            segment: segment.number,
+            incarnation: segment.incarnation,
+            is_live: true,
+            start_bytes: segment.start_bytes,
+            size_bytes: segment.length(),
+            tier: location.primary.place.tier,
+            copies: copies.fold(TierSet::default(), TierSet::with),
+            opens: 0,
+            is_moving: false,
+            is_pinned: entry.is_pinned.load(Ordering::Acquire),
+            persistency: entry.persistency(),
+            hint: entry.hint,
+            created_ns,
+            last_read_ns: 0,
+            last_write_ns: 0,
+            last_close_ns: 0,
+        }
+    }
+
+    /// Asks the placer. One that panics or names no tier gets the first tier; the policy's own
+    /// thread is where it is replaced.
+    pub(crate) fn place(&self, placement: &Placement<'_>) -> Placed {
+        let placer = self.placer.load();
+        catch_unwind(AssertUnwindSafe(|| placer.place(placement)))
+            .ok()
+            .filter(|placed| placed.tier.index() < self.tiers.len())
+            .unwrap_or_else(|| Placed::on(TierIndex(0)))
+    }
+
+    /// A layout that can be carried out, whatever a policy asked for.
+    fn sane_layout(&self, layout: Layout) -> Layout {
+        // Below this, the cost of a file per segment outweighs any placement.
+        const SEGMENT_BYTES_MIN: u64 = 4096;
+        match layout {
+            Layout::Fixed { segment_bytes } if segment_bytes < SEGMENT_BYTES_MIN => Layout::One,
+            Layout::Steps { starts_bytes } => {
+                let ascending = starts_bytes.windows(2).all(|pair| pair[0] < pair[1]);
+                let positive = starts_bytes.first().is_some_and(|start| *start > 0);
+                if ascending && positive { Layout::Steps { starts_bytes } } else { Layout::One }
+            }
+            other => {
+                if self.is_bare {
+                    Layout::One
+                } else {
+                    other
+                }
+            }
+        }
+    }
+
+    /// Makes a file for a segment on `wanted` or the next tier with room: first below the critical
+    /// fill, then below capacity.
+    ///
+    /// # Errors
+    ///
+    /// `Unsupported` where no tier can keep `level`; `NoSpace`; what the tier says.
+    #[expect(clippy::too_many_arguments, reason = "each is a different fact about the new file")]
+    pub(crate) fn new_file(
+        &self,
+        key: &Key,
+        object_id: u64,
+        segment: u32,
+        start_bytes: u64,
+        wanted: TierIndex,
+        level: Persistency,
+        size_hint_bytes: Option<u64>,
+    ) -> Result<(Arc<Site>, Box<dyn Object>)> {
+        let count = self.tiers.len() as u8;
+        let order = (wanted.0..count).chain((0..wanted.0).rev()).map(TierIndex);
+        let able: Vec<_> = order
+            .filter(|tier| self.tier(*tier).keeps(level) && self.tier(*tier).offline.is_none())
+            .collect();
+        if able.is_empty() {
+            return Err(Error::new(ErrorKind::Unsupported, "create object")
+                .because("no tier can keep what is asked for")
+                .with("persistency", level));
+        }
+        let need = size_hint_bytes.unwrap_or(1).max(1);
+        let below = |tier: &TierIndex, limit: u64| {
+            self.tier(*tier).account.taken().checked_add(need).is_some_and(|sum| sum <= limit)
+        };
+        let roomy = able.iter().filter(|tier| below(tier, self.tier(**tier).critical_bytes()));
+        let tight = able.iter().filter(|tier| below(tier, self.tier(**tier).capacity_bytes()));
+        // Where not even the hint fits anywhere, a smaller object may still.
+        let any = able
+            .iter()
+            .filter(|tier| self.tier(**tier).account.taken() < self.tier(**tier).capacity_bytes());
+        let mut refused = None;
+        for tier in roomy.chain(tight).chain(any) {
+            match self.new_file_on(key, object_id, segment, start_bytes, *tier) {
+                Err(error) if error.kind() == ErrorKind::NoSpace => refused = Some(error),
+                other => return other,
+            }
+        }
+        Err(refused
+            .unwrap_or_else(|| Error::new(ErrorKind::NoSpace, "create object").with("key", key)))
+    }
+
+    fn new_file_on(
+        &self,
+        key: &Key,
+        object_id: u64,
+        segment: u32,
+        start_bytes: u64,
+        tier: TierIndex,
+    ) -> Result<(Arc<Site>, Box<dyn Object>)> {
+        // A segment's first file bears the object's number, which nothing else has; later ones
+        // draw their own.
+        let file = if segment == 0 { object_id } else { self.catalog.number()? };
+        let place = Place { tier, file, generation: file, epoch: self.epoch };
+        let site = Site::new(place, object_id, segment);
+        let how = Open {
+            create: Create::New,
+            semantics: Semantics { persistency: Persistency::None },
+            hint: Hint::default(),
+            identity: self.identity(key, object_id, segment, start_bytes, &place, Role::Primary),
+            ..Open::default()
+        };
+        let handle = self.tier(tier).backend.open(&site.key, &how)?;
+        Ok((site, handle))
+    }
+
+    /// Who a stored file is, where its tier keeps such things.
+    pub(crate) fn identity(
+        &self,
+        key: &Key,
+        object_id: u64,
+        segment: u32,
+        start_bytes: u64,
+        place: &Place,
+        role: Role,
+    ) -> Option<Arc<Identity>> {
+        self.tier(place.tier).capability.identity.then(|| {
+            Arc::new(Identity {
+                store_id: self.store_id,
+                object_id,
+                segment,
+                start_bytes,
+                generation: place.generation,
+                epoch: place.epoch,
+                role,
+                key: key.clone(),
+            })
+        })
+    }
+
+    /// Deletes an object: its name is free at once, its files go when nobody reads them any more.
+    pub(crate) fn delete_object(&self, key: &Key) -> Result<()> {
+        self.check_writable("delete object")?;
+        let (entry, claim) = self.entries.claim(key);
+        let entry = match entry {
+            Some(entry) => entry,
+            None => match self.catalog.get(key)? {
+                Some(record) => Arc::new(self.entry(key.clone(), &record)),
+                None => {
+                    return Err(Error::new(ErrorKind::NotFound, "delete object").with("key", key));
+                }
+            },
+        };
+        match self.delete_claimed(&entry) {
+            Ok(()) => Ok(()),
+            Err(error) => {
+                claim.put_back(entry);
+                Err(error.with("key", key))
+            }
+        }
+    }
+
+    fn delete_claimed(&self, entry: &Arc<Entry>) -> Result<()> {
+        let changes = crate::lock(&entry.changes);
+        let segments = entry.segments.load_full();
+        let mut superseded = Vec::new();
+        let mut held = Vec::new();
+        for segment in segments.iter() {
+            // Held until the end: no room is taken for what is being deleted.
+            held.push(crate::lock(&segment.accounted));
+            superseded.extend(self.superseded_with(entry, segment));
+        }
+        let record = entry.record_now();
+        let mut writes = vec![Write::Remove(&entry.key, &record)];
+        writes.extend(superseded.iter().map(|drop| Write::Garbage(drop.row.clone())));
+        let ticket = self.catalog.commit(&writes)?;
+        self.failpoints.hit("delete.catalog")?;
+        entry.is_deleted.store(true, Ordering::Release);
+        for (segment, accounted) in segments.iter().zip(&mut held) {
+            self.forget(segment, accounted);
+        }
+        drop(held);
+        drop(changes);
+        for segment in segments.iter() {
+            self.post_change(EventKind::Delete, segment, TierIndex(0));
+            if !self.is_bare {
+                self.slots.release(entry.object_id, segment.number);
+            }
+        }
+        self.mover.cancel_object(self, entry.object_id);
+        if !entry.is_open() {
+            self.close_files(entry);
+        }
+        self.drops.add(superseded);
+        if entry.persistency() == Persistency::Storage {
+            self.catalog.wait(ticket)?;
+        }
+        Ok(())
+    }
+
+    /// All files of a segment as garbage.
+    pub(crate) fn superseded_with(&self, entry: &Entry, segment: &Segment) -> Vec<Superseded> {
+        let location = segment.location.load();
+        let row = |site: &Arc<Site>, bytes| Superseded {
+            site: Arc::clone(site),
+            row: GarbageRow {
+                object_id: entry.object_id,
+                segment: segment.number,
+                place: site.place,
+                bytes,
+            },
+        };
+        let length = segment.length();
+        let mut all: Vec<_> = location.sites().map(|site| row(site, length)).collect();
+        if let Some(pending) = &location.settling {
+            let is_copy = location.copies.iter().any(|copy| copy.place == pending.source.place);
+            if !is_copy {
+                all.push(row(&pending.source, pending.bytes));
+            }
+        }
+        all
+    }
+
+    /// Accounts a segment's files as garbage. A settling source is garbage already.
+    pub(crate) fn forget(&self, segment: &Segment, accounted: &mut crate::entry::Accounted) {
+        let location = segment.location.load();
+        let length = segment.length();
+        let account = &self.tier(location.primary.place.tier).account;
+        // What was written into reserved room since the last close is on the medium too.
+        let from_used = accounted.used_bytes.min(length);
+        let from_reserved = accounted.reserved_bytes.min(length - from_used);
+        account.turn(Class::Used, Class::Garbage, from_used);
+        account.turn(Class::Reserved, Class::Garbage, from_reserved);
+        account.free(Class::Used, accounted.used_bytes - from_used);
+        account.free(Class::Reserved, accounted.reserved_bytes - from_reserved);
+        *accounted = crate::entry::Accounted::default();
+        segment.room_bytes.store(0, Ordering::Release);
+        self.tier(location.primary.place.tier).segments.fetch_sub(1, Ordering::Relaxed);
+        for copy in &location.copies {
+            self.tier(copy.place.tier).account.turn(Class::Copy, Class::Garbage, length);
+        }
+    }
+}

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Superseded files: deleted once their end is durable in the catalog and nobody reads them.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Duration;
+
+use terrace_core::{ErrorKind, Result};
+
+use crate::account::Class;
+use crate::catalog::{GarbageRow, Write};
+use crate::entry::Site;
+use crate::shared::Shared;
+
+/// A file that is to be deleted, accounted as garbage.
+#[derive(Clone, Debug)]
+pub(crate) struct Drop {
+    pub(crate) site: Arc<Site>,
+    pub(crate) row: GarbageRow,
+}
+
+/// The files that wait to be deleted.
+#[derive(Debug, Default)]
+pub(crate) struct Drops {
+    waiting: Mutex<Vec<Drop>>,
+    added: Condvar,
+    /// One at a time deletes, so that `run` returns only when what it saw was tried.
+    running: Mutex<()>,
+    has_failed: AtomicBool,
+}
+
+/// Files whose rows are removed from the catalog together.
+const BATCH: usize = 64;
+
+impl Drops {
+    /// Takes files to delete. Whoever may still read one has a reference to its site.
+    pub(crate) fn add(&self, drops: Vec<Drop>) {
+        if !drops.is_empty() {
+            crate::lock(&self.waiting).extend(drops);
+            self.added.notify_all();
+        }
+    }
+
+    /// Waits for something to do.
+    pub(crate) fn wait(&self, longest: Duration) {
+        let waiting = crate::lock(&self.waiting);
+        // What failed or is still read is tried again after a while, not at once.
+        if waiting.is_empty() || self.has_failed.load(Ordering::Relaxed) {
+            drop(self.added.wait_timeout(waiting, longest).unwrap_or_else(PoisonError::into_inner));
+        }
+    }
+
+    /// Ends a wait.
+    pub(crate) fn wake(&self) {
+        drop(crate::lock(&self.waiting));
+        self.added.notify_all();
+    }
+
+    /// How many wait.
+    pub(crate) fn count(&self) -> usize {
+        crate::lock(&self.waiting).len()
+    }
+
+    /// Deletes what can be deleted; returns how many files went.
+    pub(crate) fn run(&self, shared: &Shared) -> usize {
+        let _running = crate::lock(&self.running);
+        let mut all: Vec<Drop> = std::mem::take(&mut *crate::lock(&self.waiting));
+        let mut left = Vec::new();
+        let mut gone = 0;
+        // The commits that made these garbage must be durable first: a catalog that forgot one
+        // would still name the file.
+        if !all.is_empty()
+            && shared
+                .catalog
+                .wait_all()
+                .and_then(|()| shared.failpoints.hit("drop.durable"))
+                .is_err()
+        {
+            left.append(&mut all);
+        }
+        while !all.is_empty() {
+            let rest = all.split_off(all.len().min(BATCH));
+            let mut deleted = Vec::new();
+            for drop in std::mem::replace(&mut all, rest) {
+                // Ours is the only reference: no location names it and no operation uses it.
+                let is_unused = Arc::strong_count(&drop.site) == 1;
+                if is_unused && delete(shared, &drop).is_ok() {
+                    deleted.push(drop);
+                } else {
+                    left.push(drop);
+                }
+            }
+            gone += deleted.len();
+            forget(shared, &deleted);
+        }
+        self.has_failed.store(!left.is_empty(), Ordering::Relaxed);
+        crate::lock(&self.waiting).extend(left);
+        gone
+    }
+}
+
+fn delete(shared: &Shared, drop: &Drop) -> Result<()> {
+    drop.site.close();
+    match shared.backend(&drop.site).delete(&drop.site.key) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
+        _ => shared.failpoints.hit("drop.file"),
+    }
+}
+
+fn forget(shared: &Shared, deleted: &[Drop]) {
+    if deleted.is_empty() {
+        return;
+    }
+    for drop in deleted {
+        let tier = shared.tier(drop.site.place.tier);
+        tier.account.free(Class::Garbage, drop.row.bytes);
+    }
+    let writes: Vec<_> = deleted.iter().map(|drop| Write::GarbageGone(&drop.row)).collect();
+    // A row that stays names a file that is gone: the next opening deletes it again.
+    let _ = shared.catalog.commit(&writes);
+    let _ = shared.failpoints.hit("drop.row");
+}

@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The objects in memory, by key: bounded, sharded, and never two of one object.
+
+use std::collections::HashMap;
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use terrace_core::{Key, Result};
+
+use crate::entry::Entry;
+
+const SHARDS: usize = 64;
+
+/// The objects in memory.
+#[derive(Debug)]
+pub(crate) struct Entries {
+    shards: Vec<Shard>,
+    hasher: RandomState,
+    shard_max: usize,
+}
+
+#[derive(Debug, Default)]
+struct Shard {
+    /// Held for look-ups only, never over I/O: who loads, creates or deletes an object leaves a
+    /// `Busy` mark and lets go.
+    map: Mutex<HashMap<Key, Held>>,
+    /// A `Busy` mark was lifted.
+    changed: Condvar,
+}
+
+#[derive(Debug)]
+enum Held {
+    Ready(Arc<Entry>),
+    /// Somebody loads, creates or deletes it.
+    Busy,
+}
+
+/// The right to decide what a key names; the mark is lifted when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Claim<'a> {
+    shard: &'a Shard,
+    key: &'a Key,
+    is_done: bool,
+}
+
+/// What was found under a key.
+#[derive(Debug)]
+pub(crate) enum Found<'a> {
+    Entry(Arc<Entry>),
+    Vacant(Claim<'a>),
+}
+
+impl Entries {
+    /// Room for about `entries_max` objects that nobody uses, beside those in use.
+    pub(crate) fn new(entries_max: usize) -> Self {
+        Self {
+            shards: (0..SHARDS).map(|_| Shard::default()).collect(),
+            hasher: RandomState::new(),
+            shard_max: (entries_max / SHARDS).max(1),
+        }
+    }
+
+    /// The object in memory, counted as open once more; or the claim to its key, if it is not
+    /// in memory.
+    pub(crate) fn open<'a>(&'a self, key: &'a Key) -> Found<'a> {
+        let shard = self.shard(key);
+        let mut map = shard.lock();
+        loop {
+            match map.get(key) {
+                Some(Held::Ready(entry)) => {
+                    entry.opens.fetch_add(1, Ordering::AcqRel);
+                    return Found::Entry(Arc::clone(entry));
+                }
+                Some(Held::Busy) => map = shard.wait(map),
+                None => {
+                    map.insert(key.clone(), Held::Busy);
+                    return Found::Vacant(Claim { shard, key, is_done: false });
+                }
+            }
+        }
+    }
+
+    /// The object, loaded if need be, without counting it as open.
+    ///
+    /// # Errors
+    ///
+    /// Those of `load`.
+    pub(crate) fn borrow(
+        &self,
+        key: &Key,
+        load: impl FnOnce() -> Result<Option<Entry>>,
+    ) -> Result<Option<Arc<Entry>>> {
+        let shard = self.shard(key);
+        let mut map = shard.lock();
+        loop {
+            match map.get(key) {
+                Some(Held::Ready(entry)) => return Ok(Some(Arc::clone(entry))),
+                Some(Held::Busy) => map = shard.wait(map),
+                None => break,
+            }
+        }
+        map.insert(key.clone(), Held::Busy);
+        drop(map);
+        let claim = Claim { shard, key, is_done: false };
+        let Some(entry) = load()? else { return Ok(None) };
+        let entry = Arc::new(entry);
+        self.fulfil(claim, Arc::clone(&entry));
+        Ok(Some(entry))
+    }
+
+    /// The object in memory without opening it.
+    pub(crate) fn peek(&self, key: &Key) -> Option<Arc<Entry>> {
+        match self.shard(key).lock().get(key) {
+            Some(Held::Ready(entry)) => Some(Arc::clone(entry)),
+            _ => None,
+        }
+    }
+
+    /// Takes a key for deletion: what was in memory, and the claim.
+    pub(crate) fn claim<'a>(&'a self, key: &'a Key) -> (Option<Arc<Entry>>, Claim<'a>) {
+        let shard = self.shard(key);
+        let mut map = shard.lock();
+        while matches!(map.get(key), Some(Held::Busy)) {
+            map = shard.wait(map);
+        }
+        let before = map.insert(key.clone(), Held::Busy);
+        let claim = Claim { shard, key, is_done: false };
+        match before {
+            Some(Held::Ready(entry)) => (Some(entry), claim),
+            _ => (None, claim),
+        }
+    }
+
+    /// Calls `each` for every object in memory.
+    pub(crate) fn for_each(&self, mut each: impl FnMut(&Arc<Entry>)) {
+        for shard in &self.shards {
+            let ready: Vec<_> = shard.lock().values().filter_map(Held::entry).cloned().collect();
+            ready.iter().for_each(&mut each);
+        }
+    }
+
+    /// Makes `claim` name `entry`, and drops objects that nobody uses where there are too many.
+    pub(crate) fn fulfil(&self, mut claim: Claim<'_>, entry: Arc<Entry>) {
+        let mut map = claim.shard.lock();
+        if map.len() > self.shard_max {
+            // Half of them at once, so that the walk is paid for by many inserts.
+            let mut surplus = map.len() - self.shard_max / 2;
+            map.retain(|_, held| {
+                let is_idle = match held {
+                    // Every user but the map has a reference of his own: handles, migrations,
+                    // and the list of those whose length is not in the catalog yet.
+                    Held::Ready(entry) => Arc::strong_count(entry) == 1,
+                    Held::Busy => false,
+                };
+                let drop_it = is_idle && surplus > 0;
+                surplus -= usize::from(drop_it);
+                !drop_it
+            });
+        }
+        map.insert(claim.key.clone(), Held::Ready(entry));
+        claim.is_done = true;
+        claim.shard.changed.notify_all();
+    }
+
+    fn shard(&self, key: &Key) -> &Shard {
+        let hash = self.hasher.hash_one(key.as_str());
+        &self.shards[(hash >> 32) as usize % SHARDS]
+    }
+}
+
+impl Held {
+    fn entry(&self) -> Option<&Arc<Entry>> {
+        match self {
+            Held::Ready(entry) => Some(entry),
+            Held::Busy => None,
+        }
+    }
+}
+
+impl Shard {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Key, Held>> {
+        self.map.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wait<'a>(
+        &self,
+        map: MutexGuard<'a, HashMap<Key, Held>>,
+    ) -> MutexGuard<'a, HashMap<Key, Held>> {
+        self.changed.wait(map).unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Claim<'_> {
+    /// The key that is claimed.
+    pub(crate) fn key(&self) -> &Key {
+        self.key
+    }
+
+    /// Puts an object that was claimed for deletion back, because deleting it failed.
+    pub(crate) fn put_back(mut self, entry: Arc<Entry>) {
+        self.shard.lock().insert(self.key.clone(), Held::Ready(entry));
+        self.is_done = true;
+        self.shard.changed.notify_all();
+    }
+}
+
+impl Drop for Claim<'_> {
+    fn drop(&mut self) {
+        if !self.is_done {
+            self.shard.lock().remove(self.key);
+            self.shard.changed.notify_all();
+        }
+    }
+}
+
+/// An object that is open through this reference.
+#[derive(Debug)]
+pub(crate) struct Opened(pub(crate) Arc<Entry>);
+
+impl std::ops::Deref for Opened {
+    type Target = Arc<Entry>;
+
+    fn deref(&self) -> &Arc<Entry> {
+        &self.0
+    }
+}
+
+/// Loads what a claim names, or leaves the key vacant.
+pub(crate) fn load_claimed(
+    entries: &Entries,
+    claim: Claim<'_>,
+    load: impl FnOnce() -> Result<Option<Entry>>,
+) -> Result<Option<Arc<Entry>>> {
+    let Some(entry) = load()? else { return Ok(None) };
+    let entry = Arc::new(entry);
+    entry.opens.fetch_add(1, Ordering::AcqRel);
+    entries.fulfil(claim, Arc::clone(&entry));
+    Ok(Some(entry))
+}

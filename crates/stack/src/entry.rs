@@ -1,0 +1,329 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Objects in memory: where the bytes of an object are now.
+
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use arc_swap::{ArcSwap, ArcSwapOption};
+use terrace_core::{
+    Backend, Hint, Key, Layout, Object, Open, Persistency, Result, Semantics, Slot,
+};
+
+use crate::dirty::Dirty;
+use crate::guard::Guard;
+use crate::ledger::ObjectLedger;
+use crate::record::{Place, Record, SegmentRecord, Settling};
+
+/// An object that is open, or was lately.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    pub(crate) key: Key,
+    pub(crate) object_id: u64,
+    pub(crate) created_ns: u64,
+    /// What its applications were promised; only grows.
+    promised: AtomicU8,
+    pub(crate) hint: Hint,
+    pub(crate) layout: Layout,
+    /// By start; the first starts at 0. Replaced as a whole under `changes`.
+    pub(crate) segments: ArcSwap<Vec<Arc<Segment>>>,
+    /// Held to commit this object's record, or to change its list of segments: commits of one
+    /// object never overtake each other. Never taken while holding a lock of the entry map.
+    pub(crate) changes: Mutex<()>,
+    /// Held over an append, so that appends never overlap.
+    pub(crate) appends: Mutex<()>,
+    pub(crate) is_pinned: AtomicBool,
+    pub(crate) is_deleted: AtomicBool,
+    /// Whether a length differs from the catalog's.
+    pub(crate) is_dirty: AtomicBool,
+    pub(crate) opens: AtomicU32,
+    pub(crate) ledger: ObjectLedger,
+}
+
+/// A part of an object: the unit of location and migration.
+#[derive(Debug)]
+pub(crate) struct Segment {
+    pub(crate) number: u32,
+    pub(crate) slot: Slot,
+    pub(crate) incarnation: u32,
+    pub(crate) start_bytes: u64,
+    /// First offset in the segment that belongs to the next one; changes only behind the gate.
+    pub(crate) limit_bytes: AtomicU64,
+    /// Bytes that the segment may have without asking its tier for more room.
+    pub(crate) room_bytes: AtomicU64,
+    pub(crate) length_bytes: AtomicU64,
+    pub(crate) guard: Guard,
+    pub(crate) location: ArcSwap<Location>,
+    /// What was written since a migration began to copy.
+    pub(crate) dirty: Mutex<Option<Dirty>>,
+    pub(crate) accounted: Mutex<Accounted>,
+    /// Held while the gate is closed: only one at a time keeps writers out.
+    pub(crate) gate: Mutex<()>,
+    /// Held while a switch is made certain, so that two do not do it twice.
+    pub(crate) settle: Mutex<()>,
+}
+
+/// What a segment takes on the tier of its primary. Held while a location switches, so that room
+/// is always taken on the tier where the bytes are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Accounted {
+    pub(crate) used_bytes: u64,
+    pub(crate) reserved_bytes: u64,
+}
+
+/// Where a segment's bytes are; replaced as a whole.
+#[derive(Clone, Debug)]
+pub(crate) struct Location {
+    pub(crate) primary: Arc<Site>,
+    pub(crate) copies: Vec<Arc<Site>>,
+    /// Which of them readers use: 0 is the primary, then the copies.
+    pub(crate) best: usize,
+    pub(crate) checksum: Option<u32>,
+    pub(crate) settling: Option<Pending>,
+}
+
+/// The source of a switch that is not yet certain.
+#[derive(Clone, Debug)]
+pub(crate) struct Pending {
+    pub(crate) source: Arc<Site>,
+    /// What it takes on its tier.
+    pub(crate) bytes: u64,
+    pub(crate) boot: u64,
+}
+
+/// One stored file. Whoever may still read it holds a reference, so it is deleted only when its
+/// last reference is the one that deletes it.
+pub(crate) struct Site {
+    pub(crate) place: Place,
+    /// The file's key in its tier.
+    pub(crate) key: Key,
+    /// The open file; dropped when nobody has the object open.
+    handle: ArcSwapOption<Box<dyn Object>>,
+}
+
+impl std::fmt::Debug for Site {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Site").field("place", &self.place).field("key", &self.key).finish()
+    }
+}
+
+/// Access to a site's open file without counting references.
+pub(crate) type Handle = arc_swap::Guard<Option<Arc<Box<dyn Object>>>>;
+
+impl Site {
+    pub(crate) fn new(place: Place, object_id: u64, segment: u32) -> Arc<Self> {
+        let key = place.key(object_id, segment);
+        Arc::new(Self { place, key, handle: ArcSwapOption::empty() })
+    }
+
+    /// The same file under another generation.
+    pub(crate) fn with_generation(&self, generation: u64) -> Arc<Self> {
+        let place = Place { generation, ..self.place };
+        let handle = ArcSwapOption::new(self.handle.load_full());
+        Arc::new(Self { place, key: self.key.clone(), handle })
+    }
+
+    /// The file, opened by the first who needs it.
+    #[inline]
+    pub(crate) fn open(&self, backend: &dyn Backend) -> Result<Handle> {
+        let handle = self.handle.load();
+        if handle.is_some() {
+            return Ok(handle);
+        }
+        self.open_now(backend)
+    }
+
+    #[cold]
+    fn open_now(&self, backend: &dyn Backend) -> Result<Handle> {
+        // The stack syncs by itself, and volatile tiers promise nothing.
+        let how = Open::write().with_semantics(Semantics { persistency: Persistency::None });
+        self.set_handle(backend.open(&self.key, &how)?);
+        // Somebody may have dropped the handle again meanwhile; then this opens it once more.
+        self.open(backend)
+    }
+
+    /// Takes over a file that was opened elsewhere.
+    pub(crate) fn set_handle(&self, object: Box<dyn Object>) {
+        self.handle.store(Some(Arc::new(object)));
+    }
+
+    /// Closes the file once the operations that use it have ended.
+    pub(crate) fn close(&self) {
+        self.handle.store(None);
+    }
+}
+
+impl Location {
+    /// A location of these sites, with the best for reading chosen by `cost`.
+    pub(crate) fn new(
+        primary: Arc<Site>,
+        copies: Vec<Arc<Site>>,
+        checksum: Option<u32>,
+        settling: Option<Pending>,
+        cost: impl Fn(&Site) -> f64,
+    ) -> Self {
+        let mut best = 0;
+        let mut best_cost = cost(&primary);
+        for (index, copy) in copies.iter().enumerate() {
+            let copy_cost = cost(copy);
+            if copy_cost < best_cost {
+                (best, best_cost) = (index + 1, copy_cost);
+            }
+        }
+        Self { primary, copies, best, checksum, settling }
+    }
+
+    /// The site that readers use.
+    #[inline]
+    pub(crate) fn read_site(&self) -> &Arc<Site> {
+        if self.best == 0 { &self.primary } else { &self.copies[self.best - 1] }
+    }
+
+    /// Whether something would become wrong by a write: copies or a checksum.
+    #[inline]
+    pub(crate) fn is_clean(&self) -> bool {
+        self.checksum.is_some() || !self.copies.is_empty()
+    }
+
+    /// The primary, then the copies.
+    pub(crate) fn sites(&self) -> impl Iterator<Item = &Arc<Site>> {
+        std::iter::once(&self.primary).chain(&self.copies)
+    }
+}
+
+impl Segment {
+    /// A segment with nothing accounted.
+    pub(crate) fn new(
+        record: &SegmentRecord,
+        slot: (Slot, u32),
+        limit_bytes: u64,
+        location: Location,
+    ) -> Self {
+        Self {
+            number: record.number,
+            slot: slot.0,
+            incarnation: slot.1,
+            start_bytes: record.start_bytes,
+            limit_bytes: AtomicU64::new(limit_bytes),
+            room_bytes: AtomicU64::new(record.length_bytes),
+            length_bytes: AtomicU64::new(record.length_bytes),
+            guard: Guard::default(),
+            location: ArcSwap::from_pointee(location),
+            dirty: Mutex::default(),
+            accounted: Mutex::new(Accounted { used_bytes: record.length_bytes, reserved_bytes: 0 }),
+            gate: Mutex::default(),
+            settle: Mutex::default(),
+        }
+    }
+
+    /// The length now.
+    #[inline]
+    pub(crate) fn length(&self) -> u64 {
+        self.length_bytes.load(Ordering::Acquire)
+    }
+
+    /// Marks a range as written; only for those whom the guard told to.
+    pub(crate) fn mark(&self, start: u64, end: u64) {
+        let mut dirty = self.dirty.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(dirty) = dirty.as_mut() {
+            dirty.mark(start..end);
+        }
+    }
+
+    /// What the catalog should say of this segment if its location were `location`.
+    pub(crate) fn record(&self, location: &Location) -> SegmentRecord {
+        SegmentRecord {
+            number: self.number,
+            start_bytes: self.start_bytes,
+            length_bytes: self.length(),
+            checksum: location.checksum,
+            primary: location.primary.place,
+            copies: location.copies.iter().map(|copy| copy.place).collect(),
+            settling: location
+                .settling
+                .as_ref()
+                .map(|pending| Settling { source: pending.source.place, boot: pending.boot }),
+        }
+    }
+}
+
+impl Entry {
+    /// An object from its record, closed and clean.
+    pub(crate) fn new(key: Key, record: &Record, segments: Vec<Arc<Segment>>) -> Self {
+        Self {
+            key,
+            object_id: record.object_id,
+            created_ns: record.created_ns,
+            promised: AtomicU8::new(record.persistency as u8),
+            hint: record.hint,
+            layout: record.layout.clone(),
+            segments: ArcSwap::from_pointee(segments),
+            changes: Mutex::default(),
+            appends: Mutex::default(),
+            is_pinned: AtomicBool::new(record.is_pinned),
+            is_deleted: AtomicBool::new(false),
+            is_dirty: AtomicBool::new(false),
+            opens: AtomicU32::new(0),
+            ledger: ObjectLedger::default(),
+        }
+    }
+
+    /// What its applications were promised.
+    pub(crate) fn persistency(&self) -> Persistency {
+        match self.promised.load(Ordering::Acquire) {
+            0 => Persistency::None,
+            1 => Persistency::Process,
+            _ => Persistency::Storage,
+        }
+    }
+
+    /// Promises more; false when as much was promised already.
+    pub(crate) fn promise(&self, level: Persistency) -> bool {
+        self.promised.fetch_max(level as u8, Ordering::AcqRel) < level as u8
+    }
+
+    /// The length of the object.
+    pub(crate) fn length(&self) -> u64 {
+        let segments = self.segments.load();
+        let last = segments.last().expect("an object has at least one segment");
+        last.start_bytes + last.length()
+    }
+
+    /// The record of this object with these segments.
+    pub(crate) fn record(&self, segments: Vec<SegmentRecord>) -> Record {
+        Record {
+            object_id: self.object_id,
+            is_pinned: self.is_pinned.load(Ordering::Acquire),
+            persistency: self.persistency(),
+            hint: self.hint,
+            created_ns: self.created_ns,
+            layout: self.layout.clone(),
+            segments,
+        }
+    }
+
+    /// The record as everything is now.
+    pub(crate) fn record_now(&self) -> Record {
+        let segments = self.segments.load();
+        self.record(
+            segments.iter().map(|segment| segment.record(&segment.location.load())).collect(),
+        )
+    }
+
+    /// The record with another location for one segment.
+    pub(crate) fn record_with(&self, number: u32, location: &Location) -> Record {
+        let segments = self.segments.load();
+        let one = |segment: &Arc<Segment>| {
+            if segment.number == number {
+                segment.record(location)
+            } else {
+                segment.record(&segment.location.load())
+            }
+        };
+        self.record(segments.iter().map(one).collect())
+    }
+
+    /// Whether anybody has it open.
+    pub(crate) fn is_open(&self) -> bool {
+        self.opens.load(Ordering::Acquire) > 0
+    }
+}

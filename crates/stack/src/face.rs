@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The stack as a backend.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use terrace_core::{
+    Backend, Capability, Cursor, Error, ErrorKind, Identity, Key, Object, Op, Open, Page,
+    Persistency, Request, Result, Semantics, Space, Stat, Superblock, execute_each,
+};
+
+use crate::Stack;
+use crate::object::StackObject;
+use crate::shared::Shared;
+
+/// From this latency on, a batch is worth threads of its own.
+const SLOW_NS: u64 = 200_000;
+
+/// Threads of one batch.
+const BATCH_THREADS_MAX: usize = 16;
+
+impl Stack {
+    fn shared(&self) -> &Arc<Shared> {
+        &self.inner.shared
+    }
+
+    fn unsupported(&self, operation: &'static str) -> Error {
+        Error::new(ErrorKind::Unsupported, operation).with("target", self.target())
+    }
+
+    /// Carries out a batch on several threads, one object's operations in order on one of them.
+    fn execute_wide(&self, operations: &mut [Op<'_>], semantics: &Semantics) {
+        let mut by_key: BTreeMap<Key, Vec<&mut Op<'_>>> = BTreeMap::new();
+        for operation in operations {
+            by_key.entry(operation.request.key().clone()).or_default().push(operation);
+        }
+        let groups: Vec<_> = by_key.into_values().map(|group| Mutex::new(group)).collect();
+        let next = AtomicUsize::new(0);
+        let work = || {
+            while let Some(group) = groups.get(next.fetch_add(1, Ordering::Relaxed)) {
+                for operation in crate::lock(group).iter_mut() {
+                    execute_each(self, std::slice::from_mut(&mut **operation), semantics);
+                }
+            }
+        };
+        std::thread::scope(|scope| {
+            for _ in 1..groups.len().min(BATCH_THREADS_MAX) {
+                scope.spawn(work);
+            }
+            work();
+        });
+    }
+
+    /// Creates the objects at the front of a batch with one commit; returns how many.
+    fn create_together(&self, operations: &mut [Op<'_>], semantics: &Semantics) -> usize {
+        /// Records that are committed together.
+        const TOGETHER_MAX: usize = 1000;
+        let mut seen = std::collections::HashSet::new();
+        let count = operations
+            .iter()
+            .take(TOGETHER_MAX)
+            .take_while(|operation| {
+                matches!(operation.request, Request::Create { .. })
+                    && seen.insert(operation.request.key().clone())
+            })
+            .count();
+        if count > 1 {
+            crate::batch::create(self.shared(), &mut operations[..count], semantics);
+            return count;
+        }
+        0
+    }
+}
+
+impl Backend for Stack {
+    fn target(&self) -> &str {
+        &self.shared().target
+    }
+
+    fn capability(&self) -> Capability {
+        let tiers = &self.shared().tiers;
+        let strongest = tiers.iter().map(|tier| tier.capability.persistency).max();
+        let strongest = strongest.unwrap_or(Persistency::None);
+        Capability {
+            persistency: strongest.min(self.shared().catalog.persistency()),
+            sparse: tiers.iter().all(|tier| tier.capability.sparse),
+            ordered_listing: true,
+            // Stacks of stacks need no identities inside: the outer one keeps its own below.
+            identity: false,
+            leases: self.shared().is_bare && tiers[0].capability.leases,
+            keeps_data: tiers.iter().all(|tier| tier.capability.keeps_data),
+        }
+    }
+
+    fn open(&self, key: &Key, how: &Open) -> Result<Box<dyn Object>> {
+        let shared = self.shared();
+        if how.semantics.persistency > self.capability().persistency
+            && how.access == terrace_core::Access::Write
+        {
+            return Err(self
+                .unsupported("open object")
+                .because("neither the tiers nor the catalog can keep what is asked for")
+                .with("persistency", how.semantics.persistency));
+        }
+        let entry = shared.open_entry(key, how)?;
+        let level = shared.level(&how.semantics);
+        Ok(Box::new(StackObject::new(Arc::clone(shared), entry, how.access, level)))
+    }
+
+    fn stat(&self, key: &Key) -> Result<Stat> {
+        let entry = self.shared().borrow_entry(key)?;
+        let entry =
+            entry.ok_or_else(|| Error::new(ErrorKind::NotFound, "stat object").with("key", key))?;
+        let stat = self.shared().stat_entry(&entry);
+        if !entry.is_open() {
+            self.shared().close_files(&entry);
+        }
+        stat
+    }
+
+    fn delete(&self, key: &Key) -> Result<()> {
+        self.shared().delete_object(key)
+    }
+
+    fn list(&self, namespace: &str, prefix: &str, cursor: &Cursor, max: usize) -> Result<Page> {
+        let after = (!cursor.is_start()).then_some(cursor.0.as_slice());
+        let max = max.max(1);
+        let keys = self.shared().catalog.list(namespace, prefix, after, max)?;
+        let is_full = keys.len() == max;
+        let next = keys.last().filter(|_| is_full).map(|key| Cursor(key.name().into()));
+        Ok(Page { keys, next })
+    }
+
+    fn namespaces(&self) -> Result<Vec<String>> {
+        self.shared().catalog.namespaces()
+    }
+
+    fn space(&self) -> Result<Space> {
+        let tiers = &self.shared().tiers;
+        let capacity = |sum: u64, tier: &crate::shared::TierState| {
+            sum.saturating_add(tier.figures.capacity_bytes)
+        };
+        let used = tiers.iter().map(|tier| tier.account.taken()).sum();
+        Ok(Space { capacity_bytes: tiers.iter().fold(0, capacity), used_bytes: used })
+    }
+
+    fn execute(&self, operations: &mut [Op<'_>], semantics: &Semantics) {
+        let is_slow = self.shared().tiers.iter().any(|tier| tier.figures.latency_ns >= SLOW_NS);
+        if is_slow && operations.len() > 1 {
+            return self.execute_wide(operations, semantics);
+        }
+        let mut rest = operations;
+        while !rest.is_empty() {
+            let created = self.create_together(rest, semantics);
+            let done = if created > 0 {
+                created
+            } else {
+                execute_each(self, &mut rest[..1], semantics);
+                1
+            };
+            rest = &mut rest[done..];
+        }
+    }
+
+    fn identity(&self, _: &Key) -> Result<Option<Identity>> {
+        Err(self.unsupported("read an identity"))
+    }
+
+    fn set_identity(&self, _: &Key, _: &Identity) -> Result<()> {
+        Err(self.unsupported("write an identity"))
+    }
+
+    fn superblock(&self) -> Result<Option<Superblock>> {
+        Err(self.unsupported("read a superblock"))
+    }
+
+    fn set_superblock(&self, _: &Superblock) -> Result<()> {
+        Err(self.unsupported("write a superblock"))
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.shared().sync_all()
+    }
+}

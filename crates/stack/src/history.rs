@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Why a segment is where it is: its latest moves, kept in the catalog.
+
+use terrace_core::{Outcome, Result};
+
+use crate::catalog::Write;
+use crate::codec::{Reader, Writer};
+use crate::mover::{Move, MoveWish};
+use crate::report::HistoryReport;
+use crate::shared::Shared;
+
+const VERSION: u8 = 1;
+
+/// Moves that are kept of a segment.
+const ITEMS_MAX: usize = 8;
+
+/// Adds how a migration ended to its segment's history.
+pub(crate) fn note_move(shared: &Shared, one: &Move, outcome: Outcome, took_ns: u64) {
+    let report = one.report(shared);
+    let what = match (outcome, one.request.wish) {
+        (Outcome::Done, MoveWish::Move) => "moved".into(),
+        (Outcome::Done, MoveWish::Promote) => "promoted".into(),
+        (Outcome::Done, MoveWish::Copy) => "copied".into(),
+        (Outcome::Done, MoveWish::DropCopy) => "dropped copy".into(),
+        (other, _) => format!("refused: {other}"),
+    };
+    let seconds = took_ns as f64 * 1e-9;
+    let active_w =
+        shared.tier(one.from).figures.active_w + shared.tier(one.request.to).figures.active_w;
+    let item = HistoryReport {
+        wall_ns: shared.clock.wall_ns(),
+        by: one.request.by.clone(),
+        what,
+        tier: report.to,
+        reason: one.request.reason.clone(),
+        bytes: report.copied_bytes,
+        duration_ns: took_ns,
+        modelled_energy_j: active_w * seconds,
+    };
+    let segment = one.request.segment;
+    // History is for people: a catalog that cannot take it shows in the next write that matters.
+    let Ok(mut items) = read(shared, one.object_id, segment) else { return };
+    items.push(item);
+    let surplus = items.len().saturating_sub(ITEMS_MAX);
+    let bytes = encode(&items[surplus..]);
+    // An object that was deleted meanwhile must not leave a row behind.
+    if let Ok(Some(entry)) = shared.borrow_entry(&one.request.key) {
+        let _changes = crate::lock(&entry.changes);
+        let is_same = entry.object_id == one.object_id;
+        if is_same && !entry.is_deleted.load(std::sync::atomic::Ordering::Acquire) {
+            let _ = shared.catalog.commit(&[Write::History(one.object_id, segment, bytes)]);
+        }
+    }
+}
+
+/// The history of a segment, newest last.
+pub(crate) fn read(shared: &Shared, object_id: u64, segment: u32) -> Result<Vec<HistoryReport>> {
+    match shared.catalog.history(object_id, segment)? {
+        Some(bytes) => decode(&bytes),
+        None => Ok(Vec::new()),
+    }
+}
+
+fn encode(items: &[HistoryReport]) -> Vec<u8> {
+    let mut out = Writer::new(VERSION);
+    out.u32(items.len() as u32);
+    for item in items {
+        out.u64(item.wall_ns).text(&item.by).text(&item.what).text(&item.tier);
+        out.text(&item.reason).u64(item.bytes).u64(item.duration_ns);
+        out.u64(item.modelled_energy_j.to_bits());
+    }
+    out.finish()
+}
+
+fn decode(bytes: &[u8]) -> Result<Vec<HistoryReport>> {
+    let mut input = Reader::new(bytes, VERSION, "history")?;
+    let mut items = Vec::new();
+    for _ in 0..input.u32()? {
+        items.push(HistoryReport {
+            wall_ns: input.u64()?,
+            by: input.text()?,
+            what: input.text()?,
+            tier: input.text()?,
+            reason: input.text()?,
+            bytes: input.u64()?,
+            duration_ns: input.u64()?,
+            modelled_energy_j: f64::from_bits(input.u64()?),
+        });
+    }
+    input.finish()?;
+    Ok(items)
+}

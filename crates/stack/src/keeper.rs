@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The threads behind a stack, and its end.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
+use std::time::Duration;
+
+use terrace_core::{Access, Error, Result};
+
+use crate::ledger::Count;
+use crate::recover;
+use crate::runner;
+use crate::shared::Shared;
+
+/// How often the keeper looks after the watchdog and the utilisation.
+const TICK: Duration = Duration::from_millis(50);
+
+/// Ticks between two flushes of lengths.
+const FLUSH_TICKS: u32 = 20;
+
+/// How soon files that are still read are tried again.
+const DROP_RETRY: Duration = Duration::from_millis(50);
+
+/// Longest that a close waits for migrations whose device does not answer.
+const STOP_TIME_MAX: Duration = Duration::from_secs(5);
+
+/// Tries of a close to delete what somebody still reads.
+const LAST_DROPS_MAX: u32 = 20;
+
+/// The background threads of one stack.
+#[derive(Default)]
+pub(crate) struct Threads {
+    stop: Arc<(Mutex<bool>, Condvar)>,
+    joins: Mutex<Vec<std::thread::JoinHandle<()>>>,
+    is_closed: AtomicBool,
+    close: Mutex<()>,
+}
+
+/// Starts the keeper and the dropper.
+pub(crate) fn start(shared: &Arc<Shared>, threads: &Threads) -> Result<()> {
+    spawn(shared, threads, "terrace-keeper", keep)?;
+    spawn(shared, threads, "terrace-dropper", |shared, _| {
+        shared.drops.wait(DROP_RETRY);
+        shared.drops.run(shared);
+    })
+}
+
+fn spawn(
+    shared: &Arc<Shared>,
+    threads: &Threads,
+    name: &str,
+    tick: impl Fn(&Arc<Shared>, u32) + Send + 'static,
+) -> Result<()> {
+    // The threads do not keep the stack alive: it ends with its last user.
+    let shared: Weak<Shared> = Arc::downgrade(shared);
+    let stop = Arc::clone(&threads.stop);
+    let is_keeper = name == "terrace-keeper";
+    let thread = std::thread::Builder::new()
+        .name(name.into())
+        .spawn(move || {
+            for ticks in 0_u32.. {
+                let held = crate::lock(&stop.0);
+                let longest = if is_keeper { TICK } else { Duration::ZERO };
+                let (stopped, _) = stop
+                    .1
+                    .wait_timeout_while(held, longest, |stopped| !*stopped)
+                    .unwrap_or_else(PoisonError::into_inner);
+                if *stopped {
+                    return;
+                }
+                drop(stopped);
+                match shared.upgrade() {
+                    Some(shared) => tick(&shared, ticks),
+                    None => return,
+                }
+            }
+        })
+        .map_err(|error| Error::from_io("start a thread", error))?;
+    crate::lock(&threads.joins).push(thread);
+    Ok(())
+}
+
+fn keep(shared: &Arc<Shared>, ticks: u32) {
+    if !shared.is_bare {
+        runner::watch(shared);
+        measure_utilisation(shared);
+    }
+    if ticks.is_multiple_of(FLUSH_TICKS) {
+        // What cannot be flushed now is tried again, and at close.
+        let _ = shared.flush();
+    }
+}
+
+/// Computes from the ledgers how busy applications kept each tier since the last time.
+pub(crate) fn measure_utilisation(shared: &Shared) {
+    let now_ns = shared.clock.now_ns();
+    let mut last = crate::lock(&shared.utilisation_since);
+    let passed_ns = now_ns.saturating_sub(last.0);
+    // Too short an interval would be all noise.
+    if passed_ns < TICK.as_nanos() as u64 / 2 {
+        return;
+    }
+    last.1.resize(shared.tiers.len(), 0);
+    for (tier, before_ns) in shared.tiers.iter().zip(&mut last.1) {
+        let busy_ns = tier.ledger.sum(Count::DeviceNs);
+        let share = (busy_ns - *before_ns) as f64
+            / (passed_ns as f64 * f64::from(tier.figures.parallelism.max(1)));
+        tier.utilisation_permille.store((share.min(1.0) * 1000.0) as u64, Ordering::Relaxed);
+        *before_ns = busy_ns;
+    }
+    last.0 = now_ns;
+}
+
+/// Ends a stack; once.
+pub(crate) fn close(shared: &Arc<Shared>, threads: &Threads) -> Result<()> {
+    let _closing = crate::lock(&threads.close);
+    if threads.is_closed.swap(true, Ordering::AcqRel) || shared.settings.access == Access::Read {
+        return Ok(());
+    }
+    if !shared.is_bare {
+        runner::stop(shared);
+    }
+    shared.is_closing.store(true, Ordering::Release);
+    let all_ended = shared.mover.stop(shared, STOP_TIME_MAX);
+    *crate::lock(&threads.stop.0) = true;
+    threads.stop.1.notify_all();
+    shared.drops.wake();
+    for thread in crate::lock(&threads.joins).drain(..) {
+        // A panic of a background thread has been printed; closing goes on.
+        let _ = thread.join();
+    }
+    if !all_ended {
+        return Err(Error::new(terrace_core::ErrorKind::Busy, "close the store")
+            .because("a migration hangs in its device; the next opening recovers"));
+    }
+    shared.entries.for_each(|entry| {
+        for segment in entry.segments.load().iter() {
+            shared.trim_room(entry, segment);
+        }
+    });
+    shared.flush()?;
+    shared.sync_all()?;
+    shared.failpoints.hit("close.synced")?;
+    for _ in 0..LAST_DROPS_MAX {
+        shared.drops.run(shared);
+        if shared.drops.count() == 0 {
+            break;
+        }
+        shared.clock.sleep(Duration::from_millis(5));
+    }
+    shared.catalog.wait_all()?;
+    let totals = recover::totals(shared);
+    shared.catalog.change_header(|header| {
+        header.is_clean = true;
+        for (entry, (segments, used, copies, garbage)) in header.tiers.iter_mut().zip(totals) {
+            entry.segments = segments;
+            entry.used_bytes = used;
+            entry.copy_bytes = copies;
+            entry.garbage_bytes = garbage;
+        }
+    })?;
+    shared.failpoints.hit("close.header")
+}

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Tiers, catalog, policy and migrator as one backend.
+//!
+//! [`Stack`] is the way in. Inside, `object` is the hot path, `transfer` one migration, `recover`
+//! what happens after a crash, and `runner` the policy's thread.
+
+mod account;
+mod batch;
+mod catalog;
+mod certain;
+mod check;
+mod codec;
+mod create;
+mod dirty;
+mod drops;
+mod entries;
+mod entry;
+mod face;
+mod failpoints;
+mod guard;
+mod history;
+mod keeper;
+mod ledger;
+mod mover;
+mod object;
+mod open;
+mod parts;
+mod record;
+mod recover;
+pub mod report;
+mod ring;
+mod runner;
+mod shape;
+mod shared;
+mod slots;
+mod stack;
+mod transfer;
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+pub use failpoints::FAILPOINTS;
+pub use parts::{Parts, Settings, Tactics, Tier};
+pub use stack::{MoveKind, MoveTicket, Stack};
+
+/// Locks; a thread that panicked left nothing half changed behind the locks of this crate, or
+/// what it left is found by the next opening.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,464 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The queue of migrations and the threads that carry them out.
+//!
+//! Every pair of tiers has its own queue and its own threads, so that a device that never comes
+//! back stops only what goes there.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Duration;
+
+use terrace_core::{Event, EventKind, Key, Outcome, SLOT_NONE, Slot, TierIndex};
+
+use crate::entry::{Entry, Segment};
+use crate::history;
+use crate::report::MoveReport;
+use crate::ring::Change;
+use crate::shared::Shared;
+use crate::transfer;
+
+/// Migrations that have ended and are still shown.
+const ENDED_MAX: usize = 1000;
+
+/// How long a thread without work stays.
+const IDLE_TIME: Duration = Duration::from_secs(2);
+
+/// What a migration does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum MoveWish {
+    Move,
+    Promote,
+    Copy,
+    DropCopy,
+}
+
+impl MoveWish {
+    fn word(self) -> &'static str {
+        match self {
+            MoveWish::Move => "move",
+            MoveWish::Promote => "promote",
+            MoveWish::Copy => "copy",
+            MoveWish::DropCopy => "drop-copy",
+        }
+    }
+}
+
+/// Who wants what moved where.
+#[derive(Clone, Debug)]
+pub(crate) struct MoveRequest {
+    pub(crate) key: Key,
+    pub(crate) segment: u32,
+    pub(crate) wish: MoveWish,
+    pub(crate) to: TierIndex,
+    pub(crate) priority: i32,
+    pub(crate) reason: String,
+    /// `user`, or the policy by name.
+    pub(crate) by: String,
+    /// The slot that was meant; `None` from people, who mean what the key names.
+    pub(crate) slot: Option<(Slot, u32)>,
+}
+
+/// A migration that waits, runs or has ended.
+#[derive(Debug)]
+pub(crate) struct Move {
+    pub(crate) id: u64,
+    pub(crate) request: MoveRequest,
+    pub(crate) object_id: u64,
+    pub(crate) slot: (Slot, u32),
+    pub(crate) from: TierIndex,
+    pub(crate) size_bytes: u64,
+    pub(crate) copied_bytes: AtomicU64,
+    pub(crate) is_cancelled: AtomicBool,
+    progress: Mutex<Progress>,
+}
+
+#[derive(Clone, Debug)]
+struct Progress {
+    state: &'static str,
+    outcome: Option<Outcome>,
+    detail: String,
+}
+
+/// The queue, by pair of tiers.
+#[derive(Debug, Default)]
+pub(crate) struct Mover {
+    state: Mutex<State>,
+    /// Work came, or the end.
+    work: Condvar,
+    /// A migration ended.
+    ended: Condvar,
+    next_id: AtomicU64,
+    /// Earliest time at which the next bytes may be read, where there is a rate limit.
+    pub(crate) rate_free_ns: Mutex<u64>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    pairs: HashMap<(TierIndex, TierIndex), Pair>,
+    /// Those that wait and those that run, by id.
+    active: BTreeMap<u64, Arc<Move>>,
+    by_segment: HashMap<(u64, u32), u64>,
+    by_slot: HashMap<Slot, u64>,
+    waiting: usize,
+    workers: usize,
+    last: VecDeque<Arc<Move>>,
+    /// Bytes on their way, by tier: to it and from it.
+    pending: HashMap<TierIndex, (u64, u64)>,
+}
+
+#[derive(Debug, Default)]
+struct Pair {
+    /// Highest priority first, then oldest.
+    waiting: BTreeMap<(Reverse<i32>, u64), Arc<Move>>,
+    workers: usize,
+}
+
+impl Move {
+    pub(crate) fn enter(&self, state: &'static str) {
+        crate::lock(&self.progress).state = state;
+    }
+
+    pub(crate) fn is_cancelled(&self) -> bool {
+        self.is_cancelled.load(Ordering::Acquire)
+    }
+
+    /// For people.
+    pub(crate) fn report(&self, shared: &Shared) -> MoveReport {
+        let progress = crate::lock(&self.progress).clone();
+        MoveReport {
+            id: self.id,
+            key: self.request.key.to_string(),
+            segment: self.request.segment,
+            kind: self.request.wish.word().into(),
+            from: shared.tier(self.from).name.clone(),
+            to: shared.tier(self.request.to).name.clone(),
+            state: progress.state.into(),
+            outcome: progress.outcome.map(|outcome| outcome.word().into()),
+            reason: self.request.reason.clone(),
+            size_bytes: self.size_bytes,
+            copied_bytes: self.copied_bytes.load(Ordering::Relaxed),
+            detail: progress.detail,
+        }
+    }
+}
+
+impl Mover {
+    /// Queues a migration.
+    ///
+    /// # Errors
+    ///
+    /// The outcome that it would have at once.
+    pub(crate) fn submit(
+        &self,
+        shared: &Arc<Shared>,
+        request: MoveRequest,
+    ) -> Result<u64, Outcome> {
+        if shared.is_closing.load(Ordering::Acquire) {
+            return Err(Outcome::Cancelled);
+        }
+        let entry = match shared.borrow_entry(&request.key) {
+            Ok(Some(entry)) => entry,
+            Ok(None) => return Err(Outcome::Stale),
+            Err(_) => return Err(Outcome::Io),
+        };
+        let segments = entry.segments.load();
+        let found = segments.iter().find(|segment| segment.number == request.segment);
+        let segment = found.ok_or(Outcome::Stale)?;
+        let slot = (segment.slot, segment.incarnation);
+        if request.slot.is_some_and(|meant| meant != slot) {
+            return Err(Outcome::Stale);
+        }
+        let from = check(shared, &entry, segment, &request)?;
+        let mut state = crate::lock(&self.state);
+        let segment_key = (entry.object_id, segment.number);
+        let is_full = state.waiting >= shared.settings.queue_max;
+        if is_full || state.by_segment.contains_key(&segment_key) {
+            return Err(Outcome::Busy);
+        }
+        let id = self.next_id.fetch_add(1, Ordering::Relaxed) + 1;
+        let pair_key = (from, request.to);
+        let queued = Arc::new(Move {
+            id,
+            object_id: entry.object_id,
+            slot,
+            from,
+            size_bytes: segment.length(),
+            copied_bytes: AtomicU64::new(0),
+            is_cancelled: AtomicBool::new(false),
+            progress: Mutex::new(Progress {
+                state: "queued",
+                outcome: None,
+                detail: String::new(),
+            }),
+            request,
+        });
+        state.by_segment.insert(segment_key, id);
+        if slot.0 != SLOT_NONE {
+            state.by_slot.insert(slot.0, id);
+        }
+        state.active.insert(id, Arc::clone(&queued));
+        state.waiting += 1;
+        state.count_pending(&queued, true);
+        // Posted under the lock, so that no worker's receipt overtakes it.
+        post(shared, EventKind::Queued, &queued, Outcome::Done);
+        let rank = (Reverse(queued.request.priority), id);
+        let pair = state.pairs.entry(pair_key).or_default();
+        pair.waiting.insert(rank, queued);
+        let wants_thread = pair.workers < shared.settings.move_threads;
+        if wants_thread {
+            pair.workers += 1;
+            state.workers += 1;
+        }
+        drop(state);
+        if wants_thread {
+            self.spawn(shared, pair_key);
+        }
+        self.work.notify_all();
+        Ok(id)
+    }
+
+    fn spawn(&self, shared: &Arc<Shared>, pair: (TierIndex, TierIndex)) {
+        let shared_of_worker = Arc::clone(shared);
+        let name = format!("terrace-move-{}-{}", pair.0, pair.1);
+        let spawned = std::thread::Builder::new()
+            .name(name)
+            .stack_size(256 << 10)
+            .spawn(move || work(&shared_of_worker, pair));
+        if spawned.is_err() {
+            // Another thread of the pair, or the next request, will find the work.
+            let mut state = crate::lock(&self.state);
+            state.worker_ends(pair);
+        }
+    }
+
+    /// Cancels the migration of a segment; false where there is none.
+    pub(crate) fn cancel_segment(&self, shared: &Shared, slot: (Slot, u32)) -> bool {
+        let id = crate::lock(&self.state).by_slot.get(&slot.0).copied();
+        id.is_some_and(|id| self.cancel(shared, id))
+    }
+
+    /// Cancels what is being done to an object that is gone.
+    pub(crate) fn cancel_object(&self, shared: &Shared, object_id: u64) {
+        let ids: Vec<_> = {
+            let state = crate::lock(&self.state);
+            if state.by_segment.is_empty() {
+                return;
+            }
+            let of_object = state.active.values().filter(|one| one.object_id == object_id);
+            of_object.map(|one| one.id).collect()
+        };
+        for id in ids {
+            self.cancel(shared, id);
+        }
+    }
+
+    /// Cancels one; false where it is unknown or has ended.
+    pub(crate) fn cancel(&self, shared: &Shared, id: u64) -> bool {
+        let mut state = crate::lock(&self.state);
+        let Some(found) = state.active.get(&id).cloned() else { return false };
+        found.is_cancelled.store(true, Ordering::Release);
+        let rank = (Reverse(found.request.priority), id);
+        let pair = state.pairs.get_mut(&(found.from, found.request.to));
+        let was_waiting = pair.is_some_and(|pair| pair.waiting.remove(&rank).is_some());
+        if was_waiting {
+            state.waiting -= 1;
+            self.end(shared, state, &found, Outcome::Cancelled, String::new());
+        }
+        true
+    }
+
+    /// Cancels all; returns how many.
+    pub(crate) fn cancel_all(&self, shared: &Shared) -> usize {
+        let ids: Vec<_> = crate::lock(&self.state).active.keys().copied().collect();
+        ids.into_iter().filter(|id| self.cancel(shared, *id)).count()
+    }
+
+    /// Migrations that may still be queued.
+    pub(crate) fn room(&self, shared: &Shared) -> usize {
+        shared.settings.queue_max - crate::lock(&self.state).waiting.min(shared.settings.queue_max)
+    }
+
+    /// Whether a migration of the segment in this slot waits or runs.
+    pub(crate) fn is_moving(&self, slot: Slot) -> bool {
+        crate::lock(&self.state).by_slot.contains_key(&slot)
+    }
+
+    /// Bytes that wait or run: to a tier, and from it.
+    pub(crate) fn pending_bytes(&self, tier: TierIndex) -> (u64, u64) {
+        crate::lock(&self.state).pending.get(&tier).copied().unwrap_or_default()
+    }
+
+    /// The migration of a segment that waits or runs.
+    pub(crate) fn of_segment(&self, object_id: u64, segment: u32) -> Option<Arc<Move>> {
+        let state = crate::lock(&self.state);
+        let id = state.by_segment.get(&(object_id, segment))?;
+        state.active.get(id).cloned()
+    }
+
+    /// All that wait or run, then those that ended last.
+    pub(crate) fn all(&self) -> Vec<Arc<Move>> {
+        let state = crate::lock(&self.state);
+        state.active.values().chain(&state.last).cloned().collect()
+    }
+
+    /// Waits until a migration has ended; `None` where it is unknown.
+    pub(crate) fn wait(&self, id: u64, longest: Duration) -> Option<(Arc<Move>, bool)> {
+        let state = crate::lock(&self.state);
+        let is_active = |state: &mut State| state.active.contains_key(&id);
+        let (state, _) = self
+            .ended
+            .wait_timeout_while(state, longest, is_active)
+            .unwrap_or_else(PoisonError::into_inner);
+        match state.active.get(&id) {
+            Some(active) => Some((Arc::clone(active), false)),
+            None => {
+                let found = state.last.iter().find(|one| one.id == id)?;
+                Some((Arc::clone(found), true))
+            }
+        }
+    }
+
+    /// Waits until nothing waits or runs; false where the time ran out.
+    pub(crate) fn wait_idle(&self, longest: Duration) -> bool {
+        let state = crate::lock(&self.state);
+        let is_busy = |state: &mut State| !state.active.is_empty();
+        let (state, _) = self
+            .ended
+            .wait_timeout_while(state, longest, is_busy)
+            .unwrap_or_else(PoisonError::into_inner);
+        state.active.is_empty()
+    }
+
+    /// Ends all threads; false where one still hangs in its device after `longest`.
+    pub(crate) fn stop(&self, shared: &Shared, longest: Duration) -> bool {
+        self.cancel_all(shared);
+        self.work.notify_all();
+        let state = crate::lock(&self.state);
+        let has_workers = |state: &mut State| state.workers > 0;
+        let (state, _) = self
+            .ended
+            .wait_timeout_while(state, longest, has_workers)
+            .unwrap_or_else(PoisonError::into_inner);
+        state.workers == 0
+    }
+
+    /// The next migration of a pair; `None` when the thread has nothing left to stay for.
+    fn next(&self, shared: &Shared, pair: (TierIndex, TierIndex)) -> Option<Arc<Move>> {
+        let mut state = crate::lock(&self.state);
+        loop {
+            let queue = state.pairs.get_mut(&pair).expect("a worker's pair stays");
+            if let Some((_, first)) = queue.waiting.pop_first() {
+                state.waiting -= 1;
+                return Some(first);
+            }
+            let (next, timeout) =
+                self.work.wait_timeout(state, IDLE_TIME).unwrap_or_else(PoisonError::into_inner);
+            state = next;
+            let is_closing = shared.is_closing.load(Ordering::Acquire);
+            let is_empty = state.pairs[&pair].waiting.is_empty();
+            if is_empty && (is_closing || timeout.timed_out()) {
+                state.worker_ends(pair);
+                self.ended.notify_all();
+                return None;
+            }
+        }
+    }
+
+    fn end(
+        &self,
+        shared: &Shared,
+        mut state: std::sync::MutexGuard<'_, State>,
+        ended: &Arc<Move>,
+        outcome: Outcome,
+        detail: String,
+    ) {
+        *crate::lock(&ended.progress) = Progress { state: "ended", outcome: Some(outcome), detail };
+        state.active.remove(&ended.id);
+        state.by_segment.remove(&(ended.object_id, ended.request.segment));
+        state.by_slot.remove(&ended.slot.0);
+        state.count_pending(ended, false);
+        state.last.push_back(Arc::clone(ended));
+        if state.last.len() > ENDED_MAX {
+            state.last.pop_front();
+        }
+        post(shared, EventKind::Receipt, ended, outcome);
+        drop(state);
+        self.ended.notify_all();
+    }
+}
+
+impl State {
+    fn count_pending(&mut self, one: &Move, begins: bool) {
+        let bytes = one.size_bytes;
+        if matches!(one.request.wish, MoveWish::DropCopy) {
+            return;
+        }
+        let change = |sum: &mut u64| if begins { *sum += bytes } else { *sum -= bytes };
+        change(&mut self.pending.entry(one.request.to).or_default().0);
+        if one.request.wish == MoveWish::Move {
+            change(&mut self.pending.entry(one.from).or_default().1);
+        }
+    }
+
+    fn worker_ends(&mut self, pair: (TierIndex, TierIndex)) {
+        self.pairs.entry(pair).or_default().workers -= 1;
+        self.workers -= 1;
+    }
+}
+
+/// Whether a request makes sense; the tier that it leaves.
+fn check(
+    shared: &Shared,
+    entry: &Entry,
+    segment: &Segment,
+    request: &MoveRequest,
+) -> Result<TierIndex, Outcome> {
+    let Some(target) = shared.tiers.get(request.to.index()) else { return Err(Outcome::Invalid) };
+    let location = segment.location.load();
+    let from = location.primary.place.tier;
+    let has_copy = location.copies.iter().any(|copy| copy.place.tier == request.to);
+    if entry.is_pinned.load(Ordering::Acquire) {
+        return Err(Outcome::Pinned);
+    }
+    if shared.is_bare || shared.settings.access == terrace_core::Access::Read {
+        return Err(Outcome::Invalid);
+    }
+    if target.offline.is_some() {
+        return Err(Outcome::Io);
+    }
+    match request.wish {
+        MoveWish::DropCopy if has_copy => Ok(request.to),
+        MoveWish::DropCopy => Err(Outcome::Invalid),
+        _ if from == request.to => Err(Outcome::Already),
+        MoveWish::Copy if has_copy => Err(Outcome::Already),
+        MoveWish::Copy => Ok(from),
+        _ if !target.keeps(entry.persistency()) => Err(Outcome::TooWeak),
+        _ => Ok(from),
+    }
+}
+
+fn post(shared: &Shared, kind: EventKind, one: &Move, outcome: Outcome) {
+    if one.slot.0 == SLOT_NONE {
+        return;
+    }
+    let event = Event {
+        tier: one.request.to,
+        outcome,
+        length_bytes: one.copied_bytes.load(Ordering::Relaxed),
+        ..Event::new(kind, one.slot.0, one.slot.1, shared.clock.now_ns())
+    };
+    shared.mailbox.post_change(Change { event, created: None });
+}
+
+/// A worker's life.
+fn work(shared: &Arc<Shared>, pair: (TierIndex, TierIndex)) {
+    while let Some(next) = shared.mover.next(shared, pair) {
+        let started_ns = shared.clock.now_ns();
+        let (outcome, detail) = transfer::carry_out(shared, &next);
+        let took_ns = shared.clock.now_ns() - started_ns;
+        history::note_move(shared, &next, outcome, took_ns);
+        shared.mover.end(shared, crate::lock(&shared.mover.state), &next, outcome, detail);
+    }
+}

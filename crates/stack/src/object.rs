@@ -1,0 +1,485 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! An open object: the hot path.
+
+use std::io::{IoSlice, IoSliceMut};
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use terrace_core::{
+    Access, Error, ErrorKind, EventKind, FileLease, Object, Persistency, Result, Stat,
+};
+
+use crate::entries::Opened;
+use crate::entry::{Location, Segment};
+use crate::ledger::Count;
+use crate::shared::Shared;
+
+/// Largest offset: an offset plus a length fits in 63 bits.
+const OFFSET_MAX: u64 = i64::MAX as u64;
+
+/// A handle on an object of a stack.
+pub(crate) struct StackObject {
+    shared: Arc<Shared>,
+    entry: Opened,
+    access: Access,
+    level: Persistency,
+    /// The first segment, which most objects have alone.
+    first: Arc<Segment>,
+}
+
+/// Why a piece of a write has to be looked at again.
+enum Again {
+    /// The segment ends before the piece does.
+    Restructured,
+    Failed(Error),
+}
+
+impl From<Error> for Again {
+    fn from(error: Error) -> Self {
+        Again::Failed(error)
+    }
+}
+
+impl StackObject {
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        entry: Opened,
+        access: Access,
+        level: Persistency,
+    ) -> Self {
+        let first = Arc::clone(&entry.segments.load()[0]);
+        Self { shared, entry, access, level, first }
+    }
+
+    /// Whether the object has one segment and `end_bytes` lies inside it.
+    #[inline]
+    fn is_simple(&self, end_bytes: u64) -> bool {
+        end_bytes <= self.first.limit_bytes.load(Ordering::Acquire)
+    }
+
+    fn check_access(&self, operation: &'static str) -> Result<()> {
+        if self.access == Access::Read {
+            return Err(Error::new(ErrorKind::Denied, operation)
+                .because("the object was opened for reading")
+                .with("key", &self.entry.key));
+        }
+        if self.entry.is_deleted.load(Ordering::Relaxed) {
+            return Err(self.deleted(operation));
+        }
+        self.shared.check_writable(operation)
+    }
+
+    fn deleted(&self, operation: &'static str) -> Error {
+        Error::new(ErrorKind::NotFound, operation)
+            .because("the object was deleted")
+            .with("key", &self.entry.key)
+    }
+
+    /// Reads from one segment; on an error from a copy, from the primary.
+    fn read_segment(
+        &self,
+        segment: &Segment,
+        offset_bytes: u64,
+        buffers: &mut [IoSliceMut<'_>],
+    ) -> Result<usize> {
+        let shared = &*self.shared;
+        let started_ns = shared.clock.now_ns();
+        let location = segment.location.load();
+        let site = location.read_site();
+        let mut tier = site.place.tier;
+        let read = |site: &crate::entry::Site, buffers: &mut [IoSliceMut<'_>]| {
+            let handle = site.open(shared.backend(site))?;
+            handle.as_ref().expect("it was just opened").read_at(offset_bytes, buffers)
+        };
+        let mut result = read(site, buffers);
+        if result.is_err() && location.copies.len() > usize::from(location.best == 0) {
+            for other in location.sites().filter(|other| !Arc::ptr_eq(other, site)) {
+                result = read(other, buffers);
+                if result.is_ok() {
+                    tier = other.place.tier;
+                    break;
+                }
+            }
+        }
+        let count = result.map_err(|error| self.explain(error, tier))?;
+        let latency_ns = shared.clock.now_ns() - started_ns;
+        shared.tier(tier).ledger.access(false, count as u64, latency_ns);
+        self.entry.ledger.access(false, count as u64, latency_ns);
+        let extent = (offset_bytes, count as u64);
+        shared.post(EventKind::Read, segment, tier, started_ns, extent, latency_ns);
+        Ok(count)
+    }
+
+    fn explain(&self, error: Error, tier: terrace_core::TierIndex) -> Error {
+        error.with("object", &self.entry.key).with("tier", &self.shared.tier(tier).name)
+    }
+
+    /// Changes bytes of one segment: passes the guard, sees to room, and marks what it touched.
+    ///
+    /// `change` gets the location behind the guard; `extent` is what it may touch.
+    fn change_segment(
+        &self,
+        segment: &Segment,
+        extent: Range<u64>,
+        grows: bool,
+        kind: EventKind,
+        change: impl Fn(&dyn Object) -> Result<()>,
+    ) -> Result<(), Again> {
+        let shared = &*self.shared;
+        let started_ns = shared.clock.now_ns();
+        loop {
+            if grows && extent.end > segment.room_bytes.load(Ordering::Acquire) {
+                shared.take_room(&self.entry, segment, extent.end)?;
+            }
+            let (entered, waited) = segment.guard.enter(&shared.parking);
+            if waited {
+                let waited_ns = shared.clock.now_ns() - started_ns;
+                let tier = segment.location.load().primary.place.tier;
+                shared.tier(tier).ledger.add(Count::MigrationWaitNs, waited_ns);
+                self.entry.ledger.migration_wait_ns.fetch_add(waited_ns, Ordering::Relaxed);
+            }
+            if extent.end > segment.limit_bytes.load(Ordering::Acquire) {
+                return Err(Again::Restructured);
+            }
+            if self.entry.is_deleted.load(Ordering::Acquire) {
+                return Err(Again::Failed(self.deleted("write")));
+            }
+            // A switch to another tier takes the room back that was taken on the old one.
+            if grows && extent.end > segment.room_bytes.load(Ordering::Acquire) {
+                continue;
+            }
+            let location = segment.location.load();
+            if location.is_clean() {
+                drop(entered);
+                drop(location);
+                shared.make_unclean(&self.entry, segment)?;
+                continue;
+            }
+            let tier = location.primary.place.tier;
+            let device_ns = shared.clock.now_ns();
+            let result = location
+                .primary
+                .open(shared.backend(&location.primary))
+                .and_then(|handle| change(&***handle.as_ref().expect("it was just opened")));
+            let ended_ns = shared.clock.now_ns();
+            if grows {
+                self.grown(segment, &location, extent.end, result.is_ok());
+            }
+            if entered.is_tracked {
+                segment.mark(extent.start, extent.end);
+            }
+            drop(entered);
+            result.map_err(|error| Again::Failed(self.explain(error, tier)))?;
+            let bytes = extent.end - extent.start;
+            shared.tier(tier).ledger.access(true, bytes, ended_ns - device_ns);
+            self.entry.ledger.access(true, bytes, ended_ns - device_ns);
+            let extent = (extent.start, bytes);
+            shared.post(kind, segment, tier, started_ns, extent, ended_ns - started_ns);
+            return Ok(());
+        }
+    }
+
+    /// Notes that a segment reaches at least to `end_bytes`, or, after a failed write, to where
+    /// its file reaches.
+    #[inline]
+    fn grown(&self, segment: &Segment, location: &Location, end_bytes: u64, is_ok: bool) {
+        let mut end_bytes = end_bytes;
+        if !is_ok {
+            let site = &location.primary;
+            let handle = site.open(self.shared.backend(site)).ok();
+            let stat = handle.and_then(|handle| handle.as_ref().map(|object| object.stat()));
+            match stat {
+                Some(Ok(stat)) => end_bytes = stat.size_bytes.min(end_bytes),
+                _ => return,
+            }
+        }
+        if segment.length_bytes.load(Ordering::Acquire) < end_bytes {
+            segment.length_bytes.fetch_max(end_bytes, Ordering::AcqRel);
+            self.shared.note_unflushed(&self.entry);
+        }
+    }
+
+    /// Straight to the tier: one tier and no policy.
+    #[inline]
+    fn bare_write(&self, offset_bytes: u64, data: &[IoSlice<'_>], end_bytes: u64) -> Result<()> {
+        let segment = &*self.first;
+        if end_bytes > segment.room_bytes.load(Ordering::Acquire) {
+            self.shared.take_room(&self.entry, segment, end_bytes)?;
+        }
+        let location = segment.location.load();
+        if location.is_clean() {
+            self.shared.make_unclean(&self.entry, segment)?;
+        }
+        let handle = location.primary.open(self.shared.backend(&location.primary))?;
+        let result = handle.as_ref().expect("it was just opened").write_at(offset_bytes, data);
+        if result.is_err() || end_bytes > segment.length_bytes.load(Ordering::Relaxed) {
+            self.grown(segment, &location, end_bytes, result.is_ok());
+        }
+        result
+    }
+
+    /// Writes without looking at durability.
+    fn write_through(&self, offset_bytes: u64, data: &[IoSlice<'_>]) -> Result<u64> {
+        let total: usize = data.iter().map(|slice| slice.len()).sum();
+        let end_bytes = check_extent("write", offset_bytes, total as u64)?;
+        self.check_access("write")?;
+        if total == 0 {
+            return Ok(0);
+        }
+        if self.shared.is_bare {
+            self.bare_write(offset_bytes, data, end_bytes)?;
+            return Ok(total as u64);
+        }
+        if self.is_simple(end_bytes) {
+            let extent = offset_bytes..end_bytes;
+            let write = |object: &dyn Object| object.write_at(offset_bytes, data);
+            match self.change_segment(&self.first, extent, true, EventKind::Write, write) {
+                Ok(()) => return Ok(total as u64),
+                Err(Again::Failed(error)) if error.kind() != ErrorKind::NoSpace => {
+                    return Err(error);
+                }
+                // It goes on in another segment.
+                Err(_) => {}
+            }
+        }
+        self.write_pieces(offset_bytes, &flatten(data))?;
+        Ok(total as u64)
+    }
+
+    /// Writes piece by piece into the segments that hold the range, making those that are missing.
+    fn write_pieces(&self, offset_bytes: u64, data: &[u8]) -> Result<()> {
+        /// Tries before an object that keeps changing its shape is given up.
+        const TRIES_MAX: u32 = 1000;
+        let mut done = 0;
+        let mut tries = 0;
+        while done < data.len() {
+            let at = offset_bytes + done as u64;
+            let left = (data.len() - done) as u64;
+            let (segment, inside) = self.shared.segment_for_write(&self.entry, at)?;
+            let limit = segment.limit_bytes.load(Ordering::Acquire);
+            let room = limit.saturating_sub(inside).min(left);
+            let piece = &data[done..done + room as usize];
+            let extent = inside..inside + room;
+            let write = |object: &dyn Object| object.write_at(inside, &[IoSlice::new(piece)]);
+            let outcome = if room == 0 {
+                Err(Again::Restructured)
+            } else {
+                self.change_segment(&segment, extent.clone(), true, EventKind::Write, write)
+            };
+            match outcome {
+                Ok(()) => done += room as usize,
+                Err(Again::Restructured) => {}
+                Err(Again::Failed(error)) if error.kind() == ErrorKind::NoSpace => {
+                    // The tier is full: what it has room for stays, the rest goes on elsewhere.
+                    self.shared.outgrow(&self.entry, &segment, extent, error)?;
+                }
+                Err(Again::Failed(error)) => return Err(error),
+            }
+            tries += 1;
+            if tries > TRIES_MAX + data.len() as u32 / 4096 {
+                return Err(Error::new(ErrorKind::Busy, "write").with("key", &self.entry.key));
+            }
+        }
+        Ok(())
+    }
+
+    /// What a handle with storage semantics does after every change.
+    fn settle_level(&self) -> Result<()> {
+        if self.level == Persistency::Storage {
+            self.shared.sync_entry(&self.entry)
+        } else {
+            Ok(())
+        }
+    }
+}
+
+impl Object for StackObject {
+    fn read_at(&self, offset_bytes: u64, buffers: &mut [IoSliceMut<'_>]) -> Result<usize> {
+        let want: usize = buffers.iter().map(|buffer| buffer.len()).sum();
+        let end_bytes = check_extent("read", offset_bytes, want as u64)?;
+        if self.shared.is_bare {
+            let location = self.first.location.load();
+            let handle = location.primary.open(self.shared.backend(&location.primary))?;
+            return handle.as_ref().expect("it was just opened").read_at(offset_bytes, buffers);
+        }
+        if self.is_simple(end_bytes) {
+            return self.read_segment(&self.first, offset_bytes, buffers);
+        }
+        let length = self.entry.length();
+        let count = want.min(length.saturating_sub(offset_bytes) as usize);
+        let mut data = vec![0; count];
+        for (segment, inside, range) in self.shared.pieces(&self.entry, offset_bytes, count) {
+            // A segment shorter than its part of the object has a hole at its end.
+            self.read_segment(&segment, inside, &mut [IoSliceMut::new(&mut data[range])])?;
+        }
+        let mut rest = &data[..];
+        for buffer in buffers {
+            let (head, tail) = rest.split_at(rest.len().min(buffer.len()));
+            buffer[..head.len()].copy_from_slice(head);
+            rest = tail;
+        }
+        Ok(count)
+    }
+
+    fn write_at(&self, offset_bytes: u64, data: &[IoSlice<'_>]) -> Result<()> {
+        self.write_through(offset_bytes, data)?;
+        self.shared.failpoints.hit("write.done")?;
+        self.settle_level()
+    }
+
+    fn append(&self, data: &[IoSlice<'_>]) -> Result<u64> {
+        // Held over the I/O: the next append begins where this one ends.
+        let appending = crate::lock(&self.entry.appends);
+        let start = self.entry.length();
+        self.write_through(start, data)?;
+        drop(appending);
+        self.settle_level()?;
+        Ok(start)
+    }
+
+    fn set_len(&self, bytes: u64) -> Result<()> {
+        check_extent("set length", 0, bytes)?;
+        self.check_access("set length")?;
+        let length = self.entry.length();
+        if bytes < length {
+            self.shared.shrink(&self.entry, bytes)?;
+        } else if bytes > length {
+            let (segment, inside) = if self.is_simple(bytes) {
+                (Arc::clone(&self.first), bytes)
+            } else {
+                let (segment, inside) = self.shared.segment_for_write(&self.entry, bytes - 1)?;
+                (segment, inside + 1)
+            };
+            let extent = segment.length().min(inside)..inside;
+            let grow = |object: &dyn Object| {
+                if object.stat()?.size_bytes < inside { object.set_len(inside) } else { Ok(()) }
+            };
+            match self.change_segment(&segment, extent, true, EventKind::Write, grow) {
+                Ok(()) => {}
+                Err(Again::Failed(error)) => return Err(error),
+                Err(Again::Restructured) => return self.set_len(bytes),
+            }
+        }
+        self.settle_level()
+    }
+
+    fn allocate(&self, range: Range<u64>) -> Result<()> {
+        check_extent("allocate", range.start, range.end.saturating_sub(range.start))?;
+        self.check_access("allocate")?;
+        if range.is_empty() {
+            return Ok(());
+        }
+        if !self.is_simple(range.end) {
+            return Err(Error::new(ErrorKind::Unsupported, "allocate")
+                .because("the range spans several segments")
+                .with("key", &self.entry.key));
+        }
+        let allocate = |object: &dyn Object| object.allocate(range.clone());
+        let change =
+            self.change_segment(&self.first, range.clone(), true, EventKind::Write, allocate);
+        match change {
+            Ok(()) => self.settle_level(),
+            Err(Again::Failed(error)) => Err(error),
+            Err(Again::Restructured) => self.allocate(range),
+        }
+    }
+
+    fn punch(&self, range: Range<u64>) -> Result<()> {
+        check_extent("punch", range.start, range.end.saturating_sub(range.start))?;
+        self.check_access("punch")?;
+        let end_bytes = range.end.min(self.entry.length());
+        let count = end_bytes.saturating_sub(range.start) as usize;
+        for (segment, inside, part) in self.shared.pieces(&self.entry, range.start, count) {
+            let end = (inside + part.len() as u64).min(segment.length());
+            if inside >= end {
+                continue;
+            }
+            let punch = |object: &dyn Object| object.punch(inside..end);
+            match self.change_segment(&segment, inside..end, false, EventKind::Write, punch) {
+                Ok(()) => {}
+                Err(Again::Failed(error)) => return Err(error),
+                Err(Again::Restructured) => return self.punch(range),
+            }
+        }
+        self.settle_level()
+    }
+
+    fn next_data(&self, offset_bytes: u64) -> Result<Option<Range<u64>>> {
+        let length = self.entry.length();
+        let segments = self.entry.segments.load_full();
+        for segment in segments.iter() {
+            let end = segment.start_bytes.saturating_add(segment.length());
+            if end <= offset_bytes {
+                continue;
+            }
+            let location = segment.location.load();
+            let handle = location.primary.open(self.shared.backend(&location.primary))?;
+            let inside = offset_bytes.saturating_sub(segment.start_bytes);
+            let found = handle.as_ref().expect("it was just opened").next_data(inside)?;
+            if let Some(range) = found {
+                let start = segment.start_bytes + range.start;
+                let end = (segment.start_bytes + range.end).min(length);
+                if start < end {
+                    return Ok(Some(start..end));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    fn stat(&self) -> Result<Stat> {
+        self.shared.stat_entry(&self.entry)
+    }
+
+    fn set_modified(&self, wall_ns: u64) -> Result<()> {
+        self.check_access("set times")?;
+        let segments = self.entry.segments.load_full();
+        for segment in segments.iter() {
+            let (entered, _) = segment.guard.enter(&self.shared.parking);
+            let location = segment.location.load();
+            let handle = location.primary.open(self.shared.backend(&location.primary))?;
+            handle.as_ref().expect("it was just opened").set_modified(wall_ns)?;
+            drop(entered);
+        }
+        Ok(())
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.shared.sync_entry(&self.entry)
+    }
+
+    fn lease_file(&self, access: Access) -> Result<Option<FileLease>> {
+        // A lent descriptor would let bytes change behind a migration's back.
+        if !self.shared.is_bare {
+            return Ok(None);
+        }
+        let location = self.first.location.load();
+        let handle = location.primary.open(self.shared.backend(&location.primary))?;
+        handle.as_ref().expect("it was just opened").lease_file(access)
+    }
+}
+
+impl Drop for StackObject {
+    fn drop(&mut self) {
+        self.shared.close_entry(&self.entry);
+    }
+}
+
+/// The end of an extent.
+///
+/// # Errors
+///
+/// `Invalid` beyond 63 bits.
+fn check_extent(operation: &'static str, offset_bytes: u64, bytes: u64) -> Result<u64> {
+    offset_bytes.checked_add(bytes).filter(|end| *end <= OFFSET_MAX).ok_or_else(|| {
+        Error::invalid(operation, "the range ends beyond 2^63 bytes")
+            .with("offset_bytes", offset_bytes)
+            .with("length_bytes", bytes)
+    })
+}
+
+/// One buffer of many, for the writes that are cut differently.
+fn flatten(data: &[IoSlice<'_>]) -> Vec<u8> {
+    data.iter().flat_map(|slice| slice.iter().copied()).collect()
+}

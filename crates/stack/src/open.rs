@@ -1,0 +1,334 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Making and opening a stack: what is checked before anything is changed.
+
+use std::collections::HashSet;
+use std::hash::Hasher;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
+
+use arc_swap::ArcSwap;
+use terrace_core::{
+    Access, Error, ErrorKind, Persistency, Placed, Placement, Placer, Random, Result, Superblock,
+    TierIndex,
+};
+
+use crate::account::{Account, Class};
+use crate::catalog::{Catalog, FORMAT_VERSION, Header, TierEntry};
+use crate::drops::Drops;
+use crate::entries::Entries;
+use crate::guard::Parking;
+use crate::ledger::Ledger;
+use crate::mover::Mover;
+use crate::record::TierNumbers;
+use crate::recover;
+use crate::ring::Mailbox;
+use crate::runner::Desk;
+use crate::shared::{Shared, TierState};
+use crate::slots::Slots;
+use crate::{Parts, Tier};
+
+/// Numbers reserved at every opening, so that the first creates need no durable commit.
+const NUMBERS_AT_OPEN: u64 = 1 << 20;
+
+/// Places everything on the first tier, until the policy has published its own placer.
+#[derive(Debug)]
+struct First;
+
+impl Placer for First {
+    fn place(&self, _: &Placement<'_>) -> Placed {
+        Placed::on(TierIndex(0))
+    }
+}
+
+/// Makes a new store; returns its id.
+pub(crate) fn create(parts: &Parts) -> Result<u128> {
+    check_parts(parts)?;
+    if Catalog::header_of(&*parts.catalog)?.is_some() {
+        return Err(Error::new(ErrorKind::Exists, "make a store")
+            .because("the catalog belongs to a store already")
+            .with("catalog", parts.catalog.target()));
+    }
+    for tier in &parts.tiers {
+        if !keeps_identity(tier) {
+            continue;
+        }
+        if let Some(found) = tier.backend.superblock()? {
+            return Err(Error::new(ErrorKind::Exists, "make a store")
+                .because("the tier belongs to a store already")
+                .with("tier", &tier.name)
+                .with("target", tier.backend.target())
+                .with("store", format!("{:032x}", found.store_id)));
+        }
+    }
+    let mut random = Random::new(parts.clock.wall_ns() ^ parts.clock.now_ns().rotate_left(32));
+    // The hasher's keys come from the operating system and make ids of two stores differ.
+    let salt = std::hash::BuildHasher::build_hasher(&std::hash::RandomState::new()).finish();
+    let store_id = u128::from(random.next_u64()) << 64 | u128::from(salt);
+    for tier in parts.tiers.iter().filter(|tier| keeps_identity(tier)) {
+        tier.backend.set_superblock(&superblock(store_id, &tier.name, 0))?;
+    }
+    let tiers = parts.tiers.iter().enumerate();
+    let header = Header {
+        store_id,
+        epoch: 0,
+        is_clean: true,
+        boot: 0,
+        opened_ns: parts.clock.wall_ns(),
+        next_number: 1,
+        tiers: tiers.map(|(index, tier)| TierEntry::new(index as u8, &tier.name)).collect(),
+    };
+    Catalog::create(&*parts.catalog, &header)?;
+    Ok(store_id)
+}
+
+fn superblock(store_id: u128, tier: &str, epoch: u64) -> Superblock {
+    Superblock {
+        store_id,
+        tier: tier.into(),
+        format_version: FORMAT_VERSION,
+        feature_bits: 0,
+        epoch,
+    }
+}
+
+fn keeps_identity(tier: &Tier) -> bool {
+    let capability = tier.backend.capability();
+    tier.offline.is_none() && capability.identity && capability.persistency > Persistency::None
+}
+
+/// What can be said of the parts alone.
+fn check_parts(parts: &Parts) -> Result<()> {
+    let wrong = |reason: &str| Err(Error::invalid("open a store", reason));
+    if parts.tiers.is_empty() || parts.tiers.len() > TierIndex::COUNT_MAX {
+        return wrong("a store has 1 to 32 tiers");
+    }
+    let mut names = HashSet::new();
+    for tier in &parts.tiers {
+        if !names.insert(&tier.name) {
+            return wrong("two tiers have the same name");
+        }
+        let capability = tier.backend.capability();
+        let is_durable = capability.persistency > Persistency::None;
+        if tier.offline.is_none() && is_durable && !capability.identity {
+            return Err(Error::new(ErrorKind::Unsupported, "open a store")
+                .because("the tier's file system keeps no extended attributes (user.*)")
+                .with("tier", &tier.name)
+                .with("target", tier.backend.target()));
+        }
+    }
+    if parts.settings.access == Access::Write {
+        if let Some(tier) = parts.tiers.iter().find(|tier| tier.offline.is_some()) {
+            return Err(Error::new(ErrorKind::Io, "open a store")
+                .because(tier.offline.clone().unwrap_or_default())
+                .with("tier", &tier.name));
+        }
+    }
+    Ok(())
+}
+
+/// Opens a store; `Shared` without its threads, and notes for people.
+pub(crate) fn open(parts: &mut Parts) -> Result<(Arc<Shared>, Vec<String>)> {
+    check_parts(parts)?;
+    let header = Catalog::header_of(&*parts.catalog)?.ok_or_else(|| {
+        Error::new(ErrorKind::NotFound, "open a store")
+            .because("the catalog has no store in it")
+            .with("catalog", parts.catalog.target())
+    })?;
+    let mut notes = Vec::new();
+    check_tiers(parts, &header, &mut notes)?;
+    let entries = match_tiers(parts, &header)?;
+    let is_writing = parts.settings.access == Access::Write;
+    let epoch = if is_writing { header.epoch + 1 } else { header.epoch };
+    let numbers = entries.iter().map(|entry| entry.number).collect();
+    let shared = assemble(parts, &header, TierNumbers { numbers }, epoch);
+    let is_clean = header.is_clean;
+    if is_writing {
+        begin_epoch(&shared, &header, entries.clone())?;
+    }
+    if is_clean {
+        for (state, entry) in shared.tiers.iter().zip(&entries) {
+            state.account.found(Class::Used, entry.used_bytes);
+            state.account.found(Class::Copy, entry.copy_bytes);
+            state.account.found(Class::Garbage, entry.garbage_bytes);
+            state.segments.store(entry.segments, std::sync::atomic::Ordering::Relaxed);
+        }
+        let has_volatile = shared.tiers.iter().any(TierState::is_volatile);
+        if has_volatile && is_writing {
+            recover::forget_volatile(&shared, &mut notes)?;
+        } else if is_writing {
+            recover::collect_garbage(&shared)?;
+        }
+    } else if is_writing {
+        recover::recover(&shared, &header, &mut notes)?;
+    } else {
+        notes.push("the store was not closed; it is shown as it is, without recovery".into());
+        recover::count_only(&shared)?;
+    }
+    Ok((shared, notes))
+}
+
+/// Compares every tier with its superblock: nothing was changed when this fails.
+fn check_tiers(parts: &mut Parts, header: &Header, notes: &mut Vec<String>) -> Result<()> {
+    for tier in &mut parts.tiers {
+        if !keeps_identity(tier) {
+            continue;
+        }
+        if let Err(error) = check_superblock(tier, header) {
+            if parts.settings.access == Access::Write {
+                return Err(error);
+            }
+            notes.push(error.chain());
+            tier.offline = Some(error.chain());
+        }
+    }
+    Ok(())
+}
+
+fn check_superblock(tier: &Tier, header: &Header) -> Result<()> {
+    let wrong = |kind, reason: String| {
+        Err(Error::new(kind, "open a store")
+            .because(reason)
+            .with("tier", &tier.name)
+            .with("target", tier.backend.target()))
+    };
+    let known = header.tiers.iter().any(|entry| entry.name == tier.name);
+    let Some(found) = tier.backend.superblock()? else {
+        if known {
+            let reason = "the tier is empty: it lost its superblock, or another directory is \
+                          mounted there";
+            return wrong(ErrorKind::Stale, reason.into());
+        }
+        return Ok(());
+    };
+    if found.store_id != header.store_id {
+        return wrong(
+            ErrorKind::Denied,
+            format!("the tier belongs to another store, {:032x}", found.store_id),
+        );
+    }
+    if found.tier != tier.name {
+        let reason = format!("the directory is that of tier {}: tiers are swapped", found.tier);
+        return wrong(ErrorKind::Denied, reason);
+    }
+    if found.format_version != FORMAT_VERSION || found.feature_bits != 0 {
+        let reason = "the tier was written by another version of terrace";
+        return wrong(ErrorKind::Unsupported, reason.into());
+    }
+    // A crash between superblocks and header leaves the superblock one ahead.
+    if found.epoch < header.epoch {
+        let reason = "the tier is an old copy: the store was opened since it was last written";
+        return wrong(ErrorKind::Stale, reason.into());
+    }
+    if found.epoch > header.epoch + 1 {
+        let reason = "the catalog is an old copy: the tier was written since";
+        return wrong(ErrorKind::Stale, reason.into());
+    }
+    Ok(())
+}
+
+/// The catalog's entries of the configured tiers, in their order; new ones for new tiers.
+fn match_tiers(parts: &Parts, header: &Header) -> Result<Vec<TierEntry>> {
+    for entry in &header.tiers {
+        let is_configured = parts.tiers.iter().any(|tier| tier.name == entry.name);
+        if !is_configured && (entry.holds_anything() || !header.is_clean) {
+            let reason = if header.is_clean {
+                "the configuration drops a tier that still holds objects; put it back and migrate \
+                 them away first"
+            } else {
+                "the configuration drops a tier, and the store was not closed: put it back, open \
+                 the store once, then drop it"
+            };
+            return Err(Error::invalid("open a store", reason)
+                .with("tier", &entry.name)
+                .with("used_bytes", entry.used_bytes)
+                .with("segments", entry.segments));
+        }
+    }
+    let mut next = header.tiers.iter().map(|entry| entry.number).max().map_or(0, |max| max + 1);
+    let mut entries = Vec::new();
+    for tier in &parts.tiers {
+        match header.tiers.iter().find(|entry| entry.name == tier.name) {
+            Some(entry) => entries.push(entry.clone()),
+            None => {
+                entries.push(TierEntry::new(next, &tier.name));
+                next += 1;
+            }
+        }
+    }
+    Ok(entries)
+}
+
+/// Marks the store as open: superblocks first, then the header, both durably.
+fn begin_epoch(shared: &Shared, header: &Header, entries: Vec<TierEntry>) -> Result<()> {
+    for tier in &shared.tiers {
+        let is_kept = tier.capability.identity && !tier.is_volatile();
+        if is_kept {
+            let next = superblock(header.store_id, &tier.name, shared.epoch);
+            tier.backend.set_superblock(&next).map_err(|error| error.with("tier", &tier.name))?;
+        }
+    }
+    shared.failpoints.hit("open.superblocks")?;
+    shared.catalog.change_header(|next| {
+        next.epoch = shared.epoch;
+        next.is_clean = false;
+        next.boot = shared.boot;
+        next.opened_ns = shared.clock.wall_ns();
+        next.next_number += NUMBERS_AT_OPEN;
+        next.tiers = entries;
+    })?;
+    shared.catalog.allow_numbers(header.next_number + NUMBERS_AT_OPEN);
+    shared.failpoints.hit("open.header")
+}
+
+fn assemble(parts: &mut Parts, header: &Header, numbers: TierNumbers, epoch: u64) -> Arc<Shared> {
+    let targets: Vec<_> = parts.tiers.iter().map(|tier| tier.backend.target()).collect();
+    let target = format!("stack:{}", targets.join("+"));
+    let tiers: Vec<_> = parts.tiers.iter().map(tier_state).collect();
+    let is_bare = tiers.len() == 1 && parts.tactics.is_none();
+    Arc::new(Shared {
+        target,
+        store_id: header.store_id,
+        epoch,
+        boot: boot_number(&parts.settings.boot_id),
+        tiers,
+        catalog: Catalog::new(Arc::clone(&parts.catalog), header.clone(), numbers),
+        entries: Entries::new(parts.settings.entries_max),
+        settings: parts.settings.clone(),
+        clock: Arc::clone(&parts.clock),
+        failpoints: parts.failpoints.clone(),
+        is_bare,
+        parking: Parking::default(),
+        slots: Slots::default(),
+        mailbox: Mailbox::default(),
+        placer: ArcSwap::from_pointee(Arc::new(First)),
+        desk: Desk::default(),
+        mover: Mover::default(),
+        drops: Drops::default(),
+        unflushed: std::sync::Mutex::default(),
+        idle_files: AtomicUsize::new(0),
+        is_closing: AtomicBool::new(false),
+        opened_clock_ns: parts.clock.now_ns(),
+        utilisation_since: std::sync::Mutex::new((parts.clock.now_ns(), Vec::new())),
+    })
+}
+
+fn tier_state(tier: &Tier) -> TierState {
+    TierState {
+        name: tier.name.clone(),
+        backend: Arc::clone(&tier.backend),
+        figures: tier.figures,
+        watermarks: tier.watermarks,
+        offline: tier.offline.clone(),
+        capability: tier.backend.capability(),
+        account: Account::default(),
+        segments: AtomicU64::new(0),
+        ledger: Ledger::default(),
+        utilisation_permille: AtomicU64::new(0),
+    }
+}
+
+/// A number for a boot's name; CRCs of the text and of its reverse are enough to tell boots apart.
+fn boot_number(boot_id: &str) -> u64 {
+    let reverse: Vec<u8> = boot_id.bytes().rev().collect();
+    u64::from(crc32c::crc32c(boot_id.as_bytes())) << 32 | u64::from(crc32c::crc32c(&reverse))
+}

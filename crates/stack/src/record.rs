@@ -1,0 +1,295 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What the catalog keeps of an object; the format is in `docs/formats/catalog.md`.
+
+use std::sync::Arc;
+
+use terrace_core::{Hint, Key, Layout, Persistency, Result, Temperature, TierIndex};
+
+use crate::codec::{Reader, Writer};
+
+/// Namespace of the stack's files in every tier.
+pub(crate) const SEGMENT_NAMESPACE: &str = "seg";
+
+const VERSION: u8 = 1;
+
+/// Most segments of one object: bounds what a damaged record can make us allocate.
+pub(crate) const SEGMENTS_MAX: u32 = 1 << 20;
+
+/// An object as the catalog knows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Record {
+    pub(crate) object_id: u64,
+    pub(crate) is_pinned: bool,
+    pub(crate) persistency: Persistency,
+    pub(crate) hint: Hint,
+    pub(crate) created_ns: u64,
+    pub(crate) layout: Layout,
+    /// By start; the first starts at 0.
+    pub(crate) segments: Vec<SegmentRecord>,
+}
+
+/// A segment as the catalog knows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct SegmentRecord {
+    /// Unique in its object; never used again.
+    pub(crate) number: u32,
+    pub(crate) start_bytes: u64,
+    /// As of the last flush; the file has the truth after a crash.
+    pub(crate) length_bytes: u64,
+    /// CRC-32C of all bytes, while nothing was written since it was computed.
+    pub(crate) checksum: Option<u32>,
+    pub(crate) primary: Place,
+    pub(crate) copies: Vec<Place>,
+    pub(crate) settling: Option<Settling>,
+}
+
+/// One stored file of a segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Place {
+    pub(crate) tier: TierIndex,
+    /// Number in the file's name: the generation in which it was made.
+    pub(crate) file: u64,
+    /// Number of this location; the highest complete primary is the right one.
+    pub(crate) generation: u64,
+    /// The store's opening in which the file was made.
+    pub(crate) epoch: u64,
+}
+
+/// A switch whose durability is not yet certain: until it is settled, the source stays, and it is
+/// the right location after a restart of the machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Settling {
+    pub(crate) source: Place,
+    /// Hash of the boot in which the switch was made.
+    pub(crate) boot: u64,
+}
+
+impl Place {
+    /// The name of the file in its tier.
+    pub(crate) fn key(&self, object_id: u64, segment: u32) -> Key {
+        let name = format!("{object_id:016x}.{segment}.{:x}", self.file);
+        Key::new(SEGMENT_NAMESPACE, &name).expect("short and without NUL")
+    }
+}
+
+/// Translates between a tier's place in the configuration and its number in the catalog, which
+/// stays when the configuration is reordered.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct TierNumbers {
+    /// By tier index.
+    pub(crate) numbers: Vec<u8>,
+}
+
+impl TierNumbers {
+    fn number(&self, tier: TierIndex) -> u8 {
+        self.numbers[tier.index()]
+    }
+
+    fn index(&self, number: u8) -> Option<TierIndex> {
+        let position = self.numbers.iter().position(|known| *known == number)?;
+        Some(TierIndex(position as u8))
+    }
+}
+
+impl Record {
+    pub(crate) fn encode(&self, tiers: &TierNumbers) -> Vec<u8> {
+        let mut out = Writer::new(VERSION);
+        out.u64(self.object_id);
+        out.u8(u8::from(self.is_pinned));
+        out.u8(match self.persistency {
+            Persistency::None => 0,
+            Persistency::Process => 1,
+            Persistency::Storage => 2,
+        });
+        out.u8(match self.hint.temperature {
+            Temperature::Unknown => 0,
+            Temperature::Hot => 1,
+            Temperature::Cold => 2,
+        });
+        out.u64(self.created_ns);
+        match &self.layout {
+            Layout::One => out.u8(0),
+            Layout::Fixed { segment_bytes } => out.u8(1).u64(*segment_bytes),
+            Layout::Steps { starts_bytes } => {
+                out.u8(2).u32(starts_bytes.len() as u32);
+                for start in starts_bytes.iter() {
+                    out.u64(*start);
+                }
+                &mut out
+            }
+        };
+        out.u32(self.segments.len() as u32);
+        for segment in &self.segments {
+            segment.encode(tiers, &mut out);
+        }
+        out.finish()
+    }
+
+    /// # Errors
+    ///
+    /// `Corrupt` for anything that `encode` does not write.
+    pub(crate) fn decode(bytes: &[u8], tiers: &TierNumbers) -> Result<Self> {
+        let mut input = Reader::new(bytes, VERSION, "object")?;
+        let object_id = input.u64()?;
+        let is_pinned = input.u8()? != 0;
+        let persistency = match input.u8()? {
+            0 => Persistency::None,
+            1 => Persistency::Process,
+            2 => Persistency::Storage,
+            _ => return Err(input.wrong("its persistency is unknown")),
+        };
+        let temperature = match input.u8()? {
+            0 => Temperature::Unknown,
+            1 => Temperature::Hot,
+            2 => Temperature::Cold,
+            _ => return Err(input.wrong("its hint is unknown")),
+        };
+        let created_ns = input.u64()?;
+        let layout = decode_layout(&mut input)?;
+        let count = input.u32()?;
+        if count == 0 || count > SEGMENTS_MAX {
+            return Err(input.wrong("its number of segments is out of bounds"));
+        }
+        let mut segments = Vec::new();
+        for _ in 0..count {
+            segments.push(SegmentRecord::decode(&mut input, tiers)?);
+        }
+        let ascending = segments.windows(2).all(|pair| pair[0].start_bytes < pair[1].start_bytes);
+        if segments[0].start_bytes != 0 || !ascending {
+            return Err(input.wrong("its segments are out of order"));
+        }
+        input.finish()?;
+        let hint = Hint { temperature };
+        Ok(Self { object_id, is_pinned, persistency, hint, created_ns, layout, segments })
+    }
+}
+
+fn decode_layout(input: &mut Reader<'_>) -> Result<Layout> {
+    match input.u8()? {
+        0 => Ok(Layout::One),
+        1 => match input.u64()? {
+            0 => Err(input.wrong("its segment size is zero")),
+            segment_bytes => Ok(Layout::Fixed { segment_bytes }),
+        },
+        2 => {
+            let count = input.u32()?;
+            if count > SEGMENTS_MAX {
+                return Err(input.wrong("its layout has too many steps"));
+            }
+            let mut starts = Vec::new();
+            for _ in 0..count {
+                starts.push(input.u64()?);
+            }
+            Ok(Layout::Steps { starts_bytes: Arc::from(starts) })
+        }
+        _ => Err(input.wrong("its layout is unknown")),
+    }
+}
+
+impl SegmentRecord {
+    fn encode(&self, tiers: &TierNumbers, out: &mut Writer) {
+        out.u32(self.number).u64(self.start_bytes).u64(self.length_bytes);
+        match self.checksum {
+            None => out.u8(0),
+            Some(checksum) => out.u8(1).u32(checksum),
+        };
+        encode_place(&self.primary, tiers, out);
+        out.u8(self.copies.len() as u8);
+        for copy in &self.copies {
+            encode_place(copy, tiers, out);
+        }
+        match &self.settling {
+            None => {
+                out.u8(0);
+            }
+            Some(settling) => {
+                out.u8(1).u64(settling.boot);
+                encode_place(&settling.source, tiers, out);
+            }
+        }
+    }
+
+    fn decode(input: &mut Reader<'_>, tiers: &TierNumbers) -> Result<Self> {
+        let number = input.u32()?;
+        let start_bytes = input.u64()?;
+        let length_bytes = input.u64()?;
+        let checksum = match input.u8()? {
+            0 => None,
+            _ => Some(input.u32()?),
+        };
+        let primary = decode_place(input, tiers)?;
+        let mut copies = Vec::new();
+        for _ in 0..input.u8()? {
+            copies.push(decode_place(input, tiers)?);
+        }
+        let settling = match input.u8()? {
+            0 => None,
+            _ => {
+                let boot = input.u64()?;
+                Some(Settling { source: decode_place(input, tiers)?, boot })
+            }
+        };
+        Ok(Self { number, start_bytes, length_bytes, checksum, primary, copies, settling })
+    }
+}
+
+fn encode_place(place: &Place, tiers: &TierNumbers, out: &mut Writer) {
+    out.u8(tiers.number(place.tier)).u64(place.file).u64(place.generation).u64(place.epoch);
+}
+
+fn decode_place(input: &mut Reader<'_>, tiers: &TierNumbers) -> Result<Place> {
+    let number = input.u8()?;
+    let Some(tier) = tiers.index(number) else {
+        return Err(input.wrong("it names a tier that the configuration does not have"));
+    };
+    Ok(Place { tier, file: input.u64()?, generation: input.u64()?, epoch: input.u64()? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record() -> (Record, TierNumbers) {
+        let place = |tier, file| Place { tier: TierIndex(tier), file, generation: file, epoch: 3 };
+        let segment = |number, start_bytes| SegmentRecord {
+            number,
+            start_bytes,
+            length_bytes: 10,
+            checksum: Some(7),
+            primary: place(1, 5),
+            copies: vec![place(0, 6)],
+            settling: Some(Settling { source: place(0, 4), boot: 9 }),
+        };
+        let record = Record {
+            object_id: 77,
+            is_pinned: true,
+            persistency: Persistency::Storage,
+            hint: Hint { temperature: Temperature::Cold },
+            created_ns: 123,
+            layout: Layout::Steps { starts_bytes: vec![64, 128].into() },
+            segments: vec![segment(0, 0), segment(1, 64)],
+        };
+        (record, TierNumbers { numbers: vec![4, 2] })
+    }
+
+    #[test]
+    fn a_record_survives_its_encoding() {
+        let (record, tiers) = record();
+        let bytes = record.encode(&tiers);
+        assert_eq!(Record::decode(&bytes, &tiers).expect("own encoding"), record);
+    }
+
+    #[test]
+    fn every_flipped_bit_and_every_cut_is_noticed() {
+        let (record, tiers) = record();
+        let bytes = record.encode(&tiers);
+        for index in 0..bytes.len() {
+            assert!(Record::decode(&bytes[..index], &tiers).is_err(), "cut at {index}");
+            for bit in 0..8 {
+                let mut damaged = bytes.clone();
+                damaged[index] ^= 1 << bit;
+                assert!(Record::decode(&damaged, &tiers).is_err(), "bit {bit} of byte {index}");
+            }
+        }
+    }
+}

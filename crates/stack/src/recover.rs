@@ -1,0 +1,342 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What an opening does after a crash. Every step may be interrupted and is done again.
+//!
+//! The catalog is right about what exists; the files are right about how long they are. Files
+//! that no record names are garbage if the crashed opening made them or they are marked as
+//! unfinished; anything else unknown is left alone and reported.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::Ordering;
+
+use terrace_core::{Cursor, ErrorKind, Key, Persistency, Result, Role, TierIndex};
+
+use crate::account::Class;
+use crate::catalog::{GarbageRow, Header, Write};
+use crate::drops::Drop as Superseded;
+use crate::entry::Site;
+use crate::record::{Place, Record, SEGMENT_NAMESPACE};
+use crate::shared::Shared;
+
+/// Objects whose changed records are committed together.
+const BATCH: usize = 256;
+
+/// Files known to the catalog, by tier and name.
+type Known = HashSet<(TierIndex, Key)>;
+
+struct Recovery<'a> {
+    shared: &'a Shared,
+    /// The opening that crashed.
+    crashed: &'a Header,
+    known: Known,
+    /// Names and lengths on each tier.
+    files: Vec<HashMap<Key, u64>>,
+    changed: Vec<(Key, Record, Vec<GarbageRow>)>,
+    removed: Vec<(Key, Record)>,
+    lost: u64,
+    reverted: u64,
+    damaged: u64,
+}
+
+/// Brings catalog, media and accounts together after a crash.
+pub(crate) fn recover(shared: &Shared, crashed: &Header, notes: &mut Vec<String>) -> Result<()> {
+    let mut recovery = Recovery {
+        shared,
+        crashed,
+        known: Known::new(),
+        files: Vec::new(),
+        changed: Vec::new(),
+        removed: Vec::new(),
+        lost: 0,
+        reverted: 0,
+        damaged: 0,
+    };
+    for index in 0..shared.tiers.len() {
+        recovery.files.push(list_files(shared, TierIndex(index as u8))?);
+    }
+    shared.catalog.for_each(&mut |key, record| match record {
+        Ok(record) => recovery.look_at(key, record),
+        Err(_) => {
+            recovery.damaged += 1;
+            Ok(())
+        }
+    })?;
+    recovery.commit()?;
+    // Sources that a reverted or finished switch superseded are rows by now.
+    let rows = shared.catalog.garbage()?;
+    recovery.known.extend(rows.iter().map(|row| (row.place.tier, name(row))));
+    let (orphans, unknown) = recovery.delete_orphans()?;
+    collect_garbage(shared)?;
+    shared.failpoints.hit("recover.done")?;
+    notes.push("the store was not closed: it was recovered".into());
+    for (count, what) in [
+        (recovery.reverted, "migrations were undone, because the machine restarted meanwhile"),
+        (recovery.lost, "objects were lost that were not promised to survive this"),
+        (recovery.damaged, "records are damaged; see terrace fsck"),
+        (orphans, "files of unfinished operations were deleted"),
+        (unknown, "unknown files were left alone; see terrace fsck"),
+    ] {
+        if count > 0 {
+            notes.push(format!("{count} {what}"));
+        }
+    }
+    Ok(())
+}
+
+/// After a clean close: what was on volatile tiers is gone.
+pub(crate) fn forget_volatile(shared: &Shared, notes: &mut Vec<String>) -> Result<()> {
+    for tier in &shared.tiers {
+        for class in [Class::Used, Class::Copy, Class::Garbage] {
+            tier.account.free(class, tier.account.bytes(class));
+        }
+        tier.segments.store(0, Ordering::Relaxed);
+    }
+    let mut changed = Vec::new();
+    let mut removed = Vec::new();
+    shared.catalog.for_each(&mut |key, record| {
+        let Ok(mut record) = record else { return Ok(()) };
+        if forget_volatile_places(shared, &mut record) {
+            changed.push((key, record));
+        } else if record.segments.iter().any(|one| is_volatile(shared, &one.primary)) {
+            removed.push((key, record));
+        } else {
+            count(shared, &record);
+        }
+        Ok(())
+    })?;
+    for (key, record) in &changed {
+        shared.catalog.commit(&[Write::Put(key, record)])?;
+        count(shared, record);
+    }
+    for (key, record) in &removed {
+        shared.catalog.commit(&[Write::Remove(key, record)])?;
+    }
+    if !removed.is_empty() {
+        notes.push(format!("{} objects on volatile tiers are gone", removed.len()));
+    }
+    collect_garbage(shared)
+}
+
+/// Only counts, for a stack that may not change anything.
+pub(crate) fn count_only(shared: &Shared) -> Result<()> {
+    shared.catalog.for_each(&mut |_, record| {
+        if let Ok(record) = record {
+            count(shared, &record);
+        }
+        Ok(())
+    })
+}
+
+/// Hands the files that wait to be deleted to the dropper; accounts what is not yet accounted.
+pub(crate) fn collect_garbage(shared: &Shared) -> Result<()> {
+    for tier in &shared.tiers {
+        tier.account.free(Class::Garbage, tier.account.bytes(Class::Garbage));
+    }
+    let mut drops = Vec::new();
+    for row in shared.catalog.garbage()? {
+        let tier = shared.tier(row.place.tier);
+        let row = match tier.backend.stat(&name(&row)) {
+            Ok(stat) => GarbageRow { bytes: stat.size_bytes, ..row },
+            Err(_) => GarbageRow { bytes: 0, ..row },
+        };
+        tier.account.found(Class::Garbage, row.bytes);
+        drops.push(Superseded { site: Site::new(row.place, row.object_id, row.segment), row });
+    }
+    shared.drops.add(drops);
+    shared.failpoints.hit("recover.garbage")
+}
+
+fn name(row: &GarbageRow) -> Key {
+    row.place.key(row.object_id, row.segment)
+}
+
+fn is_volatile(shared: &Shared, place: &Place) -> bool {
+    shared.tier(place.tier).is_volatile()
+}
+
+/// Removes copies on volatile tiers; true where there were any and the primary is not volatile.
+fn forget_volatile_places(shared: &Shared, record: &mut Record) -> bool {
+    let mut changed = false;
+    for segment in &mut record.segments {
+        if is_volatile(shared, &segment.primary) {
+            return false;
+        }
+        let before = segment.copies.len();
+        segment.copies.retain(|copy| !is_volatile(shared, copy));
+        changed |= segment.copies.len() < before;
+    }
+    changed
+}
+
+/// Accounts a record's bytes.
+fn count(shared: &Shared, record: &Record) {
+    for segment in &record.segments {
+        let tier = shared.tier(segment.primary.tier);
+        tier.account.found(Class::Used, segment.length_bytes);
+        tier.segments.fetch_add(1, Ordering::Relaxed);
+        for copy in &segment.copies {
+            shared.tier(copy.tier).account.found(Class::Copy, segment.length_bytes);
+        }
+    }
+}
+
+fn list_files(shared: &Shared, tier: TierIndex) -> Result<HashMap<Key, u64>> {
+    const PAGE_KEYS: usize = 1000;
+    let backend = &shared.tier(tier).backend;
+    let mut files = HashMap::new();
+    let mut cursor = Cursor::start();
+    loop {
+        let page = backend.list(SEGMENT_NAMESPACE, "", &cursor, PAGE_KEYS)?;
+        for key in page.keys {
+            let bytes = backend.stat(&key)?.size_bytes;
+            files.insert(key, bytes);
+        }
+        match page.next {
+            Some(next) => cursor = next,
+            None => return Ok(files),
+        }
+    }
+}
+
+impl Recovery<'_> {
+    fn look_at(&mut self, key: Key, mut record: Record) -> Result<()> {
+        let before = record.clone();
+        let mut garbage = Vec::new();
+        let is_new_boot = self.crashed.boot != self.shared.boot;
+        for segment in &mut record.segments {
+            let row = |place: Place| GarbageRow {
+                object_id: before.object_id,
+                segment: segment.number,
+                place,
+                bytes: segment.length_bytes,
+            };
+            if let Some(settling) = segment.settling.take() {
+                if settling.boot == self.shared.boot {
+                    // Same boot: what was written to the target is there.
+                    let stays = segment.copies.iter().any(|copy| copy.file == settling.source.file);
+                    if !stays {
+                        garbage.push(row(settling.source));
+                    }
+                    self.shared.failpoints.hit("recover.settled")?;
+                } else {
+                    // The target may have lost its last bytes; the source was kept for this.
+                    garbage.push(row(segment.primary));
+                    segment.primary = settling.source;
+                    segment.copies.retain(|copy| copy.file != settling.source.file);
+                    segment.checksum = None;
+                    self.reverted += 1;
+                    self.shared.failpoints.hit("recover.reverted")?;
+                }
+            }
+            segment.copies.retain(|copy| !is_volatile(self.shared, copy));
+            if is_new_boot {
+                // Writes that made a checksum void may have outlived the note of it.
+                segment.checksum = None;
+            }
+            let files = &self.files;
+            let length = |place: &Place| {
+                let name = place.key(before.object_id, segment.number);
+                files[place.tier.index()].get(&name).copied()
+            };
+            segment.copies.retain(|copy| length(copy).is_some());
+            match length(&segment.primary) {
+                Some(bytes) => segment.length_bytes = bytes,
+                None if self.may_be_lost(before.persistency, &segment.primary, is_new_boot) => {
+                    self.lost += 1;
+                    self.removed.push((key, before));
+                    return Ok(());
+                }
+                // Kept as it is: reading says what is missing, and nothing else is touched.
+                None => self.damaged += 1,
+            }
+        }
+        for segment in &record.segments {
+            for place in std::iter::once(&segment.primary).chain(&segment.copies) {
+                self.known.insert((place.tier, place.key(record.object_id, segment.number)));
+            }
+        }
+        count(self.shared, &record);
+        if record != before {
+            self.changed.push((key, record, garbage));
+        }
+        Ok(())
+    }
+
+    /// Whether the file of an object may be missing without anything being broken: its tier is
+    /// volatile, or power was lost and the object was made in that opening with no more than the
+    /// promise to survive the process.
+    fn may_be_lost(&self, level: Persistency, place: &Place, is_new_boot: bool) -> bool {
+        let is_young = place.epoch == self.crashed.epoch;
+        is_volatile(self.shared, place) || (is_new_boot && is_young && level < Persistency::Storage)
+    }
+
+    fn commit(&mut self) -> Result<()> {
+        for batch in std::mem::take(&mut self.changed).chunks(BATCH) {
+            let mut writes = Vec::new();
+            for (key, record, garbage) in batch {
+                writes.push(Write::Put(key, record));
+                writes.extend(garbage.iter().cloned().map(Write::Garbage));
+            }
+            self.shared.catalog.commit(&writes)?;
+        }
+        for batch in std::mem::take(&mut self.removed).chunks(BATCH) {
+            let writes: Vec<_> =
+                batch.iter().map(|(key, record)| Write::Remove(key, record)).collect();
+            self.shared.catalog.commit(&writes)?;
+        }
+        self.shared.catalog.wait_all()
+    }
+
+    /// Deletes files that no record names; how many, and how many unknown ones were left.
+    fn delete_orphans(&mut self) -> Result<(u64, u64)> {
+        let (mut deleted, mut unknown) = (0, 0);
+        for (index, files) in std::mem::take(&mut self.files).into_iter().enumerate() {
+            let tier = TierIndex(index as u8);
+            for (key, _) in files {
+                if self.known.contains(&(tier, key.clone())) {
+                    continue;
+                }
+                if !self.is_garbage(tier, &key)? {
+                    unknown += 1;
+                    continue;
+                }
+                self.shared.failpoints.hit("recover.orphan")?;
+                match self.shared.tier(tier).backend.delete(&key) {
+                    Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+                    _ => deleted += 1,
+                }
+            }
+        }
+        Ok((deleted, unknown))
+    }
+
+    fn is_garbage(&self, tier: TierIndex, key: &Key) -> Result<bool> {
+        let state = self.shared.tier(tier);
+        if state.is_volatile() {
+            return Ok(true);
+        }
+        let identity = match state.backend.identity(key) {
+            Ok(Some(identity)) => identity,
+            Ok(None) => return Ok(false),
+            Err(error) if error.kind() == ErrorKind::Corrupt => return Ok(false),
+            Err(error) => return Err(error),
+        };
+        let is_ours = identity.store_id == self.shared.store_id;
+        let is_unfinished = matches!(identity.role, Role::Partial | Role::Dead);
+        // Damaged records may name anything, so then only what is certainly unfinished goes.
+        let is_young = identity.epoch >= self.crashed.epoch && self.damaged == 0;
+        Ok(is_ours && (is_unfinished || is_young))
+    }
+}
+
+/// Everything a clean close must know of a tier.
+pub(crate) fn totals(shared: &Shared) -> Vec<(u64, u64, u64, u64)> {
+    let one = |tier: &crate::shared::TierState| {
+        (
+            tier.segments.load(Ordering::Relaxed),
+            tier.account.bytes(Class::Used),
+            tier.account.bytes(Class::Copy),
+            tier.account.bytes(Class::Garbage),
+        )
+    };
+    shared.tiers.iter().map(one).collect()
+}

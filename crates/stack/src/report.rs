@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What a stack tells about itself; every type is data that can cross a socket.
+
+use serde::{Deserialize, Serialize};
+
+/// A tier as it is now.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TierReport {
+    /// Its name in the configuration.
+    pub name: String,
+    /// Where it is, for example `file:/scratch/t1`.
+    pub target: String,
+    /// Why it cannot be used; `None` when it is online.
+    pub offline: Option<String>,
+    /// Whether it takes new data.
+    pub is_writable: bool,
+    /// The strongest level it gives.
+    pub persistency: String,
+    /// What it may hold; `None` without a bound.
+    pub capacity_bytes: Option<u64>,
+    /// Bytes of primaries.
+    pub used_bytes: u64,
+    /// Bytes promised to growing objects and running migrations.
+    pub reserved_bytes: u64,
+    /// Bytes of clean copies.
+    pub copy_bytes: u64,
+    /// Bytes that are superseded and not yet deleted.
+    pub garbage_bytes: u64,
+    /// Primary segments.
+    pub segments: u64,
+    /// Latency as configured.
+    pub latency_ns: u64,
+    /// Read bandwidth as configured; `None` where nothing was said.
+    pub read_bytes_per_s: Option<f64>,
+    /// Write bandwidth as configured; `None` where nothing was said.
+    pub write_bytes_per_s: Option<f64>,
+    /// Power when nothing happens.
+    pub idle_w: f64,
+    /// Power when busy.
+    pub active_w: f64,
+    /// Fill levels as fractions of capacity: low, high, critical.
+    pub watermarks: [f64; 3],
+    /// What was done on it since the store was opened.
+    pub ledger: LedgerReport,
+    /// Modelled energy since the store was opened: idle power over the time, plus the rest of the
+    /// active power over the busy time.
+    pub modelled_energy_j: f64,
+}
+
+/// Where time went since the store was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct LedgerReport {
+    /// Reads.
+    pub reads: u64,
+    /// Bytes read.
+    pub read_bytes: u64,
+    /// Writes, appends and changes of length.
+    pub writes: u64,
+    /// Bytes written.
+    pub written_bytes: u64,
+    /// Time that operations spent in the backend.
+    pub device_ns: u64,
+    /// Time that writers waited for a migration's switch.
+    pub migration_wait_ns: u64,
+    /// Time that operations waited for locks and room.
+    pub guard_wait_ns: u64,
+    /// Time that operations waited for durability.
+    pub sync_ns: u64,
+    /// Migrations that ended here.
+    pub moves_in: u64,
+    /// Migrations that began here.
+    pub moves_out: u64,
+    /// Bytes that migrations wrote here.
+    pub moved_in_bytes: u64,
+    /// Bytes that migrations read here.
+    pub moved_out_bytes: u64,
+    /// Time that migrations spent in the backend.
+    pub move_device_ns: u64,
+}
+
+/// Where a segment is, and why.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SegmentReport {
+    /// Its index in the object.
+    pub segment: u32,
+    /// Where it begins in the object.
+    pub start_bytes: u64,
+    /// Its length.
+    pub size_bytes: u64,
+    /// The tier of its primary.
+    pub tier: String,
+    /// The tiers with clean copies.
+    pub copies: Vec<String>,
+    /// Number of its location.
+    pub generation: u64,
+    /// The name of the file that holds it, in the tier.
+    pub stored_as: String,
+    /// The migration that waits or runs.
+    pub moving: Option<MoveReport>,
+    /// What was done to it, newest last; bounded.
+    pub history: Vec<HistoryReport>,
+}
+
+/// Why a segment is where it is: one past decision.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct HistoryReport {
+    /// When, nanoseconds since 1970.
+    pub wall_ns: u64,
+    /// Who decided: `placer`, `policy lru`, `user`, `stack`.
+    pub by: String,
+    /// What happened: `placed`, `moved`, `copied`, `spilled`, `dropped copy`, `refused: …`.
+    pub what: String,
+    /// The tier it went to.
+    pub tier: String,
+    /// The reason that was given.
+    pub reason: String,
+    /// Bytes that were copied.
+    pub bytes: u64,
+    /// How long it took.
+    pub duration_ns: u64,
+    /// Modelled energy of both devices over the time they were busy with it.
+    pub modelled_energy_j: f64,
+}
+
+/// Everything about an object: what `terrace explain` shows.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Explanation {
+    /// `namespace/name`.
+    pub key: String,
+    /// Never reused.
+    pub object_id: u64,
+    /// Length.
+    pub size_bytes: u64,
+    /// When it was created, nanoseconds since 1970.
+    pub created_ns: u64,
+    /// When its bytes last changed, nanoseconds since 1970.
+    pub modified_ns: u64,
+    /// The level it was promised.
+    pub persistency: String,
+    /// Whether a person forbade to move it.
+    pub is_pinned: bool,
+    /// Open handles.
+    pub opens: u32,
+    /// Its segments in order.
+    pub segments: Vec<SegmentReport>,
+    /// What was done with it since the store was opened.
+    pub ledger: LedgerReport,
+}
+
+/// A migration that waits, runs or has ended.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct MoveReport {
+    /// Names the migration.
+    pub id: u64,
+    /// The object.
+    pub key: String,
+    /// The segment.
+    pub segment: u32,
+    /// `move`, `promote`, `copy`, `drop-copy`.
+    pub kind: String,
+    /// The tier it leaves.
+    pub from: String,
+    /// The tier it goes to.
+    pub to: String,
+    /// `queued`, `reserve`, `track`, `copy`, `durable`, `switch`, `settle`, `drop`, `ended`.
+    pub state: String,
+    /// How it ended, as [`terrace_core::Outcome::word`]; `None` before that.
+    pub outcome: Option<String>,
+    /// The reason given by whoever asked for it.
+    pub reason: String,
+    /// Its length.
+    pub size_bytes: u64,
+    /// Bytes copied so far.
+    pub copied_bytes: u64,
+    /// More about a failure; empty otherwise.
+    pub detail: String,
+}
+
+/// The policy as it is now.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PolicyReport {
+    /// Its name, or the path of its library.
+    pub name: String,
+    /// The policy that was configured, where a fault made the fallback take over, and what it did.
+    pub replaced: Option<String>,
+    /// Whether decisions are only recorded.
+    pub is_dry_run: bool,
+    /// Called after this many events …
+    pub after_events: u64,
+    /// … and this often.
+    pub every_ns: u64,
+    /// Its parameters.
+    pub parameters: Vec<ParameterReport>,
+    /// Calls of `plan`.
+    pub rounds: u64,
+    /// Events shown.
+    pub events: u64,
+    /// Events that a full ring summed up.
+    pub coalesced_events: u64,
+    /// Actions asked for.
+    pub actions: u64,
+    /// Actions that ended, by outcome.
+    pub outcomes: Vec<(String, u64)>,
+    /// The latest decisions, newest last; bounded.
+    pub decisions: Vec<DecisionReport>,
+}
+
+/// One decision of a policy and what became of it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct DecisionReport {
+    /// When, nanoseconds since 1970.
+    pub wall_ns: u64,
+    /// The object.
+    pub key: String,
+    /// The segment.
+    pub segment: u32,
+    /// What it wanted, for example `move to slow`.
+    pub what: String,
+    /// Why.
+    pub reason: String,
+    /// What became of it so far: `queued` or an outcome.
+    pub outcome: String,
+}
+
+/// A parameter of a policy.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ParameterReport {
+    /// Its name in the configuration.
+    pub name: String,
+    /// Its value now.
+    pub value: String,
+    /// What it does.
+    pub description: String,
+}
+
+/// What a check found.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CheckReport {
+    /// Objects looked at.
+    pub objects: u64,
+    /// Segments looked at.
+    pub segments: u64,
+    /// Bytes whose checksums were read, where that was asked for.
+    pub verified_bytes: u64,
+    /// What is wrong; empty is good.
+    pub problems: Vec<Problem>,
+    /// What is unusual and harmless, for example garbage that waits to be deleted.
+    pub notes: Vec<Problem>,
+}
+
+/// One finding of a check.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Problem {
+    /// What kind, for example `missing-file`, `wrong-identity`, `unknown-file`, `accounting`.
+    pub kind: String,
+    /// Where: a key, a tier or a file.
+    pub place: String,
+    /// What was found and what was expected.
+    pub detail: String,
+}

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Between those who ask and the policy's thread: commands, answers, and whose turn it is.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Duration;
+
+use terrace_core::Result;
+
+use crate::Tactics;
+use crate::report::PolicyReport;
+
+/// What the policy's thread is asked to do between two batches.
+pub(crate) enum Command {
+    Run,
+    Policy(Box<Tactics>),
+    Parameter(String, String),
+    DryRun(bool),
+    Calls(Option<u64>, Option<Duration>),
+    Message(String, Vec<u8>),
+    Stop,
+}
+
+/// What a command returns: a message's reply, else nothing.
+pub(crate) type Reply = Vec<u8>;
+
+/// Where a caller waits for its answer.
+#[derive(Clone, Default)]
+pub(crate) struct Answer {
+    inner: Arc<(Mutex<Option<Result<Reply>>>, Condvar)>,
+}
+
+impl Answer {
+    pub(crate) fn give(&self, reply: Result<Reply>) {
+        *crate::lock(&self.inner.0) = Some(reply);
+        self.inner.1.notify_all();
+    }
+
+    /// The answer; `None` when it does not come in time.
+    pub(crate) fn wait(&self, longest: Duration) -> Option<Result<Reply>> {
+        let held = crate::lock(&self.inner.0);
+        let (mut held, _) = self
+            .inner
+            .1
+            .wait_timeout_while(held, longest, |reply| reply.is_none())
+            .unwrap_or_else(PoisonError::into_inner);
+        held.take()
+    }
+}
+
+/// Shared by callers, the policy's thread and the watchdog.
+#[derive(Default)]
+pub(crate) struct Desk {
+    commands: Mutex<Vec<(Command, Answer)>>,
+    report: Mutex<Option<PolicyReport>>,
+    /// Number of the thread that may act; 0 when none may.
+    turn: AtomicU64,
+    last_turn: AtomicU64,
+    /// When the call that runs now began; 0 when none runs.
+    call_began_ns: AtomicU64,
+    call_time_max_ns: AtomicU64,
+}
+
+impl Desk {
+    pub(crate) fn ask(&self, command: Command) -> Answer {
+        let answer = Answer::default();
+        crate::lock(&self.commands).push((command, answer.clone()));
+        answer
+    }
+
+    pub(crate) fn take_commands(&self) -> Vec<(Command, Answer)> {
+        std::mem::take(&mut *crate::lock(&self.commands))
+    }
+
+    pub(crate) fn begin_turn(&self, call_time_max: Duration) -> u64 {
+        self.call_time_max_ns.store(call_time_max.as_nanos() as u64, Ordering::Relaxed);
+        self.call_began_ns.store(0, Ordering::Release);
+        let turn = self.last_turn.fetch_add(1, Ordering::AcqRel) + 1;
+        self.turn.store(turn, Ordering::Release);
+        turn
+    }
+
+    pub(crate) fn is_turn(&self, turn: u64) -> bool {
+        self.turn.load(Ordering::Acquire) == turn
+    }
+
+    pub(crate) fn end_turn(&self, turn: u64) {
+        let _ = self.turn.compare_exchange(turn, 0, Ordering::AcqRel, Ordering::Relaxed);
+    }
+
+    /// Nobody's turn: a thread that still runs touches nothing when it returns.
+    pub(crate) fn abandon(&self) {
+        self.turn.store(0, Ordering::Release);
+    }
+
+    pub(crate) fn call_begins(&self, now_ns: u64) {
+        self.call_began_ns.store(now_ns.max(1), Ordering::Release);
+    }
+
+    pub(crate) fn call_ends(&self, turn: u64) {
+        if self.is_turn(turn) {
+            self.call_began_ns.store(0, Ordering::Release);
+        }
+    }
+
+    pub(crate) fn set_call_time_max(&self, longest: Duration) {
+        self.call_time_max_ns.store(longest.as_nanos() as u64, Ordering::Relaxed);
+    }
+
+    pub(crate) fn call_time_max(&self) -> Duration {
+        Duration::from_nanos(self.call_time_max_ns.load(Ordering::Relaxed))
+    }
+
+    /// The allowed time, where the call that runs now has exceeded it.
+    pub(crate) fn overdue(&self, now_ns: u64) -> Option<Duration> {
+        let began_ns = self.call_began_ns.load(Ordering::Acquire);
+        let longest = self.call_time_max();
+        let is_overdue =
+            began_ns > 0 && now_ns.saturating_sub(began_ns) > longest.as_nanos() as u64;
+        (is_overdue && self.turn.load(Ordering::Acquire) > 0).then_some(longest)
+    }
+
+    pub(crate) fn set_report(&self, report: PolicyReport) {
+        *crate::lock(&self.report) = Some(report);
+    }
+
+    /// Looks at the latest report.
+    pub(crate) fn report<T>(&self, look: impl FnOnce(&PolicyReport) -> T) -> T {
+        look(crate::lock(&self.report).get_or_insert_with(empty_report))
+    }
+}
+
+fn empty_report() -> PolicyReport {
+    PolicyReport {
+        name: "none".into(),
+        replaced: None,
+        is_dry_run: false,
+        after_events: 0,
+        every_ns: 0,
+        parameters: Vec::new(),
+        rounds: 0,
+        events: 0,
+        coalesced_events: 0,
+        actions: 0,
+        outcomes: Vec::new(),
+        decisions: Vec::new(),
+    }
+}

@@ -1,0 +1,467 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A policy with its view: what one round does, and what happens when the policy fails.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use terrace_core::{
+    Action, ActionKind, Actions, Error, ErrorKind, Event, EventKind, Outcome, Policy, Result,
+    SLOT_NONE, SegmentView, Slot, TierIndex, TierSet, TierView, View,
+};
+
+use super::desk::{Command, Reply};
+use crate::Tactics;
+use crate::account::Class;
+use crate::catalog::Write;
+use crate::mover::{MoveRequest, MoveWish};
+use crate::report::{DecisionReport, ParameterReport, PolicyReport};
+use crate::ring::Change;
+use crate::shared::Shared;
+
+/// Decisions that are kept for people.
+const DECISIONS_MAX: usize = 256;
+
+/// Actions of one round.
+const ACTIONS_MAX: usize = 100_000;
+
+/// The policy, what it sees, and what became of its wishes.
+pub(crate) struct Mind {
+    tactics: Tactics,
+    view: View,
+    replaced: Option<String>,
+    rounds: u64,
+    events: u64,
+    actions: u64,
+    outcomes: BTreeMap<&'static str, u64>,
+    decisions: VecDeque<(Slot, u32, DecisionReport)>,
+    /// Receipts that the next round shows: refusals, which never reached the mover.
+    refused: Vec<Event>,
+}
+
+/// The built-in policy that takes over: new objects to the first tier with room, nothing moves.
+pub(crate) fn fallback(shared: &Shared) -> Tactics {
+    let view = View::new(tier_views(shared), 0);
+    let policy = terrace_policies::create("pinned", &view, &[])
+        .expect("the built-in fallback takes no parameters");
+    Tactics::new("pinned", policy)
+}
+
+impl Mind {
+    /// A policy over everything that is in the catalog now.
+    pub(crate) fn new(shared: &Shared, tactics: Tactics, replaced: Option<String>) -> Result<Self> {
+        shared.mailbox.after_events.store(tactics.after_events.max(1), Ordering::Relaxed);
+        // What was posted before is in the catalog; what is posted from here on comes again.
+        drop(shared.mailbox.take());
+        let mut view = View::new(tier_views(shared), shared.settings.seed);
+        view.now_ns = shared.clock.now_ns();
+        load_segments(shared, &mut view)?;
+        Ok(Self {
+            tactics,
+            view,
+            replaced,
+            rounds: 0,
+            events: 0,
+            actions: 0,
+            outcomes: BTreeMap::new(),
+            decisions: VecDeque::new(),
+            refused: Vec::new(),
+        })
+    }
+
+    pub(crate) fn every(&self) -> Duration {
+        self.tactics.every
+    }
+
+    pub(crate) fn call_time_max(&self) -> Duration {
+        self.tactics.call_time_max
+    }
+
+    /// Calls the policy; one that panics is replaced.
+    fn call<T>(
+        &mut self,
+        shared: &Shared,
+        turn: u64,
+        what: impl FnOnce(&mut dyn Policy, &View) -> T,
+    ) -> Option<T> {
+        shared.desk.call_begins(shared.clock.now_ns());
+        let (policy, view) = (&mut self.tactics.policy, &self.view);
+        let result = catch_unwind(AssertUnwindSafe(|| what(&mut **policy, view)));
+        shared.desk.call_ends(turn);
+        match result {
+            // The watchdog gave the turn to another thread meanwhile: nothing of this counts.
+            Ok(_) if !shared.desk.is_turn(turn) => None,
+            Ok(value) => Some(value),
+            Err(panic) => {
+                let text = panic
+                    .downcast_ref::<String>()
+                    .map(String::as_str)
+                    .or_else(|| panic.downcast_ref::<&str>().copied())
+                    .unwrap_or("without a message");
+                if shared.desk.is_turn(turn) {
+                    self.replace(shared, format!("{}: panicked: {text}", self.tactics.name));
+                }
+                None
+            }
+        }
+    }
+
+    fn replace(&mut self, shared: &Shared, why: String) {
+        let next = fallback(shared);
+        self.tactics.policy = next.policy;
+        self.tactics.name = next.name;
+        self.replaced = Some(why);
+        let placer = self.tactics.policy.placer();
+        shared.placer.store(Arc::new(placer));
+        self.publish_report(shared, None);
+    }
+
+    /// Shows the policy what exists, and takes its first placer.
+    pub(crate) fn introduce(&mut self, shared: &Shared, turn: u64) {
+        if let Ok(Some(saved)) = shared.catalog.policy_state(&self.tactics.name) {
+            if let Some((version, state)) = saved.split_first_chunk::<4>() {
+                let version = u32::from_le_bytes(*version);
+                // A state that cannot be read means starting without one.
+                self.call(shared, turn, |policy, view| {
+                    policy.restore(view, version, state).is_ok()
+                });
+            }
+        }
+        let now_ns = self.view.now_ns;
+        let present: Vec<_> = self
+            .view
+            .live()
+            .map(|(slot, segment)| Event {
+                tier: segment.tier,
+                length_bytes: segment.size_bytes,
+                ..Event::new(EventKind::Present, slot, segment.incarnation, now_ns)
+            })
+            .collect();
+        self.call(shared, turn, |policy, view| policy.observe(view, &present));
+        self.publish(shared, turn);
+    }
+
+    /// One round: take what happened, show it, ask what to do.
+    pub(crate) fn round(&mut self, shared: &Arc<Shared>, turn: u64) {
+        let mut events = self.take_events(shared);
+        let now_ns = shared.clock.now_ns();
+        self.view.now_ns = now_ns;
+        self.view.tiers = tier_views(shared);
+        events.push(Event::new(EventKind::Timer, SLOT_NONE, 0, now_ns));
+        self.rounds += 1;
+        self.events += events.len() as u64;
+        if self.call(shared, turn, |policy, view| policy.observe(view, &events)).is_none() {
+            return;
+        }
+        for event in &events {
+            if event.kind == EventKind::Delete {
+                shared.slots.recycle(event.slot);
+            }
+        }
+        let room = shared.mover.room(shared).min(ACTIONS_MAX);
+        let mut actions = Actions::with_budget(self.tactics.round_bytes, room);
+        let planned = self.call(shared, turn, |policy, view| {
+            policy.plan(view, &mut actions);
+        });
+        if planned.is_some() {
+            for action in actions.into_list() {
+                self.carry_out(shared, action);
+            }
+            self.publish(shared, turn);
+        }
+    }
+
+    /// Takes what was posted into the view.
+    fn take_events(&mut self, shared: &Shared) -> Vec<Event> {
+        let mut events = Vec::new();
+        let refused = std::mem::take(&mut self.refused);
+        let refused = refused.into_iter().map(|event| Change { event, created: None });
+        for change in shared.mailbox.take().into_iter().chain(refused) {
+            let event = change.event;
+            if let Some(created) = change.created {
+                insert(&mut self.view, event.slot, created);
+            }
+            self.view.apply(&event);
+            if event.kind == EventKind::Receipt {
+                // The receipt of one action must not hide that another still runs.
+                if let Some(segment) = self.view.segments.get_mut(event.slot as usize) {
+                    segment.is_moving = segment.is_live && shared.mover.is_moving(event.slot);
+                }
+                self.note_outcome(&event);
+            }
+            events.push(event);
+        }
+        events
+    }
+
+    fn note_outcome(&mut self, event: &Event) {
+        *self.outcomes.entry(event.outcome.word()).or_default() += 1;
+        let mine = self.decisions.iter_mut().find(|(slot, incarnation, decision)| {
+            (*slot, *incarnation) == (event.slot, event.incarnation) && decision.outcome == "queued"
+        });
+        if let Some((_, _, decision)) = mine {
+            decision.outcome = event.outcome.word().into();
+        }
+    }
+
+    fn carry_out(&mut self, shared: &Arc<Shared>, action: Action) {
+        self.actions += 1;
+        let result = self.submit(shared, &action);
+        let segment = self.view.segments.get(action.slot as usize);
+        let decision = DecisionReport {
+            wall_ns: shared.clock.wall_ns(),
+            key: segment.map_or_else(|| "?".into(), |segment| segment.key.to_string()),
+            segment: segment.map_or(0, |segment| segment.segment),
+            what: describe(shared, action.kind),
+            reason: action.reason,
+            outcome: match result {
+                Ok(()) => "queued".into(),
+                Err(outcome) => outcome.word().into(),
+            },
+        };
+        self.decisions.push_back((action.slot, action.incarnation, decision));
+        if self.decisions.len() > DECISIONS_MAX {
+            self.decisions.pop_front();
+        }
+        let refusal = match (result, action.kind) {
+            (Err(outcome), _) => outcome,
+            // Cancelling is done when it was asked for; what was cancelled has its own receipt.
+            (Ok(()), ActionKind::Cancel) => Outcome::Done,
+            (Ok(()), _) => return,
+        };
+        let now_ns = shared.clock.now_ns();
+        self.refused.push(Event {
+            outcome: refusal,
+            ..Event::new(EventKind::Receipt, action.slot, action.incarnation, now_ns)
+        });
+    }
+
+    fn submit(&self, shared: &Arc<Shared>, action: &Action) -> Result<(), Outcome> {
+        let segment = self.view.segment(action.slot, action.incarnation).ok_or(Outcome::Stale)?;
+        let (wish, to) = match action.kind {
+            ActionKind::Move { to } => (MoveWish::Move, to),
+            ActionKind::Promote { to } => (MoveWish::Promote, to),
+            ActionKind::Copy { to } => (MoveWish::Copy, to),
+            ActionKind::DropCopy { tier } => (MoveWish::DropCopy, tier),
+            ActionKind::Cancel => {
+                let slot = (action.slot, action.incarnation);
+                let found = shared.mover.cancel_segment(shared, slot);
+                return if found { Ok(()) } else { Err(Outcome::Invalid) };
+            }
+        };
+        if to.index() >= shared.tiers.len() {
+            return Err(Outcome::Invalid);
+        }
+        if self.tactics.is_dry_run {
+            return Err(Outcome::DryRun);
+        }
+        let request = MoveRequest {
+            key: segment.key.clone(),
+            segment: segment.segment,
+            wish,
+            to,
+            priority: action.priority,
+            reason: action.reason.clone(),
+            by: format!("policy {}", self.tactics.name),
+            slot: Some((action.slot, action.incarnation)),
+        };
+        shared.mover.submit(shared, request).map(drop)
+    }
+
+    /// Does what a caller asked for.
+    pub(crate) fn obey(
+        &mut self,
+        shared: &Arc<Shared>,
+        turn: u64,
+        command: Command,
+    ) -> Result<Reply> {
+        let failed = || {
+            Error::new(ErrorKind::Io, "reach the policy")
+                .because("it failed and was replaced; see terrace policy show")
+        };
+        let reply = match command {
+            // A round has just run, with everything that happened before the command.
+            Command::Run => Vec::new(),
+            Command::Policy(next) => {
+                self.swap(shared, turn, *next);
+                Vec::new()
+            }
+            Command::Parameter(name, value) => {
+                let set = |policy: &mut dyn Policy, _: &View| policy.set_parameter(&name, &value);
+                self.call(shared, turn, set).ok_or_else(failed)??;
+                Vec::new()
+            }
+            Command::DryRun(is_dry_run) => {
+                self.tactics.is_dry_run = is_dry_run;
+                Vec::new()
+            }
+            Command::Calls(after_events, every) => {
+                if let Some(count) = after_events {
+                    self.tactics.after_events = count;
+                    shared.mailbox.after_events.store(count, Ordering::Relaxed);
+                }
+                self.tactics.every = every.unwrap_or(self.tactics.every);
+                Vec::new()
+            }
+            Command::Message(kind, body) => {
+                let tell =
+                    |policy: &mut dyn Policy, view: &View| policy.message(view, &kind, &body);
+                let reply = self.call(shared, turn, tell).ok_or_else(failed)??;
+                // What a message asks for is done now, not at the next round.
+                self.round(shared, turn);
+                reply
+            }
+            Command::Stop => {
+                self.save(shared, turn);
+                Vec::new()
+            }
+        };
+        self.publish(shared, turn);
+        Ok(reply)
+    }
+
+    fn swap(&mut self, shared: &Shared, turn: u64, next: Tactics) {
+        self.save(shared, turn);
+        shared.mailbox.after_events.store(next.after_events.max(1), Ordering::Relaxed);
+        shared.desk.set_call_time_max(next.call_time_max);
+        self.tactics = next;
+        self.replaced = None;
+        self.decisions.clear();
+        self.introduce(shared, turn);
+    }
+
+    fn save(&mut self, shared: &Shared, turn: u64) {
+        let state = self.call(shared, turn, |policy, view| {
+            let mut out = policy.state_version().to_le_bytes().to_vec();
+            policy.save(view, &mut out);
+            out
+        });
+        if let Some(state) = state {
+            // A state that is lost costs warm-up, no data.
+            let _ = shared.catalog.commit(&[Write::PolicyState(&self.tactics.name, state)]);
+        }
+    }
+
+    /// Publishes the placer and the report.
+    fn publish(&mut self, shared: &Shared, turn: u64) {
+        let mind = self.call(shared, turn, |policy, _| (policy.placer(), policy.parameters()));
+        if let Some((placer, parameters)) = mind {
+            shared.placer.store(Arc::new(placer));
+            self.publish_report(shared, Some(parameters));
+        }
+    }
+
+    fn publish_report(&self, shared: &Shared, parameters: Option<Vec<terrace_core::Parameter>>) {
+        let parameters = parameters.unwrap_or_else(|| self.tactics.policy.parameters());
+        shared.desk.set_report(PolicyReport {
+            name: self.tactics.name.clone(),
+            replaced: self.replaced.clone(),
+            is_dry_run: self.tactics.is_dry_run,
+            after_events: self.tactics.after_events,
+            every_ns: self.tactics.every.as_nanos() as u64,
+            parameters: parameters
+                .into_iter()
+                .map(|one| ParameterReport {
+                    name: one.name,
+                    value: one.value,
+                    description: one.description,
+                })
+                .collect(),
+            rounds: self.rounds,
+            events: self.events,
+            coalesced_events: 0,
+            actions: self.actions,
+            outcomes: self.outcomes.iter().map(|(word, count)| ((*word).into(), *count)).collect(),
+            decisions: self.decisions.iter().map(|(_, _, decision)| decision.clone()).collect(),
+        });
+    }
+}
+
+fn describe(shared: &Shared, kind: ActionKind) -> String {
+    let name = |tier: TierIndex| {
+        shared.tiers.get(tier.index()).map_or_else(|| format!("tier {tier}"), |t| t.name.clone())
+    };
+    match kind {
+        ActionKind::Move { to } => format!("move to {}", name(to)),
+        ActionKind::Promote { to } => format!("promote to {}", name(to)),
+        ActionKind::Copy { to } => format!("copy to {}", name(to)),
+        ActionKind::DropCopy { tier } => format!("drop copy on {}", name(tier)),
+        ActionKind::Cancel => "cancel".into(),
+    }
+}
+
+/// The tiers as they are now.
+fn tier_views(shared: &Shared) -> Vec<TierView> {
+    let one = |(index, tier): (usize, &crate::shared::TierState)| {
+        let (incoming_bytes, outgoing_bytes) = shared.mover.pending_bytes(TierIndex(index as u8));
+        TierView {
+            name: tier.name.clone(),
+            figures: tier.figures,
+            watermarks: tier.watermarks,
+            persistency: tier.capability.persistency,
+            used_bytes: tier.account.bytes(Class::Used),
+            reserved_bytes: tier.account.bytes(Class::Reserved),
+            copy_bytes: tier.account.bytes(Class::Copy),
+            garbage_bytes: tier.account.bytes(Class::Garbage),
+            incoming_bytes,
+            outgoing_bytes,
+            utilisation: tier.utilisation_permille.load(Ordering::Relaxed) as f64 / 1000.0,
+            is_writable: tier.offline.is_none(),
+        }
+    };
+    shared.tiers.iter().enumerate().map(one).collect()
+}
+
+/// Puts every segment of the catalog into the view.
+fn load_segments(shared: &Shared, view: &mut View) -> Result<()> {
+    let (now_ns, wall_ns) = (shared.clock.now_ns(), shared.clock.wall_ns());
+    shared.catalog.for_each(&mut |key, record| {
+        // A damaged record is reported by `fsck`; a policy cannot do anything about it.
+        let Ok(record) = record else { return Ok(()) };
+        let in_memory = shared.entries.peek(&key);
+        let created_ns = now_ns.saturating_sub(wall_ns.saturating_sub(record.created_ns));
+        for one in &record.segments {
+            let (slot, incarnation) = shared.slots.assign(record.object_id, one.number);
+            let copies = one.copies.iter().map(|copy| copy.tier);
+            let mut segment = SegmentView {
+                key: key.clone(),
+                segment: one.number,
+                incarnation,
+                is_live: true,
+                start_bytes: one.start_bytes,
+                size_bytes: one.length_bytes,
+                tier: one.primary.tier,
+                copies: copies.fold(TierSet::default(), TierSet::with),
+                opens: 0,
+                is_moving: shared.mover.is_moving(slot),
+                is_pinned: record.is_pinned,
+                persistency: record.persistency,
+                hint: record.hint,
+                created_ns,
+                last_read_ns: 0,
+                last_write_ns: 0,
+                last_close_ns: 0,
+            };
+            if let Some(entry) = &in_memory {
+                segment.opens = entry.opens.load(Ordering::Acquire);
+                let live = entry.segments.load();
+                if let Some(found) = live.iter().find(|other| other.number == one.number) {
+                    segment.size_bytes = found.length();
+                }
+            }
+            insert(view, slot, segment);
+        }
+        Ok(())
+    })
+}
+
+/// Puts a segment into its slot; slots whose segments come later are dead until then.
+fn insert(view: &mut View, slot: Slot, segment: SegmentView) {
+    while view.segments.len() < slot as usize {
+        let dead = SegmentView { is_live: false, ..segment.clone() };
+        view.segments.push(dead);
+    }
+    view.insert(slot, segment);
+}

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The policy on its own thread: events in, actions out, and a watchdog over it.
+
+mod desk;
+mod mind;
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+pub(crate) use desk::Desk;
+use desk::{Command, Reply};
+use mind::Mind;
+pub(crate) use mind::fallback;
+use terrace_core::{Error, ErrorKind, Result};
+
+use crate::Tactics;
+use crate::report::PolicyReport;
+use crate::shared::Shared;
+
+/// What a caller waits beyond the time that one call of the policy may take.
+const ANSWER_SLACK: Duration = Duration::from_secs(2);
+
+/// Longest that a close waits for a policy that does not come back.
+const STOP_TIME_MAX: Duration = Duration::from_secs(2);
+
+/// Starts the policy's thread over everything that is in the catalog.
+pub(crate) fn start(shared: &Arc<Shared>, tactics: Tactics) -> Result<()> {
+    let mind = Mind::new(shared, tactics, None)?;
+    spawn(shared, mind)
+}
+
+fn spawn(shared: &Arc<Shared>, mind: Mind) -> Result<()> {
+    let turn = shared.desk.begin_turn(mind.call_time_max());
+    let shared = Arc::clone(shared);
+    std::thread::Builder::new()
+        .name("terrace-policy".into())
+        .spawn(move || live(&shared, mind, turn))
+        .map(drop)
+        .map_err(|error| Error::from_io("start the policy's thread", error))
+}
+
+/// The thread's life. It ends when the stack closes, or when the watchdog gave up on it and
+/// `turn` is another thread's.
+fn live(shared: &Arc<Shared>, mut mind: Mind, turn: u64) {
+    let desk = &shared.desk;
+    mind.introduce(shared, turn);
+    while desk.is_turn(turn) {
+        shared.mailbox.wait(mind.every());
+        if !desk.is_turn(turn) {
+            return;
+        }
+        let commands = desk.take_commands();
+        mind.round(shared, turn);
+        let mut is_last = false;
+        for (command, answer) in commands {
+            if !desk.is_turn(turn) {
+                return;
+            }
+            is_last |= matches!(command, Command::Stop);
+            let reply = mind.obey(shared, turn, command);
+            answer.give(reply);
+        }
+        if is_last {
+            desk.end_turn(turn);
+            return;
+        }
+    }
+}
+
+/// Replaces a policy that has been inside one call for too long. Called by the keeper.
+pub(crate) fn watch(shared: &Arc<Shared>) {
+    let Some(stuck) = shared.desk.overdue(shared.clock.now_ns()) else { return };
+    let name = shared.desk.report(|report| report.name.clone());
+    let why = format!("{name}: a call took longer than {stuck:?}");
+    // The old thread finds that its turn is over when, if ever, the policy returns.
+    if let Ok(mind) = Mind::new(shared, fallback(shared), Some(why)) {
+        let _ = spawn(shared, mind);
+    }
+}
+
+/// Saves the policy's state and ends its thread; one that hangs is left behind.
+pub(crate) fn stop(shared: &Shared) {
+    let answer = shared.desk.ask(Command::Stop);
+    shared.mailbox.call();
+    answer.wait(STOP_TIME_MAX);
+    shared.desk.abandon();
+}
+
+fn ask(shared: &Shared, command: Command) -> Result<Reply> {
+    if shared.is_bare {
+        return Err(Error::new(ErrorKind::Unsupported, "reach the policy")
+            .because("the store has one tier and no policy; configure one and open it again"));
+    }
+    let longest = shared.desk.call_time_max() + ANSWER_SLACK;
+    let answer = shared.desk.ask(command);
+    shared.mailbox.call();
+    answer.wait(longest).unwrap_or_else(|| {
+        Err(Error::new(ErrorKind::Busy, "reach the policy").because("it does not answer"))
+    })
+}
+
+/// The policy as it is now; never waits for it.
+pub(crate) fn report(shared: &Shared) -> PolicyReport {
+    shared.desk.report(|report| {
+        let mut report = report.clone();
+        report.coalesced_events = shared.mailbox.coalesced();
+        report.after_events = shared.mailbox.after_events.load(Ordering::Relaxed);
+        report
+    })
+}
+
+/// Swaps the policy at a batch boundary.
+pub(crate) fn set_policy(shared: &Shared, tactics: Tactics) -> Result<()> {
+    ask(shared, Command::Policy(Box::new(tactics))).map(drop)
+}
+
+/// Changes a parameter.
+pub(crate) fn set_parameter(shared: &Shared, name: &str, value: &str) -> Result<()> {
+    ask(shared, Command::Parameter(name.into(), value.into())).map(drop)
+}
+
+/// Switches dry run on or off.
+pub(crate) fn set_dry_run(shared: &Shared, is_dry_run: bool) -> Result<()> {
+    ask(shared, Command::DryRun(is_dry_run)).map(drop)
+}
+
+/// Changes when the policy is called.
+pub(crate) fn set_calls(
+    shared: &Shared,
+    after_events: Option<u64>,
+    every: Option<Duration>,
+) -> Result<()> {
+    if after_events == Some(0) || every == Some(Duration::ZERO) {
+        return Err(Error::invalid("set when the policy is called", "zero would be all the time"));
+    }
+    ask(shared, Command::Calls(after_events, every)).map(drop)
+}
+
+/// Sends a message; returns the policy's reply.
+pub(crate) fn message(shared: &Shared, kind: &str, body: &[u8]) -> Result<Vec<u8>> {
+    ask(shared, Command::Message(kind.into(), body.into()))
+}
+
+/// Calls the policy with everything that happened so far.
+pub(crate) fn run_now(shared: &Shared) -> Result<()> {
+    ask(shared, Command::Run).map(drop)
+}

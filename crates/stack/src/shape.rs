@@ -1,0 +1,387 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What changes the shape of an object: room, segments, length.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use terrace_core::{
+    Error, ErrorKind, EventKind, Layout, Persistency, Placement, Result, Stat, TierIndex,
+};
+
+use crate::account::Class;
+use crate::catalog::Write;
+use crate::entry::{Entry, Segment};
+use crate::record::SegmentRecord;
+use crate::shared::Shared;
+
+/// A part of an object: its segment, where the part begins in it, and where in the whole range.
+pub(crate) type Piece = (Arc<Segment>, u64, Range<usize>);
+
+/// How long one look at a closed gate lasts; those who must have it closed look again.
+const GATE_LOOK: Duration = Duration::from_millis(20);
+
+impl Shared {
+    /// Takes room on the segment's tier so that it may grow to `end_bytes`.
+    ///
+    /// # Errors
+    ///
+    /// `NoSpace` where the tier is full of what cannot be dropped; `NotFound` once deleted.
+    pub(crate) fn take_room(&self, entry: &Entry, segment: &Segment, end_bytes: u64) -> Result<()> {
+        // Growing files ask in steps of a quarter, so that appending costs few atomic operations;
+        // the bound keeps little room idle while the object is open.
+        const STEP_BYTES_MAX: u64 = 4 << 20;
+        let mut dropped_copies = false;
+        loop {
+            let mut accounted = crate::lock(&segment.accounted);
+            if entry.is_deleted.load(Ordering::Acquire) {
+                return Err(Error::new(ErrorKind::NotFound, "write")
+                    .because("the object was deleted")
+                    .with("key", &entry.key));
+            }
+            let room = accounted.used_bytes + accounted.reserved_bytes;
+            if end_bytes <= room {
+                return Ok(());
+            }
+            let index = segment.location.load().primary.place.tier;
+            let tier = self.tier(index);
+            let need = end_bytes - room;
+            let step = need.max((room / 4).min(STEP_BYTES_MAX));
+            let taken = [step, need]
+                .into_iter()
+                .find(|bytes| tier.account.take(Class::Reserved, *bytes, tier.capacity_bytes()));
+            if let Some(bytes) = taken {
+                accounted.reserved_bytes += bytes;
+                segment.room_bytes.store(room + bytes, Ordering::Release);
+                return Ok(());
+            }
+            drop(accounted);
+            if dropped_copies || !self.drop_copies_on(index, need) {
+                return Err(Error::new(ErrorKind::NoSpace, "write")
+                    .with("key", &entry.key)
+                    .with("tier", &tier.name)
+                    .with("need_bytes", need)
+                    .with("capacity_bytes", tier.capacity_bytes()));
+            }
+            dropped_copies = true;
+        }
+    }
+
+    /// Drops clean copies of objects in memory from a full tier until `need_bytes` are on their
+    /// way out; false where there are none.
+    pub(crate) fn drop_copies_on(&self, tier: TierIndex, need_bytes: u64) -> bool {
+        if self.tier(tier).account.bytes(Class::Copy) == 0 {
+            return false;
+        }
+        let mut freed = 0;
+        let mut holders = Vec::new();
+        self.entries.for_each(|entry| {
+            for segment in entry.segments.load().iter() {
+                let location = segment.location.load();
+                if location.copies.iter().any(|copy| copy.place.tier == tier) {
+                    holders.push((Arc::clone(entry), Arc::clone(segment)));
+                }
+            }
+        });
+        for (entry, segment) in holders {
+            if freed >= need_bytes {
+                break;
+            }
+            let bytes = segment.length();
+            if self.drop_copy(&entry, &segment, tier).unwrap_or(false) {
+                freed += bytes;
+            }
+        }
+        // Their files go now, not when the dropper comes round.
+        self.drops.run(self);
+        freed > 0
+    }
+
+    /// The segment that holds an offset, made if it is missing, and the offset in it.
+    pub(crate) fn segment_for_write(
+        &self,
+        entry: &Arc<Entry>,
+        offset_bytes: u64,
+    ) -> Result<(Arc<Segment>, u64)> {
+        if let Some(found) = holding(entry, offset_bytes) {
+            return Ok(found);
+        }
+        let _changes = crate::lock(&entry.changes);
+        if let Some(found) = holding(entry, offset_bytes) {
+            return Ok(found);
+        }
+        let segments = entry.segments.load_full();
+        let before = segments.iter().rev().find(|segment| segment.start_bytes <= offset_bytes);
+        let before = before.expect("the first segment starts at 0");
+        let reach = before.start_bytes + before.limit_bytes.load(Ordering::Acquire);
+        let start = match &entry.layout {
+            Layout::One => reach,
+            Layout::Fixed { segment_bytes } => {
+                (offset_bytes / segment_bytes * segment_bytes).max(reach)
+            }
+            Layout::Steps { starts_bytes } => {
+                let cut = starts_bytes.iter().rev().find(|cut| **cut <= offset_bytes);
+                cut.copied().unwrap_or(0).max(reach)
+            }
+        };
+        let placement = Placement {
+            key: &entry.key,
+            hint: entry.hint,
+            size_hint_bytes: None,
+            segment: segments.len() as u32,
+            start_bytes: start,
+        };
+        let tier = self.place(&placement).tier;
+        self.add_segment(entry, start, tier)?;
+        holding(entry, offset_bytes)
+            .ok_or_else(|| Error::new(ErrorKind::Busy, "write").with("key", &entry.key))
+    }
+
+    /// Adds a segment that starts at `start_bytes`; the caller holds `entry.changes`.
+    fn add_segment(&self, entry: &Arc<Entry>, start_bytes: u64, wanted: TierIndex) -> Result<()> {
+        let old = entry.segments.load_full();
+        let number = old.iter().map(|segment| segment.number).max().expect("at least one") + 1;
+        if old.len() >= crate::record::SEGMENTS_MAX as usize {
+            return Err(Error::new(ErrorKind::Unsupported, "write")
+                .because("the object would have too many segments")
+                .with("key", &entry.key));
+        }
+        let level = entry.persistency();
+        let (site, handle) =
+            self.new_file(&entry.key, entry.object_id, number, start_bytes, wanted, level, None)?;
+        self.failpoints.hit("grow.file")?;
+        let record = SegmentRecord {
+            number,
+            start_bytes,
+            length_bytes: 0,
+            checksum: None,
+            primary: site.place,
+            copies: Vec::new(),
+            settling: None,
+        };
+        let next = old.iter().map(|other| other.start_bytes).find(|start| *start > start_bytes);
+        let cut = entry.layout.next_cut(start_bytes);
+        let limit = next.unwrap_or(u64::MAX).min(cut.unwrap_or(u64::MAX));
+        let limit = if limit == u64::MAX { u64::MAX } else { limit - start_bytes };
+        let segment = Arc::new(self.segment(entry.object_id, &record, limit));
+        let mut list = (*old).clone();
+        list.push(Arc::clone(&segment));
+        list.sort_by_key(|segment| segment.start_bytes);
+        let records = list.iter().map(|segment| segment.record(&segment.location.load())).collect();
+        let result = self.catalog.commit(&[Write::Put(&entry.key, &entry.record(records))]);
+        let ticket = match result {
+            Ok(ticket) => ticket,
+            Err(error) => {
+                let _ = self.backend(&site).delete(&site.key);
+                return Err(error);
+            }
+        };
+        self.failpoints.hit("grow.catalog")?;
+        if level == Persistency::Storage {
+            self.backend(&site).sync()?;
+            self.catalog.wait(ticket)?;
+        }
+        segment.location.load().primary.set_handle(handle);
+        entry.segments.store(Arc::new(list));
+        self.post_created(entry, &segment);
+        for _ in 0..entry.opens.load(Ordering::Acquire).min(1) {
+            let now_ns = self.clock.now_ns();
+            self.post(EventKind::Open, &segment, site.place.tier, now_ns, (0, 0), 0);
+        }
+        Ok(())
+    }
+
+    /// Makes an object go on in a new segment, because the tier of `segment` is full; `refused`
+    /// is returned where it cannot.
+    pub(crate) fn outgrow(
+        &self,
+        entry: &Arc<Entry>,
+        segment: &Arc<Segment>,
+        extent: Range<u64>,
+        refused: Error,
+    ) -> Result<()> {
+        if self.is_bare {
+            return Err(refused);
+        }
+        let _changes = crate::lock(&entry.changes);
+        let _gate = crate::lock(&segment.gate);
+        let old_limit = segment.limit_bytes.load(Ordering::Acquire);
+        if extent.end > old_limit {
+            // Somebody else was here first.
+            return Ok(());
+        }
+        self.close_gate(segment);
+        let length = segment.length();
+        // A write into the middle of what is there needs no room: the tier itself is full.
+        let is_inside = extent.end <= length;
+        let full = segment.location.load().primary.place.tier;
+        let has_next = (full.index() + 1..self.tiers.len())
+            .chain(0..full.index())
+            .map(|index| TierIndex(index as u8))
+            .find(|tier| {
+                let tier = self.tier(*tier);
+                tier.keeps(entry.persistency())
+                    && tier.offline.is_none()
+                    && tier.account.taken() < tier.capacity_bytes()
+            });
+        let result = match has_next {
+            Some(next) if !is_inside && length > 0 => {
+                segment.limit_bytes.store(length, Ordering::Release);
+                let start = segment.start_bytes + length;
+                let added = self.add_segment(entry, start, next);
+                if added.is_err() {
+                    segment.limit_bytes.store(old_limit, Ordering::Release);
+                }
+                added
+            }
+            _ => Err(refused),
+        };
+        segment.guard.open(&self.parking);
+        result
+    }
+
+    /// Keeps writers out and waits for those inside, however long their device takes; the caller
+    /// holds `segment.gate`.
+    fn close_gate(&self, segment: &Segment) {
+        while !segment.guard.close(&self.parking, GATE_LOOK) {}
+    }
+
+    /// Cuts an object to `bytes`.
+    pub(crate) fn shrink(&self, entry: &Arc<Entry>, bytes: u64) -> Result<()> {
+        let changes = crate::lock(&entry.changes);
+        if entry.is_deleted.load(Ordering::Acquire) {
+            return Err(Error::new(ErrorKind::NotFound, "set length").with("key", &entry.key));
+        }
+        let old = entry.segments.load_full();
+        let keep = old.iter().filter(|segment| segment.start_bytes < bytes).count().max(1);
+        if keep < old.len() {
+            self.cut_segments(entry, &old, keep)?;
+        }
+        drop(changes);
+        let segment = &old[keep - 1];
+        let inside = bytes - segment.start_bytes.min(bytes);
+        self.cut_segment(entry, segment, inside)
+    }
+
+    /// Removes the segments from `keep` on; the caller holds `entry.changes`.
+    fn cut_segments(&self, entry: &Arc<Entry>, old: &[Arc<Segment>], keep: usize) -> Result<()> {
+        let cut = &old[keep..];
+        let records =
+            old[..keep].iter().map(|segment| segment.record(&segment.location.load())).collect();
+        let record = entry.record(records);
+        let gates: Vec<_> = cut.iter().map(|segment| crate::lock(&segment.gate)).collect();
+        cut.iter().for_each(|segment| self.close_gate(segment));
+        let mut superseded = Vec::new();
+        let mut held = Vec::new();
+        for segment in cut {
+            held.push(crate::lock(&segment.accounted));
+            superseded.extend(self.superseded_with(entry, segment));
+        }
+        let mut writes = vec![Write::Put(&entry.key, &record)];
+        writes.extend(superseded.iter().map(|drop| Write::Garbage(drop.row.clone())));
+        let result = self
+            .catalog
+            .commit(&writes)
+            .and_then(|ticket| self.failpoints.hit("truncate.catalog").map(|()| ticket));
+        if result.is_ok() {
+            for (segment, accounted) in cut.iter().zip(&mut held) {
+                segment.limit_bytes.store(0, Ordering::Release);
+                self.forget(segment, accounted);
+                self.post_change(EventKind::Delete, segment, TierIndex(0));
+                self.slots.release(entry.object_id, segment.number);
+            }
+            let last = &old[keep - 1];
+            let limit = entry.layout.next_cut(last.start_bytes);
+            let limit = limit.map_or(u64::MAX, |cut| cut - last.start_bytes);
+            entry.segments.store(Arc::new(old[..keep].to_vec()));
+            last.limit_bytes.store(limit, Ordering::Release);
+        }
+        drop(held);
+        cut.iter().for_each(|segment| segment.guard.open(&self.parking));
+        drop(gates);
+        result?;
+        self.drops.add(superseded);
+        Ok(())
+    }
+
+    /// Cuts a segment to `inside` bytes. Other writers are kept out, so that length and file
+    /// change together.
+    fn cut_segment(&self, entry: &Arc<Entry>, segment: &Arc<Segment>, inside: u64) -> Result<()> {
+        loop {
+            if segment.location.load().is_clean() {
+                self.make_unclean(entry, segment)?;
+            }
+            let _gate = crate::lock(&segment.gate);
+            self.close_gate(segment);
+            let location = segment.location.load();
+            if location.is_clean() {
+                segment.guard.open(&self.parking);
+                continue;
+            }
+            let length = segment.length();
+            let now_ns = self.clock.now_ns();
+            let tier = location.primary.place.tier;
+            let result = if inside >= length {
+                Ok(())
+            } else {
+                let cut =
+                    location.primary.open(self.backend(&location.primary)).and_then(|handle| {
+                        let object = handle.as_ref().expect("it was just opened");
+                        object.set_len(inside)
+                    });
+                if cut.is_ok() {
+                    segment.length_bytes.store(inside, Ordering::Release);
+                    segment.mark(inside, length);
+                    self.note_unflushed(entry);
+                }
+                cut.and_then(|()| self.failpoints.hit("truncate.file"))
+            };
+            segment.guard.open(&self.parking);
+            let took_ns = self.clock.now_ns() - now_ns;
+            self.tier(tier).ledger.access(true, 0, took_ns);
+            self.post(EventKind::SetLen, segment, tier, now_ns, (0, inside), took_ns);
+            return result;
+        }
+    }
+
+    /// The parts of a range by segment, in order; parts that no segment holds are left out.
+    pub(crate) fn pieces(&self, entry: &Entry, offset_bytes: u64, count: usize) -> Vec<Piece> {
+        let segments = entry.segments.load();
+        let end_bytes = offset_bytes + count as u64;
+        let mut pieces = Vec::new();
+        for (index, segment) in segments.iter().enumerate() {
+            let limit = segments.get(index + 1).map_or(u64::MAX, |next| next.start_bytes);
+            let start = segment.start_bytes.max(offset_bytes);
+            let end = limit.min(end_bytes);
+            if start < end {
+                let range = (start - offset_bytes) as usize..(end - offset_bytes) as usize;
+                pieces.push((Arc::clone(segment), start - segment.start_bytes, range));
+            }
+        }
+        pieces
+    }
+
+    /// Size and times of an object.
+    pub(crate) fn stat_entry(&self, entry: &Entry) -> Result<Stat> {
+        let mut stat =
+            Stat { size_bytes: entry.length(), created_ns: entry.created_ns, ..Stat::default() };
+        for segment in entry.segments.load().iter() {
+            let location = segment.location.load();
+            let handle = location.primary.open(self.backend(&location.primary))?;
+            let one = handle.as_ref().expect("it was just opened").stat()?;
+            stat.allocated_bytes += one.allocated_bytes;
+            stat.modified_ns = stat.modified_ns.max(one.modified_ns);
+        }
+        Ok(stat)
+    }
+}
+
+/// The segment that holds an offset.
+fn holding(entry: &Entry, offset_bytes: u64) -> Option<(Arc<Segment>, u64)> {
+    let segments = entry.segments.load();
+    let segment = segments.iter().rev().find(|segment| segment.start_bytes <= offset_bytes)?;
+    let inside = offset_bytes - segment.start_bytes;
+    let is_inside = inside < segment.limit_bytes.load(Ordering::Acquire);
+    is_inside.then(|| (Arc::clone(segment), inside))
+}

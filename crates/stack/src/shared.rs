@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What all parts of a stack share.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use arc_swap::ArcSwap;
+use terrace_core::{
+    Access, Backend, Capability, Clock, Error, ErrorKind, Event, EventKind, Failpoints, Figures,
+    Outcome, Persistency, Placer, Result, TierIndex, Watermarks,
+};
+
+use crate::Settings;
+use crate::account::{Account, Class};
+use crate::catalog::Catalog;
+use crate::drops::Drops;
+use crate::entries::Entries;
+use crate::entry::{Entry, Location, Pending, Segment, Site};
+use crate::guard::Parking;
+use crate::ledger::Ledger;
+use crate::mover::Mover;
+use crate::ring::{Change, Mailbox};
+use crate::runner::Desk;
+use crate::slots::Slots;
+
+/// Open tier files that are kept when nobody uses them; each is a descriptor.
+const IDLE_FILES_MAX: usize = 1024;
+
+/// Everything of one open stack.
+pub(crate) struct Shared {
+    pub(crate) target: String,
+    pub(crate) store_id: u128,
+    pub(crate) epoch: u64,
+    pub(crate) boot: u64,
+    pub(crate) tiers: Vec<TierState>,
+    pub(crate) catalog: Catalog,
+    pub(crate) settings: Settings,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) failpoints: Failpoints,
+    /// One tier and no policy: I/O goes straight to the tier.
+    pub(crate) is_bare: bool,
+    pub(crate) entries: Entries,
+    pub(crate) parking: Parking,
+    pub(crate) slots: Slots,
+    pub(crate) mailbox: Mailbox,
+    pub(crate) placer: ArcSwap<Arc<dyn Placer>>,
+    pub(crate) desk: Desk,
+    pub(crate) mover: Mover,
+    pub(crate) drops: Drops,
+    /// Objects whose length is not in the catalog yet.
+    pub(crate) unflushed: Mutex<Vec<Arc<Entry>>>,
+    pub(crate) idle_files: AtomicUsize,
+    pub(crate) is_closing: AtomicBool,
+    pub(crate) opened_clock_ns: u64,
+    /// When utilisation was last computed, and the busy time of each tier until then.
+    pub(crate) utilisation_since: Mutex<(u64, Vec<u64>)>,
+}
+
+/// A tier of an open stack.
+pub(crate) struct TierState {
+    pub(crate) name: String,
+    pub(crate) backend: Arc<dyn Backend>,
+    pub(crate) figures: Figures,
+    pub(crate) watermarks: Watermarks,
+    pub(crate) offline: Option<String>,
+    pub(crate) capability: Capability,
+    pub(crate) account: Account,
+    pub(crate) segments: AtomicU64,
+    pub(crate) ledger: Ledger,
+    /// Share of the last interval in which applications kept it busy, in 1/1000.
+    pub(crate) utilisation_permille: AtomicU64,
+}
+
+impl TierState {
+    /// Most bytes that existing data may grow to.
+    pub(crate) fn capacity_bytes(&self) -> u64 {
+        self.figures.capacity_bytes
+    }
+
+    /// Most bytes up to which new data and clean copies are put here.
+    pub(crate) fn critical_bytes(&self) -> u64 {
+        let capacity = self.figures.capacity_bytes;
+        if capacity == u64::MAX {
+            capacity
+        } else {
+            (capacity as f64 * self.watermarks.critical) as u64
+        }
+    }
+
+    /// Whether it can keep what was promised.
+    pub(crate) fn keeps(&self, level: Persistency) -> bool {
+        self.capability.persistency >= level
+    }
+
+    /// Whether what it holds is gone after the process ends.
+    pub(crate) fn is_volatile(&self) -> bool {
+        self.capability.persistency == Persistency::None
+    }
+}
+
+impl Shared {
+    pub(crate) fn tier(&self, tier: TierIndex) -> &TierState {
+        &self.tiers[tier.index()]
+    }
+
+    pub(crate) fn backend(&self, site: &Site) -> &dyn Backend {
+        &*self.tier(site.place.tier).backend
+    }
+
+    /// # Errors
+    ///
+    /// `Denied` where the stack was opened for reading.
+    pub(crate) fn check_writable(&self, operation: &'static str) -> Result<()> {
+        if self.settings.access == Access::Read {
+            return Err(Error::new(ErrorKind::Denied, operation)
+                .because("the store is open for reading only"));
+        }
+        if self.is_closing.load(Ordering::Acquire) {
+            return Err(Error::new(ErrorKind::Busy, operation).because("the store is closing"));
+        }
+        Ok(())
+    }
+
+    /// A location with the best site for reading chosen.
+    pub(crate) fn location(
+        &self,
+        primary: Arc<Site>,
+        copies: Vec<Arc<Site>>,
+        checksum: Option<u32>,
+        settling: Option<Pending>,
+    ) -> Location {
+        // 256 KiB: the object size of the study that this grew from; what matters is the order.
+        const TYPICAL_READ_BYTES: u64 = 256 << 10;
+        let cost = |site: &Site| {
+            let tier = self.tier(site.place.tier);
+            let is_offline = tier.offline.is_some();
+            let preference = f64::from(site.place.tier.0) * 1e-9;
+            if is_offline {
+                f64::INFINITY
+            } else {
+                tier.figures.read_s(TYPICAL_READ_BYTES) + preference
+            }
+        };
+        Location::new(primary, copies, checksum, settling, cost)
+    }
+
+    /// Posts an access for the policy.
+    #[inline]
+    pub(crate) fn post(
+        &self,
+        kind: EventKind,
+        segment: &Segment,
+        tier: TierIndex,
+        time_ns: u64,
+        extent: (u64, u64),
+        latency_ns: u64,
+    ) {
+        if self.is_bare {
+            return;
+        }
+        self.mailbox.post(Event {
+            kind,
+            slot: segment.slot,
+            incarnation: segment.incarnation,
+            tier,
+            count: 1,
+            time_ns,
+            offset_bytes: extent.0,
+            length_bytes: extent.1,
+            latency_ns,
+            outcome: Outcome::Done,
+        });
+    }
+
+    /// Posts a change of where a segment is, or whether.
+    pub(crate) fn post_change(&self, kind: EventKind, segment: &Segment, tier: TierIndex) {
+        if self.is_bare {
+            return;
+        }
+        let time_ns = self.clock.now_ns();
+        let event = Event { tier, ..Event::new(kind, segment.slot, segment.incarnation, time_ns) };
+        self.mailbox.post_change(Change { event, created: None });
+    }
+
+    /// Gives a segment its slot; none where nobody looks.
+    pub(crate) fn slot(&self, object_id: u64, segment: u32) -> (u32, u32) {
+        if self.is_bare {
+            (terrace_core::SLOT_NONE, 0)
+        } else {
+            self.slots.assign(object_id, segment)
+        }
+    }
+
+    /// Notes that an object's length is to be written to the catalog.
+    pub(crate) fn note_unflushed(&self, entry: &Arc<Entry>) {
+        if !entry.is_dirty.swap(true, Ordering::AcqRel) {
+            crate::lock(&self.unflushed).push(Arc::clone(entry));
+        }
+    }
+
+    /// Settles an object's room, and closes its files where too many are open, after its last
+    /// handle was closed.
+    pub(crate) fn last_close(&self, entry: &Entry) {
+        for segment in entry.segments.load().iter() {
+            self.trim_room(entry, segment);
+        }
+        if self.idle_files.load(Ordering::Relaxed) >= IDLE_FILES_MAX {
+            self.close_files(entry);
+        } else {
+            self.idle_files.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Closes the tier files of an object.
+    pub(crate) fn close_files(&self, entry: &Entry) {
+        for segment in entry.segments.load().iter() {
+            segment.location.load().sites().for_each(|site| site.close());
+        }
+    }
+
+    /// Gives back what a segment reserved beyond its length, and accounts its length.
+    pub(crate) fn trim_room(&self, entry: &Entry, segment: &Segment) {
+        let mut accounted = crate::lock(&segment.accounted);
+        // Whoever opened it meanwhile may have asked for room that he has not filled yet. Writers
+        // ask under this lock and only while the object is open.
+        if entry.is_deleted.load(Ordering::Acquire) || entry.is_open() {
+            return;
+        }
+        let length = segment.length();
+        let has = accounted.used_bytes + accounted.reserved_bytes;
+        let account = &self.tier(segment.location.load().primary.place.tier).account;
+        if length > accounted.used_bytes {
+            account.turn(Class::Reserved, Class::Used, length - accounted.used_bytes);
+            account.free(Class::Reserved, has - length);
+        } else {
+            account.free(Class::Used, accounted.used_bytes - length);
+            account.free(Class::Reserved, accounted.reserved_bytes);
+        }
+        accounted.used_bytes = length;
+        accounted.reserved_bytes = 0;
+        segment.room_bytes.store(length, Ordering::Release);
+    }
+}

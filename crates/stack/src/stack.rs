@@ -1,0 +1,524 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The stack's public face.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use terrace_core::{
+    Error, ErrorKind, EventKind, Key, Pair, Persistency, Result, Ticket, TierIndex,
+};
+
+use crate::account::Class;
+use crate::catalog::Write;
+use crate::keeper::{self, Threads};
+use crate::mover::{MoveRequest, MoveWish};
+use crate::report::{
+    CheckReport, Explanation, HistoryReport, LedgerReport, MoveReport, PolicyReport, SegmentReport,
+    TierReport,
+};
+use crate::shared::{Shared, TierState};
+use crate::{Parts, Tactics, check, history, open, runner};
+
+/// Many tiers as one backend. Cloning is cheap; all clones are the same stack.
+///
+/// When the last clone is dropped the stack is closed as well as can be; call [`Stack::close`] to
+/// hear of errors.
+#[derive(Clone)]
+pub struct Stack {
+    pub(crate) inner: Arc<Inner>,
+}
+
+pub(crate) struct Inner {
+    pub(crate) shared: Arc<Shared>,
+    threads: Threads,
+    notes: Vec<String>,
+}
+
+/// What a migration does with the old location.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MoveKind {
+    /// Drop it.
+    Move,
+    /// Keep it as a clean copy.
+    Promote,
+    /// Leave the primary and make a clean copy on the target.
+    Copy,
+}
+
+/// Names a migration that was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct MoveTicket(pub u64);
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        let _ = keeper::close(&self.shared, &self.threads);
+    }
+}
+
+impl Stack {
+    /// Makes a new, empty store and returns its id: superblocks on fresh tiers and the catalog's
+    /// header.
+    ///
+    /// # Errors
+    ///
+    /// `Exists` where a tier or the catalog is in use already, `Unsupported` for a durable tier
+    /// that keeps no identities.
+    pub fn create(parts: &Parts) -> Result<u128> {
+        open::create(parts)
+    }
+
+    /// Opens: recovers what a crash left, starts the policy and the migrator.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound` without a store, `Denied` for a tier of another store or swapped tiers, `Stale`
+    /// for an old copy of a tier or the catalog, `Invalid` where a tier that holds objects is
+    /// missing. Nothing was changed then.
+    pub fn open(mut parts: Parts) -> Result<Stack> {
+        let (shared, notes) = open::open(&mut parts)?;
+        let is_writing = shared.check_writable("open").is_ok();
+        let threads = Threads::default();
+        let stack = Stack { inner: Arc::new(Inner { shared, threads, notes }) };
+        if is_writing {
+            let shared = &stack.inner.shared;
+            if !shared.is_bare {
+                let none = || Tactics { name: "none".into(), ..runner::fallback(shared) };
+                let tactics = parts.tactics.take().unwrap_or_else(none);
+                runner::start(shared, tactics)?;
+                // The first placer is the policy's own.
+                let _ = runner::run_now(shared);
+            }
+            keeper::start(shared, &stack.inner.threads)?;
+        }
+        Ok(stack)
+    }
+
+    /// Stops policy and migrations, makes everything durable and marks the store clean. Objects
+    /// that are still open fail from then on.
+    ///
+    /// # Errors
+    ///
+    /// What a tier or the catalog says; the next opening then recovers.
+    pub fn close(&self) -> Result<()> {
+        keeper::close(&self.inner.shared, &self.inner.threads)
+    }
+
+    /// What opening did, one line each, for people.
+    pub fn opening_notes(&self) -> Vec<String> {
+        self.inner.notes.clone()
+    }
+
+    /// All tiers in order of preference.
+    pub fn tiers(&self) -> Vec<TierReport> {
+        let shared = &self.inner.shared;
+        shared.tiers.iter().map(|tier| tier_report(shared, tier)).collect()
+    }
+
+    /// A tier by name.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound` lists the names there are.
+    pub fn tier(&self, name: &str) -> Result<TierIndex> {
+        let tiers = &self.inner.shared.tiers;
+        let position = tiers.iter().position(|tier| tier.name == name).ok_or_else(|| {
+            let names: Vec<_> = tiers.iter().map(|tier| tier.name.as_str()).collect();
+            Error::new(ErrorKind::NotFound, "find a tier")
+                .because(format!("there is no tier {name:?}; there are {}", names.join(", ")))
+        })?;
+        Ok(TierIndex(position as u8))
+    }
+
+    /// Everything about an object.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound`, `Corrupt`, `Io`.
+    pub fn explain(&self, key: &Key) -> Result<Explanation> {
+        let shared = &self.inner.shared;
+        let entry = self.find(key, "explain")?;
+        let name = |tier: TierIndex| shared.tier(tier).name.clone();
+        let mut segments = Vec::new();
+        for segment in entry.segments.load().iter() {
+            let location = segment.location.load();
+            let place = location.primary.place;
+            let moving = shared.mover.of_segment(entry.object_id, segment.number);
+            let mut past = history::read(shared, entry.object_id, segment.number)?;
+            if past.is_empty() {
+                past.push(placed(&entry, name(place.tier)));
+            }
+            segments.push(SegmentReport {
+                segment: segment.number,
+                start_bytes: segment.start_bytes,
+                size_bytes: segment.length(),
+                tier: name(place.tier),
+                copies: location.copies.iter().map(|copy| name(copy.place.tier)).collect(),
+                generation: place.generation,
+                stored_as: location.primary.key.to_string(),
+                moving: moving.map(|one| one.report(shared)),
+                history: past,
+            });
+        }
+        // A tier that is offline has no times to tell.
+        let modified_ns = shared.stat_entry(&entry).map_or(0, |stat| stat.modified_ns);
+        Ok(Explanation {
+            key: key.to_string(),
+            object_id: entry.object_id,
+            size_bytes: entry.length(),
+            created_ns: entry.created_ns,
+            modified_ns,
+            persistency: entry.persistency().word().into(),
+            is_pinned: entry.is_pinned.load(Ordering::Acquire),
+            opens: entry.opens.load(Ordering::Acquire),
+            segments,
+            ledger: entry.ledger.report(),
+        })
+    }
+
+    /// Queues migrations of all segments of an object that are not there yet; one ticket each.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound`, `Busy` (pinned, or moving already), `Unsupported` (the tier cannot keep what
+    /// the object was promised), `Invalid`.
+    pub fn migrate(
+        &self,
+        key: &Key,
+        to: TierIndex,
+        kind: MoveKind,
+        priority: i32,
+        reason: &str,
+    ) -> Result<Vec<MoveTicket>> {
+        let wish = match kind {
+            MoveKind::Move => MoveWish::Move,
+            MoveKind::Promote => MoveWish::Promote,
+            MoveKind::Copy => MoveWish::Copy,
+        };
+        self.submit(key, to, wish, priority, reason)
+    }
+
+    /// Drops the clean copies of an object on a tier. Errors as [`Stack::migrate`].
+    pub fn drop_copy(&self, key: &Key, tier: TierIndex) -> Result<()> {
+        let entry = self.find(key, "drop a copy")?;
+        self.inner.shared.check_writable("drop a copy")?;
+        let mut found = false;
+        for segment in entry.segments.load_full().iter() {
+            found |= self.inner.shared.drop_copy(&entry, segment, tier)?;
+        }
+        if found {
+            return Ok(());
+        }
+        Err(Error::new(ErrorKind::NotFound, "drop a copy")
+            .because("the object has no clean copy there")
+            .with("key", key))
+    }
+
+    fn submit(
+        &self,
+        key: &Key,
+        to: TierIndex,
+        wish: MoveWish,
+        priority: i32,
+        reason: &str,
+    ) -> Result<Vec<MoveTicket>> {
+        let shared = &self.inner.shared;
+        shared.check_writable("migrate")?;
+        if shared.is_bare {
+            return Err(Error::new(ErrorKind::Invalid, "migrate").because("the store has one tier"));
+        }
+        let entry = self.find(key, "migrate")?;
+        let mut tickets = Vec::new();
+        for segment in entry.segments.load_full().iter() {
+            let request = MoveRequest {
+                key: key.clone(),
+                segment: segment.number,
+                wish,
+                to,
+                priority,
+                reason: reason.into(),
+                by: "user".into(),
+                slot: None,
+            };
+            match shared.mover.submit(shared, request) {
+                Ok(id) => tickets.push(MoveTicket(id)),
+                Err(terrace_core::Outcome::Already) => {}
+                Err(outcome) => return Err(refusal(outcome).with("key", key)),
+            }
+        }
+        Ok(tickets)
+    }
+
+    /// Waits for a migration up to `timeout`; `None` when it has not ended by then.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound` for one that is unknown or ended long ago.
+    pub fn wait(&self, ticket: MoveTicket, timeout: Duration) -> Result<Option<MoveReport>> {
+        let shared = &self.inner.shared;
+        match shared.mover.wait(ticket.0, timeout) {
+            Some((ended, true)) => Ok(Some(ended.report(shared))),
+            Some((_, false)) => Ok(None),
+            None => Err(unknown_move(ticket)),
+        }
+    }
+
+    /// Migrations that wait or run, then the last that ended.
+    pub fn moves(&self) -> Vec<MoveReport> {
+        let shared = &self.inner.shared;
+        shared.mover.all().iter().map(|one| one.report(shared)).collect()
+    }
+
+    /// Cancels one migration.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound` where it is unknown or has ended.
+    pub fn cancel(&self, ticket: MoveTicket) -> Result<()> {
+        match self.inner.shared.mover.cancel(&self.inner.shared, ticket.0) {
+            true => Ok(()),
+            false => Err(unknown_move(ticket)),
+        }
+    }
+
+    /// Cancels all that wait or run; returns how many.
+    pub fn cancel_all(&self) -> usize {
+        self.inner.shared.mover.cancel_all(&self.inner.shared)
+    }
+
+    /// Blocks until no migration waits or runs, up to `timeout`; false where it ran out.
+    pub fn wait_idle(&self, timeout: Duration) -> bool {
+        self.inner.shared.mover.wait_idle(timeout)
+    }
+
+    /// Forbids to move an object; kept in the catalog. Errors: `NotFound`, `Denied`, `Io`.
+    pub fn pin(&self, key: &Key) -> Result<()> {
+        self.set_pin(key, true)
+    }
+
+    /// Allows it again. Errors: `NotFound`, `Denied`, `Io`.
+    pub fn unpin(&self, key: &Key) -> Result<()> {
+        self.set_pin(key, false)
+    }
+
+    fn set_pin(&self, key: &Key, is_pinned: bool) -> Result<()> {
+        let shared = &self.inner.shared;
+        shared.check_writable("pin")?;
+        let entry = self.find(key, "pin")?;
+        let changes = crate::lock(&entry.changes);
+        if entry.is_deleted.load(Ordering::Acquire) {
+            return Err(Error::new(ErrorKind::NotFound, "pin").with("key", key));
+        }
+        let before = entry.is_pinned.swap(is_pinned, Ordering::AcqRel);
+        let ticket = shared.catalog.commit(&[Write::Put(&entry.key, &entry.record_now())]);
+        if ticket.is_err() {
+            entry.is_pinned.store(before, Ordering::Release);
+        }
+        let ticket = ticket?;
+        drop(changes);
+        let kind = if is_pinned { EventKind::Pin } else { EventKind::Unpin };
+        for segment in entry.segments.load().iter() {
+            shared.post_change(kind, segment, segment.location.load().primary.place.tier);
+        }
+        shared.catalog.wait(ticket)
+    }
+
+    /// The policy now; `None` where there is one tier and no policy.
+    pub fn policy(&self) -> Option<PolicyReport> {
+        let shared = &self.inner.shared;
+        (!shared.is_bare).then(|| runner::report(shared))
+    }
+
+    /// Swaps the policy at a batch boundary. Each policy keeps its state under its name.
+    ///
+    /// # Errors
+    ///
+    /// `Unsupported` for a store of one tier that was opened without a policy; `Busy` where the
+    /// policy does not answer.
+    pub fn set_policy(&self, tactics: Tactics) -> Result<()> {
+        runner::set_policy(&self.inner.shared, tactics)
+    }
+
+    /// Changes a parameter of the running policy. Errors: `NotFound`, `Invalid`, `Busy`.
+    pub fn set_parameter(&self, name: &str, value: &str) -> Result<()> {
+        runner::set_parameter(&self.inner.shared, name, value)
+    }
+
+    /// Switches dry run on or off: decisions are recorded, not carried out.
+    pub fn set_dry_run(&self, is_dry_run: bool) -> Result<()> {
+        runner::set_dry_run(&self.inner.shared, is_dry_run)
+    }
+
+    /// Changes when the policy is called. Errors: `Invalid` for zero, `Busy`.
+    pub fn set_calls(&self, after_events: Option<u64>, every: Option<Duration>) -> Result<()> {
+        runner::set_calls(&self.inner.shared, after_events, every)
+    }
+
+    /// Sends a message to the policy and returns its reply. Errors: the policy's, `Busy`.
+    pub fn message(&self, kind: &str, body: &[u8]) -> Result<Vec<u8>> {
+        runner::message(&self.inner.shared, kind, body)
+    }
+
+    /// Calls the policy now with everything that happened so far; its actions are queued when
+    /// this returns.
+    pub fn run_policy(&self) -> Result<()> {
+        keeper::measure_utilisation(&self.inner.shared);
+        runner::run_now(&self.inner.shared)
+    }
+
+    /// Checks catalog, accounts and media against each other; with `verify` reads all bytes.
+    /// `progress` gets the objects done and their total now and then. Changes nothing.
+    pub fn check(&self, verify: bool, progress: &mut dyn FnMut(u64, u64)) -> Result<CheckReport> {
+        check::run(&self.inner.shared, verify, progress)
+    }
+
+    /// Where time went over all tiers.
+    pub fn ledger(&self) -> LedgerReport {
+        let tiers = self.inner.shared.tiers.iter();
+        tiers.fold(LedgerReport::default(), |sum, tier| sum.plus(&tier.ledger.report()))
+    }
+
+    /// Reads one of the application's key-value pairs.
+    pub fn kv_get(&self, namespace: &str, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        check_namespace(namespace)?;
+        self.inner.shared.catalog.application_get(namespace, key)
+    }
+
+    /// Writes one, as durable as `persistency` says when this returns.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` for a namespace, key or value that is too long, `Unsupported` for a level that
+    /// the catalog's engine cannot give, `Denied`, `NoSpace`, `Io`.
+    pub fn kv_put(
+        &self,
+        namespace: &str,
+        key: &[u8],
+        value: &[u8],
+        persistency: Persistency,
+    ) -> Result<()> {
+        self.check_kv(namespace, key, persistency)?;
+        let catalog = &self.inner.shared.catalog;
+        let (_, ticket) = catalog.application_set(namespace, key, Some(value))?;
+        self.kv_wait(ticket, persistency)
+    }
+
+    /// Removes one; whether it was there. Errors as [`Stack::kv_put`].
+    pub fn kv_remove(&self, namespace: &str, key: &[u8], persistency: Persistency) -> Result<bool> {
+        self.check_kv(namespace, key, persistency)?;
+        let (found, ticket) = self.inner.shared.catalog.application_set(namespace, key, None)?;
+        self.kv_wait(ticket, persistency)?;
+        Ok(found)
+    }
+
+    /// Up to `max` pairs whose keys start with `prefix`, in order, after `after`.
+    pub fn kv_scan(
+        &self,
+        namespace: &str,
+        prefix: &[u8],
+        after: Option<&[u8]>,
+        max: usize,
+    ) -> Result<Vec<Pair>> {
+        check_namespace(namespace)?;
+        self.inner.shared.catalog.application_scan(namespace, prefix, after, max)
+    }
+
+    fn check_kv(&self, namespace: &str, key: &[u8], level: Persistency) -> Result<()> {
+        let shared = &self.inner.shared;
+        shared.check_writable("change a pair")?;
+        check_namespace(namespace)?;
+        if key.is_empty() {
+            return Err(Error::invalid("change a pair", "the key is empty"));
+        }
+        if level > shared.catalog.persistency() {
+            return Err(Error::new(ErrorKind::Unsupported, "change a pair")
+                .because("the catalog's engine cannot keep what is asked for")
+                .with("persistency", level));
+        }
+        Ok(())
+    }
+
+    fn kv_wait(&self, ticket: Ticket, persistency: Persistency) -> Result<()> {
+        let level = persistency.max(self.inner.shared.settings.persistency);
+        if level == Persistency::Storage { self.inner.shared.catalog.wait(ticket) } else { Ok(()) }
+    }
+
+    fn find(&self, key: &Key, operation: &'static str) -> Result<Arc<crate::entry::Entry>> {
+        self.inner
+            .shared
+            .borrow_entry(key)?
+            .ok_or_else(|| Error::new(ErrorKind::NotFound, operation).with("key", key))
+    }
+}
+
+fn check_namespace(namespace: &str) -> Result<()> {
+    // The rules for namespaces of objects hold for those of pairs.
+    Key::new(namespace, "k").map(drop)
+}
+
+fn placed(entry: &crate::entry::Entry, tier: String) -> HistoryReport {
+    HistoryReport {
+        wall_ns: entry.created_ns,
+        by: "placer".into(),
+        what: "placed".into(),
+        tier,
+        reason: "new object".into(),
+        bytes: 0,
+        duration_ns: 0,
+        modelled_energy_j: 0.0,
+    }
+}
+
+fn refusal(outcome: terrace_core::Outcome) -> Error {
+    use terrace_core::Outcome;
+    let (kind, reason) = match outcome {
+        Outcome::Pinned => (ErrorKind::Busy, "the object is pinned"),
+        Outcome::Busy => (ErrorKind::Busy, "it is being migrated already, or too many wait"),
+        Outcome::TooWeak => {
+            (ErrorKind::Unsupported, "the tier cannot keep what the object was promised")
+        }
+        Outcome::Stale => (ErrorKind::NotFound, "the object is gone"),
+        Outcome::Cancelled => (ErrorKind::Busy, "the store is closing"),
+        Outcome::Io => (ErrorKind::Io, "the tier is offline"),
+        _ => (ErrorKind::Invalid, "this makes no sense for the object as it is"),
+    };
+    Error::new(kind, "migrate").because(reason)
+}
+
+fn unknown_move(ticket: MoveTicket) -> Error {
+    Error::new(ErrorKind::NotFound, "find a migration")
+        .because("it is unknown, or ended long ago")
+        .with("id", ticket.0)
+}
+
+fn tier_report(shared: &Shared, tier: &TierState) -> TierReport {
+    let finite = |rate: f64| rate.is_finite().then_some(rate);
+    let figures = &tier.figures;
+    let ledger = tier.ledger.report();
+    let open_ns = shared.clock.now_ns().saturating_sub(shared.opened_clock_ns);
+    let busy_ns = ledger.device_ns + ledger.move_device_ns + ledger.sync_ns;
+    let busy_ns = (busy_ns / u64::from(figures.parallelism.max(1))).min(open_ns);
+    let extra_w = (figures.active_w - figures.idle_w).max(0.0);
+    let capacity = figures.capacity_bytes;
+    TierReport {
+        name: tier.name.clone(),
+        target: tier.backend.target().into(),
+        offline: tier.offline.clone(),
+        is_writable: tier.offline.is_none(),
+        persistency: tier.capability.persistency.word().into(),
+        capacity_bytes: (capacity != u64::MAX).then_some(capacity),
+        used_bytes: tier.account.bytes(Class::Used),
+        reserved_bytes: tier.account.bytes(Class::Reserved),
+        copy_bytes: tier.account.bytes(Class::Copy),
+        garbage_bytes: tier.account.bytes(Class::Garbage),
+        segments: tier.segments.load(Ordering::Relaxed),
+        latency_ns: figures.latency_ns,
+        read_bytes_per_s: finite(figures.read_bytes_per_s),
+        write_bytes_per_s: finite(figures.write_bytes_per_s),
+        idle_w: figures.idle_w,
+        active_w: figures.active_w,
+        watermarks: [tier.watermarks.low, tier.watermarks.high, tier.watermarks.critical],
+        ledger,
+        modelled_energy_j: figures.idle_w * open_ns as f64 * 1e-9 + extra_w * busy_ns as f64 * 1e-9,
+    }
+}

@@ -1,0 +1,628 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! One migration, step by step: reserve, track, copy, verify, durable, switch, settle.
+//!
+//! Readers are never stopped, writers only behind the gate, and nothing is freed before its
+//! successor is certain.
+
+use std::io::{IoSlice, IoSliceMut};
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use terrace_core::{
+    Create, Error, ErrorKind, EventKind, Object, Open, Outcome, Persistency, Result, Role,
+    Semantics, TierIndex,
+};
+
+use crate::account::Class;
+use crate::catalog::{GarbageRow, Write};
+use crate::dirty::Dirty;
+use crate::drops::Drop as Superseded;
+use crate::entry::{Accounted, Entry, Pending, Segment, Site};
+use crate::ledger::Count;
+use crate::mover::{Move, MoveWish};
+use crate::record::Place;
+use crate::shared::{Shared, TierState};
+
+/// Bytes copied at a time: they stay in the processor's cache between reading, checking, writing
+/// and checking again.
+const STEP_BYTES: usize = 256 << 10;
+
+/// Most bytes that are copied while writers wait.
+const FINAL_BYTES_MAX: u64 = 256 << 10;
+
+/// Rounds and attempts to switch before a segment counts as too hot.
+const ATTEMPTS_MAX: u32 = 40;
+
+/// Longest wait for the writes that were in flight when tracking began.
+const DRAIN_LOOKS_MAX: u32 = 250;
+const DRAIN_LOOK: Duration = Duration::from_millis(20);
+
+/// Why a migration ends early.
+enum Stop {
+    Outcome(Outcome, String),
+    Failed(Error),
+}
+
+impl From<Error> for Stop {
+    fn from(error: Error) -> Self {
+        Stop::Failed(error)
+    }
+}
+
+fn stop(outcome: Outcome) -> Stop {
+    Stop::Outcome(outcome, String::new())
+}
+
+/// Carries out a migration; never fails, but says how it ended.
+pub(crate) fn carry_out(shared: &Shared, one: &Move) -> (Outcome, String) {
+    match try_carry_out(shared, one) {
+        Ok(()) => (Outcome::Done, String::new()),
+        Err(Stop::Outcome(outcome, detail)) => (outcome, detail),
+        Err(Stop::Failed(error)) => {
+            let outcome = match error.kind() {
+                ErrorKind::NoSpace => Outcome::NoSpace,
+                ErrorKind::NotFound | ErrorKind::Stale => Outcome::Stale,
+                _ => Outcome::Io,
+            };
+            (outcome, error.chain())
+        }
+    }
+}
+
+fn try_carry_out(shared: &Shared, one: &Move) -> Result<(), Stop> {
+    let entry = shared.borrow_entry(&one.request.key)?.ok_or_else(|| stop(Outcome::Stale))?;
+    if entry.object_id != one.object_id {
+        return Err(stop(Outcome::Stale));
+    }
+    let segments = entry.segments.load_full();
+    let found = segments.iter().find(|segment| segment.number == one.request.segment);
+    let segment = found.ok_or_else(|| stop(Outcome::Stale))?;
+    if entry.is_pinned.load(Ordering::Acquire) {
+        return Err(stop(Outcome::Pinned));
+    }
+    let job = Job { shared, one, entry: &entry, segment };
+    job.check()?;
+    let result = match one.request.wish {
+        MoveWish::DropCopy => match shared.drop_copy(&entry, segment, one.request.to)? {
+            true => Ok(()),
+            false => Err(stop(Outcome::Invalid)),
+        },
+        MoveWish::Copy => job.transfer(),
+        MoveWish::Move | MoveWish::Promote => match job.copy_on_target() {
+            true => job.flip(),
+            false => job.transfer(),
+        },
+    };
+    if !entry.is_open() {
+        // A migration must not leave files open that nobody uses.
+        shared.close_files(&entry);
+    }
+    result
+}
+
+struct Job<'a> {
+    shared: &'a Shared,
+    one: &'a Move,
+    entry: &'a Arc<Entry>,
+    segment: &'a Arc<Segment>,
+}
+
+/// The file that is being made, and the room that is reserved for it.
+struct Target<'a> {
+    site: Arc<Site>,
+    object: Box<dyn Object>,
+    tier: &'a TierState,
+    reserved_bytes: u64,
+}
+
+impl Job<'_> {
+    fn to(&self) -> TierIndex {
+        self.one.request.to
+    }
+
+    fn check(&self) -> Result<(), Stop> {
+        if self.one.is_cancelled() {
+            return Err(stop(Outcome::Cancelled));
+        }
+        if self.entry.is_deleted.load(Ordering::Acquire) {
+            return Err(stop(Outcome::Stale));
+        }
+        Ok(())
+    }
+
+    fn copy_on_target(&self) -> bool {
+        let location = self.segment.location.load();
+        location.copies.iter().any(|copy| copy.place.tier == self.to())
+    }
+
+    /// Makes the segment's bytes a file on the target and switches to it.
+    fn transfer(&self) -> Result<(), Stop> {
+        self.one.enter("reserve");
+        // Only one switch of a segment may be uncertain at a time.
+        self.shared.settle(self.entry, self.segment)?;
+        let mut target = self.reserve()?;
+        self.one.enter("track");
+        *crate::lock(&self.segment.dirty) = Some(Dirty::default());
+        self.segment.guard.track();
+        let result = self.copy_and_switch(&mut target);
+        self.segment.guard.untrack();
+        *crate::lock(&self.segment.dirty) = None;
+        match result {
+            Ok(()) => {
+                self.one.enter("settle");
+                if self.one.request.wish != MoveWish::Copy {
+                    self.shared.settle(self.entry, self.segment)?;
+                }
+                Ok(())
+            }
+            Err((reason, commit_tried)) => {
+                self.abandon(target, commit_tried);
+                Err(reason)
+            }
+        }
+    }
+
+    fn reserve(&self) -> Result<Target<'_>, Stop> {
+        let tier = self.shared.tier(self.to());
+        let bytes = self.segment.length();
+        let limit = match self.one.request.wish {
+            MoveWish::Move => tier.capacity_bytes(),
+            _ => tier.critical_bytes(),
+        };
+        let take = || tier.account.take(Class::Reserved, bytes, limit);
+        let taken = take() || (self.shared.drop_copies_on(self.to(), bytes) && take());
+        if !taken {
+            return Err(stop(Outcome::NoSpace));
+        }
+        let made = self.shared.failpoints.hit("move.reserved").and_then(|()| self.make_file());
+        match made {
+            Ok((site, object)) => Ok(Target { site, object, tier, reserved_bytes: bytes }),
+            Err(error) => {
+                tier.account.free(Class::Reserved, bytes);
+                Err(error.into())
+            }
+        }
+    }
+
+    fn make_file(&self) -> Result<(Arc<Site>, Box<dyn Object>)> {
+        let file = self.shared.catalog.number()?;
+        let place = Place { tier: self.to(), file, generation: file, epoch: self.shared.epoch };
+        let site = Site::new(place, self.entry.object_id, self.segment.number);
+        let how = Open {
+            create: Create::New,
+            semantics: Semantics { persistency: Persistency::None },
+            identity: self.identity(&site, Role::Partial),
+            size_hint_bytes: Some(self.segment.length()),
+            ..Open::default()
+        };
+        let object = self.shared.backend(&site).open(&site.key, &how)?;
+        if let Err(error) = self.shared.failpoints.hit("move.created") {
+            let _ = self.shared.backend(&site).delete(&site.key);
+            return Err(error);
+        }
+        Ok((site, object))
+    }
+
+    fn identity(&self, site: &Site, role: Role) -> Option<Arc<terrace_core::Identity>> {
+        self.shared.identity(
+            &self.entry.key,
+            self.entry.object_id,
+            self.segment.number,
+            self.segment.start_bytes,
+            &site.place,
+            role,
+        )
+    }
+
+    /// Removes a target that was not switched to. After a commit that may have been written, the
+    /// file stays: the catalog may name it, and recovery decides.
+    fn abandon(&self, target: Target<'_>, commit_tried: bool) {
+        drop(target.object);
+        let account = &target.tier.account;
+        if !commit_tried && self.shared.backend(&target.site).delete(&target.site.key).is_ok() {
+            account.free(Class::Reserved, target.reserved_bytes);
+            return;
+        }
+        account.turn(Class::Reserved, Class::Garbage, target.reserved_bytes);
+        if !commit_tried {
+            let row = GarbageRow {
+                object_id: self.entry.object_id,
+                segment: self.segment.number,
+                place: target.site.place,
+                bytes: target.reserved_bytes,
+            };
+            self.shared.drops.add(vec![Superseded { site: target.site, row }]);
+        }
+    }
+
+    /// The second value of an error says whether a commit was tried.
+    fn copy_and_switch(&self, target: &mut Target<'_>) -> Result<(), (Stop, bool)> {
+        let checksum = self.copy_all(target).map_err(|reason| (reason, false))?;
+        for attempt in 0..ATTEMPTS_MAX {
+            self.check().map_err(|reason| (reason, false))?;
+            if self.copy_dirty(target).map_err(|reason| (reason, false))? > FINAL_BYTES_MAX {
+                continue;
+            }
+            self.one.enter("switch");
+            match self.try_switch(target, checksum)? {
+                true => return Ok(()),
+                false => {
+                    let pause = Duration::from_micros(200) * (attempt + 1);
+                    self.shared.clock.sleep(pause);
+                }
+            }
+        }
+        Err((stop(Outcome::HotWrite), false))
+    }
+
+    /// Copies everything; the checksum where there was no hole.
+    fn copy_all(&self, target: &Target<'_>) -> Result<Option<u32>, Stop> {
+        let mut looks = 0;
+        while !self.segment.guard.wait_untracked(&self.shared.parking, DRAIN_LOOK) {
+            self.check()?;
+            looks += 1;
+            if looks > DRAIN_LOOKS_MAX {
+                return Err(Stop::Outcome(
+                    Outcome::Busy,
+                    "a write that was in flight did not end".into(),
+                ));
+            }
+        }
+        self.shared.failpoints.hit("move.tracked")?;
+        self.one.enter("copy");
+        let location = self.segment.location.load_full();
+        let source = location.primary.open(self.shared.backend(&location.primary))?;
+        let source = source.as_ref().expect("it was just opened");
+        let length = self.segment.length();
+        let mut checksum = Some(0);
+        let mut at = 0;
+        while at < length {
+            let Some(data) = source.next_data(at)? else { break };
+            let data = data.start.min(length)..data.end.min(length);
+            if data.start != at {
+                checksum = None;
+            }
+            checksum = self.copy_range(&***source, target, data.clone(), checksum)?;
+            at = data.end.max(at + 1);
+        }
+        if at < length {
+            checksum = None;
+        }
+        self.shared.failpoints.hit("move.copied")?;
+        // Copied once, it is made durable outside the gate; the rest is small.
+        self.copy_dirty(target)?;
+        self.one.enter("durable");
+        target.object.sync()?;
+        self.shared.backend(&target.site).sync()?;
+        self.shared.failpoints.hit("move.durable")?;
+        Ok(checksum)
+    }
+
+    /// Copies what was written meanwhile; returns how many bytes that were.
+    fn copy_dirty(&self, target: &Target<'_>) -> Result<u64, Stop> {
+        let dirty = match crate::lock(&self.segment.dirty).as_mut() {
+            Some(dirty) if !dirty.is_empty() => std::mem::take(dirty),
+            _ => return Ok(0),
+        };
+        let bytes = dirty.bytes();
+        let location = self.segment.location.load_full();
+        let source = location.primary.open(self.shared.backend(&location.primary))?;
+        let source = source.as_ref().expect("it was just opened");
+        for range in dirty.iter() {
+            // Beyond the end of the source, what was cut off must not come back.
+            if let Err(reason) = self.copy_or_clear(&***source, target, range) {
+                self.mark_again(&dirty);
+                return Err(reason);
+            }
+        }
+        crate::lock(&self.segment.dirty).as_mut().expect("this migration tracks").note_any();
+        Ok(bytes)
+    }
+
+    fn mark_again(&self, dirty: &Dirty) {
+        for range in dirty.iter() {
+            self.segment.mark(range.start, range.end);
+        }
+    }
+
+    /// Copies a range, holes as zeros, and clears what lies beyond the source's end.
+    fn copy_or_clear(
+        &self,
+        source: &dyn Object,
+        target: &Target<'_>,
+        range: Range<u64>,
+    ) -> Result<(), Stop> {
+        let length = source.stat()?.size_bytes;
+        let inside = range.start.min(length)..range.end.min(length);
+        self.copy_range(source, target, inside, None)?;
+        let target_length = target.object.stat()?.size_bytes;
+        let beyond = range.start.max(length)..range.end.min(target_length);
+        if !beyond.is_empty() {
+            target.object.punch(beyond)?;
+        }
+        Ok(())
+    }
+
+    fn copy_range(
+        &self,
+        source: &dyn Object,
+        target: &Target<'_>,
+        range: Range<u64>,
+        mut checksum: Option<u32>,
+    ) -> Result<Option<u32>, Stop> {
+        let mut buffer = vec![0; STEP_BYTES.min((range.end - range.start.min(range.end)) as usize)];
+        let mut back = vec![0; buffer.len()];
+        let mut at = range.start;
+        while at < range.end {
+            self.check()?;
+            let want = buffer.len().min((range.end - at) as usize);
+            self.pace(want as u64);
+            let started_ns = self.shared.clock.now_ns();
+            let count = source.read_at(at, &mut [IoSliceMut::new(&mut buffer[..want])])?;
+            if count == 0 {
+                break;
+            }
+            let data = &buffer[..count];
+            let sum = crc32c::crc32c(data);
+            checksum = checksum.map(|before| crc32c::crc32c_combine(before, sum, count));
+            target.object.write_at(at, &[IoSlice::new(data)])?;
+            let read = target.object.read_at(at, &mut [IoSliceMut::new(&mut back[..count])])?;
+            if read != count || crc32c::crc32c(&back[..count]) != sum {
+                return Err(Error::new(ErrorKind::Corrupt, "verify a migrated segment")
+                    .because("the target returned other bytes than were written to it")
+                    .with("offset_bytes", at)
+                    .with("tier", &target.tier.name)
+                    .into());
+            }
+            let took_ns = self.shared.clock.now_ns() - started_ns;
+            let from = self.shared.tier(self.one.from);
+            from.ledger.add(Count::MovedOutBytes, count as u64);
+            from.ledger.add(Count::MoveDeviceNs, took_ns / 2);
+            target.tier.ledger.add(Count::MovedInBytes, count as u64);
+            target.tier.ledger.add(Count::MoveDeviceNs, took_ns / 2);
+            self.one.copied_bytes.fetch_add(count as u64, Ordering::Relaxed);
+            self.yield_to_foreground(took_ns);
+            at += count as u64;
+        }
+        Ok(checksum)
+    }
+
+    /// Waits for this migration's share of the rate that all together may use.
+    fn pace(&self, bytes: u64) {
+        let Some(rate) = self.shared.settings.move_bytes_per_s else { return };
+        let now_ns = self.shared.clock.now_ns();
+        let mut free_ns = crate::lock(&self.shared.mover.rate_free_ns);
+        let start_ns = (*free_ns).max(now_ns);
+        *free_ns = start_ns + (bytes as f64 / rate * 1e9) as u64;
+        drop(free_ns);
+        self.shared.clock.sleep(Duration::from_nanos(start_ns - now_ns));
+    }
+
+    /// Pauses in proportion to how busy applications keep the two tiers.
+    fn yield_to_foreground(&self, took_ns: u64) {
+        if !self.shared.settings.move_yields {
+            return;
+        }
+        let busy = |tier: &TierState| tier.utilisation_permille.load(Ordering::Relaxed);
+        let busiest = busy(self.shared.tier(self.one.from)).max(busy(self.shared.tier(self.to())));
+        // Below half, the device has room for both; fully busy, a migration takes half its time.
+        const FREE_PERMILLE: u64 = 500;
+        if busiest > FREE_PERMILLE {
+            let pause_ns = took_ns * (busiest.min(1000) - FREE_PERMILLE) / FREE_PERMILLE;
+            // Bounded, so that one slow request does not put the migration to sleep.
+            self.shared.clock.sleep(Duration::from_nanos(pause_ns.min(10_000_000)));
+        }
+    }
+
+    /// One attempt to switch; false where writers did not pause.
+    fn try_switch(
+        &self,
+        target: &mut Target<'_>,
+        checksum: Option<u32>,
+    ) -> Result<bool, (Stop, bool)> {
+        let _changes = crate::lock(&self.entry.changes);
+        let _gate = crate::lock(&self.segment.gate);
+        let parking = &self.shared.parking;
+        let longest = self.shared.settings.switch_time_max;
+        if !self.segment.guard.close(parking, longest) {
+            self.segment.guard.open(parking);
+            return Ok(false);
+        }
+        let result = self.switch(target, checksum);
+        self.segment.guard.open(parking);
+        if let Ok(true) = result {
+            self.shared
+                .failpoints
+                .hit("move.switched")
+                .map_err(|error| (Stop::Failed(error), true))?;
+        }
+        result
+    }
+
+    /// Behind the gate: copies the last ranges, commits, and shows the new location.
+    fn switch(&self, target: &mut Target<'_>, checksum: Option<u32>) -> Result<bool, (Stop, bool)> {
+        let early = |reason: Stop| (reason, false);
+        let left = crate::lock(&self.segment.dirty).as_ref().map_or(0, Dirty::bytes);
+        if left > FINAL_BYTES_MAX {
+            return Ok(false);
+        }
+        self.copy_dirty(target).map_err(early)?;
+        self.check().map_err(early)?;
+        let was_written = crate::lock(&self.segment.dirty).as_ref().is_some_and(Dirty::was_written);
+        let wish = self.one.request.wish;
+        if wish == MoveWish::Copy && was_written {
+            return Err(early(Stop::Outcome(
+                Outcome::HotWrite,
+                "it was written while the copy was made".into(),
+            )));
+        }
+        let length = self.segment.length();
+        if length > target.reserved_bytes {
+            let more = length - target.reserved_bytes;
+            if !target.tier.account.take(Class::Reserved, more, target.tier.capacity_bytes()) {
+                return Err(early(stop(Outcome::NoSpace)));
+            }
+            target.reserved_bytes = length;
+        }
+        let location = self.segment.location.load_full();
+        self.finish_file(&location.primary, target, length).map_err(|error| early(error.into()))?;
+        let checksum = checksum.filter(|_| !was_written);
+        let source = Arc::clone(&location.primary);
+        let site = Arc::clone(&target.site);
+        let next = match wish {
+            MoveWish::Copy => {
+                let mut copies = location.copies.clone();
+                copies.push(site);
+                self.shared.location(source, copies, location.checksum.or(checksum), None)
+            }
+            _ => {
+                let mut copies = location.copies.clone();
+                if wish == MoveWish::Promote {
+                    copies.push(Arc::clone(&source));
+                }
+                let pending = Pending { source, bytes: length, boot: self.shared.boot };
+                self.shared.location(site, copies, checksum, Some(pending))
+            }
+        };
+        let record = self.entry.record_with(self.segment.number, &next);
+        // Locked over the commit: nobody takes room on the tier that is being left.
+        let mut accounted = crate::lock(&self.segment.accounted);
+        let late = |error: Error| (Stop::Failed(error), true);
+        self.shared.catalog.commit(&[Write::Put(&self.entry.key, &record)]).map_err(late)?;
+        let step = if wish == MoveWish::Copy { "copy.committed" } else { "move.committed" };
+        self.shared.failpoints.hit(step).map_err(late)?;
+        self.segment.location.store(Arc::new(next));
+        target.tier.account.free(Class::Reserved, target.reserved_bytes - length);
+        if wish == MoveWish::Copy {
+            target.tier.account.turn(Class::Reserved, Class::Copy, length);
+            self.shared.post_change(EventKind::Copied, self.segment, self.to());
+        } else {
+            target.tier.account.turn(Class::Reserved, Class::Used, length);
+            let stays = wish == MoveWish::Promote;
+            self.leave(&mut accounted, length, stays);
+            self.shared.post_change(EventKind::Moved, self.segment, self.to());
+            if stays {
+                self.shared.post_change(EventKind::Copied, self.segment, self.one.from);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Gives the target its length, its time and its place in the object.
+    fn finish_file(&self, source: &Site, target: &Target<'_>, length: u64) -> Result<()> {
+        let handle = source.open(self.shared.backend(source))?;
+        let stat = handle.as_ref().expect("it was just opened").stat()?;
+        if target.object.stat()?.size_bytes != length {
+            target.object.set_len(length)?;
+        }
+        target.object.set_modified(stat.modified_ns)?;
+        self.shared.failpoints.hit("move.gate")?;
+        let role = match self.one.request.wish {
+            MoveWish::Copy => Role::Copy,
+            _ => Role::Primary,
+        };
+        if let Some(identity) = self.identity(&target.site, role) {
+            self.shared.backend(&target.site).set_identity(&target.site.key, &identity)?;
+        }
+        self.shared.failpoints.hit("move.identity")
+    }
+
+    /// Accounts that the primary has left its tier.
+    fn leave(&self, accounted: &mut Accounted, length: u64, stays_as_copy: bool) {
+        let from = self.shared.tier(self.one.from);
+        let class = if stays_as_copy { Class::Copy } else { Class::Garbage };
+        let from_used = accounted.used_bytes.min(length);
+        let from_reserved = accounted.reserved_bytes.min(length - from_used);
+        from.account.turn(Class::Used, class, from_used);
+        from.account.turn(Class::Reserved, class, from_reserved);
+        from.account.free(Class::Used, accounted.used_bytes - from_used);
+        from.account.free(Class::Reserved, accounted.reserved_bytes - from_reserved);
+        *accounted = Accounted { used_bytes: length, reserved_bytes: 0 };
+        self.segment.room_bytes.store(length, Ordering::Release);
+        from.segments.fetch_sub(1, Ordering::Relaxed);
+        from.ledger.add(Count::MovesOut, 1);
+        let to = self.shared.tier(self.to());
+        to.segments.fetch_add(1, Ordering::Relaxed);
+        to.ledger.add(Count::MovesIn, 1);
+    }
+
+    /// Makes the clean copy on the target the primary: no bytes are copied.
+    fn flip(&self) -> Result<(), Stop> {
+        self.one.enter("switch");
+        let parking = &self.shared.parking;
+        for attempt in 0..ATTEMPTS_MAX {
+            self.check()?;
+            self.shared.settle(self.entry, self.segment)?;
+            let changes = crate::lock(&self.entry.changes);
+            let gate = crate::lock(&self.segment.gate);
+            let longest = self.shared.settings.switch_time_max;
+            if self.segment.guard.close(parking, longest) {
+                let result = self.flip_closed();
+                self.segment.guard.open(parking);
+                return result;
+            }
+            self.segment.guard.open(parking);
+            drop((gate, changes));
+            self.shared.clock.sleep(Duration::from_micros(200) * (attempt + 1));
+        }
+        Err(stop(Outcome::HotWrite))
+    }
+
+    fn flip_closed(&self) -> Result<(), Stop> {
+        self.check()?;
+        let location = self.segment.location.load_full();
+        let (on_target, others): (Vec<_>, Vec<_>) =
+            location.copies.iter().cloned().partition(|copy| copy.place.tier == self.to());
+        let Some(copy) = on_target.first() else {
+            return Err(Stop::Outcome(Outcome::HotWrite, "its copy was dropped by a write".into()));
+        };
+        if location.settling.is_some() {
+            return Err(stop(Outcome::Busy));
+        }
+        let length = self.segment.length();
+        // A new generation: the highest complete primary is the right one.
+        let site = copy.with_generation(self.shared.catalog.number()?);
+        if let Some(identity) = self.identity(&site, Role::Primary) {
+            self.shared.backend(&site).set_identity(&site.key, &identity)?;
+        }
+        self.shared.failpoints.hit("flip.identity")?;
+        let old = Arc::clone(&location.primary);
+        let stays = self.one.request.wish == MoveWish::Promote;
+        let mut copies = others;
+        if stays {
+            copies.push(Arc::clone(&old));
+        }
+        let next = self.shared.location(site, copies, location.checksum, None);
+        let record = self.entry.record_with(self.segment.number, &next);
+        let row = GarbageRow {
+            object_id: self.entry.object_id,
+            segment: self.segment.number,
+            place: old.place,
+            bytes: length,
+        };
+        let mut writes = vec![Write::Put(&self.entry.key, &record)];
+        if !stays {
+            writes.push(Write::Garbage(row.clone()));
+        }
+        let mut accounted = crate::lock(&self.segment.accounted);
+        self.shared.catalog.commit(&writes)?;
+        self.shared.failpoints.hit("flip.committed")?;
+        self.segment.location.store(Arc::new(next));
+        self.shared.tier(self.to()).account.turn(Class::Copy, Class::Used, length);
+        self.leave(&mut accounted, length, stays);
+        drop(accounted);
+        self.shared.post_change(EventKind::Uncopied, self.segment, self.to());
+        self.shared.post_change(EventKind::Moved, self.segment, self.to());
+        if stays {
+            self.shared.post_change(EventKind::Copied, self.segment, self.one.from);
+            if let Some(identity) = self.identity(&old, Role::Copy) {
+                self.shared.backend(&old).set_identity(&old.key, &identity)?;
+            }
+        } else {
+            self.shared.drops.add(vec![Superseded { site: old, row }]);
+        }
+        Ok(())
+    }
+}
