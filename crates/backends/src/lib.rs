@@ -3,3 +3,6 @@
 
 pub mod kv;
 pub mod object;
+mod registry;
+
+pub use registry::{BACKENDS, BackendEntry, Place, open_backend};

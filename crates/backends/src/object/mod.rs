@@ -1,8 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Places that keep the bytes of objects.
+//! Places that keep the bytes of objects, and wrappers that make them slow or faulty.
 
+mod extent;
+mod faulty;
+mod file;
 mod memory;
+mod null;
 mod throttle;
 
+pub use faulty::{Effect, FaultPoint, Faults, Faulty, When};
+pub use file::{File, FileSettings};
 pub use memory::Memory;
+pub use null::Null;
 pub use throttle::{Rates, Throttle};

@@ -1,0 +1,427 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A backend that fails when told to.
+//!
+//! It fails operations; it never loses what was written. What a loss of power takes away is
+//! simulated by `terrace_testkit::SimTier`.
+
+use std::io::{IoSlice, IoSliceMut};
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use terrace_core::{
+    Access, Backend, Capability, Create, Cursor, Error, ErrorKind, FileLease, Identity, Key,
+    Object, Op, Open, Page, Random, Result, Semantics, Space, Stat, Superblock, execute_each,
+};
+
+/// A kind of operation that can fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FaultPoint {
+    /// Opening an object that need not be created.
+    Open,
+    /// Opening an object that may be created.
+    Create,
+    /// `read_at` and `next_data`.
+    Read,
+    /// `write_at` and `append`.
+    Write,
+    /// `set_len`, `allocate` and `punch`.
+    Resize,
+    /// `stat` and `space`.
+    Stat,
+    /// `delete`.
+    Delete,
+    /// `list` and `namespaces`.
+    List,
+    /// Identities, the superblock and the time of the last modification.
+    Identity,
+    /// `Object::sync`.
+    Sync,
+    /// `Backend::sync`.
+    SyncNames,
+}
+
+/// Which of the operations at its points a fault hits.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum When {
+    /// All.
+    Always,
+    /// Only the one with this number, counted from 1 since the fault was added.
+    Nth(u64),
+    /// Those whose number is a multiple of this.
+    Every(u64),
+    /// Each with this probability.
+    Chance(f64),
+}
+
+/// What happens to an operation that is hit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// It fails and does nothing. A sync that failed fails for ever after on its handle.
+    Fail(ErrorKind),
+    /// A write writes the first half of its bytes and fails; anything else just fails.
+    Short(ErrorKind),
+    /// It blocks until [`Faults::release`] and then goes on: a device that does not answer.
+    Hang,
+}
+
+/// The faults of any number of [`Faulty`] backends: one device.
+#[derive(Debug)]
+pub struct Faults {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug)]
+struct State {
+    random: Random,
+    rules: Vec<Rule>,
+    is_offline: bool,
+    /// Operations until the crash.
+    crash_after: Option<u64>,
+    has_crashed: bool,
+    /// Which life of the process handles belong to.
+    life: u64,
+    injected: u64,
+    hanging: u64,
+    /// Counts releases: who hangs waits for the next one.
+    releases: u64,
+}
+
+#[derive(Debug)]
+struct Rule {
+    points: Vec<FaultPoint>,
+    when: When,
+    effect: Effect,
+    met: u64,
+}
+
+impl Faults {
+    /// No faults yet. `seed` decides what [`When::Chance`] hits.
+    pub fn new(seed: u64) -> Arc<Self> {
+        let state = State {
+            random: Random::new(seed),
+            rules: Vec::new(),
+            is_offline: false,
+            crash_after: None,
+            has_crashed: false,
+            life: 0,
+            injected: 0,
+            hanging: 0,
+            releases: 0,
+        };
+        Arc::new(Self { state: Mutex::new(state), changed: Condvar::new() })
+    }
+
+    /// Adds a fault. The first added that hits an operation decides.
+    pub fn add(&self, points: &[FaultPoint], when: When, effect: Effect) {
+        self.state().rules.push(Rule { points: points.to_vec(), when, effect, met: 0 });
+    }
+
+    /// Removes all faults that were added.
+    pub fn clear(&self) {
+        self.state().rules.clear();
+    }
+
+    /// Switches the device off or on. While it is off everything fails with `Io`.
+    pub fn set_offline(&self, is_offline: bool) {
+        self.state().is_offline = is_offline;
+    }
+
+    /// Lets `operations` more pass; then everything fails with `Io` until [`Faults::restart`].
+    pub fn crash_after(&self, operations: u64) {
+        self.state().crash_after = Some(operations);
+    }
+
+    /// Whether the crash has come.
+    pub fn has_crashed(&self) -> bool {
+        self.state().has_crashed
+    }
+
+    /// Ends a crash. Handles from before it stay dead.
+    pub fn restart(&self) {
+        let mut state = self.state();
+        state.crash_after = None;
+        state.has_crashed = false;
+        state.life += 1;
+    }
+
+    /// Lets everything go on that hangs now.
+    pub fn release(&self) {
+        self.state().releases += 1;
+        self.changed.notify_all();
+    }
+
+    /// Blocks until `count` operations hang.
+    pub fn wait_hanging(&self, count: u64) {
+        let mut state = self.state();
+        while state.hanging < count {
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// How many operations were hit so far.
+    pub fn injected(&self) -> u64 {
+        self.state().injected
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Passes an operation of a handle of `life`. `Ok(Some)` asks for a short write.
+    fn pass(&self, life: u64, point: FaultPoint) -> Result<Option<Error>> {
+        let mut state = self.state();
+        if state.crash_after == Some(0) {
+            state.has_crashed = true;
+        }
+        if state.has_crashed || life != state.life {
+            return Err(injected(ErrorKind::Io).because("the simulated process has crashed"));
+        }
+        state.crash_after = state.crash_after.map(|left| left - 1);
+        if state.is_offline {
+            return Err(injected(ErrorKind::Io).because("the device is offline"));
+        }
+        match state.hit(point) {
+            None => Ok(None),
+            Some(Effect::Short(kind)) if point == FaultPoint::Write => Ok(Some(injected(kind))),
+            Some(Effect::Fail(kind) | Effect::Short(kind)) => Err(injected(kind)),
+            Some(Effect::Hang) => {
+                let releases = state.releases;
+                state.hanging += 1;
+                self.changed.notify_all();
+                while state.releases == releases {
+                    state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+                }
+                state.hanging -= 1;
+                Ok(None)
+            }
+        }
+    }
+}
+
+impl State {
+    fn hit(&mut self, point: FaultPoint) -> Option<Effect> {
+        let mut effect = None;
+        for rule in self.rules.iter_mut().filter(|rule| rule.points.contains(&point)) {
+            rule.met += 1;
+            let is_hit = match rule.when {
+                When::Always => true,
+                When::Nth(number) => rule.met == number,
+                When::Every(step) => rule.met.is_multiple_of(step),
+                When::Chance(probability) => self.random.chance(probability),
+            };
+            if is_hit && effect.is_none() {
+                effect = Some(rule.effect);
+            }
+        }
+        self.injected += u64::from(effect.is_some());
+        effect
+    }
+}
+
+fn injected(kind: ErrorKind) -> Error {
+    Error::new(kind, "reach the device").because("a fault was injected")
+}
+
+/// Puts [`Faults`] in front of a backend.
+#[derive(Clone)]
+pub struct Faulty {
+    inner: Arc<dyn Backend>,
+    faults: Arc<Faults>,
+    target: String,
+}
+
+impl Faulty {
+    /// A backend that works like `inner` until `faults` say otherwise.
+    pub fn new(inner: Arc<dyn Backend>, faults: Arc<Faults>) -> Self {
+        let target = format!("faulty:{}", inner.target());
+        Self { inner, faults, target }
+    }
+
+    /// Passes an operation that belongs to no handle.
+    fn pass(&self, point: FaultPoint) -> Result<()> {
+        let life = self.faults.state().life;
+        let passed = self.faults.pass(life, point);
+        passed.map(|_| ()).map_err(|error| error.with("target", &self.target))
+    }
+}
+
+#[deny(clippy::missing_trait_methods)]
+impl Backend for Faulty {
+    fn target(&self) -> &str {
+        &self.target
+    }
+
+    fn capability(&self) -> Capability {
+        Capability { leases: false, ..self.inner.capability() }
+    }
+
+    fn open(&self, key: &Key, how: &Open) -> Result<Box<dyn Object>> {
+        let life = self.faults.state().life;
+        self.pass(match how.create {
+            Create::Never => FaultPoint::Open,
+            Create::IfMissing | Create::New => FaultPoint::Create,
+        })?;
+        Ok(Box::new(FaultyObject {
+            inner: self.inner.open(key, how)?,
+            faults: Arc::clone(&self.faults),
+            target: self.target.clone(),
+            key: key.clone(),
+            life,
+            has_sync_failed: AtomicBool::new(false),
+        }))
+    }
+
+    fn stat(&self, key: &Key) -> Result<Stat> {
+        self.pass(FaultPoint::Stat)?;
+        self.inner.stat(key)
+    }
+
+    fn delete(&self, key: &Key) -> Result<()> {
+        self.pass(FaultPoint::Delete)?;
+        self.inner.delete(key)
+    }
+
+    fn list(&self, namespace: &str, prefix: &str, cursor: &Cursor, max: usize) -> Result<Page> {
+        self.pass(FaultPoint::List)?;
+        self.inner.list(namespace, prefix, cursor, max)
+    }
+
+    fn namespaces(&self) -> Result<Vec<String>> {
+        self.pass(FaultPoint::List)?;
+        self.inner.namespaces()
+    }
+
+    fn space(&self) -> Result<Space> {
+        self.pass(FaultPoint::Stat)?;
+        self.inner.space()
+    }
+
+    /// Carries out the operations one by one: each may fail.
+    fn execute(&self, operations: &mut [Op<'_>], semantics: &Semantics) {
+        execute_each(self, operations, semantics);
+    }
+
+    fn identity(&self, key: &Key) -> Result<Option<Identity>> {
+        self.pass(FaultPoint::Identity)?;
+        self.inner.identity(key)
+    }
+
+    fn set_identity(&self, key: &Key, identity: &Identity) -> Result<()> {
+        self.pass(FaultPoint::Identity)?;
+        self.inner.set_identity(key, identity)
+    }
+
+    fn superblock(&self) -> Result<Option<Superblock>> {
+        self.pass(FaultPoint::Identity)?;
+        self.inner.superblock()
+    }
+
+    fn set_superblock(&self, superblock: &Superblock) -> Result<()> {
+        self.pass(FaultPoint::Identity)?;
+        self.inner.set_superblock(superblock)
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.pass(FaultPoint::SyncNames)?;
+        self.inner.sync()
+    }
+}
+
+struct FaultyObject {
+    inner: Box<dyn Object>,
+    faults: Arc<Faults>,
+    target: String,
+    key: Key,
+    life: u64,
+    has_sync_failed: AtomicBool,
+}
+
+impl FaultyObject {
+    fn pass(&self, point: FaultPoint) -> Result<Option<Error>> {
+        let passed = self.faults.pass(self.life, point);
+        passed.map(|short| short.map(|error| self.name(error))).map_err(|error| self.name(error))
+    }
+
+    fn name(&self, error: Error) -> Error {
+        error.with("key", &self.key).with("target", &self.target)
+    }
+}
+
+#[deny(clippy::missing_trait_methods)]
+impl Object for FaultyObject {
+    fn read_at(&self, offset_bytes: u64, buffers: &mut [IoSliceMut<'_>]) -> Result<usize> {
+        self.pass(FaultPoint::Read)?;
+        self.inner.read_at(offset_bytes, buffers)
+    }
+
+    fn write_at(&self, offset_bytes: u64, data: &[IoSlice<'_>]) -> Result<()> {
+        match self.pass(FaultPoint::Write)? {
+            None => self.inner.write_at(offset_bytes, data),
+            Some(error) => {
+                self.inner.write_at(offset_bytes, &[IoSlice::new(&first_half(data))])?;
+                Err(error)
+            }
+        }
+    }
+
+    fn append(&self, data: &[IoSlice<'_>]) -> Result<u64> {
+        match self.pass(FaultPoint::Write)? {
+            None => self.inner.append(data),
+            Some(error) => {
+                self.inner.append(&[IoSlice::new(&first_half(data))])?;
+                Err(error)
+            }
+        }
+    }
+
+    fn set_len(&self, bytes: u64) -> Result<()> {
+        self.pass(FaultPoint::Resize)?;
+        self.inner.set_len(bytes)
+    }
+
+    fn allocate(&self, range: Range<u64>) -> Result<()> {
+        self.pass(FaultPoint::Resize)?;
+        self.inner.allocate(range)
+    }
+
+    fn punch(&self, range: Range<u64>) -> Result<()> {
+        self.pass(FaultPoint::Resize)?;
+        self.inner.punch(range)
+    }
+
+    fn next_data(&self, offset_bytes: u64) -> Result<Option<Range<u64>>> {
+        self.pass(FaultPoint::Read)?;
+        self.inner.next_data(offset_bytes)
+    }
+
+    fn stat(&self) -> Result<Stat> {
+        self.pass(FaultPoint::Stat)?;
+        self.inner.stat()
+    }
+
+    fn set_modified(&self, wall_ns: u64) -> Result<()> {
+        self.pass(FaultPoint::Identity)?;
+        self.inner.set_modified(wall_ns)
+    }
+
+    fn sync(&self) -> Result<()> {
+        if self.has_sync_failed.load(Ordering::SeqCst) {
+            let error = Error::new(ErrorKind::Io, "sync an object");
+            return Err(self.name(error.because("an earlier sync failed")));
+        }
+        let synced = self.pass(FaultPoint::Sync).and_then(|_| self.inner.sync());
+        synced.inspect_err(|_| self.has_sync_failed.store(true, Ordering::SeqCst))
+    }
+
+    fn lease_file(&self, _access: Access) -> Result<Option<FileLease>> {
+        Ok(None)
+    }
+}
+
+fn first_half(data: &[IoSlice<'_>]) -> Vec<u8> {
+    let mut bytes: Vec<u8> = data.iter().flat_map(|part| part.iter().copied()).collect();
+    bytes.truncate(bytes.len() / 2);
+    bytes
+}

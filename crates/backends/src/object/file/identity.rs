@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The bytes of an identity, kept as the extended attribute `user.terrace` of an object's file.
+//!
+//! Specified, with a test vector, in `docs/formats/identity.md`.
+
+use terrace_core::{Error, ErrorKind, Identity, Key, Result, Role};
+
+/// First byte; another one is a format that this program does not know.
+const VERSION: u8 = 1;
+
+/// Longest encoded identity: every number at its widest and the longest key.
+pub(super) const IDENTITY_BYTES_MAX: usize = 2 + 16 + 5 * 10 + KEY_BYTES_MAX + 4;
+
+const KEY_BYTES_MAX: usize = terrace_core::NAMESPACE_BYTES_MAX + 1 + terrace_core::NAME_BYTES_MAX;
+
+pub(super) fn encode(identity: &Identity) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(64 + identity.key.as_str().len());
+    bytes.extend_from_slice(&[VERSION, role_number(identity.role)]);
+    bytes.extend_from_slice(&identity.store_id.to_le_bytes());
+    push_number(&mut bytes, identity.object_id);
+    push_number(&mut bytes, identity.segment.into());
+    push_number(&mut bytes, identity.start_bytes);
+    push_number(&mut bytes, identity.generation);
+    push_number(&mut bytes, identity.epoch);
+    bytes.extend_from_slice(identity.key.as_str().as_bytes());
+    bytes.extend_from_slice(&crc32c::crc32c(&bytes).to_le_bytes());
+    bytes
+}
+
+pub(super) fn decode(bytes: &[u8]) -> Result<Identity> {
+    let (body, checksum) =
+        bytes.split_last_chunk::<4>().ok_or_else(|| corrupt("it is too short"))?;
+    if crc32c::crc32c(body) != u32::from_le_bytes(*checksum) {
+        return Err(corrupt("its checksum is wrong"));
+    }
+    let cut = || corrupt("it ends too early");
+    let (&[version, role], rest) = body.split_first_chunk::<2>().ok_or_else(cut)?;
+    if version != VERSION {
+        return Err(corrupt("its version is not known").with("version", version));
+    }
+    let (store_id, mut rest) = rest.split_first_chunk::<16>().ok_or_else(cut)?;
+    let mut number = || take_number(&mut rest).ok_or_else(|| corrupt("a number is not valid"));
+    let (object_id, segment, start_bytes) = (number()?, number()?, number()?);
+    let (generation, epoch) = (number()?, number()?);
+    let key = std::str::from_utf8(rest).map_err(|source| corrupt("bad key").caused_by(source))?;
+    Ok(Identity {
+        store_id: u128::from_le_bytes(*store_id),
+        object_id,
+        segment: u32::try_from(segment).map_err(|_| corrupt("the segment is out of bounds"))?,
+        start_bytes,
+        generation,
+        epoch,
+        role: ROLES.get(usize::from(role)).copied().ok_or_else(|| corrupt("unknown role"))?,
+        key: Key::parse(key).map_err(|source| corrupt("bad key").caused_by(source))?,
+    })
+}
+
+const ROLES: [Role; 4] = [Role::Partial, Role::Primary, Role::Copy, Role::Dead];
+
+fn role_number(role: Role) -> u8 {
+    match role {
+        Role::Partial => 0,
+        Role::Primary => 1,
+        Role::Copy => 2,
+        Role::Dead => 3,
+    }
+}
+
+/// Seven bits a byte, the least first; the high bit says that more follow. With small numbers and
+/// a short key the whole fits beside a 256-byte inode of ext4 and takes no block of its own.
+fn push_number(bytes: &mut Vec<u8>, mut number: u64) {
+    while number >= 0x80 {
+        bytes.push(number as u8 | 0x80);
+        number >>= 7;
+    }
+    bytes.push(number as u8);
+}
+
+fn take_number(bytes: &mut &[u8]) -> Option<u64> {
+    let mut number = 0u64;
+    for shift in (0..64).step_by(7) {
+        let (&byte, rest) = bytes.split_first()?;
+        *bytes = rest;
+        let bits = u64::from(byte & 0x7f);
+        if bits << shift >> shift != bits {
+            return None;
+        }
+        number |= bits << shift;
+        if byte < 0x80 {
+            return Some(number);
+        }
+    }
+    None
+}
+
+fn corrupt(reason: &'static str) -> Error {
+    Error::new(ErrorKind::Corrupt, "read an identity").because(reason)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DOCUMENT: &str = include_str!("../../../../../docs/formats/identity.md");
+
+    fn example() -> Identity {
+        Identity {
+            store_id: 0x0011_2233_4455_6677_8899_aabb_ccdd_eeff,
+            object_id: 300,
+            segment: 1,
+            start_bytes: 1 << 30,
+            generation: 70_000,
+            epoch: 3,
+            role: Role::Primary,
+            key: Key::parse("climate/t2m").expect("legal"),
+        }
+    }
+
+    #[test]
+    fn the_documented_vector_is_made_and_read_back() {
+        let bytes = encode(&example());
+        let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        let block = DOCUMENT.split("```vector\n").nth(1).expect("the document has a vector");
+        let vector: String =
+            block.split("```").next().expect("it ends").split_whitespace().collect();
+        assert_eq!(hex, vector);
+        assert_eq!(decode(&bytes).expect("own bytes"), example());
+    }
+
+    #[test]
+    fn the_widest_identity_is_within_its_bound() {
+        let widest = Identity {
+            object_id: u64::MAX,
+            segment: u32::MAX,
+            start_bytes: u64::MAX,
+            generation: u64::MAX,
+            epoch: u64::MAX,
+            role: Role::Dead,
+            key: Key::new(&"n".repeat(64), &"x".repeat(400)).expect("legal"),
+            ..example()
+        };
+        let bytes = encode(&widest);
+        assert!(bytes.len() <= IDENTITY_BYTES_MAX);
+        assert_eq!(decode(&bytes).expect("own bytes"), widest);
+    }
+
+    #[test]
+    fn no_damage_goes_unnoticed_or_panics() {
+        let bytes = encode(&example());
+        for length in 0..bytes.len() {
+            assert_eq!(decode(&bytes[..length]).expect_err("cut").kind(), ErrorKind::Corrupt);
+        }
+        for at in 0..bytes.len() {
+            for bit in 0..8 {
+                let mut damaged = bytes.clone();
+                damaged[at] ^= 1 << bit;
+                assert_eq!(decode(&damaged).expect_err("damaged").kind(), ErrorKind::Corrupt);
+            }
+        }
+    }
+
+    #[test]
+    fn wrong_fields_behind_a_right_checksum_are_refused() {
+        let body = encode(&example());
+        let body = &body[..body.len() - 4];
+        let refused = |change: &dyn Fn(&mut Vec<u8>)| {
+            let mut bytes = body.to_vec();
+            change(&mut bytes);
+            bytes.extend_from_slice(&crc32c::crc32c(&bytes).to_le_bytes());
+            decode(&bytes).expect_err("wrong").kind() == ErrorKind::Corrupt
+        };
+        assert!(refused(&|bytes| bytes[0] = 2), "version");
+        assert!(refused(&|bytes| bytes[1] = 9), "role");
+        assert!(refused(&|bytes| bytes.truncate(18)), "no numbers");
+        assert!(refused(&|bytes| bytes[18..].fill(0xff)), "endless number");
+        assert!(refused(&|bytes| bytes.retain(|byte| *byte != b'/')), "no namespace");
+        assert!(refused(&|bytes| *bytes.last_mut().expect("some") = 0xff), "not UTF-8");
+    }
+}

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Which directories and identities a loss of power could still undo.
+
+use std::collections::HashMap;
+use std::os::fd::BorrowedFd;
+use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use terrace_core::{Error, ErrorKind, Result};
+
+use super::path::ObjectPath;
+use super::system;
+
+/// Beyond this many, the whole file system is synced instead: one call, whatever the number.
+const PATHS_MAX: usize = 4096;
+
+/// Remembers what to sync.
+#[derive(Debug, Default)]
+pub(super) struct Unsynced {
+    /// Held for reading while a name changes and is noted, so that a sync sees both or neither.
+    changing: RwLock<()>,
+    state: Mutex<State>,
+    /// Held across the I/O of a sync: who finds nothing left to sync must know that it is done,
+    /// not that another thread is at it. Says whether a sync failed.
+    turn: Mutex<Turn>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Paths below the root, `.` for itself, with the number of the latest change.
+    paths: HashMap<Vec<u8>, Change>,
+    /// There were too many.
+    is_everything: bool,
+    changes: u64,
+}
+
+#[derive(Debug, Default)]
+struct Turn {
+    /// The kernel reports a failed write-back once; later syncs would succeed for nothing.
+    has_failed: bool,
+}
+
+/// Tells a change of a path from later ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Change(u64);
+
+impl Unsynced {
+    /// To be held while a name changes and is noted.
+    pub(super) fn changing(&self) -> RwLockReadGuard<'_, ()> {
+        self.changing.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes that a directory's entries or a file's identity changed.
+    pub(super) fn note(&self, path: &[u8]) -> Change {
+        let mut state = self.state();
+        state.changes += 1;
+        let change = Change(state.changes);
+        if state.is_everything {
+            return change;
+        }
+        if let Some(latest) = state.paths.get_mut(path) {
+            *latest = change;
+        } else if state.paths.len() < PATHS_MAX {
+            state.paths.insert(path.to_vec(), change);
+        } else {
+            state.paths.clear();
+            state.is_everything = true;
+        }
+        change
+    }
+
+    /// Takes back a note whose path was synced by other means and has not changed since.
+    pub(super) fn settle(&self, path: &[u8], change: Change) {
+        let mut state = self.state();
+        if state.paths.get(path) == Some(&change) {
+            state.paths.remove(path);
+        }
+    }
+
+    /// Makes everything durable that was noted before the call.
+    pub(super) fn sync(&self, root: BorrowedFd<'_>) -> Result<()> {
+        let mut turn = self.turn();
+        self.sync_in_turn(root, &mut turn)
+    }
+
+    /// Makes an object's name durable, unless it is.
+    pub(super) fn sync_name(&self, root: BorrowedFd<'_>, path: &ObjectPath) -> Result<()> {
+        let mut turn = self.turn();
+        let is_noted = {
+            let _nothing_changes = self.nothing_changes();
+            let state = self.state();
+            let mut directories = path.directories();
+            state.is_everything
+                || state.paths.contains_key(path.as_bytes())
+                || state.paths.contains_key(&b"."[..])
+                || directories.any(|directory| state.paths.contains_key(directory))
+        };
+        if is_noted || turn.has_failed { self.sync_in_turn(root, &mut turn) } else { Ok(()) }
+    }
+
+    fn sync_in_turn(&self, root: BorrowedFd<'_>, turn: &mut Turn) -> Result<()> {
+        if turn.has_failed {
+            return Err(Error::new(ErrorKind::Io, "sync the names of a tier")
+                .because("an earlier sync failed; open the store again"));
+        }
+        let state = {
+            let _nothing_changes = self.nothing_changes();
+            self.state().take()
+        };
+        let synced = if state.is_everything {
+            rustix::fs::syncfs(root).map_err(|errno| system::error("sync a file system", errno))
+        } else {
+            state.paths.keys().try_for_each(|path| sync_path(root, path))
+        };
+        turn.has_failed = synced.is_err();
+        synced
+    }
+
+    fn nothing_changes(&self) -> RwLockWriteGuard<'_, ()> {
+        self.changing.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn turn(&self) -> MutexGuard<'_, Turn> {
+        self.turn.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// Takes out what is noted. Numbers go on: a handle may hold one that was given before.
+    fn take(&mut self) -> State {
+        let changes = self.changes;
+        std::mem::replace(self, State { changes, ..State::default() })
+    }
+}
+
+fn sync_path(root: BorrowedFd<'_>, path: &[u8]) -> Result<()> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let synced = match rustix::fs::openat(root, path, flags, Mode::empty()) {
+        Ok(file) => rustix::fs::fsync(&file),
+        // Removed since; what held it was noted for that.
+        Err(Errno::NOENT) => Ok(()),
+        Err(errno) => Err(errno),
+    };
+    synced.map_err(|errno| {
+        system::error("sync the names of a tier", errno).with("path", String::from_utf8_lossy(path))
+    })
+}
