@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0 OR MIT
+# `make run` shows Terrace at work, `make test` runs everything that CI runs.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+# The steps share one build directory, so that running them side by side gains nothing.
+.NOTPARALLEL:
+
+# Outside the checkout, so that a fresh clone finds what an earlier one has built.
+export CARGO_TARGET_DIR ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/terrace/target
+# Where rustup puts cargo; a shell that was open during the installation does not know it yet.
+export PATH := $(PATH):$(HOME)/.cargo/bin
+
+TERRACE := $(CARGO_TARGET_DIR)/release/terrace
+# What `terrace demo` is given, for example `make run DEMO=--full`.
+DEMO ?=
+# How many random histories `make soak` tries.
+SEEDS ?= 1000
+
+help:
+	@echo "make run    build terrace and watch a tiered store at work (DEMO=--full for more)"
+	@echo "make test   every check and every test, as CI runs them"
+	@echo "make check  the checks alone: layers, licences, links, format, lints, C examples"
+	@echo "make bench  what the stack costs: overhead, objects, migrations"
+	@echo "make soak   the random tests of the stack over SEEDS=$(SEEDS) histories"
+
+run: release
+	$(TERRACE) demo $(DEMO)
+
+# The command and the example policies that it is shown with.
+release:
+	@tools/setup.sh
+	cargo build --locked --release -p terrace-cli
+	$(MAKE) --no-print-directory -C examples/policies/lru-c
+
+bench: release
+	$(TERRACE) bench overhead
+	$(TERRACE) bench object
+	$(TERRACE) bench migrate
+
+test: check
+	cargo test --locked --workspace
+	cargo test --locked --manifest-path examples/policies/write-buffer-rust/Cargo.toml
+	cargo build --locked -p terrace-cli
+	PATH="$(CARGO_TARGET_DIR)/debug:$$PATH" tools/run-tutorial.py docs/tutorial-policy.md
+	@echo "make test: everything passed"
+
+check: setup-test
+	tools/check-layers.py
+	tools/check-spdx.py
+	tools/check-names.py
+	tools/check-links.py
+	tools/check-licences.py
+	cargo fmt --all --check
+	cargo fmt --check --manifest-path examples/policies/write-buffer-rust/Cargo.toml
+	$(MAKE) --no-print-directory -B -C examples/policies/lru-c
+	cargo clippy --locked --workspace --all-targets -- -D warnings
+	cargo clippy --locked --manifest-path examples/policies/write-buffer-rust/Cargo.toml \
+		--all-targets -- -D warnings
+	RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps --quiet
+	@echo "make check: everything passed"
+
+setup-test:
+	@tools/setup.sh rustfmt clippy
+
+soak: setup-test
+	TERRACE_SEEDS=$(SEEDS) cargo test --locked --release -p terrace-stack --test model --test crash
+
+.PHONY: help run release bench test check setup-test soak

@@ -1,0 +1,40 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0 OR MIT
+# Installs what the build needs and the machine lacks: Debian packages, and the rustup components
+# given as arguments. Crates are fetched by cargo itself; the tools need no Python packages.
+set -eu
+
+RUST_MINOR_MIN=90 # rust-version in Cargo.toml
+
+packages=
+command -v cc >/dev/null || packages="$packages gcc libc6-dev"
+command -v git >/dev/null || packages="$packages git"
+command -v python3 >/dev/null || packages="$packages python3"
+if [ -n "$packages" ]; then
+    as_root=
+    [ "$(id -u)" -eq 0 ] || as_root=sudo
+    if ! command -v apt-get >/dev/null || { [ -n "$as_root" ] && ! command -v sudo >/dev/null; }; then
+        echo "setup: install these packages first:$packages" >&2
+        exit 1
+    fi
+    echo "setup: installing$packages"
+    $as_root apt-get update -qq
+    # shellcheck disable=SC2086 # one word a package
+    $as_root apt-get install -y -qq --no-install-recommends $packages
+fi
+
+if ! command -v cargo >/dev/null; then
+    echo "setup: there is no cargo; install Rust as https://rustup.rs says, then try again" >&2
+    exit 1
+fi
+minor=$(cargo --version | sed -n 's/^cargo 1\.\([0-9]*\)\..*/\1/p')
+if [ "${minor:-0}" -lt "$RUST_MINOR_MIN" ]; then
+    echo "setup: Rust 1.$RUST_MINOR_MIN or later is needed, $(cargo --version) is installed;" \
+        "run: rustup update stable" >&2
+    exit 1
+fi
+for component in "$@"; do
+    command -v "cargo-${component#rust}" >/dev/null && "cargo-${component#rust}" --version >/dev/null 2>&1 && continue
+    echo "setup: rustup component add $component"
+    rustup component add "$component"
+done
