@@ -2,6 +2,7 @@
 //! What tests of every crate share: behaviour suites, a simulated machine that forgets what was
 //! not synced, a clock that stands still, and bytes that say where they belong.
 
+pub mod behaviour;
 mod clock;
 mod crash;
 pub mod kv_behaviour;
