@@ -216,7 +216,8 @@ pub struct Event {
     pub time_ns: u64,
     /// Where in the segment.
     pub offset_bytes: u64,
-    /// How much; summed where `count` is more than 1. Of receipts: the bytes copied.
+    /// How much. Where `count` is more than 1: of reads the sum, of writes the extent that covers
+    /// all of them. Of receipts: the bytes copied.
     pub length_bytes: u64,
     /// How long it took; summed where `count` is more than 1.
     pub latency_ns: u64,

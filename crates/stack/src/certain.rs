@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use terrace_core::{EventKind, Persistency, Result, Role, TierIndex};
+use terrace_core::{ErrorKind, EventKind, Persistency, Result, Role, TierIndex};
 
 use crate::account::Class;
 use crate::catalog::{GarbageRow, Write};
@@ -107,9 +107,12 @@ impl Shared {
         let _settling = crate::lock(&segment.settle);
         let location = segment.location.load_full();
         let Some(pending) = location.settling.clone() else { return Ok(()) };
-        let site = &location.primary;
-        site.open(self.backend(site))?.as_ref().expect("it was just opened").sync()?;
-        self.backend(site).sync()?;
+        self.sync_site(&location.primary)?;
+        let is_copy = location.copies.iter().any(|copy| copy.place == pending.source.place);
+        if is_copy {
+            // It may become the primary again without a byte being copied.
+            self.sync_site(&pending.source)?;
+        }
         self.catalog.wait_all()?;
         let _changes = crate::lock(&entry.changes);
         let location = segment.location.load_full();
@@ -118,7 +121,6 @@ impl Shared {
         }
         let mut next = (*location).clone();
         next.settling = None;
-        let is_copy = location.copies.iter().any(|copy| copy.place == pending.source.place);
         let record = entry.record_with(segment.number, &next);
         let row = garbage(entry, segment, &pending.source, pending.bytes);
         let mut writes = vec![Write::Put(&entry.key, &record)];
@@ -147,9 +149,25 @@ impl Shared {
         Ok(())
     }
 
+    /// Makes a file durable, with its name.
+    pub(crate) fn sync_site(&self, site: &Site) -> Result<()> {
+        site.open(self.backend(site))?.as_ref().expect("it was just opened").sync()?;
+        self.backend(site).sync()
+    }
+
     /// Makes an object durable: bytes, directory and catalog, after settling a switch.
     pub(crate) fn sync_entry(&self, entry: &Entry) -> Result<()> {
         let started_ns = self.clock.now_ns();
+        // Before the sync, so that what is written meanwhile counts as not synced.
+        entry.is_unsynced.store(false, Ordering::Release);
+        let result = self.sync_segments(entry, started_ns);
+        if result.is_err() {
+            entry.is_unsynced.store(true, Ordering::Release);
+        }
+        result
+    }
+
+    fn sync_segments(&self, entry: &Entry, started_ns: u64) -> Result<()> {
         for segment in entry.segments.load_full().iter() {
             self.settle(entry, segment)?;
             let location = segment.location.load_full();
@@ -203,17 +221,45 @@ impl Shared {
         let mut first_error = Ok(());
         self.entries.for_each(|entry| {
             let keeps = entry.persistency() > Persistency::None;
-            if first_error.is_ok() && keeps && !entry.is_deleted.load(Ordering::Acquire) {
+            let is_unsynced = entry.is_unsynced.load(Ordering::Acquire);
+            let is_deleted = entry.is_deleted.load(Ordering::Acquire);
+            if first_error.is_ok() && keeps && is_unsynced && !is_deleted {
                 first_error = self.sync_entry(entry);
             }
         });
         first_error?;
+        if self.entries.take_evicted_unsynced() {
+            self.sync_evicted().inspect_err(|_| self.entries.note_evicted_unsynced())?;
+        }
         for tier in &self.tiers {
             if tier.offline.is_none() {
                 tier.backend.sync()?;
             }
         }
         self.catalog.wait_all()
+    }
+}
+
+impl Shared {
+    /// Makes the bytes of objects durable that left memory before anybody synced them. Which they
+    /// are is not known, so every file is looked at; those without unwritten pages cost little.
+    fn sync_evicted(&self) -> Result<()> {
+        self.catalog.for_each(&mut |_, record| {
+            let Ok(record) = record else { return Ok(()) };
+            if record.persistency == Persistency::None {
+                return Ok(());
+            }
+            for segment in &record.segments {
+                let site = Site::new(segment.primary, record.object_id, segment.number);
+                match site.open(self.backend(&site)) {
+                    Ok(handle) => handle.as_ref().expect("it was just opened").sync()?,
+                    // Deleted or moved meanwhile: then it was synced, or is not to be kept.
+                    Err(error) if error.kind() == ErrorKind::NotFound => {}
+                    Err(error) => return Err(error),
+                }
+            }
+            Ok(())
+        })
     }
 }
 

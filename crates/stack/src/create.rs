@@ -91,6 +91,10 @@ impl Shared {
         }
         if how.access == Access::Write && level > entry.persistency() {
             self.promise(entry, level)?;
+            if level == Persistency::Storage {
+                // What was written before is part of what the object holds from now on.
+                self.sync_entry(entry)?;
+            }
         }
         Ok(())
     }
@@ -231,10 +235,17 @@ impl Shared {
 
     /// Removes what a create that failed has left.
     pub(crate) fn discard(&self, key: &Key, draft: &Draft) {
-        // What cannot be removed now is found by the scan after the crash that must have caused
-        // it: a new file of this opening without a record.
-        let _ = self.catalog.commit(&[Write::Remove(key, &draft.record)]);
-        let _ = self.backend(&draft.site).delete(&draft.site.key);
+        let row = GarbageRow {
+            object_id: draft.record.object_id,
+            segment: 0,
+            place: draft.site.place,
+            bytes: 0,
+        };
+        let writes = [Write::Remove(key, &draft.record), Write::Garbage(row.clone())];
+        // Without a row the file is found by the scan after the crash that must have come between:
+        // a file of this opening without a record.
+        let _ = self.catalog.commit(&writes);
+        self.drops.add(vec![Superseded { site: Arc::clone(&draft.site), row }]);
     }
 
     /// Shows a committed object to everyone.
@@ -360,7 +371,9 @@ impl Shared {
             .filter(|tier| self.tier(**tier).account.taken() < self.tier(**tier).capacity_bytes());
         let mut refused = None;
         for tier in roomy.chain(tight).chain(any) {
-            match self.new_file_on(key, object_id, segment, start_bytes, *tier) {
+            // A segment's first file bears the object's number, which nothing else has.
+            let file = if segment == 0 { object_id } else { self.catalog.number()? };
+            match self.new_file_on(key, object_id, segment, start_bytes, *tier, file) {
                 Err(error) if error.kind() == ErrorKind::NoSpace => refused = Some(error),
                 other => return other,
             }
@@ -369,17 +382,16 @@ impl Shared {
             .unwrap_or_else(|| Error::new(ErrorKind::NoSpace, "create object").with("key", key)))
     }
 
-    fn new_file_on(
+    /// Makes a segment's file on one tier; `file` is a number that no other file has.
+    pub(crate) fn new_file_on(
         &self,
         key: &Key,
         object_id: u64,
         segment: u32,
         start_bytes: u64,
         tier: TierIndex,
+        file: u64,
     ) -> Result<(Arc<Site>, Box<dyn Object>)> {
-        // A segment's first file bears the object's number, which nothing else has; later ones
-        // draw their own.
-        let file = if segment == 0 { object_id } else { self.catalog.number()? };
         let place = Place { tier, file, generation: file, epoch: self.epoch };
         let site = Site::new(place, object_id, segment);
         let how = Open {

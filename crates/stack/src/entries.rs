@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use terrace_core::{Key, Result};
@@ -19,6 +19,8 @@ pub(crate) struct Entries {
     shards: Vec<Shard>,
     hasher: RandomState,
     shard_max: usize,
+    /// Whether objects were dropped from memory whose bytes no sync has covered.
+    evicted_unsynced: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -59,6 +61,7 @@ impl Entries {
             shards: (0..SHARDS).map(|_| Shard::default()).collect(),
             hasher: RandomState::new(),
             shard_max: (entries_max / SHARDS).max(1),
+            evicted_unsynced: AtomicBool::new(false),
         }
     }
 
@@ -156,12 +159,27 @@ impl Entries {
                 };
                 let drop_it = is_idle && surplus > 0;
                 surplus -= usize::from(drop_it);
+                if drop_it
+                    && held.entry().is_some_and(|one| one.is_unsynced.load(Ordering::Acquire))
+                {
+                    self.note_evicted_unsynced();
+                }
                 !drop_it
             });
         }
         map.insert(claim.key.clone(), Held::Ready(entry));
         claim.is_done = true;
         claim.shard.changed.notify_all();
+    }
+
+    /// Whether bytes of objects that left memory may not be durable; forgets it.
+    pub(crate) fn take_evicted_unsynced(&self) -> bool {
+        self.evicted_unsynced.swap(false, Ordering::AcqRel)
+    }
+
+    /// Notes that they may not be.
+    pub(crate) fn note_evicted_unsynced(&self) {
+        self.evicted_unsynced.store(true, Ordering::Release);
     }
 
     fn shard(&self, key: &Key) -> &Shard {

@@ -35,6 +35,8 @@ pub(crate) struct Entry {
     pub(crate) is_deleted: AtomicBool,
     /// Whether a length differs from the catalog's.
     pub(crate) is_dirty: AtomicBool,
+    /// Whether bytes were written that no sync has covered.
+    pub(crate) is_unsynced: AtomicBool,
     pub(crate) opens: AtomicU32,
     pub(crate) ledger: ObjectLedger,
 }
@@ -262,6 +264,7 @@ impl Entry {
             is_pinned: AtomicBool::new(record.is_pinned),
             is_deleted: AtomicBool::new(false),
             is_dirty: AtomicBool::new(false),
+            is_unsynced: AtomicBool::new(false),
             opens: AtomicU32::new(0),
             ledger: ObjectLedger::default(),
         }

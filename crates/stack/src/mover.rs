@@ -6,6 +6,7 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
@@ -456,7 +457,10 @@ fn post(shared: &Shared, kind: EventKind, one: &Move, outcome: Outcome) {
 fn work(shared: &Arc<Shared>, pair: (TierIndex, TierIndex)) {
     while let Some(next) = shared.mover.next(shared, pair) {
         let started_ns = shared.clock.now_ns();
-        let (outcome, detail) = transfer::carry_out(shared, &next);
+        // A bug in one migration must not take the queue with it.
+        let carry_out = AssertUnwindSafe(|| transfer::carry_out(shared, &next));
+        let (outcome, detail) = catch_unwind(carry_out)
+            .unwrap_or_else(|_| (Outcome::Io, "the migration panicked".into()));
         let took_ns = shared.clock.now_ns() - started_ns;
         history::note_move(shared, &next, outcome, took_ns);
         shared.mover.end(shared, crate::lock(&shared.mover.state), &next, outcome, detail);

@@ -171,6 +171,9 @@ impl StackObject {
             }
             drop(entered);
             result.map_err(|error| Again::Failed(self.explain(error, tier)))?;
+            if !self.entry.is_unsynced.load(Ordering::Relaxed) {
+                self.entry.is_unsynced.store(true, Ordering::Release);
+            }
             let bytes = extent.end - extent.start;
             shared.tier(tier).ledger.access(true, bytes, ended_ns - device_ns);
             self.entry.ledger.access(true, bytes, ended_ns - device_ns);
@@ -212,6 +215,7 @@ impl StackObject {
             self.shared.make_unclean(&self.entry, segment)?;
         }
         let handle = location.primary.open(self.shared.backend(&location.primary))?;
+        self.entry.is_unsynced.store(true, Ordering::Relaxed);
         let result = handle.as_ref().expect("it was just opened").write_at(offset_bytes, data);
         if result.is_err() || end_bytes > segment.length_bytes.load(Ordering::Relaxed) {
             self.grown(segment, &location, end_bytes, result.is_ok());
@@ -271,8 +275,21 @@ impl StackObject {
                 Ok(()) => done += room as usize,
                 Err(Again::Restructured) => {}
                 Err(Again::Failed(error)) if error.kind() == ErrorKind::NoSpace => {
-                    // The tier is full: what it has room for stays, the rest goes on elsewhere.
-                    self.shared.outgrow(&self.entry, &segment, extent, error)?;
+                    let fits = self.shared.make_fit(&self.entry, &segment, extent, error)?;
+                    if fits > 0 {
+                        // The tier takes what it has room for, the rest goes on elsewhere.
+                        let piece = &piece[..fits as usize];
+                        let write =
+                            |object: &dyn Object| object.write_at(inside, &[IoSlice::new(piece)]);
+                        let extent = inside..inside + fits;
+                        match self.change_segment(&segment, extent, true, EventKind::Write, write) {
+                            Ok(()) => done += fits as usize,
+                            Err(Again::Restructured) => {}
+                            // Somebody else took the room: look again.
+                            Err(Again::Failed(error)) if error.kind() == ErrorKind::NoSpace => {}
+                            Err(Again::Failed(error)) => return Err(error),
+                        }
+                    }
                 }
                 Err(Again::Failed(error)) => return Err(error),
             }
@@ -282,6 +299,37 @@ impl StackObject {
             }
         }
         Ok(())
+    }
+
+    /// Grows the object to `bytes`; the growth reads as zeros.
+    fn grow(&self, bytes: u64) -> Result<()> {
+        let mut goal = bytes;
+        while self.length()? < bytes {
+            let (segment, last) = self.shared.segment_for_write(&self.entry, goal - 1)?;
+            let inside = last + 1;
+            let extent = segment.length().min(inside)..inside;
+            let grow = |object: &dyn Object| {
+                if object.stat()?.size_bytes < inside { object.set_len(inside) } else { Ok(()) }
+            };
+            match self.change_segment(&segment, extent.clone(), true, EventKind::Write, grow) {
+                Ok(()) => goal = bytes,
+                Err(Again::Restructured) => {}
+                Err(Again::Failed(error)) if error.kind() == ErrorKind::NoSpace => {
+                    let start = extent.start;
+                    let fits = self.shared.make_fit(&self.entry, &segment, extent, error)?;
+                    // First what the full tier has room for, then the rest in another segment.
+                    goal = if fits > 0 { segment.start_bytes + start + fits } else { bytes };
+                }
+                Err(Again::Failed(error)) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// The length of the object. Without a policy nothing keeps a cut and a write apart but the
+    /// file itself, so it is asked.
+    fn length(&self) -> Result<u64> {
+        if self.shared.is_bare { Ok(self.stat()?.size_bytes) } else { Ok(self.entry.length()) }
     }
 
     /// What a handle with storage semantics does after every change.
@@ -304,7 +352,12 @@ impl Object for StackObject {
             return handle.as_ref().expect("it was just opened").read_at(offset_bytes, buffers);
         }
         if self.is_simple(end_bytes) {
-            return self.read_segment(&self.first, offset_bytes, buffers);
+            let count = self.read_segment(&self.first, offset_bytes, buffers)?;
+            let is_alone = self.first.limit_bytes.load(Ordering::Acquire) == u64::MAX;
+            if count == want || is_alone {
+                return Ok(count);
+            }
+            // A short first segment before a later one ends in a hole, not in the object's end.
         }
         let length = self.entry.length();
         let count = want.min(length.saturating_sub(offset_bytes) as usize);
@@ -331,7 +384,7 @@ impl Object for StackObject {
     fn append(&self, data: &[IoSlice<'_>]) -> Result<u64> {
         // Held over the I/O: the next append begins where this one ends.
         let appending = crate::lock(&self.entry.appends);
-        let start = self.entry.length();
+        let start = self.length()?;
         self.write_through(start, data)?;
         drop(appending);
         self.settle_level()?;
@@ -341,25 +394,11 @@ impl Object for StackObject {
     fn set_len(&self, bytes: u64) -> Result<()> {
         check_extent("set length", 0, bytes)?;
         self.check_access("set length")?;
-        let length = self.entry.length();
+        let length = self.length()?;
         if bytes < length {
             self.shared.shrink(&self.entry, bytes)?;
         } else if bytes > length {
-            let (segment, inside) = if self.is_simple(bytes) {
-                (Arc::clone(&self.first), bytes)
-            } else {
-                let (segment, inside) = self.shared.segment_for_write(&self.entry, bytes - 1)?;
-                (segment, inside + 1)
-            };
-            let extent = segment.length().min(inside)..inside;
-            let grow = |object: &dyn Object| {
-                if object.stat()?.size_bytes < inside { object.set_len(inside) } else { Ok(()) }
-            };
-            match self.change_segment(&segment, extent, true, EventKind::Write, grow) {
-                Ok(()) => {}
-                Err(Again::Failed(error)) => return Err(error),
-                Err(Again::Restructured) => return self.set_len(bytes),
-            }
+            self.grow(bytes)?;
         }
         self.settle_level()
     }

@@ -307,6 +307,7 @@ fn assemble(parts: &mut Parts, header: &Header, numbers: TierNumbers, epoch: u64
         unflushed: std::sync::Mutex::default(),
         idle_files: AtomicUsize::new(0),
         is_closing: AtomicBool::new(false),
+        is_broken: AtomicBool::new(false),
         opened_clock_ns: parts.clock.now_ns(),
         utilisation_since: std::sync::Mutex::new((parts.clock.now_ns(), Vec::new())),
     })

@@ -231,6 +231,15 @@ impl Recovery<'_> {
             if is_new_boot {
                 // Writes that made a checksum void may have outlived the note of it.
                 segment.checksum = None;
+                // Which of two files kept its last bytes is not known; the primary decides.
+                for copy in segment.copies.drain(..) {
+                    garbage.push(GarbageRow {
+                        object_id: before.object_id,
+                        segment: segment.number,
+                        place: copy,
+                        bytes: segment.length_bytes,
+                    });
+                }
             }
             let files = &self.files;
             let length = |place: &Place| {

@@ -174,7 +174,11 @@ impl Mailbox {
                 }
                 sum.count += event.count;
                 sum.latency_ns += event.latency_ns;
-                sum.time_ns = event.time_ns;
+                // Opens count from the first, closes from the last, so that a handle is never
+                // closed before it was opened.
+                if event.kind != EventKind::Open {
+                    sum.time_ns = event.time_ns;
+                }
                 sum.tier = event.tier;
             }
         }

@@ -11,7 +11,7 @@ use terrace_core::{
 };
 
 use crate::account::Class;
-use crate::catalog::Write;
+use crate::catalog::{GarbageRow, Write};
 use crate::entry::{Entry, Segment};
 use crate::record::SegmentRecord;
 use crate::shared::Shared;
@@ -192,18 +192,122 @@ impl Shared {
         Ok(())
     }
 
+    /// Sees to it that a write which its tier refused as full can go on: returns the bytes that
+    /// the tier still takes, or, when it takes none, gives the object a segment elsewhere and
+    /// returns 0. `refused` comes back where every tier is full.
+    pub(crate) fn make_fit(
+        &self,
+        entry: &Arc<Entry>,
+        segment: &Arc<Segment>,
+        extent: Range<u64>,
+        refused: Error,
+    ) -> Result<u64> {
+        if self.is_bare {
+            return Err(refused);
+        }
+        if segment.length() == 0 && self.relocate_empty(entry, segment, extent.end)? {
+            return Ok(0);
+        }
+        let location = segment.location.load_full();
+        let tier = self.tier(location.primary.place.tier);
+        let free = tier.capacity_bytes().saturating_sub(tier.account.taken());
+        let reach = segment.room_bytes.load(Ordering::Acquire).saturating_add(free);
+        let fits = reach.min(extent.end).saturating_sub(extent.start);
+        // All of it would fit, and the tier refused all the same: the device itself is full.
+        if fits > 0 && fits < extent.end - extent.start {
+            return Ok(fits);
+        }
+        self.outgrow(entry, segment, extent, refused).map(|()| 0)
+    }
+
+    /// Puts an empty segment on a tier that has room for `bytes`; false where none has.
+    fn relocate_empty(
+        &self,
+        entry: &Arc<Entry>,
+        segment: &Arc<Segment>,
+        bytes: u64,
+    ) -> Result<bool> {
+        let _changes = crate::lock(&entry.changes);
+        let _gate = crate::lock(&segment.gate);
+        self.close_gate(segment);
+        let result = self.relocate_closed(entry, segment, bytes);
+        segment.guard.open(&self.parking);
+        result
+    }
+
+    fn relocate_closed(
+        &self,
+        entry: &Arc<Entry>,
+        segment: &Arc<Segment>,
+        bytes: u64,
+    ) -> Result<bool> {
+        let location = segment.location.load_full();
+        let full = location.primary.place.tier;
+        let has_room = |tier: &TierIndex| {
+            let state = self.tier(*tier);
+            let sum = state.account.taken().saturating_add(bytes);
+            *tier != full
+                && state.keeps(entry.persistency())
+                && state.offline.is_none()
+                && sum <= state.capacity_bytes()
+        };
+        let tiers = (0..self.tiers.len()).map(|index| TierIndex(index as u8));
+        let Some(next) = tiers.clone().filter(|tier| *tier > full).chain(tiers).find(has_room)
+        else {
+            return Ok(false);
+        };
+        let is_busy = location.is_clean() || location.settling.is_some();
+        if segment.length() > 0 || is_busy || entry.is_deleted.load(Ordering::Acquire) {
+            return Ok(false);
+        }
+        let (site, handle) = self.new_file_on(
+            &entry.key,
+            entry.object_id,
+            segment.number,
+            segment.start_bytes,
+            next,
+            self.catalog.number()?,
+        )?;
+        let next_location = self.location(Arc::clone(&site), Vec::new(), None, None);
+        let record = entry.record_with(segment.number, &next_location);
+        let old = &location.primary;
+        let row = GarbageRow {
+            object_id: entry.object_id,
+            segment: segment.number,
+            place: old.place,
+            bytes: 0,
+        };
+        let mut accounted = crate::lock(&segment.accounted);
+        let writes = [Write::Put(&entry.key, &record), Write::Garbage(row.clone())];
+        let ticket = self.catalog.commit(&writes)?;
+        if entry.persistency() == Persistency::Storage {
+            self.backend(&site).sync()?;
+            self.catalog.wait(ticket)?;
+        }
+        site.set_handle(handle);
+        segment.location.store(Arc::new(next_location));
+        let from = self.tier(full);
+        from.account.free(Class::Used, accounted.used_bytes);
+        from.account.free(Class::Reserved, accounted.reserved_bytes);
+        *accounted = crate::entry::Accounted::default();
+        segment.room_bytes.store(0, Ordering::Release);
+        drop(accounted);
+        from.segments.fetch_sub(1, Ordering::Relaxed);
+        self.tier(next).segments.fetch_add(1, Ordering::Relaxed);
+        self.drops.add(vec![crate::drops::Drop { site: Arc::clone(old), row }]);
+        self.post_change(EventKind::Moved, segment, next);
+        Ok(true)
+    }
+
     /// Makes an object go on in a new segment, because the tier of `segment` is full; `refused`
     /// is returned where it cannot.
-    pub(crate) fn outgrow(
+    fn outgrow(
         &self,
         entry: &Arc<Entry>,
         segment: &Arc<Segment>,
         extent: Range<u64>,
         refused: Error,
     ) -> Result<()> {
-        if self.is_bare {
-            return Err(refused);
-        }
         let _changes = crate::lock(&entry.changes);
         let _gate = crate::lock(&segment.gate);
         let old_limit = segment.limit_bytes.load(Ordering::Acquire);
@@ -216,15 +320,25 @@ impl Shared {
         // A write into the middle of what is there needs no room: the tier itself is full.
         let is_inside = extent.end <= length;
         let full = segment.location.load().primary.place.tier;
-        let has_next = (full.index() + 1..self.tiers.len())
+        let free = |tier: &TierIndex| {
+            let tier = self.tier(*tier);
+            tier.capacity_bytes().saturating_sub(tier.account.taken())
+        };
+        let others: Vec<_> = (full.index() + 1..self.tiers.len())
             .chain(0..full.index())
             .map(|index| TierIndex(index as u8))
-            .find(|tier| {
-                let tier = self.tier(*tier);
-                tier.keeps(entry.persistency())
-                    && tier.offline.is_none()
-                    && tier.account.taken() < tier.capacity_bytes()
-            });
+            .filter(|tier| {
+                let state = self.tier(*tier);
+                state.keeps(entry.persistency()) && state.offline.is_none() && free(tier) > 0
+            })
+            .collect();
+        let left = extent.end - length.min(extent.end);
+        // One that takes all of it, else the one that takes most.
+        let has_next = others
+            .iter()
+            .find(|tier| free(tier) >= left)
+            .or_else(|| others.iter().max_by_key(|tier| free(tier)))
+            .copied();
         let result = match has_next {
             Some(next) if !is_inside && length > 0 => {
                 segment.limit_bytes.store(length, Ordering::Release);
@@ -370,6 +484,9 @@ impl Shared {
             let location = segment.location.load();
             let handle = location.primary.open(self.backend(&location.primary))?;
             let one = handle.as_ref().expect("it was just opened").stat()?;
+            if self.is_bare {
+                stat.size_bytes = one.size_bytes;
+            }
             stat.allocated_bytes += one.allocated_bytes;
             stat.modified_ns = stat.modified_ns.max(one.modified_ns);
         }

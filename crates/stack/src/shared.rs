@@ -51,6 +51,8 @@ pub(crate) struct Shared {
     pub(crate) unflushed: Mutex<Vec<Arc<Entry>>>,
     pub(crate) idle_files: AtomicUsize,
     pub(crate) is_closing: AtomicBool,
+    /// The catalog may say something else than memory: nothing may be written any more.
+    pub(crate) is_broken: AtomicBool,
     pub(crate) opened_clock_ns: u64,
     /// When utilisation was last computed, and the busy time of each tier until then.
     pub(crate) utilisation_since: Mutex<(u64, Vec<u64>)>,
@@ -114,6 +116,10 @@ impl Shared {
         if self.settings.access == Access::Read {
             return Err(Error::new(ErrorKind::Denied, operation)
                 .because("the store is open for reading only"));
+        }
+        if self.is_broken.load(Ordering::Acquire) {
+            return Err(Error::new(ErrorKind::Io, operation)
+                .because("the catalog failed in the middle of a migration; open the store again"));
         }
         if self.is_closing.load(Ordering::Acquire) {
             return Err(Error::new(ErrorKind::Busy, operation).because("the store is closing"));
@@ -225,6 +231,15 @@ impl Shared {
         // ask under this lock and only while the object is open.
         if entry.is_deleted.load(Ordering::Acquire) || entry.is_open() {
             return;
+        }
+        if self.is_bare {
+            // A cut beside a write may have left another length than was noted.
+            let location = segment.location.load();
+            let handle = location.primary.open(self.backend(&location.primary));
+            let stat = handle.and_then(|handle| handle.as_ref().expect("just opened").stat());
+            if let Ok(stat) = stat {
+                segment.length_bytes.store(stat.size_bytes, Ordering::Release);
+            }
         }
         let length = segment.length();
         let has = accounted.used_bytes + accounted.reserved_bytes;

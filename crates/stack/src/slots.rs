@@ -50,9 +50,4 @@ impl Slots {
         let mut table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
         table.free.push(slot);
     }
-
-    /// How many slots were ever given out.
-    pub(crate) fn count(&self) -> usize {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner).incarnations.len()
-    }
 }

@@ -490,7 +490,9 @@ impl Job<'_> {
         // Locked over the commit: nobody takes room on the tier that is being left.
         let mut accounted = crate::lock(&self.segment.accounted);
         let late = |error: Error| (Stop::Failed(error), true);
-        self.shared.catalog.commit(&[Write::Put(&self.entry.key, &record)]).map_err(late)?;
+        if let Err(error) = self.shared.catalog.commit(&[Write::Put(&self.entry.key, &record)]) {
+            return Err((Stop::Failed(error), !self.take_back()));
+        }
         let step = if wish == MoveWish::Copy { "copy.committed" } else { "move.committed" };
         self.shared.failpoints.hit(step).map_err(late)?;
         self.segment.location.store(Arc::new(next));
@@ -508,6 +510,18 @@ impl Job<'_> {
             }
         }
         Ok(true)
+    }
+
+    /// After a commit that failed and may have been written all the same: commits the location
+    /// as it was. When that fails too, the store takes no more writes, because a crash could bring
+    /// back either location.
+    fn take_back(&self) -> bool {
+        let record = self.entry.record_now();
+        let is_back = self.shared.catalog.commit(&[Write::Put(&self.entry.key, &record)]).is_ok();
+        if !is_back {
+            self.shared.is_broken.store(true, Ordering::Release);
+        }
+        is_back
     }
 
     /// Gives the target its length, its time and its place in the object.
@@ -555,6 +569,11 @@ impl Job<'_> {
         for attempt in 0..ATTEMPTS_MAX {
             self.check()?;
             self.shared.settle(self.entry, self.segment)?;
+            if self.one.request.wish == MoveWish::Promote {
+                // It stays as a copy, which must be as durable as the primary. A write between
+                // this and the switch drops the copies, and the switch with them.
+                self.shared.sync_site(&self.segment.location.load_full().primary)?;
+            }
             let changes = crate::lock(&self.entry.changes);
             let gate = crate::lock(&self.segment.gate);
             let longest = self.shared.settings.switch_time_max;
@@ -607,7 +626,10 @@ impl Job<'_> {
             writes.push(Write::Garbage(row.clone()));
         }
         let mut accounted = crate::lock(&self.segment.accounted);
-        self.shared.catalog.commit(&writes)?;
+        if let Err(error) = self.shared.catalog.commit(&writes) {
+            self.take_back();
+            return Err(error.into());
+        }
         self.shared.failpoints.hit("flip.committed")?;
         self.segment.location.store(Arc::new(next));
         self.shared.tier(self.to()).account.turn(Class::Copy, Class::Used, length);

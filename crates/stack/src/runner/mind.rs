@@ -184,6 +184,10 @@ impl Mind {
                 insert(&mut self.view, event.slot, created);
             }
             self.view.apply(&event);
+            if event.count > 1 && matches!(event.kind, EventKind::Write | EventKind::SetLen) {
+                // Summed up apart from each other, these have lost their order.
+                refresh_size(shared, &mut self.view, event.slot);
+            }
             if event.kind == EventKind::Receipt {
                 // The receipt of one action must not hide that another still runs.
                 if let Some(segment) = self.view.segments.get_mut(event.slot as usize) {
@@ -455,6 +459,20 @@ fn load_segments(shared: &Shared, view: &mut View) -> Result<()> {
         }
         Ok(())
     })
+}
+
+/// Takes a segment's length from where it is kept.
+fn refresh_size(shared: &Shared, view: &mut View, slot: Slot) {
+    let Some(segment) = view.segments.get_mut(slot as usize) else { return };
+    // Whoever fails here fails again where somebody is told.
+    let Ok(Some(entry)) = shared.borrow_entry(&segment.key) else { return };
+    let live = entry.segments.load();
+    let is_same = |other: &&Arc<crate::entry::Segment>| {
+        (other.slot, other.incarnation) == (slot, segment.incarnation)
+    };
+    if let Some(found) = live.iter().find(is_same) {
+        segment.size_bytes = found.length();
+    }
 }
 
 /// Puts a segment into its slot; slots whose segments come later are dead until then.
