@@ -330,19 +330,6 @@ fn assert_refuses_changes(stack: &Stack) {
     denied("pin", stack.pin(&name));
     denied("kv_put", stack.kv_put("app", b"x", b"y", Persistency::Process));
     denied("kv_remove", stack.kv_remove("app", b"x", Persistency::Process).map(drop));
-    denied("set_identity", {
-        let identity = terrace_core::Identity {
-            store_id: 1,
-            object_id: 1,
-            segment: 0,
-            start_bytes: 0,
-            generation: 1,
-            epoch: 1,
-            role: terrace_core::Role::Primary,
-            key: name.clone(),
-        };
-        stack.set_identity(&name, &identity)
-    });
     let object = stack.open(&name, &Open::read()).expect("opens for reading");
     denied("write", object.write(0, b"x"));
 }

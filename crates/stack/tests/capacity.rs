@@ -138,7 +138,7 @@ fn a_volatile_tier_does_not_help_what_must_survive() {
         ("memory", ROOMY, Persistency::None),
         ("disk", 50_000, Persistency::Storage),
     ]);
-    let stack = world.create();
+    let stack = world.create_with(promise_nothing);
     let error = try_put(&stack, &key("large"), &[1; 80_000]).expect_err("memory is not allowed");
     assert_eq!(error.kind(), ErrorKind::NoSpace, "{}", error.chain());
     let level = terrace_core::Semantics { persistency: Persistency::None };

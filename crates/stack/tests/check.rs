@@ -26,7 +26,7 @@ fn moved() -> (World, Stack, Key) {
     migrate(&stack, &key("moved"), SLOW, MoveKind::Move);
     assert_sound(&world, &stack);
     let file = stack.explain(&key("moved")).expect("exists").segments[0].stored_as.clone();
-    (world, stack, Key::new("seg", &file).expect("legal"))
+    (world, stack, Key::parse(&file).expect("legal"))
 }
 
 #[track_caller]
@@ -118,7 +118,7 @@ fn a_swapped_file_is_never_read_as_the_object() {
         put(&stack, &key(name), &stamped(number, 1, 0, 4096));
     }
     let stored = |name| stack.explain(&key(name)).expect("exists").segments[0].stored_as.clone();
-    let files = ["one", "two"].map(|name| Key::new("seg", &stored(name)).expect("legal"));
+    let files = ["one", "two"].map(|name| Key::parse(&stored(name)).expect("legal"));
     stack.close().expect("closes");
     let disk = world.disk(0).open();
     let kept = files.clone().map(|file| {

@@ -120,18 +120,18 @@ fn a_move_to_a_clean_copy_copies_nothing() {
 }
 
 #[test]
-fn a_migration_to_where_it_is_says_so() {
+fn a_migration_to_where_it_is_does_nothing() {
     let world = World::two();
     let stack = world.create();
     let name = key("there");
     put(&stack, &name, &[7; 100]);
     for kind in [MoveKind::Move, MoveKind::Promote] {
-        let tickets = stack.migrate(&name, FAST, kind, 0, "test").expect("queued");
-        assert_eq!(outcome_of(&ended(&stack, &tickets)), "already");
+        let tickets = stack.migrate(&name, FAST, kind, 0, "test").expect("is there");
+        assert_eq!(tickets, [], "nothing is to be done");
     }
     migrate(&stack, &name, SLOW, MoveKind::Copy);
-    let tickets = stack.migrate(&name, SLOW, MoveKind::Copy, 0, "test").expect("queued");
-    assert_eq!(outcome_of(&ended(&stack, &tickets)), "already");
+    let tickets = stack.migrate(&name, SLOW, MoveKind::Copy, 0, "test").expect("is there");
+    assert_eq!(tickets, []);
     assert_sound(&world, &stack);
 }
 
@@ -144,7 +144,7 @@ fn a_pinned_object_stays_until_it_is_unpinned() {
     stack.pin(&name).expect("pins");
     stack.pin(&name).expect("pins again");
     let refused = |stack: &Stack| match stack.migrate(&name, SLOW, MoveKind::Move, 0, "test") {
-        Err(error) => assert_eq!(error.kind(), ErrorKind::Denied, "{error}"),
+        Err(error) => assert!(error.to_string().contains("pinned"), "{error}"),
         Ok(tickets) => assert_eq!(outcome_of(&ended(stack, &tickets)), "pinned"),
     };
     refused(&stack);

@@ -1,0 +1,630 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A crash at every failpoint, at each level, then recovery, then everything that was promised.
+
+mod common;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use common::crashing::{Crash, Crashing, Visits};
+use common::expected::Expected;
+use common::pattern::stamped;
+use common::world::{
+    LONG, World, all_keys, assert_sound, assert_sound_after, bounded, key, migrate, outcome_of,
+    promise_nothing, put,
+};
+use terrace_core::{
+    Backend, BackendExt, ErrorKind, Hint, Key, Object, ObjectExt, Op, Open, Persistency, Request,
+    Result, Semantics, TierIndex,
+};
+use terrace_stack::{FAILPOINTS, MoveKind, Stack};
+
+const FAST: TierIndex = TierIndex(0);
+const SLOW: TierIndex = TierIndex(1);
+const LEVELS: [Persistency; 3] = [Persistency::None, Persistency::Process, Persistency::Storage];
+
+/// A crash of the process, and losses of power: as many as `TERRACE_SEEDS` says, one without. What
+/// survives those is chosen by chance, and differently for every `salt`.
+fn crashes(salt: u64) -> Vec<Crash> {
+    let seeds = std::env::var("TERRACE_SEEDS").ok().map(|text| text.parse().expect("a number"));
+    let seeds = seeds.unwrap_or(1);
+    let powers = (0..seeds).map(|seed| Crash::Power { seed: seed * 1000 + salt });
+    std::iter::once(Crash::Process).chain(powers).collect()
+}
+
+/// The application of the crash tests: does one thing after the other and remembers what may be
+/// found afterwards.
+struct Application<'a> {
+    world: &'a World,
+    /// `None` after its death.
+    stack: Option<Stack>,
+    level: Persistency,
+    crash: Crash,
+    objects: BTreeMap<Key, Expected>,
+    pairs: BTreeMap<Vec<u8>, Expected>,
+    version: u64,
+}
+
+impl<'a> Application<'a> {
+    fn new(world: &'a World, stack: Stack, level: Persistency, crash: Crash) -> Self {
+        let (objects, pairs) = (BTreeMap::new(), BTreeMap::new());
+        Self { world, stack: Some(stack), level, crash, objects, pairs, version: 0 }
+    }
+
+    fn stack(&self) -> &Stack {
+        self.stack.as_ref().expect("it is alive")
+    }
+
+    /// Ends without a clean close; nothing that it does now reaches a frozen world.
+    fn die(&mut self) {
+        self.world.failpoints().freeze();
+        self.stack = None;
+    }
+
+    /// Whether an operation that was acknowledged at `level` survives the crash.
+    fn survives(&self, level: Persistency) -> bool {
+        match self.crash {
+            Crash::Process => level >= Persistency::Process,
+            Crash::Power { .. } => level == Persistency::Storage,
+        }
+    }
+
+    fn semantics(&self) -> Semantics {
+        Semantics { persistency: self.level }
+    }
+
+    fn expected(&mut self, name: &Key) -> &mut Expected {
+        self.objects.entry(name.clone()).or_insert_with(Expected::missing)
+    }
+
+    fn now(&mut self, name: &Key) -> Vec<u8> {
+        self.expected(name).now().expect("the scenario creates it first").to_vec()
+    }
+
+    /// Runs one step that leads to `next`. What is acknowledged after the crash was never heard.
+    fn step(
+        &mut self,
+        name: &Key,
+        next: Option<Vec<u8>>,
+        body: impl FnOnce(&Stack) -> Result<()>,
+    ) -> Result<()> {
+        self.expected(name).begin(next);
+        body(self.stack())?;
+        self.heard()?;
+        if self.survives(self.level) {
+            self.expected(name).settle();
+        }
+        Ok(())
+    }
+
+    fn heard(&self) -> Result<()> {
+        self.world.failpoints().is_alive()
+    }
+
+    fn create(&mut self, name: &Key) -> Result<Box<dyn Object>> {
+        let how = Open::create_new().with_semantics(self.semantics());
+        let mut handle = None;
+        self.step(name, Some(Vec::new()), |stack| {
+            handle = Some(stack.open(name, &how)?);
+            Ok(())
+        })?;
+        Ok(handle.expect("was opened"))
+    }
+
+    fn open(&self, name: &Key) -> Result<Box<dyn Object>> {
+        self.stack().open(name, &Open::write().with_semantics(self.semantics()))
+    }
+
+    fn write(&mut self, name: &Key, object: &dyn Object, at: usize, bytes: usize) -> Result<()> {
+        self.version += 1;
+        let data = stamped(7, self.version, at as u64, bytes);
+        let mut next = self.now(name);
+        next.resize(next.len().max(at + bytes), 0);
+        next[at..at + bytes].copy_from_slice(&data);
+        self.step(name, Some(next), |_| object.write(at as u64, &data))
+    }
+
+    fn set_len(&mut self, name: &Key, object: &dyn Object, bytes: usize) -> Result<()> {
+        let mut next = self.now(name);
+        next.resize(bytes, 0);
+        self.step(name, Some(next), |_| object.set_len(bytes as u64))
+    }
+
+    fn sync(&mut self, name: &Key, object: &dyn Object) -> Result<()> {
+        object.sync()?;
+        self.heard()?;
+        // Both tiers and the catalog give `storage`.
+        self.expected(name).settle();
+        Ok(())
+    }
+
+    fn delete(&mut self, name: &Key) -> Result<()> {
+        self.step(name, None, |stack| stack.delete(name))
+    }
+
+    /// Migrates and waits; a migration changes nothing that an application sees.
+    fn migrate(&mut self, name: &Key, to: TierIndex, kind: MoveKind) -> Result<()> {
+        for ticket in self.stack().migrate(name, to, kind, 0, "test")? {
+            let ended = self.stack().wait(ticket, LONG)?.expect("a migration ends");
+            self.heard()?;
+            assert_eq!(outcome_of(&ended), "done", "without a crash it succeeds: {ended:?}");
+        }
+        Ok(())
+    }
+
+    fn put_pair(&mut self, name: &[u8], value: &[u8]) -> Result<()> {
+        let expected = self.pairs.entry(name.to_vec()).or_insert_with(Expected::missing);
+        expected.begin(Some(value.to_vec()));
+        self.stack().kv_put("test", name, value, self.level)?;
+        self.heard()?;
+        if self.survives(self.level) {
+            self.pairs.entry(name.to_vec()).and_modify(Expected::settle);
+        }
+        Ok(())
+    }
+
+    /// Everything a store does, from the first object to the close.
+    fn run(&mut self) -> Result<()> {
+        let [one, cut, gone, twice, batch] = ["one", "cut", "gone", "twice", "batch"].map(key);
+        let object = self.create(&one)?;
+        self.write(&one, &*object, 0, 9600)?;
+        self.write(&one, &*object, 3200, 640)?;
+        self.put_pair(b"pair", b"first")?;
+        // Objects whose name begins with "cut" have segments of 4 KiB.
+        let parts = self.create(&cut)?;
+        self.write(&cut, &*parts, 0, 3200)?;
+        self.write(&cut, &*parts, 3200, 6400)?;
+        self.sync(&one, &*object)?;
+        self.migrate(&one, SLOW, MoveKind::Move)?;
+        self.write(&one, &*object, 0, 320)?;
+        self.migrate(&cut, SLOW, MoveKind::Copy)?;
+        self.write(&cut, &*parts, 640, 320)?;
+        self.sync(&cut, &*parts)?;
+        self.migrate(&one, FAST, MoveKind::Promote)?;
+        self.migrate(&one, SLOW, MoveKind::Move)?;
+        self.set_len(&cut, &*parts, 5000)?;
+        self.set_len(&cut, &*parts, 13_000)?;
+        self.set_len(&cut, &*parts, 1600)?;
+        self.write(&cut, &*parts, 6400, 640)?;
+        drop(parts);
+        self.migrate(&cut, SLOW, MoveKind::Move)?;
+        let lost = self.create(&gone)?;
+        self.write(&gone, &*lost, 0, 3200)?;
+        self.migrate(&gone, SLOW, MoveKind::Promote)?;
+        self.sync(&gone, &*lost)?;
+        self.delete(&gone)?;
+        drop(lost);
+        let first = self.create(&twice)?;
+        self.write(&twice, &*first, 0, 6400)?;
+        drop(first);
+        self.delete(&twice)?;
+        let second = self.create(&twice)?;
+        self.write(&twice, &*second, 0, 1600)?;
+        self.migrate(&twice, SLOW, MoveKind::Copy)?;
+        self.stack().drop_copy(&twice, SLOW)?;
+        self.put_pair(b"pair", b"second")?;
+        self.execute(&batch)?;
+        self.migrate(&one, FAST, MoveKind::Move)?;
+        let again = self.open(&one)?;
+        self.write(&one, &*again, 9600, 960)?;
+        drop((object, again, second));
+        Backend::sync(self.stack())?;
+        self.stack().close()?;
+        self.heard()?;
+        // A clean close makes everything durable that it promised to keep.
+        if self.level >= Persistency::Process {
+            self.objects.values_mut().chain(self.pairs.values_mut()).for_each(Expected::settle);
+        }
+        Ok(())
+    }
+
+    /// Creates, overwrites and reads in one batch.
+    fn execute(&mut self, name: &Key) -> Result<()> {
+        let (data, over) = (stamped(7, 1000, 0, 640), stamped(7, 1001, 320, 320));
+        let mut content = data.clone();
+        content[320..].copy_from_slice(&over);
+        let semantics = self.semantics();
+        self.expected(name).begin(Some(data.clone()));
+        self.step(name, Some(content), |stack| {
+            let mut operations = [
+                Op::new(Request::Create { key: name, data: &data, hint: Hint::default() }),
+                Op::new(Request::Write { key: name, offset_bytes: 320, data: &over }),
+            ];
+            stack.execute(&mut operations, &semantics);
+            for operation in operations {
+                operation.outcome.expect("every outcome is filled")?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Compares everything with what was promised, and goes on from what was found.
+    fn verify(&mut self, stack: &Stack, place: &str) {
+        for (name, expected) in &mut self.objects {
+            let found = found(stack, name, place);
+            if let Err(problem) = expected.explain(found.as_deref()) {
+                panic!("{place}: {name}: {problem}");
+            }
+            expected.adopt(found);
+        }
+        for (name, expected) in &mut self.pairs {
+            let found = stack.kv_get("test", name).expect("reads a pair");
+            if let Err(problem) = expected.explain(found.as_deref()) {
+                panic!("{place}: pair {name:?}: {problem}");
+            }
+            // A pair is not written in part.
+            expected.adopt(found);
+        }
+    }
+}
+
+/// What an object holds; `None` where it is missing. Anything else blocks it.
+fn found(stack: &Stack, name: &Key, place: &str) -> Option<Vec<u8>> {
+    match stack.read_all(name) {
+        Ok(data) => Some(data),
+        Err(error) if error.kind() == ErrorKind::NotFound => None,
+        Err(error) => panic!("{place}: {name} is blocked: {}", error.chain()),
+    }
+}
+
+/// The state of a store as applications see it.
+fn state(stack: &Stack) -> BTreeMap<Key, Vec<u8>> {
+    let names = all_keys(stack);
+    names.into_iter().map(|name| (name.clone(), stack.read_all(&name).expect("reads"))).collect()
+}
+
+fn world() -> World {
+    World::two()
+}
+
+/// Opens with the crash tests' settings.
+fn open(world: &World, level: Persistency) -> Result<Stack> {
+    world.try_open_with(|parts| set_up(parts, level))
+}
+
+fn set_up(parts: &mut terrace_stack::Parts, level: Persistency) {
+    parts.settings.persistency = level;
+    parts.tactics = Some(common::world::cutting_where("cut", 4096));
+}
+
+/// Runs the scenario up to a crash at the `visit`th visit of `failpoint`; the application then
+/// knows what may be found.
+/// when crashes up to the kind `worst` were suffered.
+fn crash_in_run<'a>(
+    world: &'a World,
+    level: Persistency,
+    crash: Crash,
+    worst: Crash,
+    at: &Crashing,
+) -> Application<'a> {
+    let stack = world.create_with(|parts| set_up(parts, level));
+    world.failpoints().arm(at);
+    let mut application = Application::new(world, stack, level, worst);
+    if let Err(error) = application.run() {
+        let has_crashed = application.heard().is_err();
+        assert!(has_crashed, "without a crash nothing fails: {}", error.chain());
+    }
+    application.die();
+    world.crash(crash);
+    application
+}
+
+/// Recovers and checks everything that was promised, twice.
+fn recover_and_check(world: &World, application: &mut Application<'_>, place: &str) {
+    let level = application.level;
+    let stack = open(world, level).unwrap_or_else(|e| panic!("{place}: {}", e.chain()));
+    application.verify(&stack, place);
+    assert_sound_after(world, &stack, &[place.into()]);
+    let before = state(&stack);
+    let locations = locations(&stack);
+    // A second crash right after: recovery is idempotent.
+    world.failpoints().freeze();
+    drop(stack);
+    world.crash(Crash::Process);
+    let stack = open(world, level).unwrap_or_else(|e| panic!("{place}: again: {}", e.chain()));
+    assert_eq!(state(&stack), before, "{place}: opened twice");
+    assert_eq!(self::locations(&stack), locations, "{place}: opened twice");
+    assert_sound_after(world, &stack, &[place.into()]);
+    assert_nothing_is_blocked(&stack, application, place);
+    assert_sound_after(world, &stack, &[place.into()]);
+    stack.close().unwrap_or_else(|e| panic!("{place}: {}", e.chain()));
+}
+
+/// Where every segment is.
+fn locations(stack: &Stack) -> Vec<(Key, u32, String, Vec<String>, u64)> {
+    let explain = |name: Key| {
+        let explanation = stack.explain(&name).expect("exists");
+        let segments = explanation.segments.into_iter();
+        let name = move |s: terrace_stack::report::SegmentReport| {
+            (name.clone(), s.segment, s.tier, s.copies, s.size_bytes)
+        };
+        segments.map(name).collect::<Vec<_>>()
+    };
+    all_keys(stack).into_iter().flat_map(explain).collect()
+}
+
+/// Every object can be deleted, made again and moved.
+fn assert_nothing_is_blocked(stack: &Stack, application: &Application<'_>, place: &str) {
+    for name in application.objects.keys() {
+        let content = stamped(9, 1, 0, 4800);
+        stack.delete_if_exists(name).unwrap_or_else(|e| panic!("{place}: {}", e.chain()));
+        put(stack, name, &content);
+        for to in [SLOW, FAST] {
+            migrate(stack, name, to, MoveKind::Move);
+            assert_eq!(stack.read_all(name).expect("reads"), content, "{place}: {name}");
+        }
+    }
+}
+
+/// How often the scenario visits each failpoint.
+fn visits_of_run(level: Persistency) -> BTreeMap<String, u64> {
+    let world = world();
+    let stack = world.create_with(|parts| set_up(parts, level));
+    world.failpoints().count();
+    let mut application = Application::new(&world, stack, level, Crash::Process);
+    application.run().expect("without a crash nothing fails");
+    world.failpoints().visits()
+}
+
+/// First, second and last: a step is often right the first time only.
+fn chosen(visits: u64) -> BTreeSet<u64> {
+    [1, 2, visits.div_ceil(2), visits].into_iter().filter(|v| (1..=visits).contains(v)).collect()
+}
+
+fn crash_everywhere(level: Persistency) {
+    let visits = visits_of_run(level);
+    for (index, (failpoint, visits)) in visits.iter().enumerate() {
+        for visit in chosen(*visits) {
+            for crash in crashes(index as u64 * 7 + visit) {
+                let world = world();
+                let at = Crashing { failpoint: failpoint.clone(), visit };
+                let place = format!("{level}, {crash:?} at visit {visit} of {failpoint}");
+                let mut application = crash_in_run(&world, level, crash, crash, &at);
+                recover_and_check(&world, &mut application, &place);
+            }
+        }
+    }
+}
+
+#[test]
+fn nothing_promised_is_lost_by_a_crash_at_level_none() {
+    crash_everywhere(Persistency::None);
+}
+
+#[test]
+fn nothing_promised_is_lost_by_a_crash_at_level_process() {
+    crash_everywhere(Persistency::Process);
+}
+
+#[test]
+fn nothing_promised_is_lost_by_a_crash_at_level_storage() {
+    crash_everywhere(Persistency::Storage);
+}
+
+/// Crashes that leave recovery something to do: one at each step that writes in several places.
+fn crashes_with_leftovers() -> Vec<&'static str> {
+    FAILPOINTS
+        .iter()
+        .copied()
+        .filter(|name| !name.starts_with("open.") && !name.starts_with("recover."))
+        .collect()
+}
+
+#[test]
+fn a_crash_in_recovery_is_recovered() {
+    let mut missed: BTreeSet<_> = FAILPOINTS.iter().copied().collect();
+    let runs =
+        [Persistency::Process, Persistency::Storage].map(|level| (level, visits_of_run(level)));
+    for (index, left_by) in crashes_with_leftovers().into_iter().enumerate() {
+        // Both levels leave the same leftovers; each failpoint is tried at one.
+        let (level, run) = &runs[index % 2];
+        let Some(visits) = run.get(left_by) else { continue };
+        let at = Crashing { failpoint: left_by.into(), visit: visits.div_ceil(2) };
+        for crash in [Crash::Process, Crash::Power { seed: 5 }] {
+            for (step, failpoint) in visits_of_recovery(*level, crash, &at).keys().enumerate() {
+                missed.remove(failpoint.as_str());
+                let second = [Crash::Process, Crash::Power { seed: 6 }][step % 2];
+                let place =
+                    format!("{level}, {crash:?} at {left_by}, then {second:?} at {failpoint}");
+                crash_twice(*level, crash, &at, failpoint, second, &place);
+            }
+        }
+    }
+    missed.retain(|name| name.starts_with("recover.") || name.starts_with("open."));
+    assert!(missed.is_empty(), "no recovery visits {missed:?}");
+}
+
+fn visits_of_recovery(level: Persistency, crash: Crash, at: &Crashing) -> Visits {
+    let world = world();
+    crash_in_run(&world, level, crash, crash, at);
+    world.failpoints().count();
+    let stack = open(&world, level).expect("recovers");
+    drop(stack);
+    world.failpoints().visits()
+}
+
+fn crash_twice(
+    level: Persistency,
+    crash: Crash,
+    at: &Crashing,
+    failpoint: &str,
+    second: Crash,
+    place: &str,
+) {
+    let world = world();
+    // What survived the first crash only because the power stayed is lost with it.
+    let worst = if crash == Crash::Process { second } else { crash };
+    let mut application = crash_in_run(&world, level, crash, worst, at);
+    world.failpoints().arm(&Crashing { failpoint: failpoint.into(), visit: 1 });
+    // Some steps of recovery are made in the background, some when it is dropped.
+    drop(open(&world, level));
+    world.failpoints().freeze();
+    world.crash(second);
+    recover_and_check(&world, &mut application, place);
+}
+
+#[test]
+fn every_failpoint_is_visited() {
+    let mut visited = BTreeSet::new();
+    for level in LEVELS {
+        visited.extend(visits_of_run(level).into_keys());
+    }
+    for left_by in crashes_with_leftovers() {
+        for crash in [Crash::Process, Crash::Power { seed: 5 }] {
+            let visits = visits_of_run(Persistency::Process).get(left_by).copied().unwrap_or(1);
+            let at = Crashing { failpoint: left_by.into(), visit: visits.div_ceil(2) };
+            visited.extend(visits_of_recovery(Persistency::Process, crash, &at).into_keys());
+        }
+    }
+    let missed: Vec<_> = FAILPOINTS.iter().filter(|name| !visited.contains(**name)).collect();
+    assert!(missed.is_empty(), "no scenario visits {missed:?}");
+    let unknown: Vec<_> = visited.iter().filter(|n| !FAILPOINTS.contains(&n.as_str())).collect();
+    assert!(unknown.is_empty(), "not in the table: {unknown:?}");
+}
+
+#[test]
+fn a_crash_in_the_first_open_leaves_an_empty_store() {
+    for failpoint in FAILPOINTS.iter().filter(|name| name.starts_with("open.")) {
+        for crash in crashes(1) {
+            let world = world();
+            world.create_parts(|parts| set_up(parts, Persistency::Process));
+            world.failpoints().arm(&Crashing { failpoint: (*failpoint).into(), visit: 1 });
+            assert!(open(&world, Persistency::Process).is_err(), "{failpoint}");
+            world.crash(crash);
+            let stack = open(&world, Persistency::Process).expect("opens");
+            assert_eq!(all_keys(&stack), []);
+            put(&stack, &key("first"), b"data");
+            assert_sound(&world, &stack);
+        }
+    }
+}
+
+#[test]
+fn a_loss_of_power_without_a_failpoint_keeps_what_was_synced() {
+    for seed in 0..10 {
+        let crash = Crash::Power { seed };
+        for level in LEVELS {
+            let world = world();
+            let stack = world.create_with(|parts| set_up(parts, level));
+            let mut application = Application::new(&world, stack, level, crash);
+            let name = key("kept");
+            let object = application.create(&name).expect("creates");
+            application.write(&name, &*object, 0, 6400).expect("writes");
+            application.sync(&name, &*object).expect("syncs");
+            application.migrate(&name, SLOW, MoveKind::Move).expect("moves");
+            application.write(&name, &*object, 3200, 6400).expect("writes");
+            drop(object);
+            application.die();
+            world.crash(crash);
+            let place = format!("{level}, {crash:?}");
+            recover_and_check(&world, &mut application, &place);
+        }
+    }
+}
+
+#[test]
+fn dropping_a_stack_in_a_frozen_world_ends() {
+    let world = world();
+    let stack = world.create_with(|parts| set_up(parts, Persistency::Process));
+    put(&stack, &key("one"), &[1; 1000]);
+    let _ = stack.migrate(&key("one"), SLOW, MoveKind::Move, 0, "test");
+    world.failpoints().freeze();
+    bounded(Duration::from_secs(10), "drop", move || drop(stack));
+}
+
+#[test]
+fn a_stronger_promise_holds_from_then_on() {
+    let storage = Semantics { persistency: Persistency::Storage };
+    for seed in 0..10 {
+        let world = world();
+        let stack = world.create();
+        let name = key("promoted");
+        put(&stack, &name, &[1; 8192]);
+        let object = stack.open(&name, &Open::write().with_semantics(storage)).expect("opens");
+        object.write(4096, &[2; 100]).expect("writes");
+        assert_eq!(stack.explain(&name).expect("exists").persistency, "storage");
+        world.failpoints().freeze();
+        drop((object, stack));
+        world.crash(Crash::Power { seed });
+        let stack = world.open();
+        let data = stack.read_all(&name).expect("was promised");
+        assert_eq!(data[4096..4196], [2; 100]);
+        assert!(data[..4096].iter().all(|byte| [0, 1].contains(byte)));
+        assert_eq!(stack.explain(&name).expect("exists").persistency, "storage");
+        assert_sound(&world, &stack);
+    }
+}
+
+#[test]
+fn what_lives_in_memory_is_promised_nothing_or_moved() {
+    let storage = Semantics { persistency: Persistency::Storage };
+    let world = World::with(&[
+        ("memory", common::world::ROOMY, Persistency::None),
+        ("disk", common::world::ROOMY, Persistency::Storage),
+    ]);
+    let stack = world.create_with(promise_nothing);
+    let name = key("in-memory");
+    let none = Semantics { persistency: Persistency::None };
+    let object = stack.open(&name, &Open::create_new().with_semantics(none)).expect("creates");
+    object.write(0, &[1; 5000]).expect("writes");
+    assert_eq!(stack.explain(&name).expect("exists").segments[0].tier, "memory");
+    let written = stack
+        .open(&name, &Open::write().with_semantics(storage))
+        .and_then(|object| object.write(0, &[2; 100]));
+    world.failpoints().freeze();
+    drop((object, stack));
+    world.crash(Crash::Power { seed: 1 });
+    let stack = world.open();
+    match written {
+        Err(error) => assert_eq!(error.kind(), ErrorKind::Unsupported, "{}", error.chain()),
+        Ok(()) => {
+            let data = stack.read_all(&name).expect("was promised");
+            assert_eq!(data[..100], [2; 100]);
+        }
+    }
+    stack.delete_if_exists(&name).expect("nothing is blocked");
+    put(&stack, &name, b"again");
+    assert_sound(&world, &stack);
+}
+
+#[test]
+fn a_source_that_stays_as_a_copy_is_durable_too() {
+    for kind in [MoveKind::Promote, MoveKind::Copy] {
+        let world = world();
+        let stack = world.create();
+        let name = key("copied");
+        put(&stack, &name, &[1; 9000]);
+        let object = stack.open(&name, &Open::write()).expect("opens");
+        migrate(&stack, &name, SLOW, kind);
+        object.sync().expect("syncs");
+        world.failpoints().freeze();
+        drop((object, stack));
+        world.lose_all_unsynced();
+        let stack = world.open();
+        assert_eq!(stack.read_all(&name).expect("was synced"), [1; 9000], "{kind:?}");
+        migrate(&stack, &name, SLOW, MoveKind::Move);
+        assert_eq!(stack.read_all(&name).expect("was synced"), [1; 9000], "{kind:?}");
+        migrate(&stack, &name, FAST, MoveKind::Move);
+        assert_eq!(stack.read_all(&name).expect("was synced"), [1; 9000], "{kind:?}");
+        assert_sound(&world, &stack);
+    }
+}
+
+#[test]
+fn a_loss_of_power_after_a_clean_close_finds_everything() {
+    const OBJECTS: usize = 300;
+    let world = world();
+    let stack = world.create_with(|parts| parts.settings.entries_max = 1);
+    for index in 0..OBJECTS {
+        put(&stack, &key(&format!("many-{index}")), &[index as u8; 500]);
+    }
+    stack.close().expect("closes");
+    drop(stack);
+    world.lose_all_unsynced();
+    let stack = world.open();
+    for index in 0..OBJECTS {
+        let data = stack.read_all(&key(&format!("many-{index}"))).expect("was closed");
+        assert_eq!(data, [index as u8; 500]);
+    }
+    assert_sound(&world, &stack);
+}
