@@ -158,7 +158,7 @@ fn foreign_files_are_left_alone_and_not_listed() {
     let (backend, directory) = fresh();
     backend.write_all(&key("climate/t2m"), b"abc").expect("room");
     let root = directory.path();
-    let bucket = root.join("climate/cfb");
+    let bucket = root.join("climate/fb");
     assert!(bucket.join("t2m").is_file(), "the documented path");
     fs::create_dir_all(root.join("photos/2024")).expect("room");
     fs::create_dir_all(root.join("lost+found")).expect("room");
@@ -167,13 +167,13 @@ fn foreign_files_are_left_alone_and_not_listed() {
         "photos/2024/a.jpg",
         "notes.txt",
         "climate/readme",
-        "climate/000/t2m",
-        "climate/cfb/.swp",
-        "climate/cfb/%742m",
-        "climate/cfb/other",
-        "climate/cfb/deep+/+deeper+/+x",
+        "climate/00/t2m",
+        "climate/fb/.swp",
+        "climate/fb/%742m",
+        "climate/fb/other",
+        "climate/fb/deep+/+deeper+/+x",
     ];
-    fs::create_dir_all(root.join("climate/000")).expect("room");
+    fs::create_dir_all(root.join("climate/00")).expect("room");
     for path in foreign {
         fs::write(root.join(path), "foreign").expect("room");
     }
@@ -192,7 +192,7 @@ fn symbolic_links_are_not_followed() {
     backend.write_all(&key("climate/t2m"), b"abc").expect("room");
     let secret = directory.path().join("secret");
     fs::write(&secret, "secret").expect("room");
-    let path = directory.path().join("climate/cfb/t2m");
+    let path = directory.path().join("climate/fb/t2m");
     fs::remove_file(&path).expect("there");
     symlink(&secret, &path).expect("room");
     for how in [Open::read(), Open::write(), Open::create()] {
@@ -259,7 +259,7 @@ fn a_damaged_superblock_or_identity_is_corrupt() {
     fs::write(directory.path().join(".terrace-superblock"), "damaged").expect("room");
     assert_eq!(backend.superblock().expect_err("damaged").kind(), ErrorKind::Corrupt);
     backend.write_all(&key("climate/t2m"), b"abc").expect("room");
-    let path = directory.path().join("climate/cfb/t2m");
+    let path = directory.path().join("climate/fb/t2m");
     let flags = rustix::fs::XattrFlags::empty();
     for wrong in [&b"damaged"[..], &[1; 2000]] {
         rustix::fs::setxattr(&path, "user.terrace", wrong, flags).expect("room");
