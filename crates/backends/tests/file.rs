@@ -3,14 +3,16 @@
 //! what is said when the directory is not as it should be.
 
 use std::fs;
+use std::io::IoSlice;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
+use std::thread;
 
 use tempfile::TempDir;
 use terrace_backends::object::{File, FileSettings};
 use terrace_core::{
-    Backend, BackendExt, Create, ErrorKind, Hint, Key, ObjectExt, Op, Open, Persistency, Request,
-    Semantics, Superblock,
+    Access, Backend, BackendExt, Create, ErrorKind, Hint, Key, ObjectExt, Op, Open, Persistency,
+    Request, Semantics, Superblock,
 };
 
 fn key(text: &str) -> Key {
@@ -333,7 +335,87 @@ fn a_lease_outlives_its_name() {
     backend.write_all(&key("app/a"), b"abc").expect("room");
     let object = backend.open(&key("app/a"), &Open::write()).expect("there");
     backend.delete(&key("app/a")).expect("delete");
-    let lease = object.lease_file(terrace_core::Access::Read).expect("lent").expect("a file");
+    let lease = object.lease_file(Access::Read).expect("lent").expect("a file");
     assert_eq!(std::io::read_to_string(lease.file).expect("read"), "abc");
     object.write(0, b"A").expect("the handle goes on");
+}
+
+#[test]
+fn no_lease_bypasses_a_promise_of_durability() {
+    let (backend, _directory) = fresh();
+    let durable = Semantics { persistency: Persistency::Storage };
+    let how = Open::create().with_semantics(durable);
+    let object = backend.open(&key("app/a"), &how).expect("room");
+    assert!(object.lease_file(Access::Write).expect("asking is allowed").is_none());
+    assert!(object.lease_file(Access::Read).expect("asking is allowed").is_some());
+}
+
+#[test]
+fn a_reservation_that_cannot_fit_takes_no_room() {
+    let (backend, _directory) = fresh();
+    let object = backend.open(&key("app/a"), &Open::create()).expect("room");
+    let free_bytes = {
+        let space = backend.space().expect("space");
+        space.capacity_bytes - space.used_bytes
+    };
+    // Twice what is free, so that others who delete meanwhile do not matter.
+    let error = object.allocate(0..free_bytes * 2).expect_err("more than there is");
+    assert_eq!(error.kind(), ErrorKind::NoSpace);
+    let stat = object.stat().expect("stat");
+    assert_eq!((stat.size_bytes, stat.allocated_bytes), (0, 0));
+}
+
+#[test]
+fn a_length_that_no_file_has_is_no_space() {
+    let (backend, _directory) = fresh();
+    let object = backend.open(&key("app/a"), &Open::create()).expect("room");
+    object.write(0, b"abc").expect("room");
+    match object.set_len(i64::MAX as u64) {
+        // Some file systems take it.
+        Ok(()) => assert_eq!(object.stat().expect("stat").size_bytes, i64::MAX as u64),
+        Err(error) => {
+            assert_eq!(error.kind(), ErrorKind::NoSpace, "{error}");
+            assert_eq!(object.read_to_end().expect("as before"), b"abc");
+        }
+    }
+}
+
+#[test]
+fn appends_through_two_openings_of_a_tier_do_not_overlap() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let openings = [open(directory.path()), open(directory.path())];
+    openings[0].write_all(&key("app/log"), b"").expect("room");
+    thread::scope(|scope| {
+        for writer in 0..4u8 {
+            let backend = &openings[usize::from(writer) % 2];
+            scope.spawn(move || {
+                let object = backend.open(&key("app/log"), &Open::write()).expect("there");
+                for _ in 0..200 {
+                    object.append(&[IoSlice::new(&[writer; 10])]).expect("room");
+                }
+            });
+        }
+    });
+    let log = openings[0].read_all(&key("app/log")).expect("read");
+    assert_eq!(log.len(), 4 * 200 * 10);
+    assert!(log.chunks(10).all(|entry| entry.iter().all(|byte| *byte == entry[0])), "torn");
+}
+
+#[test]
+fn a_directory_that_cannot_be_written_opens_for_reading_only() {
+    let (backend, directory) = fresh();
+    backend.write_all(&key("app/a"), b"abc").expect("room");
+    fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o500)).expect("own");
+    let settings = |read_only| FileSettings { capacity_bytes: u64::MAX, read_only };
+    let written = File::open(directory.path(), settings(false));
+    let read = File::open(directory.path(), settings(true)).expect("readable");
+    assert_eq!(read.read_all(&key("app/a")).expect("readable"), b"abc");
+    let is_privileged = fs::write(directory.path().join("probe"), b"").is_ok();
+    fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o700)).expect("own");
+    // Permissions do not stop a privileged user.
+    assert_eq!(written.is_ok(), is_privileged);
+    if let Err(error) = written {
+        assert_eq!(error.kind(), ErrorKind::Denied);
+        assert!(error.to_string().contains("for reading only"), "{error}");
+    }
 }

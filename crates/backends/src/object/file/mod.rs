@@ -54,13 +54,12 @@ struct Shared {
     settings: FileSettings,
     has_identities: bool,
     unsynced: Unsynced,
-    /// One append at a time to a file, whatever its handle: the place is found, then written.
-    append_turns: [Mutex<()>; APPEND_TURNS],
     superblock_turn: Mutex<()>,
 }
 
-/// Enough that appends to different objects seldom wait for each other.
-const APPEND_TURNS: usize = 64;
+/// One append at a time to a file, whatever its handle and backend: the place is found, then written.
+/// Chosen by the key; enough that appends to different objects seldom wait for each other.
+static APPEND_TURNS: [Mutex<()>; 64] = [const { Mutex::new(()) }; 64];
 
 /// The extended attribute that holds an object's identity.
 const IDENTITY_NAME: &str = "user.terrace";
@@ -90,6 +89,15 @@ impl File {
             .with("directory", directory.display())
         };
         let root = rustix::fs::open(directory, flags, Mode::empty()).map_err(failed)?;
+        if !settings.read_only {
+            let permissions = rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK;
+            rustix::fs::accessat(&root, ".", permissions, AtFlags::empty()).map_err(|errno| {
+                failed(errno).because(
+                    "nothing can be written to its directory; change its permissions or its \
+                     mount, or open the store for reading only",
+                )
+            })?;
+        }
         let has_identities = has_identities(root.as_fd()).map_err(failed)?;
         let shared = Shared {
             root,
@@ -97,7 +105,6 @@ impl File {
             settings,
             has_identities,
             unsynced: Unsynced::default(),
-            append_turns: [const { Mutex::new(()) }; APPEND_TURNS],
             superblock_turn: Mutex::new(()),
         };
         Ok(Self { shared: Arc::new(shared) })
@@ -252,6 +259,7 @@ impl Backend for File {
         self.shared
             .check_identities(OPERATION)
             .and_then(|()| self.shared.check_writable(OPERATION))
+            .and_then(|()| self.shared.check_root(OPERATION))
             .and_then(|()| superblock::write(self.shared.root.as_fd(), superblock))
             .map_err(|error| self.shared.name(error, None))
     }
@@ -357,7 +365,12 @@ impl Shared {
                 }
                 Err(Errno::EXIST) => {}
                 // Somebody removed the one above; the caller tries again.
-                Err(Errno::NOENT) => return self.check_root("create an object"),
+                Err(Errno::NOENT) if path::parent(directory) != b"." => return Ok(()),
+                Err(Errno::NOENT) => {
+                    self.check_root("create an object")?;
+                    return Err(Error::new(ErrorKind::Io, "create a directory")
+                        .because("the file system of the tier refuses every name"));
+                }
                 Err(errno) => return Err(system::error("create a directory", errno)),
             }
         }
@@ -449,11 +462,12 @@ impl Shared {
         let capacity_bytes = self.settings.capacity_bytes.min(size_bytes);
         Ok(Space { capacity_bytes, used_bytes: capacity_bytes.saturating_sub(free_bytes) })
     }
+}
 
-    fn append_turn(&self, key: &Key) -> &Mutex<()> {
-        let hash = BuildHasherDefault::<DefaultHasher>::default().hash_one(key);
-        &self.append_turns[hash as usize % APPEND_TURNS]
-    }
+/// What a thread holds while it appends to the object.
+fn append_turn(key: &Key) -> &'static Mutex<()> {
+    let hash = BuildHasherDefault::<DefaultHasher>::default().hash_one(key);
+    &APPEND_TURNS[hash as usize % APPEND_TURNS.len()]
 }
 
 /// Opens a file below the root. A symbolic link in its place is refused.

@@ -174,6 +174,24 @@ impl FileObject {
         if self.has_sync_failed.load(Ordering::SeqCst) { Err(earlier()) } else { Ok(()) }
     }
 
+    /// Refuses what cannot fit. File systems may try all the same, and leave the disk full.
+    fn check_room(&self, range: &Range<u64>) -> Result<()> {
+        const OPERATION: &str = "reserve room";
+        let own = rustix::fs::fstat(&self.file).map_err(|e| self.failed(OPERATION, e))?;
+        let all = rustix::fs::fstatvfs(&self.file).map_err(|e| self.failed(OPERATION, e))?;
+        let free_bytes = all.f_bavail.saturating_mul(all.f_frsize);
+        // Some of the range may have its room already.
+        let within_bytes = free_bytes.saturating_add((own.st_blocks as u64).saturating_mul(512));
+        let need_bytes = range.end - range.start;
+        if need_bytes > within_bytes {
+            let error = Error::new(ErrorKind::NoSpace, OPERATION)
+                .with("need_bytes", need_bytes)
+                .with("free_bytes", free_bytes);
+            return Err(self.shared.name(error, Some(&self.key)));
+        }
+        Ok(())
+    }
+
     fn fallocate(&self, flags: FallocateFlags, range: &Range<u64>) -> Result<(), Errno> {
         let length_bytes = range.end - range.start;
         retry_on_intr(|| rustix::fs::fallocate(&self.file, flags, range.start, length_bytes))
@@ -227,8 +245,8 @@ impl Object for FileObject {
         let length_bytes = data.iter().map(|part| part.len() as u64).sum();
         let offset_bytes = {
             // Held across the I/O: the next append begins where this one ends.
-            let turn = self.shared.append_turn(&self.key);
-            let _turn = turn.lock().unwrap_or_else(PoisonError::into_inner);
+            let _turn =
+                super::append_turn(&self.key).lock().unwrap_or_else(PoisonError::into_inner);
             let offset_bytes = self.size_bytes()?;
             check_extent(offset_bytes, length_bytes)?;
             self.write_all(offset_bytes, data)?;
@@ -252,6 +270,7 @@ impl Object for FileObject {
         if range.is_empty() {
             return Ok(());
         }
+        self.check_room(&range)?;
         self.fallocate(FallocateFlags::empty(), &range).map_err(|errno| {
             let error = self.failed("reserve room", errno);
             match errno {
@@ -322,6 +341,10 @@ impl Object for FileObject {
         const OPERATION: &str = "lend a descriptor";
         if access == Access::Write {
             self.check_access()?;
+            if self.is_durable {
+                // What is written there would not be durable when it is acknowledged.
+                return Ok(None);
+            }
         }
         let file = if access == self.access {
             self.file.try_clone().map_err(|source| {

@@ -22,6 +22,9 @@ pub(super) const STAT_MASK: StatxFlags = StatxFlags::TYPE
 pub(super) fn error(operation: &'static str, errno: Errno) -> Error {
     let error = Error::from_io(operation, io::Error::from(errno));
     match errno {
+        Errno::FBIG => Error::new(ErrorKind::NoSpace, operation)
+            .because("the file system takes no file of this size")
+            .caused_by(io::Error::from(errno)),
         Errno::LOOP => error.because("a symbolic link is in its place"),
         Errno::ISDIR | Errno::NOTDIR => error.because("something foreign is in its place"),
         _ => error,

@@ -108,13 +108,16 @@ impl Unsynced {
             let _nothing_changes = self.nothing_changes();
             self.state().take()
         };
-        let synced = if state.is_everything {
-            rustix::fs::syncfs(root).map_err(|errno| system::error("sync a file system", errno))
-        } else {
-            state.paths.keys().try_for_each(|path| sync_path(root, path))
-        };
-        turn.has_failed = synced.is_err();
-        synced
+        state.sync(root).map_err(|failure| match failure {
+            Failure::NotTried(error) => {
+                self.state().put_back(state);
+                error
+            }
+            Failure::Lost(error) => {
+                turn.has_failed = true;
+                error
+            }
+        })
     }
 
     fn nothing_changes(&self) -> RwLockWriteGuard<'_, ()> {
@@ -136,17 +139,90 @@ impl State {
         let changes = self.changes;
         std::mem::replace(self, State { changes, ..State::default() })
     }
+
+    /// Undoes [`State::take`]; what was noted since stays.
+    fn put_back(&mut self, taken: State) {
+        for (path, change) in taken.paths {
+            self.paths.entry(path).or_insert(change);
+        }
+        self.is_everything |= taken.is_everything || self.paths.len() > PATHS_MAX;
+        if self.is_everything {
+            self.paths.clear();
+        }
+    }
+
+    fn sync(&self, root: BorrowedFd<'_>) -> Result<(), Failure> {
+        if self.is_everything {
+            let lost = |errno| Failure::Lost(system::error("sync a file system", errno));
+            return rustix::fs::syncfs(root).map_err(lost);
+        }
+        self.paths.keys().try_for_each(|path| sync_path(root, path))
+    }
 }
 
-fn sync_path(root: BorrowedFd<'_>, path: &[u8]) -> Result<()> {
+/// Why not everything was synced.
+enum Failure {
+    /// Something was not reached, for example for want of descriptors; the next sync may.
+    NotTried(Error),
+    /// The kernel reported a failed write-back, and will not again.
+    Lost(Error),
+}
+
+fn sync_path(root: BorrowedFd<'_>, path: &[u8]) -> Result<(), Failure> {
+    let failed = |errno| {
+        system::error("sync the names of a tier", errno).with("path", String::from_utf8_lossy(path))
+    };
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let synced = match rustix::fs::openat(root, path, flags, Mode::empty()) {
-        Ok(file) => rustix::fs::fsync(&file),
+    match rustix::fs::openat(root, path, flags, Mode::empty()) {
+        Ok(file) => rustix::fs::fsync(&file).map_err(|errno| Failure::Lost(failed(errno))),
         // Removed since; what held it was noted for that.
         Err(Errno::NOENT) => Ok(()),
-        Err(errno) => Err(errno),
-    };
-    synced.map_err(|errno| {
-        system::error("sync the names of a tier", errno).with("path", String::from_utf8_lossy(path))
-    })
+        Err(errno) => Err(Failure::NotTried(failed(errno))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::fd::AsFd;
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn what_could_not_be_reached_is_tried_again() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let root = fs::File::open(directory.path()).expect("open");
+        let path = directory.path().join("a");
+        // Opening a link fails, as everything does when descriptors run out.
+        symlink("a", &path).expect("room");
+        let unsynced = Unsynced::default();
+        unsynced.note(b"a");
+        for _ in 0..2 {
+            let error = unsynced.sync(root.as_fd()).expect_err("not reached");
+            assert!(error.to_string().contains("path=a"), "{error}");
+        }
+        fs::remove_file(&path).expect("there");
+        fs::create_dir(&path).expect("room");
+        unsynced.sync(root.as_fd()).expect("reached");
+        symlink("b", directory.path().join("b")).expect("room");
+        unsynced.sync(root.as_fd()).expect("nothing is left");
+    }
+
+    #[test]
+    fn putting_back_keeps_the_bound() {
+        let unsynced = Unsynced::default();
+        let note = |start: usize| {
+            (start..start + PATHS_MAX).for_each(|index| {
+                unsynced.note(index.to_string().as_bytes());
+            });
+        };
+        note(0);
+        let taken = unsynced.state().take();
+        note(PATHS_MAX);
+        assert!(!unsynced.state().is_everything);
+        unsynced.state().put_back(taken);
+        let state = unsynced.state();
+        assert!(state.is_everything && state.paths.is_empty());
+    }
 }
