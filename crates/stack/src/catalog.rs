@@ -37,6 +37,11 @@ pub(crate) struct Header {
     pub(crate) epoch: u64,
     /// Whether that opening was ended by a close.
     pub(crate) is_clean: bool,
+    /// Number of the latest opening up to which catalog and media were known to agree: by a clean
+    /// close, or by a recovery that came to its end.
+    pub(crate) settled_epoch: u64,
+    /// Whether the machine restarted since then.
+    pub(crate) is_rebooted: bool,
     /// Hash of the machine's boot in which it was opened.
     pub(crate) boot: u64,
     /// When it was opened, nanoseconds since 1970.
@@ -72,7 +77,8 @@ impl Header {
     fn encode(&self) -> Vec<u8> {
         let mut out = Writer::new(HEADER_VERSION);
         out.u32(FORMAT_VERSION).u128(self.store_id).u64(self.epoch);
-        out.u8(u8::from(self.is_clean)).u64(self.boot).u64(self.opened_ns).u64(self.next_number);
+        out.u8(u8::from(self.is_clean)).u64(self.settled_epoch).u8(u8::from(self.is_rebooted));
+        out.u64(self.boot).u64(self.opened_ns).u64(self.next_number);
         out.u32(self.tiers.len() as u32);
         for tier in &self.tiers {
             out.u8(tier.number).text(&tier.name).u64(tier.segments);
@@ -94,6 +100,8 @@ impl Header {
             store_id: input.u128()?,
             epoch: input.u64()?,
             is_clean: input.u8()? != 0,
+            settled_epoch: input.u64()?,
+            is_rebooted: input.u8()? != 0,
             boot: input.u64()?,
             opened_ns: input.u64()?,
             next_number: input.u64()?,

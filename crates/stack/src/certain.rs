@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use terrace_core::{ErrorKind, EventKind, Persistency, Result, Role, TierIndex};
+use terrace_core::{ErrorKind, EventKind, Result, Role, TierIndex};
 
 use crate::account::Class;
 use crate::catalog::{GarbageRow, Write};
@@ -189,8 +189,17 @@ impl Shared {
         self.failpoints.hit("sync.catalog")
     }
 
-    /// Writes lengths that changed to the catalog, many together.
+    /// Writes lengths that changed to the catalog, and settles switches whose migration could not.
     pub(crate) fn flush(&self) -> Result<()> {
+        let unsettled = std::mem::take(&mut *crate::lock(&self.unsettled));
+        for (index, entry) in unsettled.iter().enumerate() {
+            for segment in entry.segments.load_full().iter() {
+                if let Err(error) = self.settle(entry, segment) {
+                    crate::lock(&self.unsettled).extend_from_slice(&unsettled[index..]);
+                    return Err(error);
+                }
+            }
+        }
         const BATCH: usize = 256;
         let entries = std::mem::take(&mut *crate::lock(&self.unflushed));
         for batch in entries.chunks(BATCH) {
@@ -220,10 +229,9 @@ impl Shared {
     pub(crate) fn sync_all(&self) -> Result<()> {
         let mut first_error = Ok(());
         self.entries.for_each(|entry| {
-            let keeps = entry.persistency() > Persistency::None;
             let is_unsynced = entry.is_unsynced.load(Ordering::Acquire);
             let is_deleted = entry.is_deleted.load(Ordering::Acquire);
-            if first_error.is_ok() && keeps && is_unsynced && !is_deleted {
+            if first_error.is_ok() && is_unsynced && !is_deleted {
                 first_error = self.sync_entry(entry);
             }
         });
@@ -246,9 +254,6 @@ impl Shared {
     fn sync_evicted(&self) -> Result<()> {
         self.catalog.for_each(&mut |_, record| {
             let Ok(record) = record else { return Ok(()) };
-            if record.persistency == Persistency::None {
-                return Ok(());
-            }
             for segment in &record.segments {
                 let site = Site::new(segment.primary, record.object_id, segment.number);
                 match site.open(self.backend(&site)) {

@@ -25,6 +25,8 @@ pub(crate) struct Draft {
     site: Arc<Site>,
     handle: Box<dyn Object>,
     level: Persistency,
+    /// The tier that the placer wanted, where that was full.
+    spilled_from: Option<TierIndex>,
 }
 
 impl Shared {
@@ -210,13 +212,20 @@ impl Shared {
             layout,
             segments: vec![segment],
         };
-        Ok(Draft { record, site, handle, level })
+        let spilled_from = (site.place.tier != placed.tier).then_some(placed.tier);
+        Ok(Draft { record, site, handle, level, spilled_from })
     }
 
     /// Commits the records of new objects together, as durably as the strongest of them asks.
     pub(crate) fn commit_drafts(&self, drafts: &[(&Key, &Draft)]) -> Result<()> {
-        let writes: Vec<_> =
+        let mut writes: Vec<_> =
             drafts.iter().map(|(key, draft)| Write::Put(key, &draft.record)).collect();
+        for (_, draft) in drafts {
+            if let Some(wanted) = draft.spilled_from {
+                let history = crate::history::spilled(self, wanted, draft.site.place.tier);
+                writes.push(Write::History(draft.record.object_id, 0, history));
+            }
+        }
         let ticket = self.catalog.commit(&writes)?;
         self.failpoints.hit("create.catalog")?;
         let durable = drafts.iter().filter(|(_, draft)| draft.level == Persistency::Storage);
@@ -306,6 +315,10 @@ impl Shared {
     pub(crate) fn place(&self, placement: &Placement<'_>) -> Placed {
         let placer = self.placer.load();
         catch_unwind(AssertUnwindSafe(|| placer.place(placement)))
+            .inspect_err(|_| {
+                self.desk.note_placer_failure();
+                self.mailbox.call();
+            })
             .ok()
             .filter(|placed| placed.tier.index() < self.tiers.len())
             .unwrap_or_else(|| Placed::on(TierIndex(0)))
@@ -455,11 +468,14 @@ impl Shared {
         let changes = crate::lock(&entry.changes);
         let segments = entry.segments.load_full();
         let mut superseded = Vec::new();
-        let mut held = Vec::new();
+        let (mut held, mut lengths) = (Vec::new(), Vec::new());
         for segment in segments.iter() {
             // Held until the end: no room is taken for what is being deleted.
             held.push(crate::lock(&segment.accounted));
-            superseded.extend(self.superseded_with(entry, segment));
+            // Read once: a writer that is still inside may make it longer.
+            let length = segment.length();
+            lengths.push(length);
+            superseded.extend(self.superseded_with(entry, segment, length));
         }
         let record = entry.record_now();
         let mut writes = vec![Write::Remove(&entry.key, &record)];
@@ -467,8 +483,8 @@ impl Shared {
         let ticket = self.catalog.commit(&writes)?;
         self.failpoints.hit("delete.catalog")?;
         entry.is_deleted.store(true, Ordering::Release);
-        for (segment, accounted) in segments.iter().zip(&mut held) {
-            self.forget(segment, accounted);
+        for ((segment, accounted), length) in segments.iter().zip(&mut held).zip(lengths) {
+            self.forget(segment, accounted, length);
         }
         drop(held);
         drop(changes);
@@ -490,7 +506,12 @@ impl Shared {
     }
 
     /// All files of a segment as garbage.
-    pub(crate) fn superseded_with(&self, entry: &Entry, segment: &Segment) -> Vec<Superseded> {
+    pub(crate) fn superseded_with(
+        &self,
+        entry: &Entry,
+        segment: &Segment,
+        length: u64,
+    ) -> Vec<Superseded> {
         let location = segment.location.load();
         let row = |site: &Arc<Site>, bytes| Superseded {
             site: Arc::clone(site),
@@ -501,7 +522,6 @@ impl Shared {
                 bytes,
             },
         };
-        let length = segment.length();
         let mut all: Vec<_> = location.sites().map(|site| row(site, length)).collect();
         if let Some(pending) = &location.settling {
             let is_copy = location.copies.iter().any(|copy| copy.place == pending.source.place);
@@ -513,9 +533,13 @@ impl Shared {
     }
 
     /// Accounts a segment's files as garbage. A settling source is garbage already.
-    pub(crate) fn forget(&self, segment: &Segment, accounted: &mut crate::entry::Accounted) {
+    pub(crate) fn forget(
+        &self,
+        segment: &Segment,
+        accounted: &mut crate::entry::Accounted,
+        length: u64,
+    ) {
         let location = segment.location.load();
-        let length = segment.length();
         let account = &self.tier(location.primary.place.tier).account;
         // What was written into reserved room since the last close is on the medium too.
         let from_used = accounted.used_bytes.min(length);

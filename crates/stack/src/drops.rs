@@ -111,9 +111,17 @@ fn forget(shared: &Shared, deleted: &[Drop]) {
     if deleted.is_empty() {
         return;
     }
+    // A row goes only when its file cannot come back.
+    let mut tiers: Vec<_> = deleted.iter().map(|drop| drop.site.place.tier).collect();
+    tiers.sort();
+    tiers.dedup();
+    let all_synced = tiers.iter().all(|tier| shared.tier(*tier).backend.sync().is_ok());
     for drop in deleted {
         let tier = shared.tier(drop.site.place.tier);
         tier.account.free(Class::Garbage, drop.row.bytes);
+    }
+    if !all_synced {
+        return;
     }
     let writes: Vec<_> = deleted.iter().map(|drop| Write::GarbageGone(&drop.row)).collect();
     // A row that stays names a file that is gone: the next opening deletes it again.

@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use terrace_core::{
-    Backend, Hint, Key, Layout, Object, Open, Persistency, Result, Semantics, Slot,
+    Backend, Error, ErrorKind, Hint, Key, Layout, Object, Open, Persistency, Result, Semantics,
+    Slot,
 };
 
 use crate::dirty::Dirty;
@@ -98,6 +99,8 @@ pub(crate) struct Site {
     pub(crate) place: Place,
     /// The file's key in its tier.
     pub(crate) key: Key,
+    object_id: u64,
+    segment: u32,
     /// The open file; dropped when nobody has the object open.
     handle: ArcSwapOption<Box<dyn Object>>,
 }
@@ -114,14 +117,15 @@ pub(crate) type Handle = arc_swap::Guard<Option<Arc<Box<dyn Object>>>>;
 impl Site {
     pub(crate) fn new(place: Place, object_id: u64, segment: u32) -> Arc<Self> {
         let key = place.key(object_id, segment);
-        Arc::new(Self { place, key, handle: ArcSwapOption::empty() })
+        Arc::new(Self { place, key, object_id, segment, handle: ArcSwapOption::empty() })
     }
 
     /// The same file under another generation.
     pub(crate) fn with_generation(&self, generation: u64) -> Arc<Self> {
         let place = Place { generation, ..self.place };
         let handle = ArcSwapOption::new(self.handle.load_full());
-        Arc::new(Self { place, key: self.key.clone(), handle })
+        let (object_id, segment) = (self.object_id, self.segment);
+        Arc::new(Self { place, key: self.key.clone(), object_id, segment, handle })
     }
 
     /// The file, opened by the first who needs it.
@@ -138,9 +142,30 @@ impl Site {
     fn open_now(&self, backend: &dyn Backend) -> Result<Handle> {
         // The stack syncs by itself, and volatile tiers promise nothing.
         let how = Open::write().with_semantics(Semantics { persistency: Persistency::None });
-        self.set_handle(backend.open(&self.key, &how)?);
+        let object = backend.open(&self.key, &how)?;
+        self.check_identity(backend)?;
+        self.set_handle(object);
         // Somebody may have dropped the handle again meanwhile; then this opens it once more.
         self.open(backend)
+    }
+
+    /// Recognises a file that was exchanged for another's, or for an older one of its own.
+    fn check_identity(&self, backend: &dyn Backend) -> Result<()> {
+        if !backend.capability().identity {
+            return Ok(());
+        }
+        let found = backend.identity(&self.key)?;
+        let is_mine = found.as_ref().is_some_and(|identity| {
+            (identity.object_id, identity.segment) == (self.object_id, self.segment)
+                && identity.generation >= self.place.generation
+        });
+        if is_mine {
+            return Ok(());
+        }
+        Err(Error::new(ErrorKind::Corrupt, "open a stored file")
+            .because("it is not the one that the catalog means; see terrace fsck")
+            .with("file", &self.key)
+            .with("target", backend.target()))
     }
 
     /// Takes over a file that was opened elsewhere.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Why a segment is where it is: its latest moves, kept in the catalog.
 
-use terrace_core::{Outcome, Result};
+use terrace_core::{Outcome, Result, TierIndex};
 
 use crate::catalog::Write;
 use crate::codec::{Reader, Writer};
@@ -51,6 +51,20 @@ pub(crate) fn note_move(shared: &Shared, one: &Move, outcome: Outcome, took_ns: 
             let _ = shared.catalog.commit(&[Write::History(one.object_id, segment, bytes)]);
         }
     }
+}
+
+/// The history of a new object that its tier had no room for.
+pub(crate) fn spilled(shared: &Shared, wanted: TierIndex, to: TierIndex) -> Vec<u8> {
+    encode(&[HistoryReport {
+        wall_ns: shared.clock.wall_ns(),
+        by: "stack".into(),
+        what: "spilled".into(),
+        tier: shared.tier(to).name.clone(),
+        reason: format!("{} was full", shared.tier(wanted).name),
+        bytes: 0,
+        duration_ns: 0,
+        modelled_energy_j: 0.0,
+    }])
 }
 
 /// The history of a segment, newest last.

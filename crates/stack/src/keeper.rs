@@ -152,6 +152,7 @@ pub(crate) fn close(shared: &Arc<Shared>, threads: &Threads) -> Result<()> {
     let totals = recover::totals(shared);
     shared.catalog.change_header(|header| {
         header.is_clean = true;
+        header.settled_epoch = header.epoch;
         for (entry, (segments, used, copies, garbage)) in header.tiers.iter_mut().zip(totals) {
             entry.segments = segments;
             entry.used_bytes = used;

@@ -397,6 +397,8 @@ impl Object for StackObject {
         let length = self.length()?;
         if bytes < length {
             self.shared.shrink(&self.entry, bytes)?;
+            // Where only a hole was left before the new end, the segment in front is too short.
+            self.grow(bytes)?;
         } else if bytes > length {
             self.grow(bytes)?;
         }

@@ -72,6 +72,8 @@ pub(crate) fn create(parts: &Parts) -> Result<u128> {
         store_id,
         epoch: 0,
         is_clean: true,
+        settled_epoch: 0,
+        is_rebooted: false,
         boot: 0,
         opened_ns: parts.clock.wall_ns(),
         next_number: 1,
@@ -105,7 +107,7 @@ fn check_parts(parts: &Parts) -> Result<()> {
     let mut names = HashSet::new();
     for tier in &parts.tiers {
         if !names.insert(&tier.name) {
-            return wrong("two tiers have the same name");
+            return wrong(&format!("two tiers have the name {}", tier.name));
         }
         let capability = tier.backend.capability();
         let is_durable = capability.persistency > Persistency::None;
@@ -160,6 +162,10 @@ pub(crate) fn open(parts: &mut Parts) -> Result<(Arc<Shared>, Vec<String>)> {
         }
     } else if is_writing {
         recover::recover(&shared, &header, &mut notes)?;
+        shared.catalog.change_header(|next| {
+            next.settled_epoch = header.epoch;
+            next.is_rebooted = false;
+        })?;
     } else {
         notes.push("the store was not closed; it is shown as it is, without recovery".into());
         recover::count_only(&shared)?;
@@ -270,6 +276,7 @@ fn begin_epoch(shared: &Shared, header: &Header, entries: Vec<TierEntry>) -> Res
     shared.failpoints.hit("open.superblocks")?;
     shared.catalog.change_header(|next| {
         next.epoch = shared.epoch;
+        next.is_rebooted = !next.is_clean && (next.is_rebooted || next.boot != shared.boot);
         next.is_clean = false;
         next.boot = shared.boot;
         next.opened_ns = shared.clock.wall_ns();
@@ -305,6 +312,7 @@ fn assemble(parts: &mut Parts, header: &Header, numbers: TierNumbers, epoch: u64
         mover: Mover::default(),
         drops: Drops::default(),
         unflushed: std::sync::Mutex::default(),
+        unsettled: std::sync::Mutex::default(),
         idle_files: AtomicUsize::new(0),
         is_closing: AtomicBool::new(false),
         is_broken: AtomicBool::new(false),

@@ -14,7 +14,7 @@ use crate::account::Class;
 use crate::catalog::{GarbageRow, Header, Write};
 use crate::drops::Drop as Superseded;
 use crate::entry::Site;
-use crate::record::{Place, Record, SEGMENT_NAMESPACE};
+use crate::record::{Place, Record, SEGMENT_NAMESPACE, SegmentRecord};
 use crate::shared::Shared;
 
 /// Objects whose changed records are committed together.
@@ -108,7 +108,7 @@ pub(crate) fn forget_volatile(shared: &Shared, notes: &mut Vec<String>) -> Resul
         count(shared, record);
     }
     for (key, record) in &removed {
-        shared.catalog.commit(&[Write::Remove(key, record)])?;
+        remove(shared, key, record)?;
     }
     if !removed.is_empty() {
         notes.push(format!("{} objects on volatile tiers are gone", removed.len()));
@@ -151,6 +151,28 @@ fn name(row: &GarbageRow) -> Key {
 
 fn is_volatile(shared: &Shared, place: &Place) -> bool {
     shared.tier(place.tier).is_volatile()
+}
+
+/// Removes a record; what is left of its files is garbage.
+fn remove(shared: &Shared, key: &Key, record: &Record) -> Result<()> {
+    let mut writes = vec![Write::Remove(key, record)];
+    for segment in &record.segments {
+        writes.extend(rows(record.object_id, segment).into_iter().map(Write::Garbage));
+    }
+    shared.catalog.commit(&writes).map(drop)
+}
+
+/// All files of a segment as garbage.
+fn rows(object_id: u64, segment: &SegmentRecord) -> Vec<GarbageRow> {
+    let source = segment.settling.as_ref().map(|settling| &settling.source);
+    let places = std::iter::once(&segment.primary).chain(&segment.copies).chain(source);
+    let row = |place: &Place| GarbageRow {
+        object_id,
+        segment: segment.number,
+        place: *place,
+        bytes: segment.length_bytes,
+    };
+    places.map(row).collect()
 }
 
 /// Removes copies on volatile tiers; true where there were any and the primary is not volatile.
@@ -201,7 +223,8 @@ impl Recovery<'_> {
     fn look_at(&mut self, key: Key, mut record: Record) -> Result<()> {
         let before = record.clone();
         let mut garbage = Vec::new();
-        let is_new_boot = self.crashed.boot != self.shared.boot;
+        let is_new_boot = self.crashed.is_rebooted || self.crashed.boot != self.shared.boot;
+        self.forget_lost_tail(&mut record, &mut garbage, is_new_boot);
         for segment in &mut record.segments {
             let row = |place: Place| GarbageRow {
                 object_id: before.object_id,
@@ -270,11 +293,36 @@ impl Recovery<'_> {
         Ok(())
     }
 
+    /// Forgets later segments whose files are missing and may be: what grew after the last sync.
+    fn forget_lost_tail(
+        &mut self,
+        record: &mut Record,
+        garbage: &mut Vec<GarbageRow>,
+        is_new_boot: bool,
+    ) {
+        let object_id = record.object_id;
+        let level = record.persistency;
+        let mut index = 0;
+        record.segments.retain(|segment| {
+            index += 1;
+            let name = segment.primary.key(object_id, segment.number);
+            let has_file = self.files[segment.primary.tier.index()].contains_key(&name);
+            let is_lost = index > 1
+                && !has_file
+                && segment.settling.is_none()
+                && self.may_be_lost(level, &segment.primary, is_new_boot);
+            if is_lost {
+                garbage.extend(rows(object_id, segment));
+            }
+            !is_lost
+        });
+    }
+
     /// Whether the file of an object may be missing without anything being broken: its tier is
     /// volatile, or power was lost and the object was made in that opening with no more than the
     /// promise to survive the process.
     fn may_be_lost(&self, level: Persistency, place: &Place, is_new_boot: bool) -> bool {
-        let is_young = place.epoch == self.crashed.epoch;
+        let is_young = place.epoch > self.crashed.settled_epoch;
         is_volatile(self.shared, place) || (is_new_boot && is_young && level < Persistency::Storage)
     }
 
@@ -288,9 +336,9 @@ impl Recovery<'_> {
             self.shared.catalog.commit(&writes)?;
         }
         for batch in std::mem::take(&mut self.removed).chunks(BATCH) {
-            let writes: Vec<_> =
-                batch.iter().map(|(key, record)| Write::Remove(key, record)).collect();
-            self.shared.catalog.commit(&writes)?;
+            for (key, record) in batch {
+                remove(self.shared, key, record)?;
+            }
         }
         self.shared.catalog.wait_all()
     }
@@ -332,7 +380,7 @@ impl Recovery<'_> {
         let is_ours = identity.store_id == self.shared.store_id;
         let is_unfinished = matches!(identity.role, Role::Partial | Role::Dead);
         // Damaged records may name anything, so then only what is certainly unfinished goes.
-        let is_young = identity.epoch >= self.crashed.epoch && self.damaged == 0;
+        let is_young = identity.epoch > self.crashed.settled_epoch && self.damaged == 0;
         Ok(is_ours && (is_unfinished || is_young))
     }
 }

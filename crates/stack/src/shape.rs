@@ -390,7 +390,7 @@ impl Shared {
         let mut held = Vec::new();
         for segment in cut {
             held.push(crate::lock(&segment.accounted));
-            superseded.extend(self.superseded_with(entry, segment));
+            superseded.extend(self.superseded_with(entry, segment, segment.length()));
         }
         let mut writes = vec![Write::Put(&entry.key, &record)];
         writes.extend(superseded.iter().map(|drop| Write::Garbage(drop.row.clone())));
@@ -401,7 +401,7 @@ impl Shared {
         if result.is_ok() {
             for (segment, accounted) in cut.iter().zip(&mut held) {
                 segment.limit_bytes.store(0, Ordering::Release);
-                self.forget(segment, accounted);
+                self.forget(segment, accounted, segment.length());
                 self.post_change(EventKind::Delete, segment, TierIndex(0));
                 self.slots.release(entry.object_id, segment.number);
             }

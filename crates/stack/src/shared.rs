@@ -49,6 +49,8 @@ pub(crate) struct Shared {
     pub(crate) drops: Drops,
     /// Objects whose length is not in the catalog yet.
     pub(crate) unflushed: Mutex<Vec<Arc<Entry>>>,
+    /// Objects with a switch that its migration could not make certain.
+    pub(crate) unsettled: Mutex<Vec<Arc<Entry>>>,
     pub(crate) idle_files: AtomicUsize,
     pub(crate) is_closing: AtomicBool,
     /// The catalog may say something else than memory: nothing may be written any more.

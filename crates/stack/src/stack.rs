@@ -83,8 +83,7 @@ impl Stack {
         if is_writing {
             let shared = &stack.inner.shared;
             if !shared.is_bare {
-                let none = || Tactics { name: "none".into(), ..runner::fallback(shared) };
-                let tactics = parts.tactics.take().unwrap_or_else(none);
+                let tactics = parts.tactics.take().unwrap_or_else(|| runner::none(shared));
                 runner::start(shared, tactics)?;
                 // The first placer is the policy's own.
                 let _ = runner::run_now(shared);
@@ -323,10 +322,9 @@ impl Stack {
         shared.catalog.wait(ticket)
     }
 
-    /// The policy now; `None` where there is one tier and no policy.
+    /// The policy now; `None` where none was configured.
     pub fn policy(&self) -> Option<PolicyReport> {
-        let shared = &self.inner.shared;
-        (!shared.is_bare).then(|| runner::report(shared))
+        runner::report(&self.inner.shared)
     }
 
     /// Swaps the policy at a batch boundary. Each policy keeps its state under its name.

@@ -152,9 +152,10 @@ impl Job<'_> {
         match result {
             Ok(()) => {
                 self.one.enter("settle");
-                if self.one.request.wish != MoveWish::Copy {
-                    self.shared.settle(self.entry, self.segment)?;
-                }
+                // The switch holds whatever happens here; the keeper tries again.
+                self.shared.settle(self.entry, self.segment).inspect_err(|_| {
+                    crate::lock(&self.shared.unsettled).push(Arc::clone(self.entry));
+                })?;
                 Ok(())
             }
             Err((reason, commit_tried)) => {
@@ -565,6 +566,36 @@ impl Job<'_> {
     /// Makes the clean copy on the target the primary: no bytes are copied.
     fn flip(&self) -> Result<(), Stop> {
         self.one.enter("switch");
+        let location = self.segment.location.load_full();
+        let copy = location.copies.iter().find(|copy| copy.place.tier == self.to());
+        let copy = copy.ok_or_else(|| self.copy_is_gone())?;
+        // A new generation: the highest complete primary is the right one. It is durable before
+        // the catalog says so, and taken back when the switch does not happen.
+        let site = copy.with_generation(self.shared.catalog.number()?);
+        self.mark(&site, Role::Primary)?;
+        self.shared.backend(&site).sync()?;
+        self.shared.failpoints.hit("flip.identity")?;
+        let result = self.flip_to(&site);
+        if result.is_err() {
+            // A copy that a write has dropped meanwhile has no identity to restore.
+            let _ = self.mark(copy, Role::Copy);
+        }
+        result
+    }
+
+    fn copy_is_gone(&self) -> Stop {
+        Stop::Outcome(Outcome::HotWrite, "its copy was dropped by a write".into())
+    }
+
+    /// Writes what a file is to its object.
+    fn mark(&self, site: &Site, role: Role) -> Result<()> {
+        match self.identity(site, role) {
+            Some(identity) => self.shared.backend(site).set_identity(&site.key, &identity),
+            None => Ok(()),
+        }
+    }
+
+    fn flip_to(&self, site: &Arc<Site>) -> Result<(), Stop> {
         let parking = &self.shared.parking;
         for attempt in 0..ATTEMPTS_MAX {
             self.check()?;
@@ -578,7 +609,7 @@ impl Job<'_> {
             let gate = crate::lock(&self.segment.gate);
             let longest = self.shared.settings.switch_time_max;
             if self.segment.guard.close(parking, longest) {
-                let result = self.flip_closed();
+                let result = self.flip_closed(site);
                 self.segment.guard.open(parking);
                 return result;
             }
@@ -589,30 +620,25 @@ impl Job<'_> {
         Err(stop(Outcome::HotWrite))
     }
 
-    fn flip_closed(&self) -> Result<(), Stop> {
+    fn flip_closed(&self, site: &Arc<Site>) -> Result<(), Stop> {
         self.check()?;
         let location = self.segment.location.load_full();
         let (on_target, others): (Vec<_>, Vec<_>) =
             location.copies.iter().cloned().partition(|copy| copy.place.tier == self.to());
-        let Some(copy) = on_target.first() else {
-            return Err(Stop::Outcome(Outcome::HotWrite, "its copy was dropped by a write".into()));
-        };
+        if !on_target.iter().any(|copy| copy.place.file == site.place.file) {
+            return Err(self.copy_is_gone());
+        }
         if location.settling.is_some() {
             return Err(stop(Outcome::Busy));
         }
         let length = self.segment.length();
-        // A new generation: the highest complete primary is the right one.
-        let site = copy.with_generation(self.shared.catalog.number()?);
-        if let Some(identity) = self.identity(&site, Role::Primary) {
-            self.shared.backend(&site).set_identity(&site.key, &identity)?;
-        }
-        self.shared.failpoints.hit("flip.identity")?;
         let old = Arc::clone(&location.primary);
         let stays = self.one.request.wish == MoveWish::Promote;
         let mut copies = others;
         if stays {
             copies.push(Arc::clone(&old));
         }
+        let site = Arc::clone(site);
         let next = self.shared.location(site, copies, location.checksum, None);
         let record = self.entry.record_with(self.segment.number, &next);
         let row = GarbageRow {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Between those who ask and the policy's thread: commands, answers, and whose turn it is.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -59,6 +59,7 @@ pub(crate) struct Desk {
     /// When the call that runs now began; 0 when none runs.
     call_began_ns: AtomicU64,
     call_time_max_ns: AtomicU64,
+    placer_failed: AtomicBool,
 }
 
 impl Desk {
@@ -91,6 +92,15 @@ impl Desk {
     /// Nobody's turn: a thread that still runs touches nothing when it returns.
     pub(crate) fn abandon(&self) {
         self.turn.store(0, Ordering::Release);
+    }
+
+    /// Notes that the policy's placer panicked in somebody's create.
+    pub(crate) fn note_placer_failure(&self) {
+        self.placer_failed.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn take_placer_failure(&self) -> bool {
+        self.placer_failed.swap(false, Ordering::AcqRel)
     }
 
     pub(crate) fn call_begins(&self, now_ns: u64) {

@@ -24,6 +24,9 @@ use crate::shared::Shared;
 /// Decisions that are kept for people.
 const DECISIONS_MAX: usize = 256;
 
+/// Wishes for tiers or slots that never existed, until a policy counts as broken.
+const NONSENSE_MAX: u64 = 10_000;
+
 /// Actions of one round.
 const ACTIONS_MAX: usize = 100_000;
 
@@ -35,6 +38,7 @@ pub(crate) struct Mind {
     rounds: u64,
     events: u64,
     actions: u64,
+    nonsense: u64,
     outcomes: BTreeMap<&'static str, u64>,
     decisions: VecDeque<(Slot, u32, DecisionReport)>,
     /// Receipts that the next round shows: refusals, which never reached the mover.
@@ -65,6 +69,7 @@ impl Mind {
             rounds: 0,
             events: 0,
             actions: 0,
+            nonsense: 0,
             outcomes: BTreeMap::new(),
             decisions: VecDeque::new(),
             refused: Vec::new(),
@@ -113,6 +118,7 @@ impl Mind {
         self.tactics.policy = next.policy;
         self.tactics.name = next.name;
         self.replaced = Some(why);
+        self.nonsense = 0;
         let placer = self.tactics.policy.placer();
         shared.placer.store(Arc::new(placer));
         self.publish_report(shared, None);
@@ -145,6 +151,9 @@ impl Mind {
 
     /// One round: take what happened, show it, ask what to do.
     pub(crate) fn round(&mut self, shared: &Arc<Shared>, turn: u64) {
+        if shared.desk.take_placer_failure() {
+            self.replace(shared, format!("{}: its placer panicked", self.tactics.name));
+        }
         let mut events = self.take_events(shared);
         let now_ns = shared.clock.now_ns();
         self.view.now_ns = now_ns;
@@ -168,6 +177,11 @@ impl Mind {
         if planned.is_some() {
             for action in actions.into_list() {
                 self.carry_out(shared, action);
+            }
+            if self.nonsense > NONSENSE_MAX {
+                let why =
+                    format!("{}: asked for nonsense {} times", self.tactics.name, self.nonsense);
+                self.replace(shared, why);
             }
             self.publish(shared, turn);
         }
@@ -212,6 +226,7 @@ impl Mind {
 
     fn carry_out(&mut self, shared: &Arc<Shared>, action: Action) {
         self.actions += 1;
+        self.nonsense += u64::from(self.is_nonsense(shared, &action));
         let result = self.submit(shared, &action);
         let segment = self.view.segments.get(action.slot as usize);
         let decision = DecisionReport {
@@ -240,6 +255,16 @@ impl Mind {
             outcome: refusal,
             ..Event::new(EventKind::Receipt, action.slot, action.incarnation, now_ns)
         });
+    }
+
+    fn is_nonsense(&self, shared: &Shared, action: &Action) -> bool {
+        let tier = match action.kind {
+            ActionKind::Move { to } | ActionKind::Promote { to } | ActionKind::Copy { to } => to,
+            ActionKind::DropCopy { tier } => tier,
+            ActionKind::Cancel => TierIndex(0),
+        };
+        let has_slot = (action.slot as usize) < self.view.segments.len();
+        !has_slot || tier.index() >= shared.tiers.len()
     }
 
     fn submit(&self, shared: &Arc<Shared>, action: &Action) -> Result<(), Outcome> {

@@ -87,10 +87,18 @@ pub(crate) fn stop(shared: &Shared) {
     shared.desk.abandon();
 }
 
+/// What runs where none is configured: new objects go to the first tier with room and stay.
+pub(crate) fn none(shared: &Shared) -> Tactics {
+    Tactics { name: NO_POLICY.into(), ..fallback(shared) }
+}
+
+const NO_POLICY: &str = "none";
+
 fn ask(shared: &Shared, command: Command) -> Result<Reply> {
-    if shared.is_bare {
+    let is_for_policy = matches!(command, Command::Parameter(..) | Command::Message(..));
+    if shared.is_bare || is_for_policy && report(shared).is_none() {
         return Err(Error::new(ErrorKind::Unsupported, "reach the policy")
-            .because("the store has one tier and no policy; configure one and open it again"));
+            .because("the store has no policy; configure one"));
     }
     let longest = shared.desk.call_time_max() + ANSWER_SLACK;
     let answer = shared.desk.ask(command);
@@ -100,13 +108,16 @@ fn ask(shared: &Shared, command: Command) -> Result<Reply> {
     })
 }
 
-/// The policy as it is now; never waits for it.
-pub(crate) fn report(shared: &Shared) -> PolicyReport {
+/// The policy as it is now; never waits for it. `None` where none was configured.
+pub(crate) fn report(shared: &Shared) -> Option<PolicyReport> {
     shared.desk.report(|report| {
+        if report.name == NO_POLICY {
+            return None;
+        }
         let mut report = report.clone();
         report.coalesced_events = shared.mailbox.coalesced();
         report.after_events = shared.mailbox.after_events.load(Ordering::Relaxed);
-        report
+        Some(report)
     })
 }
 
