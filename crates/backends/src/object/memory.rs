@@ -14,6 +14,8 @@ use terrace_core::{
     execute_each,
 };
 
+use super::extent::{check_extent, check_range};
+
 /// Keeps objects in main memory, up to a bound, until it is dropped.
 ///
 /// - Promises nothing about crashes: opening for writing under semantics above
@@ -184,12 +186,13 @@ impl Backend for Memory {
             _ => Bound::Included(prefix),
         };
         // One more than asked for from each shard says whether there is more.
+        let one_more = max.saturating_add(1);
         let mut names = Vec::new();
         for shard in &self.shared.shards {
             let shard = read(shard);
             let Some(all) = shard.get(namespace) else { continue };
             let from = all.range::<str, _>((start, Bound::Unbounded)).map(|(name, _)| name);
-            names.extend(from.take_while(|name| name.starts_with(prefix)).take(max + 1).cloned());
+            names.extend(from.take_while(|name| name.starts_with(prefix)).take(one_more).cloned());
         }
         names.sort();
         let is_last = names.len() <= max;
@@ -455,25 +458,6 @@ fn bad_cursor(source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Er
 
 fn not_found(operation: &'static str, key: &Key) -> Error {
     Error::new(ErrorKind::NotFound, operation).with("key", key).with("target", TARGET)
-}
-
-/// Returns the end of an extent, which must fit in 63 bits.
-fn check_extent(offset_bytes: u64, length_bytes: u64) -> Result<u64> {
-    match offset_bytes.checked_add(length_bytes) {
-        Some(end_bytes) if end_bytes <= i64::MAX as u64 => Ok(end_bytes),
-        _ => Err(Error::invalid("use a range", "offset and length do not fit in 63 bits")
-            .with("offset_bytes", offset_bytes)
-            .with("length_bytes", length_bytes)),
-    }
-}
-
-fn check_range(range: &Range<u64>) -> Result<()> {
-    if range.start > range.end {
-        return Err(Error::invalid("use a range", "it ends before it begins")
-            .with("start_bytes", range.start)
-            .with("end_bytes", range.end));
-    }
-    check_extent(range.end, 0).map(|_| ())
 }
 
 // No method leaves what a lock guards half changed, so it is sound even after a panic elsewhere.

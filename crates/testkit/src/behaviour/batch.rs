@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Batches.
 
-use terrace_core::{Backend, BackendExt, ErrorKind, Hint, Key, Op, Reply, Request, Result};
+use terrace_core::{
+    Backend, BackendExt, ErrorKind, Hint, Key, Op, Persistency, Reply, Request, Result, Semantics,
+};
 
 use super::*;
 
@@ -123,4 +125,33 @@ pub fn a_large_batch_is_carried_out(backend: &dyn Backend) {
     let deletes = keys.iter().map(|key| Request::Delete { key }).collect();
     assert!(execute(backend, deletes).iter().all(done));
     assert_eq!(backend.list_all(NAMESPACE, "").expect("list"), []);
+}
+
+/// Goal: a level above the capability's is refused for creating and writing, and nothing is done;
+/// one within it is kept to.
+pub fn a_batch_refuses_stronger_semantics(backend: &dyn Backend) {
+    let there = key("there");
+    drop(filled(backend, "there", b"abc"));
+    for persistency in [Persistency::None, Persistency::Process, Persistency::Storage] {
+        let new = key(persistency.word());
+        let mut operations = [
+            Op::new(create(&new, b"x")),
+            Op::new(Request::Write { key: &there, offset_bytes: 1, data: b"BCD" }),
+            Op::new(Request::Stat { key: &there }),
+        ];
+        let before_bytes = backend.stat(&there).expect("stat").size_bytes;
+        backend.execute(&mut operations, &Semantics { persistency });
+        let [created, written, stat] =
+            operations.map(|operation| operation.outcome.expect("a filled slot"));
+        let Ok(Reply::Stat(stat)) = stat else { panic!("asking promises nothing: {stat:?}") };
+        if persistency > backend.capability().persistency {
+            assert_fails(created, ErrorKind::Unsupported);
+            assert_fails(written, ErrorKind::Unsupported);
+            assert_fails(backend.stat(&new), ErrorKind::NotFound);
+            assert_eq!(stat.size_bytes, before_bytes);
+        } else {
+            assert!(done(&created) && done(&written), "{created:?} {written:?}");
+            assert_eq!(stat.size_bytes, 4);
+        }
+    }
 }

@@ -108,10 +108,10 @@ pub fn readers_see_old_or_new_bytes(backend: &dyn Backend) {
                 }
             });
         }
+        let _over = SetOnDrop(&is_done);
         for version in 2..=40 {
             object.write(0, &[version; LENGTH_BYTES]).expect("write");
         }
-        is_done.store(true, Ordering::SeqCst);
     });
     assert_reads(backend, &*object, 0, &[40; LENGTH_BYTES]);
 }

@@ -106,7 +106,20 @@ pub fn a_new_object_is_not_the_old_one(backend: &dyn Backend) {
         Ok(count) => assert_eq!(count, 7),
         Err(error) => assert_eq!(error.kind(), ErrorKind::NotFound),
     }
-    for changed in [old.write(0, b"OLD OLD"), old.set_len(1), old.set_modified(1), old.sync()] {
+    match old.stat() {
+        Ok(stat) => assert_eq!(stat.size_bytes, 7, "it sees the new object's size"),
+        Err(error) => assert_eq!(error.kind(), ErrorKind::NotFound),
+    }
+    let appended = old.append(&slices(&[b"OLD"])).map(|start_bytes| assert_eq!(start_bytes, 7));
+    let changes = [
+        appended,
+        old.write(0, b"OLD OLD"),
+        old.set_len(1),
+        old.punch(0..2),
+        old.set_modified(1),
+        old.sync(),
+    ];
+    for changed in changes {
         assert!(changed.is_ok_or_not_found());
     }
     assert_eq!(size_bytes(&*new), 3);

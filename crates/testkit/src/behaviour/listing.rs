@@ -2,8 +2,11 @@
 //! Listing.
 
 use std::collections::BTreeMap;
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 
-use terrace_core::{Backend, BackendExt, Cursor, ErrorKind};
+use terrace_core::{Backend, BackendExt, Create, Cursor, ErrorKind, NAME_BYTES_MAX};
 
 use super::*;
 
@@ -113,4 +116,89 @@ pub fn foreign_cursors_are_invalid(backend: &dyn Backend) {
     drop(created(backend, "a"));
     let error = backend.list(NAMESPACE, "", &Cursor(b"\xffforeign".to_vec()), 10);
     assert_fails(error, ErrorKind::Invalid);
+}
+
+/// Goal: a page may be asked to hold nothing, which is not the end, or everything.
+pub fn pages_of_any_length_are_taken(backend: &dyn Backend) {
+    create_all(backend, &["a", "b", "c"].map(String::from));
+    let page = backend.list(NAMESPACE, "", &Cursor::start(), 0).expect("list");
+    assert_eq!(page.keys, []);
+    let next = page.next.expect("there is more");
+    assert_eq!(backend.list(NAMESPACE, "", &next, 3).expect("list").keys.len(), 3);
+    let (met, _) = walk(backend, "", usize::MAX, &mut || ());
+    assert_eq!(met.len(), 3);
+}
+
+/// Goal: a cursor that was damaged is refused or understood, and never gives what was not asked.
+pub fn damaged_cursors_do_no_harm(backend: &dyn Backend) {
+    let names: Vec<String> = (0..20).map(|index| format!("é{index}")).collect();
+    create_all(backend, &names);
+    let page = backend.list(NAMESPACE, "é", &Cursor::start(), 7).expect("list");
+    let cursor = page.next.expect("there is more").0;
+    let mut damaged: Vec<Vec<u8>> = (1..cursor.len()).map(|end| cursor[..end].to_vec()).collect();
+    damaged.push([&cursor[..], b"\0"].concat());
+    damaged.push([&cursor[..], b"\xff"].concat());
+    damaged.push([&cursor[..], &[b'x'; 2 * NAME_BYTES_MAX]].concat());
+    for at in 0..cursor.len() {
+        for value in [0, 0x80, 0xff, cursor[at].wrapping_add(1)] {
+            let mut bytes = cursor.clone();
+            bytes[at] = value;
+            damaged.push(bytes);
+        }
+    }
+    for bytes in damaged {
+        match backend.list(NAMESPACE, "é1", &Cursor(bytes), 7) {
+            Ok(page) => assert!(page.keys.iter().all(|key| key.name().starts_with("é1"))),
+            Err(error) => assert_eq!(error.kind(), ErrorKind::Invalid, "{}", error.chain()),
+        }
+    }
+}
+
+/// Goal: a namespace or a prefix that no key can have holds nothing; asking is no failure.
+pub fn impossible_names_hold_nothing(backend: &dyn Backend) {
+    drop(created(backend, "a"));
+    let long = "n".repeat(10_000);
+    for namespace in ["", "/", "behaviour/a", "behaviour/", "..", "behaviour\0", &long] {
+        let bytes = namespace.len();
+        let found = backend.list_all(namespace, "");
+        assert!(matches!(found.as_deref(), Ok([])), "a namespace of {bytes} bytes");
+    }
+    for prefix in ["\0", "a\0", &long] {
+        assert_eq!(backend.list_all(NAMESPACE, prefix).expect("list"), []);
+    }
+}
+
+/// Goal: while other threads create and delete, those objects that stay are met once, and no name
+/// twice.
+pub fn listing_beside_other_threads(backend: &dyn Backend) {
+    const THREADS: usize = 2;
+    const WALKS: usize = 10;
+    let staying: Vec<String> = (0..100).map(|index| format!("stays-{index}")).collect();
+    create_all(backend, &staying);
+    let is_done = AtomicBool::new(false);
+    let barrier = Barrier::new(THREADS + 1);
+    thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let (is_done, barrier) = (&is_done, &barrier);
+            scope.spawn(move || {
+                barrier.wait();
+                for round in 0.. {
+                    let key = key(&format!("moves-{thread}-{}", round % 50));
+                    drop(open_key(backend, &key, Create::New).expect("create"));
+                    backend.delete(&key).expect("delete");
+                    if is_done.load(Ordering::SeqCst) {
+                        break;
+                    }
+                }
+            });
+        }
+        let _over = SetOnDrop(&is_done);
+        barrier.wait();
+        for _ in 0..WALKS {
+            let (met, _) = walk(backend, "", 7, &mut || ());
+            assert!(staying.iter().all(|name| met.get(name) == Some(&1)), "one was missed");
+            assert!(met.values().all(|count| *count == 1), "one was met twice");
+        }
+    });
+    assert_eq!(backend.list_all(NAMESPACE, "").expect("list").len(), staying.len());
 }

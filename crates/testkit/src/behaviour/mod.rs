@@ -15,6 +15,7 @@ mod records;
 mod space;
 
 use std::io::{IoSlice, IoSliceMut};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use terrace_core::{
     Access, Backend, Create, Error, ErrorKind, Key, Object, ObjectExt, Open, Persistency, Result,
@@ -113,6 +114,15 @@ fn slices_mut(parts: &mut [Vec<u8>]) -> Vec<IoSliceMut<'_>> {
     parts.iter_mut().map(|part| IoSliceMut::new(part)).collect()
 }
 
+/// Tells other threads to stop, also when a case fails: they would wait for ever.
+struct SetOnDrop<'a>(&'a AtomicBool);
+
+impl Drop for SetOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
 /// Makes a test of every case in [`behaviour`](crate::behaviour), each on a new backend.
 ///
 /// `$make` gives the backend, as something that dereferences to it, and whatever must live as long:
@@ -146,7 +156,9 @@ macro_rules! behaviour_suite {
             // listing
             listing_nothing, pages_meet_every_object_once, prefixes_filter,
             order_is_kept_where_promised, listing_while_objects_come_and_go,
-            foreign_cursors_are_invalid,
+            foreign_cursors_are_invalid, pages_of_any_length_are_taken,
+            damaged_cursors_do_no_harm, impossible_names_hold_nothing,
+            listing_beside_other_threads,
             // records
             stat_counts_bytes, times_are_set_and_kept, writing_moves_the_time,
             identities_are_kept, identities_can_be_replaced, identities_go_with_their_objects,
@@ -154,6 +166,7 @@ macro_rules! behaviour_suite {
             // batch
             a_batch_fills_every_slot, a_batch_keeps_the_order_on_an_object,
             a_failure_stays_in_its_slot, an_empty_batch_is_fine, a_large_batch_is_carried_out,
+            a_batch_refuses_stronger_semantics,
             // concurrency
             appends_never_overlap, one_creator_wins, objects_do_not_disturb_each_other,
             readers_see_old_or_new_bytes, creating_and_deleting_one_name,
