@@ -106,6 +106,24 @@ fn a_device_that_hangs_goes_on_when_it_is_released() {
 }
 
 #[test]
+fn what_hangs_during_a_crash_never_takes_effect() {
+    let (backend, faults) = fresh();
+    let object = opened(&backend, "a");
+    faults.add(&[FaultPoint::Write], When::Nth(1), Effect::Hang);
+    thread::scope(|scope| {
+        let writer = scope.spawn(|| object.write(0, b"abc"));
+        faults.wait_hanging(1);
+        faults.crash_after(0);
+        assert!(object.stat().is_err());
+        faults.restart();
+        faults.release();
+        let error = writer.join().expect("no panic").expect_err("its process is dead");
+        assert_eq!(error.kind(), ErrorKind::Io);
+    });
+    assert_eq!(opened(&backend, "a").stat().expect("stat").size_bytes, 0);
+}
+
+#[test]
 fn an_offline_device_comes_back_as_it_was() {
     let (backend, faults) = fresh();
     let object = opened(&backend, "a");

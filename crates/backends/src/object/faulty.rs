@@ -61,7 +61,8 @@ pub enum Effect {
     Fail(ErrorKind),
     /// A write writes the first half of its bytes and fails; anything else just fails.
     Short(ErrorKind),
-    /// It blocks until [`Faults::release`] and then goes on: a device that does not answer.
+    /// It blocks until [`Faults::release`] and then goes on, unless the device is offline or the
+    /// process has crashed by then: a device that does not answer.
     Hang,
 }
 
@@ -175,13 +176,8 @@ impl Faults {
         if state.crash_after == Some(0) {
             state.has_crashed = true;
         }
-        if state.has_crashed || life != state.life {
-            return Err(injected(ErrorKind::Io).because("the simulated process has crashed"));
-        }
+        state.check_reachable(life)?;
         state.crash_after = state.crash_after.map(|left| left - 1);
-        if state.is_offline {
-            return Err(injected(ErrorKind::Io).because("the device is offline"));
-        }
         match state.hit(point) {
             None => Ok(None),
             Some(Effect::Short(kind)) if point == FaultPoint::Write => Ok(Some(injected(kind))),
@@ -194,13 +190,24 @@ impl Faults {
                     state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
                 }
                 state.hanging -= 1;
-                Ok(None)
+                // An operation of a process that died meanwhile must not take effect after all.
+                state.check_reachable(life).map(|()| None)
             }
         }
     }
 }
 
 impl State {
+    fn check_reachable(&self, life: u64) -> Result<()> {
+        if self.has_crashed || life != self.life {
+            return Err(injected(ErrorKind::Io).because("the simulated process has crashed"));
+        }
+        if self.is_offline {
+            return Err(injected(ErrorKind::Io).because("the device is offline"));
+        }
+        Ok(())
+    }
+
     fn hit(&mut self, point: FaultPoint) -> Option<Effect> {
         let mut effect = None;
         for rule in self.rules.iter_mut().filter(|rule| rule.points.contains(&point)) {
