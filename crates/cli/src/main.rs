@@ -1,3 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The `terrace` command.
-fn main() {}
+//!
+//! Every verb is one file under `verbs/` with its help, its arguments and its code. What they
+//! share: [`command`] builds the command line, [`context`] opens the store, [`address`] reads
+//! keys and places, [`transfer`] moves bytes, [`output`] and [`progress`] print, [`failure`] turns
+//! errors into one line and an exit status.
+#![allow(clippy::disallowed_methods, reason = "a command runs in real time")]
+
+mod address;
+mod bench;
+mod command;
+mod context;
+mod demo;
+mod failure;
+mod interrupt;
+mod output;
+mod progress;
+mod selection;
+mod table;
+mod time;
+mod transfer;
+mod verbs;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    match command::run(std::env::args_os()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(ended) => ended.exit(),
+    }
+}

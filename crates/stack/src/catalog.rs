@@ -37,8 +37,8 @@ pub(crate) struct Header {
     pub(crate) epoch: u64,
     /// Whether that opening was ended by a close.
     pub(crate) is_clean: bool,
-    /// Number of the latest opening up to which catalog and media were known to agree: by a clean
-    /// close, or by a recovery that came to its end.
+    /// Number of the latest opening up to which catalog and media were known to agree: durably,
+    /// because it was closed.
     pub(crate) settled_epoch: u64,
     /// Whether the machine restarted since then.
     pub(crate) is_rebooted: bool,

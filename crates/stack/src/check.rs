@@ -147,9 +147,15 @@ impl Check<'_> {
                 && identity.object_id == record.object_id
                 && identity.segment == segment.number
                 && identity.key == *key
-                && identity.generation == place.generation
-                // A promotion's old file is marked as a copy a moment after the switch.
-                && (identity.role == role || role == Role::Copy && identity.role == Role::Primary);
+                && match role {
+                    // A crash before a switch to a copy leaves it marked as the coming primary,
+                    // and one after a promotion the old primary as it was.
+                    Role::Copy => {
+                        identity.generation >= place.generation
+                            && matches!(identity.role, Role::Copy | Role::Primary)
+                    }
+                    _ => identity.generation == place.generation && identity.role == role,
+                };
             if !is_right && self.is_current(key, record) {
                 let detail = format!("{name} on {} says it is {identity:?}", tier.name);
                 self.problem("wrong-identity", key.as_str(), detail);

@@ -226,17 +226,18 @@ impl Shared {
                 writes.push(Write::History(draft.record.object_id, 0, history));
             }
         }
-        let ticket = self.catalog.commit(&writes)?;
-        self.failpoints.hit("create.catalog")?;
         let durable = drafts.iter().filter(|(_, draft)| draft.level == Persistency::Storage);
         let mut tiers: Vec<_> = durable.map(|(_, draft)| draft.site.place.tier).collect();
-        if tiers.is_empty() {
-            return Ok(());
-        }
         tiers.sort();
         tiers.dedup();
-        for tier in tiers {
-            self.tier(tier).backend.sync()?;
+        // Names first: a record that is durable never names a file that is not.
+        for tier in &tiers {
+            self.tier(*tier).backend.sync()?;
+        }
+        let ticket = self.catalog.commit(&writes)?;
+        self.failpoints.hit("create.catalog")?;
+        if tiers.is_empty() {
+            return Ok(());
         }
         self.catalog.wait(ticket)?;
         self.failpoints.hit("create.durable")

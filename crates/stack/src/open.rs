@@ -162,10 +162,6 @@ pub(crate) fn open(parts: &mut Parts) -> Result<(Arc<Shared>, Vec<String>)> {
         }
     } else if is_writing {
         recover::recover(&shared, &header, &mut notes)?;
-        shared.catalog.change_header(|next| {
-            next.settled_epoch = header.epoch;
-            next.is_rebooted = false;
-        })?;
     } else {
         notes.push("the store was not closed; it is shown as it is, without recovery".into());
         recover::count_only(&shared)?;

@@ -66,6 +66,8 @@ pub(crate) fn recover(shared: &Shared, crashed: &Header, notes: &mut Vec<String>
     recovery.known.extend(rows.iter().map(|row| (row.place.tier, name(row))));
     let (orphans, unknown) = recovery.delete_orphans()?;
     collect_garbage(shared)?;
+    // What the crashed process wrote and nobody synced is synced by the next close.
+    shared.entries.note_evicted_unsynced();
     shared.failpoints.hit("recover.done")?;
     notes.push("the store was not closed: it was recovered".into());
     for (count, what) in [
@@ -282,6 +284,9 @@ impl Recovery<'_> {
             }
         }
         for segment in &record.segments {
+            for copy in &segment.copies {
+                self.restore_identity(&key, record.object_id, segment, copy)?;
+            }
             for place in std::iter::once(&segment.primary).chain(&segment.copies) {
                 self.known.insert((place.tier, place.key(record.object_id, segment.number)));
             }
@@ -291,6 +296,28 @@ impl Recovery<'_> {
             self.changed.push((key, record, garbage));
         }
         Ok(())
+    }
+
+    /// Takes back that a copy was marked as the coming primary of a switch that did not happen.
+    fn restore_identity(
+        &self,
+        key: &Key,
+        object_id: u64,
+        segment: &SegmentRecord,
+        copy: &Place,
+    ) -> Result<()> {
+        let (number, start) = (segment.number, segment.start_bytes);
+        let wanted = self.shared.identity(key, object_id, number, start, copy, Role::Copy);
+        let Some(wanted) = wanted else { return Ok(()) };
+        let backend = &self.shared.tier(copy.tier).backend;
+        let name = copy.key(object_id, number);
+        match backend.identity(&name) {
+            Ok(Some(found)) if found.generation != wanted.generation => {
+                backend.set_identity(&name, &wanted)
+            }
+            // A file without identity, or with a damaged one, is for `fsck` to report.
+            _ => Ok(()),
+        }
     }
 
     /// Forgets later segments whose files are missing and may be: what grew after the last sync.

@@ -169,6 +169,10 @@ impl Shared {
         list.push(Arc::clone(&segment));
         list.sort_by_key(|segment| segment.start_bytes);
         let records = list.iter().map(|segment| segment.record(&segment.location.load())).collect();
+        if level == Persistency::Storage {
+            // Names first: a record that is durable never names a file that is not.
+            self.backend(&site).sync()?;
+        }
         let result = self.catalog.commit(&[Write::Put(&entry.key, &entry.record(records))]);
         let ticket = match result {
             Ok(ticket) => ticket,
@@ -179,7 +183,6 @@ impl Shared {
         };
         self.failpoints.hit("grow.catalog")?;
         if level == Persistency::Storage {
-            self.backend(&site).sync()?;
             self.catalog.wait(ticket)?;
         }
         segment.location.load().primary.set_handle(handle);
@@ -277,11 +280,11 @@ impl Shared {
             place: old.place,
             bytes: 0,
         };
+        self.backend(&site).sync()?;
         let mut accounted = crate::lock(&segment.accounted);
         let writes = [Write::Put(&entry.key, &record), Write::Garbage(row.clone())];
         let ticket = self.catalog.commit(&writes)?;
         if entry.persistency() == Persistency::Storage {
-            self.backend(&site).sync()?;
             self.catalog.wait(ticket)?;
         }
         site.set_handle(handle);

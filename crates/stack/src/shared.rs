@@ -230,8 +230,9 @@ impl Shared {
     pub(crate) fn trim_room(&self, entry: &Entry, segment: &Segment) {
         let mut accounted = crate::lock(&segment.accounted);
         // Whoever opened it meanwhile may have asked for room that he has not filled yet. Writers
-        // ask under this lock and only while the object is open.
-        if entry.is_deleted.load(Ordering::Acquire) || entry.is_open() {
+        // ask under this lock and only while the object is open; a closing store lets none write.
+        let may_be_written = entry.is_open() && !self.is_closing.load(Ordering::Acquire);
+        if entry.is_deleted.load(Ordering::Acquire) || may_be_written {
             return;
         }
         if self.is_bare {

@@ -470,7 +470,7 @@ fn every_failpoint_is_visited() {
         visited.extend(visits_of_run(level).into_keys());
     }
     for left_by in crashes_with_leftovers() {
-        for crash in [Crash::Process, Crash::Power { seed: 5 }] {
+        for crash in (5..9).map(|seed| Crash::Power { seed }).chain([Crash::Process]) {
             let visits = visits_of_run(Persistency::Process).get(left_by).copied().unwrap_or(1);
             let at = Crashing { failpoint: left_by.into(), visit: visits.div_ceil(2) };
             visited.extend(visits_of_recovery(Persistency::Process, crash, &at).into_keys());

@@ -1,7 +1,35 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! store
+//! A store: from a directory with settings to an open [`Store`]. What applications depend on.
+//!
+//! A [`Store`] is a [`Backend`]: objects are opened, read and written through it, wherever their
+//! bytes are. It is also the way to see and steer what the tiers do with them. One process owns a
+//! store; others that open it meanwhile work through the owner's control socket.
 
+mod admin;
+mod control;
+mod directory;
+mod face;
+mod init;
+mod lock;
+mod offline;
+mod open;
+mod policy;
 mod settings;
+mod store;
+mod tiers;
 
 pub use settings::{CatalogSettings, PolicySettings, PolicySource};
 pub use settings::{Settings, ThrottleSettings, TierSettings};
+pub use store::{OpenOptions, PolicyWrapper, Store};
+
+pub use terrace_core::{
+    Access, Action, ActionKind, Actions, Backend, BackendExt, Capability, Clock, Create, Cursor,
+    Error, ErrorKind, Event, EventKind, Hint, Key, Object, ObjectExt, Op, Open, Outcome, Page,
+    Pair, Parameter, Persistency, Placed, Placement, Placer, Policy, Reply, Request, Result,
+    Semantics, Space, Stat, SystemClock, Temperature, TierIndex, View, execute_each, units,
+};
+pub use terrace_stack::report::{
+    self, CheckReport, DecisionReport, Explanation, HistoryReport, LedgerReport, MoveReport,
+    ParameterReport, PolicyReport, Problem, SegmentReport, TierReport,
+};
+pub use terrace_stack::{MoveKind, MoveTicket, Stack};

@@ -377,9 +377,8 @@ fn compare_with_media(
     let sum = |files: &[&StoredFile]| files.iter().map(|file| file.length_bytes).sum::<u64>();
     let listed = explanations.iter().flat_map(|explanation| &explanation.segments);
     let listed = listed.filter(|segment| segment.copies.contains(&tier.name)).count();
-    if !is_unused && (tier.used_bytes..=tier.used_bytes + tier.reserved_bytes).contains(&used_bytes)
-    {
-        // What was written into reserved room counts as used when the last handle is closed.
+    if !is_unused && used_bytes <= tier.used_bytes + tier.reserved_bytes {
+        // Lengths of open objects are accounted for when the last handle is closed.
         used_bytes = tier.used_bytes;
     }
     let found = (used_bytes, sum(&copies), sum(&garbage), segments, copies.len());

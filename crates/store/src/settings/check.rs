@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 
+use terrace_backends::BACKENDS;
 use terrace_backends::kv::ENGINES;
 use terrace_core::{Persistency, Result, TierView, View};
 use terrace_policies::POLICIES;
@@ -19,26 +20,11 @@ pub(super) struct Sections<'a> {
     pub(super) policy: Section<'a>,
 }
 
-/// A backend that a tier may name.
-pub(super) struct BackendEntry {
-    pub(super) name: &'static str,
-    /// Whether it needs a path; the others refuse one.
-    pub(super) has_path: bool,
-    /// The strongest level it gives.
-    pub(super) persistency: Persistency,
-}
-
-/// The backends that a tier may name.
-pub(super) const BACKENDS: &[BackendEntry] = &[
-    BackendEntry { name: "file", has_path: true, persistency: Persistency::Storage },
-    BackendEntry { name: "memory", has_path: false, persistency: Persistency::None },
-    BackendEntry { name: "null", has_path: false, persistency: Persistency::None },
-];
-
 pub(super) fn check(settings: &Settings, sections: &Sections<'_>) -> Result<()> {
     let levels = check_tiers(settings, &sections.tiers)?;
     check_catalog(settings, &sections.catalog)?;
     check_persistency(settings, &levels, sections)?;
+    check_forgetting(settings, sections)?;
     check_paths(settings, sections)?;
     match &settings.policy {
         Some(policy) => check_policy(policy, settings, &levels, &sections.policy),
@@ -62,7 +48,7 @@ fn check_tiers(settings: &Settings, sections: &[Section<'_>]) -> Result<Vec<Pers
                 let known: Vec<_> = BACKENDS.iter().map(|entry| entry.name).collect();
                 section.wrong("backend", unknown("backend", &tier.backend, &known))
             })?;
-        match (&tier.path, backend.has_path) {
+        match (&tier.path, backend.needs_path) {
             (None, true) => {
                 let reason = "it has no `path`; the directory for its files is expected";
                 return Err(section.wrong("path", reason));
@@ -87,12 +73,28 @@ fn check_catalog(settings: &Settings, section: &Section<'_>) -> Result<()> {
     if !known.contains(&engine.as_str()) {
         return Err(section.wrong("engine", unknown("engine", engine, &known)));
     }
-    if !paths::has_catalog_path(settings) && section.has("path") {
+    if !settings.keeps_catalog() && section.has("path") {
         let reason = "a memory catalog keeps nothing in a directory; no `path` is expected, \
                       or the engine fjall";
         return Err(section.wrong("path", reason));
     }
     Ok(())
+}
+
+/// A memory catalog forgets what is in the files of a tier; nobody would ever remove them.
+fn check_forgetting(settings: &Settings, sections: &Sections<'_>) -> Result<()> {
+    let kept = settings.tiers.iter().find(|tier| tier.path.is_some());
+    match kept {
+        Some(tier) if !settings.keeps_catalog() => {
+            let reason = format!(
+                "a memory catalog forgets what the {} tier \"{}\" keeps; the engine fjall is \
+                 expected, or tiers in memory only",
+                tier.backend, tier.name
+            );
+            Err(sections.catalog.wrong("engine", reason))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// New objects are promised at least the store's level: somebody must be able to keep it.
@@ -116,7 +118,7 @@ fn check_persistency(
         };
         return Err(section.wrong(key, reason));
     }
-    if asked > Persistency::None && !paths::has_catalog_path(settings) {
+    if asked > Persistency::None && !settings.keeps_catalog() {
         let reason = format!(
             "a memory catalog is lost with the process, and persistency is \"{asked}\"{default}; \
              the engine fjall is expected, or persistency = \"none\" in [store]"

@@ -148,6 +148,11 @@ impl Settings {
         example::TEXT.into()
     }
 
+    /// Whether the catalog is in a directory and outlives the process.
+    pub(crate) fn keeps_catalog(&self) -> bool {
+        self.catalog.engine != "memory"
+    }
+
     /// The same with relative paths below `dir`, the directory of the store.
     ///
     /// # Errors

@@ -57,11 +57,6 @@ pub(super) fn resolved(settings: &Settings, dir: &Path) -> Result<Settings> {
     }
 }
 
-/// Whether the catalog is in a directory.
-pub(super) fn has_catalog_path(settings: &Settings) -> bool {
-    settings.catalog.engine != "memory"
-}
-
 /// All paths that somebody writes below.
 pub(super) fn places(settings: &Settings) -> Vec<Claim> {
     let own = OWN_FILES.iter().map(|name| Claim {
@@ -69,7 +64,7 @@ pub(super) fn places(settings: &Settings) -> Vec<Claim> {
         label: format!("the store's own {name}"),
         path: name.into(),
     });
-    let catalog = has_catalog_path(settings).then(|| Claim {
+    let catalog = settings.keeps_catalog().then(|| Claim {
         place: Place::Catalog,
         label: "the catalog".into(),
         path: settings.catalog.path.clone(),

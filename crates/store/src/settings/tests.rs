@@ -95,6 +95,8 @@ const REFUSED: &[(&str, &str, &[&str])] = &[
     ("TIER[catalog]\nengine = \"fjal\"", "5:10", &["did you mean \"fjall\"?", "fjall, memory"]),
     ("TIER[catalog]\nengine = \"memory\"\npath = \"c\"", "6:8", &["no `path`", "fjall"]),
     ("TIER[catalog]\nengine = \"memory\"", "5:10", &["lost with the process", "\"none\""]),
+    ("[store]\npersistency = \"none\"\nTIER[catalog]\nengine = \"memory\"", "7:10",
+        &["forgets", "tier \"t\"", "fjall"]),
     ("[store]\npersistency = \"storage\"\n[[tier]]\nname = \"m\"\nbackend = \"memory\"", "2:15",
         &["no tier gives persistency \"storage\"", "persistency = \"none\""]),
     ("[[tier]]\nname = \"m\"\nbackend = \"memory\"", "3:11", &["\"process\" (the default)"]),

@@ -321,9 +321,8 @@ impl Run {
             self.note(format!("… close: {}", error.chain()));
         }
         drop(stack);
-        if let Some(crash) = crash {
-            self.world.crash(crash);
-        }
+        // Without a crash the process ends all the same, and with it what volatile tiers held.
+        self.world.crash(crash.unwrap_or(Crash::Process));
         self.open();
         self.check_survivors(crash);
     }

@@ -303,7 +303,7 @@ impl Run {
             let explanation = self.stack().explain(&name).expect("exists");
             let place = self.stack().tiers()[to.index()].name.clone();
             let is_there = explanation.segments.iter().all(|segment| match kind {
-                MoveKind::Copy => segment.copies.contains(&place),
+                MoveKind::Copy => segment.tier == place || segment.copies.contains(&place),
                 _ => segment.tier == place,
             });
             if !is_there {

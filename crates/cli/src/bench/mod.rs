@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Benchmarks: what the stack costs beside the raw backend, interleaved in one process.
+
+pub(crate) mod migrate;
+pub(crate) mod object;
+pub(crate) mod overhead;
+mod place;
+mod statistics;
+
+pub(crate) use place::slow_place;
+pub(crate) use statistics::Bound;
+
+use serde::Serialize;
+
+/// Whether a bar was met: only when the whole 95 % bound meets it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub(crate) enum Verdict {
+    /// The bound lies within the bar.
+    #[serde(rename = "met")]
+    Met,
+    /// The bound lies beyond the bar.
+    #[serde(rename = "missed")]
+    Missed,
+    /// The bar lies within the bound: noise hides the answer.
+    #[serde(rename = "not resolved")]
+    NotResolved,
+}
+
+impl Verdict {
+    /// For a bar that is an upper limit.
+    pub(crate) fn at_most(bound: &Bound, limit: f64) -> Self {
+        match bound {
+            bound if bound.high95 <= limit => Verdict::Met,
+            bound if bound.low95 > limit => Verdict::Missed,
+            _ => Verdict::NotResolved,
+        }
+    }
+
+    /// For a bar that is a lower limit.
+    pub(crate) fn at_least(bound: &Bound, limit: f64) -> Self {
+        match bound {
+            bound if bound.low95 >= limit => Verdict::Met,
+            bound if bound.high95 < limit => Verdict::Missed,
+            _ => Verdict::NotResolved,
+        }
+    }
+
+    /// For people.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Verdict::Met => "met",
+            Verdict::Missed => "missed",
+            Verdict::NotResolved => "not resolved",
+        }
+    }
+}
+
+/// CPU time of the whole process so far, user and system, in nanoseconds.
+pub(crate) fn cpu_ns() -> u64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Where benchmarks keep their files, and the stacks that they measure.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use terrace_backends::kv::open_kv;
+use terrace_backends::{Place, open_backend};
+use terrace_core::{Backend, Error, Result, View};
+use terrace_stack::{Parts, Stack, Tactics, Tier};
+
+/// A directory that is removed with everything in it.
+pub(crate) struct Scratch {
+    path: PathBuf,
+}
+
+impl Scratch {
+    /// Makes a new directory below `parent`.
+    pub(crate) fn new(parent: &Path) -> Result<Self> {
+        let path = parent.join(format!("terrace-bench-{}", std::process::id()));
+        let path = (0..1000)
+            .map(|number| path.with_extension(number.to_string()))
+            .find(|path| !path.exists())
+            .expect("a process makes few of these");
+        std::fs::create_dir(&path).map_err(|error| {
+            Error::from_io("make a directory for the benchmark", error).with("path", path.display())
+        })?;
+        Ok(Self { path })
+    }
+
+    /// Where it is.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// A directory inside it.
+    pub(crate) fn inside(&self, name: &str) -> Result<PathBuf> {
+        let path = self.path.join(name);
+        std::fs::create_dir_all(&path)
+            .map_err(|error| Error::from_io("make a directory for the benchmark", error))?;
+        Ok(path)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.path);
+    }
+}
+
+/// Where fast files go: main memory if there is a tmpfs.
+pub(crate) fn fast_place() -> PathBuf {
+    let shm = Path::new("/dev/shm");
+    if shm.is_dir() { shm.into() } else { std::env::temp_dir() }
+}
+
+/// Where slow files go unless the user says so.
+pub(crate) fn slow_place() -> PathBuf {
+    let var_tmp = Path::new("/var/tmp");
+    if var_tmp.is_dir() { var_tmp.into() } else { std::env::temp_dir() }
+}
+
+/// A directory as a backend.
+pub(crate) fn directory(path: &Path) -> Result<Arc<dyn Backend>> {
+    let place = Place { path: Some(path), capacity_bytes: u64::MAX, read_only: false };
+    open_backend("file", &place)
+}
+
+/// A stack over these directories, with its catalog beside the first.
+pub(crate) fn stack(scratch: &Scratch, tiers: &[&Path], policy: Option<&str>) -> Result<Stack> {
+    let mut all = Vec::new();
+    for (index, path) in tiers.iter().enumerate() {
+        all.push(Tier::new(&format!("tier{index}"), directory(path)?));
+    }
+    let name = format!("catalog-{}-{}", tiers.len(), policy.unwrap_or("none"));
+    let catalog = open_kv("fjall", &scratch.inside(&name)?)?;
+    let mut parts = Parts::new(all, catalog);
+    if let Some(name) = policy {
+        parts.tactics = Some(Tactics::new(name, policy_of(name, tiers.len())?));
+    }
+    Stack::create(&parts)?;
+    Stack::open(parts)
+}
+
+fn policy_of(name: &str, tiers: usize) -> Result<Box<dyn terrace_core::Policy>> {
+    let tier = |index| terrace_core::TierView {
+        name: format!("tier{index}"),
+        figures: terrace_core::Figures::default(),
+        watermarks: terrace_core::Watermarks::default(),
+        persistency: terrace_core::Persistency::Storage,
+        used_bytes: 0,
+        reserved_bytes: 0,
+        copy_bytes: 0,
+        garbage_bytes: 0,
+        incoming_bytes: 0,
+        outgoing_bytes: 0,
+        utilisation: 0.0,
+        is_writable: true,
+    };
+    let view = View::new((0..tiers).map(tier).collect(), 0);
+    terrace_policies::create(name, &view, &[])
+}

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What every verb gets: which store, and how to print.
+
+use std::io::{IsTerminal, stderr};
+
+use terrace_core::{Access, Error};
+use terrace_store::{OpenOptions, Store};
+
+use crate::failure::{Result, complain};
+
+/// The global options.
+#[derive(Debug)]
+pub(crate) struct Context {
+    store: Option<String>,
+    /// Whether a program reads what is printed.
+    pub(crate) is_json: bool,
+}
+
+impl Context {
+    /// From the command line.
+    pub(crate) fn new(store: Option<String>, is_json: bool) -> Self {
+        Self { store, is_json }
+    }
+
+    /// The store that the command line or the environment names.
+    pub(crate) fn store(&self) -> Result<&str> {
+        let reason = "no store is named: give --store DIR or set TERRACE_STORE";
+        self.store
+            .as_deref()
+            .filter(|store| !store.is_empty())
+            .ok_or_else(|| Error::invalid("open the store", reason).into())
+    }
+
+    /// Runs `body` on the open store and closes it. Used by verbs that change something.
+    pub(crate) fn with_store<T>(&self, body: impl FnOnce(&Store) -> Result<T>) -> Result<T> {
+        self.with_options(OpenOptions::default(), body)
+    }
+
+    /// The same for verbs that only look; works where a tier is missing.
+    pub(crate) fn with_store_for_reading<T>(
+        &self,
+        body: impl FnOnce(&Store) -> Result<T>,
+    ) -> Result<T> {
+        self.with_options(OpenOptions { access: Access::Read, ..OpenOptions::default() }, body)
+    }
+
+    /// The same, opened as `options` say.
+    pub(crate) fn with_options<T>(
+        &self,
+        options: OpenOptions,
+        body: impl FnOnce(&Store) -> Result<T>,
+    ) -> Result<T> {
+        let store = Store::open_with(self.store()?, options)?;
+        for note in store.opening_notes() {
+            self.note(&note);
+        }
+        let result = body(&store);
+        let closed = store.close();
+        // The first failure is the one that explains the other.
+        let value = result?;
+        closed?;
+        Ok(value)
+    }
+
+    /// Tells a person something on standard error that is no error.
+    pub(crate) fn note(&self, text: &str) {
+        if !self.is_json {
+            complain(format_args!("terrace: note: {text}"));
+        }
+    }
+
+    /// Tells a person at a terminal that a policy only acts while the store is open.
+    pub(crate) fn note_unheld(&self, store: &Store) -> Result<()> {
+        if !store.is_attached() && stderr().is_terminal() && store.policy()?.is_some() {
+            self.note(
+                "nothing holds this store: its policy acts when it is next open; \
+                 `terrace hold` keeps it running",
+            );
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The machine, as far as it matters for the numbers.
+
+use std::fs;
+use std::path::Path;
+
+use super::report::Machine;
+
+/// Describes the machine and the file system below `dir`; what cannot be found reads `unknown`.
+pub(crate) fn describe(dir: &Path) -> Machine {
+    let memory_kib = field("/proc/meminfo", "MemTotal").and_then(|text| {
+        text.strip_suffix(" kB").and_then(|number| number.trim().parse::<u64>().ok())
+    });
+    let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").ok();
+    Machine {
+        processor: field("/proc/cpuinfo", "model name").unwrap_or_else(unknown),
+        cores: std::thread::available_parallelism().map_or(1, usize::from),
+        memory_bytes: memory_kib.unwrap_or(0) * 1024,
+        kernel: kernel.map_or_else(unknown, |text| text.trim().to_owned()),
+        file_system: file_system(dir).unwrap_or_else(unknown),
+    }
+}
+
+fn unknown() -> String {
+    "unknown".into()
+}
+
+/// The value of the first line `name: value`.
+fn field(path: &str, name: &str) -> Option<String> {
+    let text = fs::read_to_string(path).ok()?;
+    let (_, value) = text
+        .lines()
+        .filter_map(|line| line.split_once(':'))
+        .find(|(found, _)| found.trim() == name)?;
+    Some(value.trim().to_owned())
+}
+
+/// The type of the mount that `dir` lies in.
+fn file_system(dir: &Path) -> Option<String> {
+    let dir = fs::canonicalize(dir).ok()?;
+    let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
+    // `36 35 98:0 /root /mount/point options - type source options`, see proc(5).
+    mounts
+        .lines()
+        .filter_map(|line| {
+            let (before, after) = line.split_once(" - ")?;
+            let point = before.split(' ').nth(4)?;
+            let kind = after.split(' ').next()?;
+            dir.starts_with(point).then(|| (point.len(), kind.to_owned()))
+        })
+        .max_by_key(|(length, _)| *length)
+        .map(|(_, kind)| kind)
+}

@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! How a command fails: one line on standard error and an exit status that a script can rely on.
+
+use std::fmt;
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use signal_hook::consts::SIGPIPE;
+use signal_hook::low_level::emulate_default_handler;
+use terrace_core::{Error, ErrorKind, Key};
+
+/// The result of anything a verb does.
+pub(crate) type Result<T> = std::result::Result<T, Failure>;
+
+/// Why a command did not do what it was asked to.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// An operation failed.
+    Failed(Error),
+    /// A signal asked to stop; everything is tidied up.
+    Interrupted {
+        /// The signal.
+        signal: i32,
+        /// What became of the work, for people.
+        what: String,
+    },
+    /// Whoever read standard output has gone (`| head`).
+    ReaderGone,
+    /// Everything was reported already; only the status is left.
+    Reported(u8),
+}
+
+impl Failure {
+    /// The status the command ends with.
+    pub(crate) fn status(&self) -> u8 {
+        match self {
+            Failure::Failed(error) => status_of(error.kind()),
+            Failure::Interrupted { signal, .. } => 128 + *signal as u8,
+            Failure::ReaderGone => 128 + SIGPIPE as u8,
+            Failure::Reported(status) => *status,
+        }
+    }
+
+    /// Prints the failure as one line: for people, or as JSON.
+    pub(crate) fn report(&self, is_json: bool) {
+        match self {
+            Failure::Failed(error) => {
+                print(is_json, error.kind().word(), &error.chain());
+            }
+            Failure::Interrupted { what, .. } => print(is_json, "interrupted", what),
+            Failure::ReaderGone | Failure::Reported(_) => {}
+        }
+    }
+
+    /// The same, naming the object that it is about.
+    pub(crate) fn about(self, key: &Key) -> Self {
+        match self {
+            Failure::Failed(error) => Failure::Failed(about(error, key)),
+            other => other,
+        }
+    }
+
+    /// Ends the process the way the failure wants it: by the signal where there was one, so that
+    /// a shell sees it.
+    pub(crate) fn exit(self) -> ExitCode {
+        let status = self.status();
+        let signal = match self {
+            Failure::Interrupted { signal, .. } => Some(signal),
+            Failure::ReaderGone => Some(SIGPIPE),
+            Failure::Failed(_) | Failure::Reported(_) => None,
+        };
+        if let Some(signal) = signal {
+            // Does not return where it works; the status says the same where it does not.
+            let _ = emulate_default_handler(signal);
+        }
+        ExitCode::from(status)
+    }
+}
+
+/// Names the object that an error is about, where the store has not.
+pub(crate) fn about(error: Error, key: &Key) -> Error {
+    if error.to_string().contains(key.as_str()) { error } else { error.with("key", key) }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Failure::Failed(error)
+    }
+}
+
+/// Turns a failure to write to standard output into ours.
+pub(crate) fn from_output(error: io::Error) -> Failure {
+    if error.kind() == io::ErrorKind::BrokenPipe {
+        return Failure::ReaderGone;
+    }
+    Error::from_io("write to standard output", error).into()
+}
+
+/// The exit statuses with their meaning; documented in `docs/cli.md` and in every help page.
+pub(crate) const STATUSES: &[(u8, &str)] = &[
+    (0, "done"),
+    (1, "failed: input/output error; fsck: problems found"),
+    (2, "the command line, or a value in it, is wrong"),
+    (3, "not found"),
+    (4, "no space left on any allowed tier"),
+    (5, "in use by somebody else: retry later"),
+    (6, "exists already"),
+    (7, "permission denied, or the object is pinned"),
+    (8, "stored data is damaged"),
+    (9, "changed meanwhile: look again, then retry"),
+    (10, "not supported here"),
+    (11, "target did not answer"),
+    (130, "interrupted (128 + the number of the signal)"),
+];
+
+/// The status of a command line that cannot be read.
+pub(crate) const STATUS_USAGE: u8 = 2;
+
+/// The exit status that stands for a kind of error.
+pub(crate) fn status_of(kind: ErrorKind) -> u8 {
+    match kind {
+        ErrorKind::Invalid => STATUS_USAGE,
+        ErrorKind::NotFound => 3,
+        ErrorKind::NoSpace => 4,
+        ErrorKind::Busy => 5,
+        ErrorKind::Exists => 6,
+        ErrorKind::Denied => 7,
+        ErrorKind::Corrupt => 8,
+        ErrorKind::Stale => 9,
+        ErrorKind::Unsupported => 10,
+        ErrorKind::Unreachable { .. } => 11,
+        _ => 1,
+    }
+}
+
+/// Prints an error line. Line breaks of an inner message become spaces: one error, one line.
+pub(crate) fn print(is_json: bool, kind: &str, message: &str) {
+    let words: Vec<_> = message.split_whitespace().collect();
+    let message = words.join(" ");
+    if is_json {
+        complain(serde_json::json!({ "error": { "kind": kind, "message": message } }));
+    } else {
+        complain(format_args!("terrace: {message}"));
+    }
+}
+
+/// Prints a line on standard error, if anybody is there to read it.
+pub(crate) fn complain(line: impl fmt::Display) {
+    let _ = writeln!(io::stderr(), "{line}");
+}
+
+/// Carries a command over several things on past failures: each is reported at once, and the
+/// first decides the status.
+pub(crate) struct Failures {
+    is_json: bool,
+    status: Option<u8>,
+}
+
+impl Failures {
+    /// None so far.
+    pub(crate) fn new(is_json: bool) -> Self {
+        Self { is_json, status: None }
+    }
+
+    /// Takes note of a result. Returns the value if there is one, and passes on what ends the
+    /// whole command: a signal, or a reader that is gone.
+    pub(crate) fn note<T>(&mut self, result: Result<T>) -> Result<Option<T>> {
+        match result {
+            Ok(value) => Ok(Some(value)),
+            Err(failure @ (Failure::Failed(_) | Failure::Reported(_))) => {
+                failure.report(self.is_json);
+                self.status.get_or_insert(failure.status());
+                Ok(None)
+            }
+            Err(end) => Err(end),
+        }
+    }
+
+    /// The end: success if there was no failure.
+    pub(crate) fn finish(self) -> Result<()> {
+        self.status.map_or(Ok(()), |status| Err(Failure::Reported(status)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_has_a_documented_status() {
+        for word in [
+            "not-found",
+            "exists",
+            "no-space",
+            "corrupt",
+            "stale",
+            "busy",
+            "unsupported",
+            "denied",
+            "invalid",
+            "unreachable",
+            "io",
+        ] {
+            let kind = ErrorKind::from_word(word).expect("a known word");
+            let status = status_of(kind);
+            assert!(STATUSES.iter().any(|(known, _)| *known == status), "{word} has {status}");
+        }
+    }
+
+    #[test]
+    fn the_first_failure_decides_the_status() {
+        let mut failures = Failures::new(false);
+        for kind in [ErrorKind::Busy, ErrorKind::NotFound] {
+            let result: Result<()> = Err(Error::new(kind, "test").into());
+            assert!(failures.note(result).expect("goes on").is_none());
+        }
+        assert_eq!(failures.finish().expect_err("failed").status(), 5);
+    }
+}

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Signals that ask a command to stop, for verbs that have something to tidy up.
+
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::flag;
+use terrace_core::Error;
+
+use crate::failure::{Failure, Result};
+
+/// Notes SIGINT, SIGTERM and SIGHUP instead of dying of them. The second one kills. What the
+/// parent had ignored, as `nohup` does with SIGHUP, stays ignored.
+///
+/// Verbs that have nothing to tidy up do not make one: they die as usual, and the store recovers
+/// when it is next opened.
+#[derive(Clone, Debug)]
+pub(crate) struct Interrupt {
+    is_set: Arc<AtomicBool>,
+    signal: Arc<AtomicUsize>,
+}
+
+impl Interrupt {
+    /// Starts to take note.
+    pub(crate) fn watch() -> Result<Self> {
+        let interrupt = Self { is_set: Arc::default(), signal: Arc::default() };
+        let ignored = ignored_signals();
+        let asked_to_stop = [SIGINT, SIGTERM, SIGHUP].into_iter();
+        for signal in asked_to_stop.filter(|signal| ignored & (1 << (signal - 1)) == 0) {
+            interrupt.register(signal).map_err(|e| Error::from_io("watch for signals", e))?;
+        }
+        Ok(interrupt)
+    }
+
+    fn register(&self, signal: i32) -> std::io::Result<()> {
+        // In this order: a signal that comes while the flag is set acts as if nobody watched.
+        flag::register_conditional_default(signal, Arc::clone(&self.is_set))?;
+        flag::register_usize(signal, Arc::clone(&self.signal), signal as usize)?;
+        flag::register(signal, Arc::clone(&self.is_set))?;
+        Ok(())
+    }
+
+    /// Whether a signal came.
+    pub(crate) fn is_set(&self) -> bool {
+        self.is_set.load(Ordering::SeqCst)
+    }
+
+    /// The flag that a signal sets.
+    pub(crate) fn flag(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.is_set)
+    }
+
+    /// Fails once a signal came; `what` says what becomes of the work.
+    pub(crate) fn check(&self, what: &str) -> Result<()> {
+        if !self.is_set() {
+            return Ok(());
+        }
+        let signal = self.signal.load(Ordering::SeqCst) as i32;
+        Err(Failure::Interrupted { signal, what: format!("interrupted: {what}") })
+    }
+
+    /// Waits until a descriptor can be read, at its end, or a signal came.
+    ///
+    /// A plain `read` would be restarted by the kernel after a signal and never return.
+    pub(crate) fn wait_readable(&self, file: impl AsFd) -> Result<()> {
+        // Short, because a signal between the check and the poll is seen only after it.
+        const STEP: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+        while !self.is_set() {
+            let mut waited = [PollFd::new(&file, PollFlags::IN)];
+            match poll(&mut waited, Some(&STEP)) {
+                Ok(0) | Err(rustix::io::Errno::INTR) => {}
+                // Any event or error: the read itself says what it is.
+                _ => return Ok(()),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The signals that are ignored, a bit each, from the lowest. None where the system does not say.
+fn ignored_signals() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
+}

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `terrace explain`.
+
+use clap::Args;
+use terrace_core::units::{show_bytes, show_ns};
+use terrace_store::{Explanation, HistoryReport, LedgerReport, MoveReport, SegmentReport};
+
+use super::{Group, Verb};
+use crate::address;
+use crate::context::Context;
+use crate::failure::Result;
+use crate::output::{Output, count, show_name};
+use crate::time::{show_ago, show_wall};
+
+/// Show where an object is, and why
+///
+/// Prints the segments of an object with their tiers and clean copies, every decision that was
+/// made about it – who made it, when, for what reason, and what it cost – and where the time of
+/// its reads and writes went since the store was opened. Most objects have one segment.
+#[derive(Args, Debug)]
+pub(crate) struct Explain {
+    /// The object: NAMESPACE/NAME, or NAME in the namespace `default`
+    key: String,
+}
+
+impl Verb for Explain {
+    const NAME: &'static str = "explain";
+    const GROUP: Group = Group::Placement;
+    const EXAMPLES: &'static str = "
+  terrace explain climate/t2m
+  terrace explain --json climate/t2m | jq '.segments[].tier'";
+
+    fn run(self, context: &Context) -> Result<()> {
+        let key = address::key(&self.key)?;
+        let found = context.with_store_for_reading(|store| Ok(store.explain(&key)?));
+        let explanation = found.map_err(|failure| failure.about(&key))?;
+        let mut output = Output::new();
+        if context.is_json {
+            output.json(&explanation)?;
+        } else {
+            print(&explanation, &mut output)?;
+        }
+        output.flush()
+    }
+}
+
+fn print(explanation: &Explanation, output: &mut Output) -> Result<()> {
+    let pinned = if explanation.is_pinned { ", pinned" } else { "" };
+    output.line(format!(
+        "{}: {}, {}, persistency {}{pinned}, open {}",
+        show_name(&explanation.key),
+        show_bytes(explanation.size_bytes),
+        count(explanation.segments.len() as u64, "segment"),
+        explanation.persistency,
+        count(u64::from(explanation.opens), "time"),
+    ))?;
+    output.line(format!(
+        "created {}, modified {}",
+        show_wall(explanation.created_ns),
+        show_wall(explanation.modified_ns)
+    ))?;
+    for segment in &explanation.segments {
+        print_segment(segment, explanation.segments.len(), output)?;
+    }
+    print_ledger(&explanation.ledger, output)
+}
+
+fn print_segment(segment: &SegmentReport, of: usize, output: &mut Output) -> Result<()> {
+    output.line("")?;
+    let which = if of == 1 {
+        String::new()
+    } else {
+        let start = show_bytes(segment.start_bytes);
+        format!("segment {} ({} from {start}) ", segment.segment, show_bytes(segment.size_bytes))
+    };
+    let copies = match segment.copies.as_slice() {
+        [] => String::new(),
+        copies => format!(", clean copies on {}", copies.join(", ")),
+    };
+    output.line(format!("{which}on {}{copies}", segment.tier))?;
+    output.line(format!("  stored as {}", show_name(&segment.stored_as)))?;
+    if let Some(moving) = &segment.moving {
+        output.line(format!("  now: {}", show_move(moving)))?;
+    }
+    for event in &segment.history {
+        print_event(event, output)?;
+    }
+    Ok(())
+}
+
+fn print_event(event: &HistoryReport, output: &mut Output) -> Result<()> {
+    output.line(format!(
+        "  {}  {} on {} by {}{}{}",
+        show_wall(event.wall_ns),
+        event.what,
+        event.tier,
+        event.by,
+        if event.reason.is_empty() { String::new() } else { format!(": {}", event.reason) },
+        show_cost(event),
+    ))
+}
+
+fn show_cost(event: &HistoryReport) -> String {
+    let ago = show_ago(event.wall_ns);
+    if event.bytes == 0 && event.duration_ns == 0 {
+        return format!(" ({ago})");
+    }
+    format!(
+        " ({ago}; {} in {}, modelled {:.3} J)",
+        show_bytes(event.bytes),
+        show_ns(event.duration_ns),
+        event.modelled_energy_j
+    )
+}
+
+/// A migration in words: `move fast -> slow, copy, 1.00 MB of 4.00 MB: reason`.
+pub(crate) fn show_move(moving: &MoveReport) -> String {
+    let state = moving.outcome.as_deref().unwrap_or(&moving.state);
+    let mut text = format!("{} {} -> {}, {state}", moving.kind, moving.from, moving.to);
+    if moving.outcome.is_none() {
+        let (copied, size) = (show_bytes(moving.copied_bytes), show_bytes(moving.size_bytes));
+        text.push_str(&format!(", {copied} of {size}"));
+    }
+    for more in [&moving.detail, &moving.reason] {
+        if !more.is_empty() {
+            text.push_str(&format!(": {more}"));
+        }
+    }
+    text
+}
+
+fn print_ledger(ledger: &LedgerReport, output: &mut Output) -> Result<()> {
+    output.line("")?;
+    if ledger.reads + ledger.writes == 0 {
+        return output.line("since the store was opened: not read or written");
+    }
+    output.line(format!(
+        "since the store was opened: {} ({}), {} ({})",
+        count(ledger.reads, "read"),
+        show_bytes(ledger.read_bytes),
+        count(ledger.writes, "write"),
+        show_bytes(ledger.written_bytes),
+    ))?;
+    output.line(format!(
+        "  time in the device {}, waited for migrations {}, for locks and room {}, for durability {}",
+        show_ns(ledger.device_ns),
+        show_ns(ledger.migration_wait_ns),
+        show_ns(ledger.guard_wait_ns),
+        show_ns(ledger.sync_ns),
+    ))
+}

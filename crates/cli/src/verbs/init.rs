@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `terrace init`.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use serde_json::json;
+use terrace_core::Error;
+use terrace_core::units::show_bytes;
+use terrace_store::{Store, TierReport};
+
+use super::{Group, Verb};
+use crate::address;
+use crate::context::Context;
+use crate::failure::Result;
+use crate::output::Output;
+use crate::table::Table;
+
+/// Longest configuration that is read.
+const SETTINGS_BYTES_MAX: u64 = 1 << 20;
+
+/// Make a new store
+///
+/// Makes the directory DIR with a commented configuration (terrace.toml), a catalog, and the tiers.
+/// Refused where DIR already holds a store or a tier belongs to another one; an
+/// init that is refused leaves nothing behind.
+///
+/// Without --tier or --settings the store has two tiers inside DIR, `fast` (10 GB) and `slow`
+/// (unlimited), to try things out; give real ones with --tier, most preferred first.
+///
+/// A tier is NAME=PATH with settings after commas, each as in terrace.toml: capacity, latency,
+/// bandwidth (or read_bandwidth and write_bandwidth), parallelism, idle_power, active_power,
+/// watermarks.low, .high and .critical, and throttle.latency, .bandwidth and .parallelism, which
+/// simulate a slower device. PATH is a directory, which is made if it is missing and is relative
+/// to the current directory, or `memory:`. A path with a comma needs --settings.
+#[derive(Args, Debug)]
+pub(crate) struct Init {
+    /// Where to make the store; default: --store or TERRACE_STORE
+    #[arg(value_name = "DIR")]
+    directory: Option<String>,
+
+    /// A tier; repeat for more, most preferred first
+    #[arg(long = "tier", value_name = "NAME=PATH[,SETTING=VALUE]...", conflicts_with = "settings")]
+    tiers: Vec<String>,
+
+    /// The policy, one of `terrace policy list`, or `none`
+    #[arg(long, value_name = "NAME", default_value = "lru", conflicts_with = "settings")]
+    policy: String,
+
+    /// Use this configuration; relative tier paths in it are relative to DIR
+    #[arg(long, value_name = "FILE")]
+    settings: Option<PathBuf>,
+}
+
+impl Verb for Init {
+    const NAME: &'static str = "init";
+    const GROUP: Group = Group::Store;
+    const EXAMPLES: &'static str = "
+  terrace init ./my-store               two tiers inside the directory, to try things out
+  terrace init /srv/terrace --tier fast=/nvme/t,capacity=200GB,latency=80us,bandwidth=3GB/s \\
+      --tier slow=/hdd/t,capacity=8TB,latency=8ms,bandwidth=200MB/s
+  terrace init ./sim --tier ram=memory:,capacity=1GB \\
+      --tier tape=./tape,throttle.latency=50ms     a simulated slow device
+  terrace init ./mine --settings mine.toml         a configuration written by hand";
+
+    fn run(self, context: &Context) -> Result<()> {
+        let directory = match &self.directory {
+            Some(directory) => directory.as_str(),
+            None => context.store()?,
+        };
+        let settings = match &self.settings {
+            Some(file) => read_settings(file)?,
+            None => write_settings(&self.tiers, &self.policy)?,
+        };
+        let path = Path::new(directory);
+        Store::init(path, &settings)?;
+        let store = Store::open(directory)?;
+        let (tiers, policy) = (store.tiers()?, store.policy()?.map(|policy| policy.name));
+        store.close()?;
+        let file = path.join("terrace.toml").display().to_string();
+        let mut output = Output::new();
+        if context.is_json {
+            let names: Vec<_> = tiers.iter().map(|tier| &tier.name).collect();
+            output.json(&json!({
+                "store": directory, "settings": file, "tiers": names, "policy": policy,
+            }))?;
+        } else {
+            print_made(directory, &file, &tiers, policy.as_deref(), &mut output)?;
+        }
+        output.flush()
+    }
+}
+
+fn print_made(
+    directory: &str,
+    file: &str,
+    tiers: &[TierReport],
+    policy: Option<&str>,
+    output: &mut Output,
+) -> Result<()> {
+    output.line(format!("made the store {directory}"))?;
+    let mut table = Table::new(&[1]);
+    for tier in tiers {
+        let capacity = show_bytes(tier.capacity_bytes.unwrap_or(u64::MAX));
+        table.row([format!("  {}", tier.name), capacity, tier.target.clone()]);
+    }
+    table.lines().into_iter().try_for_each(|line| output.line(line))?;
+    output.line(format!("  policy {}; settings in {file}", policy.unwrap_or("none")))?;
+    output.line("")?;
+    output.line("next:")?;
+    let last = tiers.last().map_or("slow", |tier| tier.name.as_str());
+    for line in [
+        format!("export TERRACE_STORE={}", quote(directory)),
+        "terrace put hello FILE          # store something".into(),
+        "terrace explain hello           # where it is, and why".into(),
+        format!("terrace migrate hello --to {last}"),
+        "terrace hold                    # keep the policy running".into(),
+    ] {
+        output.line(format!("  {line}"))?;
+    }
+    Ok(())
+}
+
+/// Quotes a word for a shell where it needs that.
+fn quote(word: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-+:@".contains(c);
+    if word.chars().all(is_plain) {
+        word.into()
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''"))
+    }
+}
+
+fn read_settings(file: &Path) -> Result<String> {
+    let fail = |error| Error::from_io("read the settings", error).with("file", file.display());
+    let mut text = String::new();
+    let opened = File::open(file).map_err(fail)?;
+    opened.take(SETTINGS_BYTES_MAX + 1).read_to_string(&mut text).map_err(fail)?;
+    if text.len() as u64 > SETTINGS_BYTES_MAX {
+        let reason = format!("the file has more than {}", show_bytes(SETTINGS_BYTES_MAX));
+        return Err(Error::invalid("read the settings", reason)
+            .with("file", file.display())
+            .into());
+    }
+    Ok(text)
+}
+
+/// The commented configuration of a new store.
+fn write_settings(tiers: &[String], policy: &str) -> Result<String> {
+    let mut text = String::from(HEAD);
+    if tiers.is_empty() {
+        text.push_str(TIERS_DEFAULT);
+    }
+    for tier in tiers {
+        text.push_str(&write_tier(tier)?);
+    }
+    text.push_str(&match policy {
+        "none" => POLICY.replace("\n[policy]\nname = \"NAME\"", "\n# [policy]\n# name = \"lru\""),
+        name => POLICY.replace("\"NAME\"", &quoted(name)),
+    });
+    Ok(text)
+}
+
+/// One `[[tier]]` from `NAME=PATH,SETTING=VALUE,…`. The store checks the settings themselves.
+fn write_tier(text: &str) -> Result<String> {
+    let mut parts = text.split(',');
+    let (name, path) = address::assignment(parts.next().unwrap_or_default()).map_err(|_| {
+        Error::invalid("read a tier", "the form NAME=PATH[,SETTING=VALUE]... is expected")
+            .with("tier", format!("{text:?}"))
+    })?;
+    let mut tier = format!("\n[[tier]]\nname = {}\n", quoted(&name));
+    match path.as_str() {
+        "memory:" | "null:" => {
+            tier.push_str(&format!("backend = {}\n", quoted(path.trim_end_matches(':'))));
+        }
+        _ => {
+            let absolute = std::path::absolute(&path).map_err(|error| {
+                Error::from_io("read a tier", error).with("tier", format!("{text:?}"))
+            })?;
+            let absolute = absolute.display().to_string();
+            tier.push_str(&format!("backend = \"file\"\npath = {}\n", quoted(&absolute)));
+        }
+    }
+    for setting in parts {
+        let (name, value) = address::assignment(setting)?;
+        let is_number = value.parse::<f64>().is_ok();
+        let value = if is_number { value } else { quoted(&value) };
+        tier.push_str(&format!("{name} = {value}\n"));
+    }
+    Ok(tier)
+}
+
+/// A TOML string. JSON's escapes are a part of TOML's.
+fn quoted(text: &str) -> String {
+    serde_json::Value::from(text).to_string()
+}
+
+const HEAD: &str = r#"# The configuration of a Terrace store.
+# Sizes, times, rates and powers have units: 200GB, 1GiB, 80us, 10min, 3GB/s, 5W.
+
+[store]
+# What writes survive when nothing else is asked for: "none", "process" (a crash of the
+# process) or "storage" (a loss of power).
+persistency = "process"
+# Migrations that run at once.
+move_threads = 4
+
+# The tiers, most preferred first. A relative path is relative to this directory.
+"#;
+
+const TIERS_DEFAULT: &str = r#"
+[[tier]]
+name = "fast"
+backend = "file"
+path = "fast"
+# The most that the tier may hold. Without it: no bound.
+capacity = "10GB"
+# What the device can do and what it draws. Policies weigh costs with these figures.
+# latency = "80us"
+# bandwidth = "3GB/s"
+# parallelism = 8
+# idle_power = "5W"
+# active_power = "9W"
+# Fill levels: demotion may stop, a policy should begin, the stack spills by itself.
+# watermarks = { low = 0.7, high = 0.9, critical = 0.97 }
+
+[[tier]]
+name = "slow"
+backend = "file"
+path = "slow"
+# Simulates a slower device, to try policies without one.
+# throttle = { latency = "50ms", bandwidth = "100MB/s", parallelism = 4 }
+"#;
+
+const POLICY: &str = r#"
+# What decides which tier an object lives on. `terrace policy list` names those there are; a
+# shared library is loaded with `library = "PATH"` instead of a name. Without this section new
+# objects go to the first tier with room and stay there.
+[policy]
+name = "NAME"
+# The policy is called after so many events, and this often.
+# after_events = 1000
+# every = "100ms"
+# Record its decisions without carrying them out.
+# dry_run = true
+# [policy.parameters]
+# `terrace policy show` lists the parameters with their values.
+"#;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tier_becomes_its_section() {
+        let text = write_tier("fast=/n v,capacity=1GB,parallelism=8,throttle.latency=50ms");
+        let expected = "\n[[tier]]\nname = \"fast\"\nbackend = \"file\"\npath = \"/n v\"\n\
+                        capacity = \"1GB\"\nparallelism = 8\nthrottle.latency = \"50ms\"\n";
+        assert_eq!(text.expect("legal"), expected);
+    }
+
+    #[test]
+    fn a_tier_without_a_path_is_refused() {
+        assert!(write_tier("fast").is_err());
+        assert!(write_tier("=x").is_err());
+        assert!(write_tier("fast=/x,capacity").is_err());
+    }
+
+    #[test]
+    fn the_policy_can_be_left_out() {
+        let text = write_settings(&[], "none").expect("legal");
+        assert!(!text.contains("\n[policy]"), "{text}");
+        assert!(
+            write_settings(&[], "size").expect("legal").contains("\n[policy]\nname = \"size\"")
+        );
+    }
+}

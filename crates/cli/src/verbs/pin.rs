@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `terrace pin` and `terrace unpin`.
+
+use clap::Args;
+use serde_json::json;
+use terrace_core::Key;
+use terrace_store::Store;
+
+use super::{Group, Verb};
+use crate::context::Context;
+use crate::failure::{Failures, Result};
+use crate::output::Output;
+use crate::selection::for_each_key;
+
+/// Forbid to move objects
+///
+/// A pinned object stays on its tier: what the policy or `terrace migrate` asks for is refused
+/// with the outcome `pinned`. It can still be read, written and removed. The pin is kept in the
+/// store until `terrace unpin`. To pin an object on another tier, migrate it there first.
+#[derive(Args, Debug)]
+pub(crate) struct Pin {
+    #[command(flatten)]
+    objects: Objects,
+}
+
+/// Allow to move pinned objects again
+///
+/// Takes back `terrace pin`. An object that is not pinned is left as it is.
+#[derive(Args, Debug)]
+pub(crate) struct Unpin {
+    #[command(flatten)]
+    objects: Objects,
+}
+
+#[derive(Args, Debug)]
+struct Objects {
+    /// The objects
+    #[arg(required = true, value_name = "KEY")]
+    keys: Vec<String>,
+
+    /// Everything in a namespace, or under a prefix of it
+    ///
+    /// The arguments are then what `terrace ls` takes: NAMESPACE or NAMESPACE/PREFIX.
+    #[arg(short, long)]
+    recursive: bool,
+}
+
+impl Objects {
+    fn each(
+        &self,
+        context: &Context,
+        is_pinned: bool,
+        change: fn(&Store, &Key) -> terrace_core::Result<()>,
+    ) -> Result<()> {
+        let mut failures = Failures::new(context.is_json);
+        let mut output = Output::new();
+        context.with_store(|store| {
+            for_each_key(store, &self.keys, self.recursive, &mut failures, &mut |_, key| {
+                change(store, &key)?;
+                if context.is_json {
+                    output.json(&json!({ "key": key.as_str(), "is_pinned": is_pinned }))?;
+                }
+                Ok(())
+            })
+        })?;
+        output.flush()?;
+        failures.finish()
+    }
+}
+
+impl Verb for Pin {
+    const NAME: &'static str = "pin";
+    const GROUP: Group = Group::Placement;
+    const EXAMPLES: &'static str = "
+  terrace migrate index/main --to fast && terrace pin index/main
+  terrace pin -r index                  every object of a namespace";
+
+    fn run(self, context: &Context) -> Result<()> {
+        self.objects.each(context, true, Store::pin)
+    }
+}
+
+impl Verb for Unpin {
+    const NAME: &'static str = "unpin";
+    const GROUP: Group = Group::Placement;
+    const EXAMPLES: &'static str = "
+  terrace unpin index/main
+  terrace unpin -r index                every object of a namespace";
+
+    fn run(self, context: &Context) -> Result<()> {
+        self.objects.each(context, false, Store::unpin)
+    }
+}

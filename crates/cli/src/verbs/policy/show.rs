@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What `terrace policy` prints.
+
+use serde_json::json;
+use terrace_core::units::show_ns;
+use terrace_policies::POLICIES;
+use terrace_store::{DecisionReport, PolicyReport};
+
+use crate::context::Context;
+use crate::failure::Result;
+use crate::output::{Output, count, show_name};
+use crate::table::Table;
+use crate::time::show_wall;
+
+/// The built-in policies.
+pub(super) fn list(context: &Context) -> Result<()> {
+    let mut output = Output::new();
+    if context.is_json {
+        let policies: Vec<_> = POLICIES
+            .iter()
+            .map(|policy| json!({ "name": policy.name, "description": policy.summary }))
+            .collect();
+        output.json(&json!({ "policies": policies }))?;
+    } else {
+        let mut table = Table::new(&[]);
+        for policy in POLICIES {
+            table.row([policy.name.into(), policy.summary.into()]);
+        }
+        print(&table, &mut output)?;
+    }
+    output.flush()
+}
+
+/// Everything about the policy.
+pub(super) fn report(context: &Context, report: &PolicyReport) -> Result<()> {
+    let mut output = Output::new();
+    if context.is_json {
+        output.json(report)?;
+        return output.flush();
+    }
+    print_head(report, &mut output)?;
+    output.line(format!(
+        "{}, {} ({} summed up), {}",
+        count(report.rounds, "call"),
+        count(report.events, "event"),
+        report.coalesced_events,
+        count(report.actions, "action"),
+    ))?;
+    if !report.outcomes.is_empty() {
+        let outcomes = report.outcomes.iter();
+        let outcomes: Vec<_> = outcomes.map(|(word, number)| format!("{number} {word}")).collect();
+        output.line(format!("actions ended: {}", outcomes.join(", ")))?;
+    }
+    print_parameters(report, &mut output)?;
+    if !report.decisions.is_empty() {
+        output.line("")?;
+        output.line("latest decisions:")?;
+        print_decisions(&report.decisions, &mut output)?;
+    }
+    output.flush()
+}
+
+/// The policy and its parameters.
+pub(super) fn parameters(context: &Context, report: &PolicyReport) -> Result<()> {
+    let mut output = Output::new();
+    if context.is_json {
+        output.json(report)?;
+    } else {
+        print_head(report, &mut output)?;
+        print_parameters(report, &mut output)?;
+    }
+    output.flush()
+}
+
+/// The decisions that were made between two reports.
+pub(super) fn decisions_since(
+    context: &Context,
+    before: &PolicyReport,
+    after: &PolicyReport,
+) -> Result<()> {
+    let made = after.actions.saturating_sub(before.actions) as usize;
+    let kept = &after.decisions[after.decisions.len().saturating_sub(made)..];
+    let mut output = Output::new();
+    if context.is_json {
+        output.json(&json!({ "actions": made, "decisions": kept }))?;
+        return output.flush();
+    }
+    print_decisions(kept, &mut output)?;
+    output.line(match (made, kept.len()) {
+        (0, _) => "the policy asks for nothing".to_string(),
+        (made, kept) if kept < made => format!("{made} actions, the last {kept} are shown"),
+        (made, _) => count(made as u64, "action"),
+    })?;
+    output.flush()
+}
+
+fn print_head(report: &PolicyReport, output: &mut Output) -> Result<()> {
+    let dry = if report.is_dry_run { ", dry run: decisions are not carried out" } else { "" };
+    let name = show_name(&report.name);
+    let every = show_ns(report.every_ns);
+    let after = count(report.after_events, "event");
+    output.line(format!("policy {name}, called after {after} and every {every}{dry}"))?;
+    match &report.replaced {
+        Some(replaced) => output.line(format!("took over: {}", show_name(replaced))),
+        None => Ok(()),
+    }
+}
+
+fn print_parameters(report: &PolicyReport, output: &mut Output) -> Result<()> {
+    if report.parameters.is_empty() {
+        return output.line("no parameters");
+    }
+    output.line("")?;
+    output.line("parameters:")?;
+    let mut table = Table::new(&[]);
+    for parameter in &report.parameters {
+        table.row([
+            format!("  {}", parameter.name),
+            parameter.value.clone(),
+            parameter.description.clone(),
+        ]);
+    }
+    print(&table, output)
+}
+
+fn print_decisions(decisions: &[DecisionReport], output: &mut Output) -> Result<()> {
+    let mut table = Table::new(&[]);
+    for decision in decisions {
+        table.row([
+            format!("  {}", show_wall(decision.wall_ns)),
+            show_name(&decision.key),
+            decision.what.clone(),
+            decision.outcome.clone(),
+            decision.reason.clone(),
+        ]);
+    }
+    print(&table, output)
+}
+
+fn print(table: &Table, output: &mut Output) -> Result<()> {
+    table.lines().into_iter().try_for_each(|line| output.line(line))
+}

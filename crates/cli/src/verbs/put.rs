@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `terrace put`.
+
+use std::path::Path;
+
+use clap::{Args, ValueEnum};
+use serde_json::json;
+use terrace_core::{Hint, Persistency, Temperature};
+
+use super::{Group, Verb};
+use crate::address;
+use crate::context::Context;
+use crate::failure::Result;
+use crate::interrupt::Interrupt;
+use crate::output::Output;
+use crate::transfer::{LocalSource, NewContent, Source, Transfer};
+
+/// Store a file or standard input as an object
+///
+/// Stores the bytes of FILE, or of standard input, under KEY. The policy chooses the tier; where
+/// that is full, the next one with room is taken.
+///
+/// An object that exists is overwritten in place. A reader may meanwhile see the beginning of the
+/// new content followed by the rest of the old. Where the new size is known beforehand (a file),
+/// room is reserved first, and a store without room leaves the object as it was.
+///
+/// A put that fails or is interrupted (Ctrl-C) removes an object that it created. One that existed
+/// before keeps as much of the new content as was written, and the error says how much.
+#[derive(Args, Debug)]
+pub(crate) struct Put {
+    /// The object: NAMESPACE/NAME, or NAME in the namespace `default`
+    key: String,
+
+    /// The file to store; `-` is standard input
+    #[arg(default_value = "-")]
+    file: String,
+
+    /// Fail with status 6 if the object exists
+    #[arg(long)]
+    new: bool,
+
+    #[command(flatten)]
+    keeping: Keeping,
+}
+
+/// How new objects are kept; shared by the verbs that write.
+#[derive(Args, Debug)]
+pub(crate) struct Keeping {
+    /// What every write survives: `none` nothing, `process` a crash of the process, `storage` a
+    /// loss of power
+    ///
+    /// Writes at the level `storage` wait for the device. A level that no tier can give is
+    /// refused. Default: `persistency` in the configuration of the store.
+    #[arg(long, value_name = "LEVEL", value_parser = ["none", "process", "storage"])]
+    persistency: Option<String>,
+
+    /// Advice for the policy: how soon the object will be used again
+    ///
+    /// Default: none.
+    #[arg(long, value_name = "WHEN")]
+    hint: Option<Warmth>,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Warmth {
+    /// Soon
+    Hot,
+    /// Not soon
+    Cold,
+}
+
+impl Keeping {
+    /// The same for the code that writes.
+    pub(crate) fn content(&self, must_be_new: bool) -> Result<NewContent> {
+        let persistency = match &self.persistency {
+            Some(word) => Some(word.parse::<Persistency>()?),
+            None => None,
+        };
+        let temperature = match self.hint {
+            Some(Warmth::Hot) => Temperature::Hot,
+            Some(Warmth::Cold) => Temperature::Cold,
+            None => Temperature::Unknown,
+        };
+        Ok(NewContent { must_be_new, persistency, hint: Hint { temperature } })
+    }
+}
+
+impl Verb for Put {
+    const NAME: &'static str = "put";
+    const GROUP: Group = Group::Data;
+    const EXAMPLES: &'static str = "
+  terrace put climate/t2m t2m.nc              store a file
+  tar c results | terrace put runs/42.tar     store a stream
+  terrace put --new locks/job-7 < /dev/null   an empty object, only if there is none yet
+  terrace put --hint cold runs/41.tar old.tar advise the policy that nobody needs it soon";
+
+    fn run(self, context: &Context) -> Result<()> {
+        let key = address::key(&self.key)?;
+        let content = self.keeping.content(self.new)?;
+        let interrupt = Interrupt::watch()?;
+        let mut source = match self.file.as_str() {
+            "-" => LocalSource::stdin(&interrupt)?,
+            file => LocalSource::open(Path::new(file), &interrupt)?,
+        };
+        let bytes = context.with_store(|store| {
+            let size_bytes = source.size_bytes();
+            let bytes = Transfer::new(&interrupt, Self::NAME, size_bytes)
+                .copy(&mut source, || content.open(store, &key, size_bytes))?;
+            context.note_unheld(store)?;
+            Ok(bytes)
+        })?;
+        if context.is_json {
+            let mut output = Output::new();
+            output.json(&json!({ "key": key.as_str(), "size_bytes": bytes }))?;
+            output.flush()?;
+        }
+        Ok(())
+    }
+}

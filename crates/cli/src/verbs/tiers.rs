@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `terrace tiers`.
+
+use clap::Args;
+use serde_json::json;
+use terrace_core::units::{show_bytes, show_ns, show_rate};
+use terrace_store::TierReport;
+
+use super::{Group, Verb};
+use crate::context::Context;
+use crate::failure::Result;
+use crate::output::{Output, count};
+use crate::table::Table;
+
+/// Show the tiers: capacity, use and state
+///
+/// Prints the tiers in their order of preference. `used` are objects, `copies` clean copies (they
+/// make room by themselves), `reserved` is promised to growing objects and running migrations,
+/// `garbage` waits to be deleted. `fill` is the share of the capacity that all of them take.
+///
+/// --long adds the figures from the configuration and what was done since the store was opened.
+/// Energy is modelled from the configured watts, not measured.
+#[derive(Args, Debug)]
+pub(crate) struct Tiers {
+    /// Also print figures, work done and modelled energy
+    #[arg(short, long)]
+    long: bool,
+}
+
+impl Verb for Tiers {
+    const NAME: &'static str = "tiers";
+    const GROUP: Group = Group::Placement;
+    const EXAMPLES: &'static str = "
+  terrace tiers
+  terrace tiers --long
+  terrace tiers --json | jq '.tiers[] | {name, used_bytes}'";
+
+    fn run(self, context: &Context) -> Result<()> {
+        let tiers = context.with_store_for_reading(|store| Ok(store.tiers()?))?;
+        let mut output = Output::new();
+        if context.is_json {
+            output.json(&json!({ "tiers": tiers }))?;
+        } else {
+            for line in overview(&tiers).lines() {
+                output.line(line)?;
+            }
+            if self.long {
+                for tier in &tiers {
+                    print_details(tier, &mut output)?;
+                }
+            }
+        }
+        output.flush()
+    }
+}
+
+fn overview(tiers: &[TierReport]) -> Table {
+    let mut table = Table::new(&[1, 2, 3, 4, 5, 6, 7]);
+    table.heading([
+        "tier", "objects", "used", "copies", "reserved", "garbage", "capacity", "fill", "state",
+        "target",
+    ]);
+    for tier in tiers {
+        table.row([
+            tier.name.clone(),
+            tier.segments.to_string(),
+            show_bytes(tier.used_bytes),
+            show_bytes(tier.copy_bytes),
+            show_bytes(tier.reserved_bytes),
+            show_bytes(tier.garbage_bytes),
+            show_bytes(tier.capacity_bytes.unwrap_or(u64::MAX)),
+            fill(tier),
+            state(tier).into(),
+            tier.target.clone(),
+        ]);
+    }
+    table
+}
+
+fn fill(tier: &TierReport) -> String {
+    let taken = tier.used_bytes + tier.copy_bytes + tier.reserved_bytes + tier.garbage_bytes;
+    match tier.capacity_bytes {
+        Some(capacity) if capacity > 0 => {
+            format!("{:.0} %", 100.0 * taken as f64 / capacity as f64)
+        }
+        _ => "-".into(),
+    }
+}
+
+fn state(tier: &TierReport) -> &'static str {
+    match (&tier.offline, tier.is_writable) {
+        (Some(_), _) => "offline",
+        (None, true) => "online",
+        (None, false) => "read-only",
+    }
+}
+
+fn print_details(tier: &TierReport, output: &mut Output) -> Result<()> {
+    output.line("")?;
+    output.line(format!("{}:", tier.name))?;
+    if let Some(reason) = &tier.offline {
+        output.line(format!("  offline: {reason}"))?;
+    }
+    let rate = |rate: Option<f64>| rate.map_or("not configured".into(), show_rate);
+    let ledger = &tier.ledger;
+    let [low, high, critical] = tier.watermarks.map(|mark| format!("{:.0} %", mark * 100.0));
+    let mut table = Table::new(&[]);
+    for (name, value) in [
+        ("persistency", tier.persistency.clone()),
+        ("latency", show_ns(tier.latency_ns)),
+        ("read bandwidth", rate(tier.read_bytes_per_s)),
+        ("write bandwidth", rate(tier.write_bytes_per_s)),
+        ("watermarks", format!("low {low}, high {high}, critical {critical}")),
+        ("reads", work(ledger.reads, ledger.read_bytes)),
+        ("writes", work(ledger.writes, ledger.written_bytes)),
+        ("moved in", moved(ledger.moves_in, ledger.moved_in_bytes)),
+        ("moved out", moved(ledger.moves_out, ledger.moved_out_bytes)),
+        ("device time", show_ns(ledger.device_ns)),
+        ("waited for migrations", show_ns(ledger.migration_wait_ns)),
+        ("power", format!("{} W idle, {} W active", tier.idle_w, tier.active_w)),
+        ("modelled energy", format!("{:.3} J", tier.modelled_energy_j)),
+    ] {
+        table.row([format!("  {name}"), value]);
+    }
+    table.lines().into_iter().try_for_each(|line| output.line(line))
+}
+
+fn work(operations: u64, bytes: u64) -> String {
+    format!("{}, {}", count(operations, "operation"), show_bytes(bytes))
+}
+
+fn moved(moves: u64, bytes: u64) -> String {
+    format!("{}, {}", count(moves, "migration"), show_bytes(bytes))
+}

@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The `terrace` command as a script sees it: the real binary on real stores in temporary
+//! directories.
+
+mod copies;
+mod held;
+mod help;
+mod objects;
+mod pairs;
+mod placement;
+mod scene;
+mod signals;
+mod stores;

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The demo, in small.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+fn demo(dir: &Path, more: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_terrace"))
+        .args(["demo", "--json", "--checkpoints", "12", "--grid", "16", "--interval", "2"])
+        .args(["--latency", "1ms", "--dir"])
+        .arg(dir)
+        .args(more)
+        .output()
+        .expect("the command starts")
+}
+
+fn found(output: &Output) -> Value {
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{errors}");
+    serde_json::from_slice(&output.stdout).expect("one line of JSON")
+}
+
+#[test]
+fn it_measures_every_policy_and_its_commands_work() {
+    let temporary = tempfile::tempdir().expect("a directory");
+    let dir = temporary.path().join("demo");
+    let found = found(&demo(&dir, &[]));
+
+    let runs = found["report"]["runs"].as_array().expect("runs");
+    let ids: Vec<_> = runs.iter().map(|run| run["id"].as_str().expect("an id")).collect();
+    for id in ["fast", "slow", "pinned", "lru-off", "lru-on", "write-buffer-deduced", "reread-lru"]
+    {
+        assert!(ids.contains(&id), "{id} is missing of {ids:?}");
+    }
+    let ran: Vec<_> = runs.iter().filter(|run| run["skipped"].is_null()).collect();
+    let checksums = |scenario: &str| {
+        let of = ran.iter().filter(|run| run["scenario"] == scenario);
+        let mut list: Vec<_> = of.map(|run| run["checksum"].to_string()).collect();
+        list.dedup();
+        list
+    };
+    assert_eq!(checksums("checkpoints").len(), 1);
+    assert_eq!(found["report"]["verdicts"].as_array().map(Vec::len), Some(7));
+
+    let page = fs::read_to_string(dir.join("demo-report.html")).expect("the page is there");
+    // Twelve in every run, twenty where they are read again and again.
+    let objects: usize =
+        ran.iter().map(|run| if run["scenario"] == "reread" { 20 } else { 12 }).sum();
+    assert_eq!(page.matches("<g class=\"object\">").count(), objects);
+    let moves: u64 = ran.iter().map(|run| run["moves"].as_u64().expect("a count")).sum();
+    assert!(moves > 0);
+    // One more in the key.
+    assert_eq!(page.matches("class=\"star\"").count() as u64, moves + 1);
+
+    let commands = found["commands"].as_array().expect("commands");
+    for command in &commands[..3] {
+        let command = command.as_str().expect("text");
+        let output = Command::new("sh").args(["-c", command]).output().expect("a shell");
+        assert!(output.status.success(), "{command}: {output:?}");
+    }
+}
+
+#[test]
+fn a_policy_that_is_not_built_is_skipped_with_what_builds_it() {
+    let temporary = tempfile::tempdir().expect("a directory");
+    let dir = temporary.path().join("demo");
+    let found = found(&demo(&dir, &["--example-policy", "nowhere/lru.so"]));
+    let runs = found["report"]["runs"].as_array().expect("runs");
+    let example = runs.iter().find(|run| run["id"] == "example").expect("the row is there");
+    let reason = example["skipped"].as_str().expect("a reason");
+    assert!(reason.contains("make -C nowhere"), "{reason}");
+}
+
+#[test]
+fn only_a_directory_of_its_own_is_replaced() {
+    let temporary = tempfile::tempdir().expect("a directory");
+    let dir = temporary.path().join("demo");
+    fs::create_dir(&dir).expect("made");
+    fs::write(dir.join("thesis.tex"), "mine").expect("written");
+    let output = demo(&dir, &[]);
+    assert!(!output.status.success());
+    assert!(String::from_utf8_lossy(&output.stderr).contains("was not made by the demo"));
+    assert_eq!(fs::read_to_string(dir.join("thesis.tex")).expect("still there"), "mine");
+
+    fs::remove_file(dir.join("thesis.tex")).expect("removed");
+    found(&demo(&dir, &[]));
+    fs::write(dir.join("rubbish"), "of the first run").expect("written");
+    found(&demo(&dir, &[]));
+    assert!(!dir.join("rubbish").exists());
+}

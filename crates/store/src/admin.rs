@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Seeing and steering what the tiers do: the same whether owned or attached.
+
+use std::time::Duration;
+
+use terrace_core::{Key, Pair, Persistency, Result};
+use terrace_stack::report::{
+    CheckReport, Explanation, LedgerReport, MoveReport, PolicyReport, TierReport,
+};
+use terrace_stack::{MoveKind, MoveTicket};
+
+use crate::Store;
+use crate::control::Call;
+use crate::policy;
+use crate::store::Side;
+
+impl Store {
+    /// All tiers in order of preference.
+    pub fn tiers(&self) -> Result<Vec<TierReport>> {
+        match &self.side {
+            Side::Owned(owned) => Ok(owned.stack.tiers()),
+            Side::Attached(link) => link.ask(&Call::Tiers),
+        }
+    }
+
+    /// Everything about an object. Errors: `NotFound`, `Corrupt`, `Io`.
+    pub fn explain(&self, key: &Key) -> Result<Explanation> {
+        match &self.side {
+            Side::Owned(owned) => owned.stack.explain(key),
+            Side::Attached(link) => link.ask(&Call::Explain { key: key.clone() }),
+        }
+    }
+
+    /// Queues migrations of all segments of an object that are not on the tier `to` yet; one
+    /// ticket each.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound` (object or tier), `Busy` (pinned, or moving already), `Unsupported` (the tier
+    /// cannot keep what the object was promised), `Invalid`.
+    pub fn migrate(
+        &self,
+        key: &Key,
+        to: &str,
+        kind: MoveKind,
+        priority: i32,
+        reason: &str,
+    ) -> Result<Vec<MoveTicket>> {
+        match &self.side {
+            Side::Owned(owned) => {
+                owned.stack.migrate(key, owned.stack.tier(to)?, kind, priority, reason)
+            }
+            Side::Attached(link) => {
+                let (key, to, reason) = (key.clone(), to.into(), reason.into());
+                let ids: Vec<u64> = link.ask(&Call::Migrate { key, to, kind, priority, reason })?;
+                Ok(ids.into_iter().map(MoveTicket).collect())
+            }
+        }
+    }
+
+    /// Drops the clean copies of an object on a tier. Errors as [`Store::migrate`].
+    pub fn drop_copy(&self, key: &Key, tier: &str) -> Result<()> {
+        match &self.side {
+            Side::Owned(owned) => owned.stack.drop_copy(key, owned.stack.tier(tier)?),
+            Side::Attached(link) => {
+                link.ask(&Call::DropCopy { key: key.clone(), tier: tier.into() })
+            }
+        }
+    }
+
+    /// Waits for a migration up to `timeout`; `None` when it has not ended by then.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound` for one that is unknown or ended long ago.
+    pub fn wait(&self, ticket: MoveTicket, timeout: Duration) -> Result<Option<MoveReport>> {
+        match &self.side {
+            Side::Owned(owned) => owned.stack.wait(ticket, timeout),
+            Side::Attached(link) => link.wait_for(timeout, Option::is_some, |timeout_ns| {
+                Call::Wait { id: ticket.0, timeout_ns }
+            }),
+        }
+    }
+
+    /// Migrations that wait or run, then the last that ended.
+    pub fn moves(&self) -> Result<Vec<MoveReport>> {
+        match &self.side {
+            Side::Owned(owned) => Ok(owned.stack.moves()),
+            Side::Attached(link) => link.ask(&Call::Moves),
+        }
+    }
+
+    /// Cancels one migration. Errors: `NotFound` where it is unknown or has ended.
+    pub fn cancel(&self, ticket: MoveTicket) -> Result<()> {
+        match &self.side {
+            Side::Owned(owned) => owned.stack.cancel(ticket),
+            Side::Attached(link) => link.ask(&Call::Cancel { id: ticket.0 }),
+        }
+    }
+
+    /// Cancels all that wait or run; returns how many.
+    pub fn cancel_all(&self) -> Result<usize> {
+        match &self.side {
+            Side::Owned(owned) => Ok(owned.stack.cancel_all()),
+            Side::Attached(link) => link.ask(&Call::CancelAll),
+        }
+    }
+
+    /// Blocks until no migration waits or runs, up to `timeout`; false where it ran out.
+    pub fn wait_idle(&self, timeout: Duration) -> Result<bool> {
+        match &self.side {
+            Side::Owned(owned) => Ok(owned.stack.wait_idle(timeout)),
+            Side::Attached(link) => link.wait_for(
+                timeout,
+                |is_idle| *is_idle,
+                |timeout_ns| Call::WaitIdle { timeout_ns },
+            ),
+        }
+    }
+
+    /// Forbids to move an object; kept over restarts. Errors: `NotFound`, `Denied`, `Io`.
+    pub fn pin(&self, key: &Key) -> Result<()> {
+        match &self.side {
+            Side::Owned(owned) => owned.stack.pin(key),
+            Side::Attached(link) => link.ask(&Call::Pin { key: key.clone() }),
+        }
+    }
+
+    /// Allows it again. Errors: `NotFound`, `Denied`, `Io`.
+    pub fn unpin(&self, key: &Key) -> Result<()> {
+        match &self.side {
+            Side::Owned(owned) => owned.stack.unpin(key),
+            Side::Attached(link) => link.ask(&Call::Unpin { key: key.clone() }),
+        }
+    }
+
+    /// The policy now; `None` where there is one tier and no policy. A store that is open for
+    /// reading shows the policy that is configured.
+    pub fn policy(&self) -> Result<Option<PolicyReport>> {
+        match &self.side {
+            Side::Owned(owned) => Ok(owned.policy()),
+            Side::Attached(link) => link.ask(&Call::Policy),
+        }
+    }
+
+    /// Swaps the policy while the store runs; when it is called stays as it is. Each policy keeps
+    /// its state under its name.
+    ///
+    /// `name` is that of a built-in policy or the path of a shared library, which has a `/` or a
+    /// `.` in it. The configuration stays as it is: the next open starts the policy named there.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound` for an unknown policy or parameter, `Invalid` for a wrong value or library,
+    /// `Unsupported` for a store of one tier that was opened without a policy, `Denied`, `Busy`.
+    pub fn set_policy(&self, name: &str, parameters: &[(String, String)]) -> Result<()> {
+        match &self.side {
+            Side::Owned(owned) => owned.set_policy(name, parameters),
+            Side::Attached(link) => {
+                // The owner's working directory is another one.
+                let name = policy::absolute(name)?;
+                link.ask(&Call::SetPolicy { name, parameters: parameters.to_vec() })
+            }
+        }
+    }
+
+    /// Changes a parameter of the running policy. Errors: `NotFound`, `Invalid`, `Busy`.
+    pub fn set_parameter(&self, name: &str, value: &str) -> Result<()> {
+        match &self.side {
+            Side::Owned(owned) => owned.stack.set_parameter(name, value),
+            Side::Attached(link) => {
+                link.ask(&Call::SetParameter { name: name.into(), value: value.into() })
+            }
+        }
+    }
+
+    /// Switches dry run on or off: decisions are recorded, not carried out. Errors: `Busy`.
+    pub fn set_dry_run(&self, is_dry_run: bool) -> Result<()> {
+        match &self.side {
+            Side::Owned(owned) => owned.stack.set_dry_run(is_dry_run),
+            Side::Attached(link) => link.ask(&Call::SetDryRun { is_dry_run }),
+        }
+    }
+
+    /// Changes when the policy is called. Errors: `Invalid` for zero, `Busy`.
+    pub fn set_calls(&self, after_events: Option<u64>, every: Option<Duration>) -> Result<()> {
+        match &self.side {
+            Side::Owned(owned) => owned.stack.set_calls(after_events, every),
+            Side::Attached(link) => {
+                let every_ns = every.map(crate::control::nanoseconds);
+                link.ask(&Call::SetCalls { after_events, every_ns })
+            }
+        }
+    }
+
+    /// Sends a message to the policy and returns its reply. Errors: the policy's, `Busy`.
+    pub fn message(&self, kind: &str, body: &[u8]) -> Result<Vec<u8>> {
+        match &self.side {
+            Side::Owned(owned) => owned.stack.message(kind, body),
+            Side::Attached(link) => link.message(kind, body),
+        }
+    }
+
+    /// Calls the policy now with everything that happened so far; its actions are queued when
+    /// this returns.
+    pub fn run_policy(&self) -> Result<()> {
+        match &self.side {
+            Side::Owned(owned) => owned.stack.run_policy(),
+            Side::Attached(link) => link.ask(&Call::RunPolicy),
+        }
+    }
+
+    /// Checks catalog, accounts and media against each other; with `verify` reads all bytes.
+    /// `progress` gets the objects done and their total now and then. Changes nothing.
+    pub fn check(&self, verify: bool, progress: &mut dyn FnMut(u64, u64)) -> Result<CheckReport> {
+        match &self.side {
+            Side::Owned(owned) => owned.stack.check(verify, progress),
+            Side::Attached(link) => link.check(verify, progress),
+        }
+    }
+
+    /// Where time went over all tiers.
+    pub fn ledger(&self) -> Result<LedgerReport> {
+        match &self.side {
+            Side::Owned(owned) => Ok(owned.stack.ledger()),
+            Side::Attached(link) => link.ask(&Call::Ledger),
+        }
+    }
+
+    /// Reads one of the application's key-value pairs.
+    pub fn kv_get(&self, namespace: &str, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        match &self.side {
+            Side::Owned(owned) => owned.stack.kv_get(namespace, key),
+            Side::Attached(link) => link.kv_get(namespace, key),
+        }
+    }
+
+    /// Writes one, as durable as `persistency` says when this returns.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` for a namespace, key or value that is too long, `Unsupported` for a level that
+    /// the catalog's engine cannot give, `Denied`, `NoSpace`, `Io`.
+    pub fn kv_put(
+        &self,
+        namespace: &str,
+        key: &[u8],
+        value: &[u8],
+        persistency: Persistency,
+    ) -> Result<()> {
+        match &self.side {
+            Side::Owned(owned) => owned.stack.kv_put(namespace, key, value, persistency),
+            Side::Attached(link) => link.kv_put(namespace, key, value, persistency),
+        }
+    }
+
+    /// Removes one; whether it was there. Errors as [`Store::kv_put`].
+    pub fn kv_remove(&self, namespace: &str, key: &[u8], persistency: Persistency) -> Result<bool> {
+        match &self.side {
+            Side::Owned(owned) => owned.stack.kv_remove(namespace, key, persistency),
+            Side::Attached(link) => link.kv_remove(namespace, key, persistency),
+        }
+    }
+
+    /// Up to `max` pairs whose keys start with `prefix`, in order, after `after`.
+    pub fn kv_scan(
+        &self,
+        namespace: &str,
+        prefix: &[u8],
+        after: Option<&[u8]>,
+        max: usize,
+    ) -> Result<Vec<Pair>> {
+        match &self.side {
+            Side::Owned(owned) => owned.stack.kv_scan(namespace, prefix, after, max),
+            Side::Attached(link) => link.kv_scan(namespace, prefix, after, max),
+        }
+    }
+}

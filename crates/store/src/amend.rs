@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Changes of the policy, written into `terrace.toml` so that they outlive the process.
+//!
+//! Everything else in the file stays as it is: other sections, order and comments.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::Path;
+use std::time::Duration;
+
+use terrace_core::units::format_duration;
+use terrace_core::{Error, Result};
+use toml_edit::{DocumentMut, Item, Table, TableLike, Value};
+
+use crate::settings::{PolicySource, Settings};
+
+const OPERATION: &str = "keep the change of the policy in the configuration";
+
+/// A change that the running policy has taken already.
+pub(crate) enum Change<'a> {
+    /// Another policy, with these parameters and no others.
+    Policy(&'a PolicySource, &'a [(String, String)]),
+    /// A parameter and its value.
+    Parameter(&'a str, &'a str),
+    /// Whether decisions are only recorded.
+    DryRun(bool),
+    /// When it is called.
+    Calls(Option<u64>, Option<Duration>),
+}
+
+/// Replaces a configuration by the same with the change: a crash leaves one of the two.
+pub(crate) fn amend_file(file: &Path, change: &Change<'_>) -> Result<()> {
+    let failed = |error| Error::from_io(OPERATION, error).with("file", file.display());
+    let before = fs::read_to_string(file).map_err(failed)?;
+    let after = amend(&before, &file.display().to_string(), change)?;
+    if after == before {
+        return Ok(());
+    }
+    let new = file.with_extension("toml.new");
+    let write = || {
+        let mut written = File::create(&new)?;
+        written.set_permissions(file.metadata()?.permissions())?;
+        written.write_all(after.as_bytes())?;
+        written.sync_all()?;
+        fs::rename(&new, file)?;
+        file.parent().map_or(Ok(()), |directory| File::open(directory)?.sync_all())
+    };
+    write().map_err(|error| {
+        // What is left of it is of no use to anybody.
+        let _ = fs::remove_file(&new);
+        failed(error)
+    })
+}
+
+/// The text of a configuration with a change. One that has no policy gets one only by
+/// [`Change::Policy`]: there is nothing to be said about what stands in for it.
+fn amend(text: &str, origin: &str, change: &Change<'_>) -> Result<String> {
+    let mut document: DocumentMut = text.parse().map_err(|error: toml_edit::TomlError| {
+        Error::invalid(OPERATION, "it can no longer be read").with("file", origin).caused_by(error)
+    })?;
+    if !document.contains_key("policy") {
+        if !matches!(change, Change::Policy(..)) {
+            return Ok(text.into());
+        }
+        document.insert("policy", Item::Table(Table::new()));
+    }
+    let policy = document.get_mut("policy").and_then(Item::as_table_like_mut);
+    let policy = policy.ok_or_else(|| {
+        Error::invalid(OPERATION, "its `policy` is no section").with("file", origin)
+    })?;
+    match change {
+        Change::Policy(source, parameters) => {
+            set_source(policy, source);
+            // The parameters of another policy mean nothing to this one.
+            policy.remove("parameters");
+            for (name, value) in *parameters {
+                set_parameter(policy, name, value);
+            }
+        }
+        Change::Parameter(name, value) => set_parameter(policy, name, value),
+        Change::DryRun(is_dry_run) => set(policy, "dry_run", Value::from(*is_dry_run)),
+        Change::Calls(after_events, every) => {
+            if let Some(count) = after_events {
+                let count = i64::try_from(*count).unwrap_or(i64::MAX);
+                set(policy, "after_events", Value::from(count));
+            }
+            if let Some(every) = every {
+                set(policy, "every", Value::from(format_duration(*every)));
+            }
+        }
+    }
+    let text = document.to_string();
+    Settings::parse(&text, origin)?;
+    Ok(text)
+}
+
+fn set_source(policy: &mut dyn TableLike, source: &PolicySource) {
+    let (key, other, value) = match source {
+        PolicySource::Name(name) => ("name", "library", name.clone()),
+        PolicySource::Library(path) => ("library", "name", path.display().to_string()),
+    };
+    policy.remove(other);
+    set(policy, key, Value::from(value));
+}
+
+fn set_parameter(policy: &mut dyn TableLike, name: &str, value: &str) {
+    if policy.get("parameters").is_none() {
+        policy.insert("parameters", Item::Table(Table::new()));
+    }
+    if let Some(parameters) = policy.get_mut("parameters").and_then(Item::as_table_like_mut) {
+        set(parameters, name, parameter(value));
+    }
+}
+
+/// A plain number as such, everything else as text: both are the same text to the policy.
+fn parameter(value: &str) -> Value {
+    let is_plain = value.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
+    match value.parse::<Value>() {
+        Ok(number) if is_plain && number.to_string() == value => number,
+        _ => Value::from(value),
+    }
+}
+
+/// Sets a key and leaves the comment beside it.
+fn set(table: &mut dyn TableLike, key: &str, mut value: Value) {
+    if let Some(before) = table.get(key).and_then(Item::as_value) {
+        *value.decor_mut() = before.decor().clone();
+    }
+    table.insert(key, Item::Value(value));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TIER: &str = "# mine\n[[tier]] # one\nname = \"t\"\npath = \"t\"\n";
+
+    #[track_caller]
+    fn amended(policy: &str, change: &Change<'_>) -> String {
+        let text = amend(&format!("{TIER}{policy}"), "terrace.toml", change).expect("legal");
+        text.strip_prefix(TIER).expect("everything else stays").into()
+    }
+
+    #[test]
+    fn a_change_leaves_the_comments() {
+        let policy = "\n# what decides\n[policy]\nname = \"lru\" # for now\n\
+                      [policy.parameters]\nhigh = 0.9 # full\n";
+        let changed = amended(policy, &Change::Parameter("high", "0.8"));
+        assert_eq!(changed, policy.replace("0.9", "0.8"));
+        let changed = amended(&changed, &Change::Parameter("idle", "1s"));
+        assert!(changed.ends_with("high = 0.8 # full\nidle = \"1s\"\n"), "{changed}");
+        let changed = amended(&changed, &Change::DryRun(true));
+        assert!(changed.contains("name = \"lru\" # for now\ndry_run = true\n"), "{changed}");
+        let calls = Change::Calls(Some(7), Some(Duration::from_secs(2)));
+        let changed = amended(&changed, &calls);
+        assert!(changed.contains("after_events = 7\nevery = \"2s\"\n"), "{changed}");
+    }
+
+    #[test]
+    fn another_policy_comes_without_the_old_parameters() {
+        let policy = "[policy]\nname = \"lru\"\nevery = \"1s\"\n[policy.parameters]\nhigh = 0.8\n";
+        let source = PolicySource::Name("pinned".into());
+        let changed = amended(policy, &Change::Policy(&source, &[]));
+        assert_eq!(changed, "[policy]\nname = \"pinned\"\nevery = \"1s\"\n");
+        let source = PolicySource::Library("/lib/mine.so".into());
+        let parameters = [("size".into(), "5".into()), ("a b".into(), "-".into())];
+        let changed = amended(&changed, &Change::Policy(&source, &parameters));
+        let expected = "[policy]\nevery = \"1s\"\nlibrary = \"/lib/mine.so\"\n\n\
+                        [policy.parameters]\nsize = 5\n\"a b\" = \"-\"\n";
+        assert_eq!(changed, expected);
+    }
+
+    #[test]
+    fn a_store_without_a_policy_gets_a_section_only_by_a_policy() {
+        assert_eq!(amended("", &Change::DryRun(true)), "");
+        let source = PolicySource::Name("lru".into());
+        let parameters = [("high".into(), "0.8".into())];
+        let changed = amended("", &Change::Policy(&source, &parameters));
+        assert_eq!(changed, "\n[policy]\nname = \"lru\"\n\n[policy.parameters]\nhigh = 0.8\n");
+    }
+
+    #[test]
+    fn every_way_to_write_a_section_can_be_changed() {
+        for policy in [
+            "[policy]\nname = \"lru\"\nparameters = { high = 0.9 }\n",
+            "[policy]\nname = \"lru\"\nparameters.high = 0.9\n",
+            "[policy]\nname = \"lru\"\n",
+        ] {
+            let changed = amended(policy, &Change::Parameter("high", "0.75"));
+            assert!(changed.contains("0.75") && !changed.contains("0.9"), "{changed}");
+        }
+        let inline = format!("policy = {{ name = \"lru\" }}\n{TIER}");
+        let change = Change::Parameter("high", "0.75");
+        let changed = amend(&inline, "terrace.toml", &change).expect("legal");
+        assert!(changed.contains("0.75"), "{changed}");
+    }
+
+    #[test]
+    fn what_the_configuration_would_refuse_is_not_written() {
+        let home = tempfile::tempdir().expect("a temporary directory");
+        let file = home.path().join("terrace.toml");
+        let text = format!("{TIER}[policy]\nname = \"lru\"\n");
+        fs::write(&file, &text).expect("writable");
+        amend_file(&file, &Change::Parameter("hihg", "0.8")).expect_err("no such parameter");
+        assert_eq!(fs::read_to_string(&file).expect("readable"), text);
+        amend_file(&file, &Change::Parameter("high", "0.8")).expect("legal");
+        assert!(fs::read_to_string(&file).expect("readable").contains("high = 0.8"));
+        assert_eq!(home.path().read_dir().expect("readable").count(), 1);
+    }
+}

@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The other side: a store that is owned by another process.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::de::DeserializeOwned;
+use terrace_core::{Access, Applied, Clock, Error, ErrorKind, Pair, Persistency, Result};
+use terrace_stack::report::CheckReport;
+
+use super::call::{Call, PROTOCOL_VERSION, Scanned, Welcome};
+use super::nanoseconds;
+use super::pool::{Connection, Lent, Pool, unreachable};
+use super::server::random_number;
+use super::session::Answer;
+use crate::directory::Directory;
+
+/// A store behind a control socket. Clones are the same session.
+#[derive(Clone)]
+pub(crate) struct Link {
+    pub(super) wire: Arc<Wire>,
+}
+
+/// What the clones of a link and its open objects share.
+pub(super) struct Wire {
+    directory: Directory,
+    hello: Call,
+    pub(super) welcome: Welcome,
+    pool: Pool,
+    clock: Arc<dyn Clock>,
+}
+
+impl Link {
+    /// Reaches the owner of a store.
+    ///
+    /// # Errors
+    ///
+    /// `Unreachable` where nobody serves, `Unsupported` (another version), `Denied`, `Busy`.
+    pub(crate) fn connect(
+        directory: &Directory,
+        access: Access,
+        clock: &Arc<dyn Clock>,
+    ) -> Result<Self> {
+        let hello = Call::Hello { version: PROTOCOL_VERSION, session: random_number(), access };
+        let (connection, answer) = Connection::open(directory, &hello)?;
+        let wire = Wire {
+            directory: directory.clone(),
+            hello,
+            welcome: read(&answer)?,
+            pool: Pool::default(),
+            clock: Arc::clone(clock),
+        };
+        // Goes into the pool at once.
+        drop(wire.pool.lend(|| Ok(connection))?);
+        Ok(Self { wire: Arc::new(wire) })
+    }
+
+    /// Asks for something without bytes.
+    pub(crate) fn ask<T: DeserializeOwned>(&self, call: &Call) -> Result<T> {
+        self.wire.ask(call, &[])
+    }
+
+    /// Asks again and again, as long as the answer is not what is waited for.
+    pub(crate) fn wait_for<T: DeserializeOwned>(
+        &self,
+        timeout: Duration,
+        is_over: impl Fn(&T) -> bool,
+        call: impl Fn(u64) -> Call,
+    ) -> Result<T> {
+        let clock = &self.wire.clock;
+        let deadline_ns = clock.now_ns().saturating_add(nanoseconds(timeout));
+        loop {
+            let left_ns = deadline_ns.saturating_sub(clock.now_ns());
+            let answer = self.ask(&call(left_ns))?;
+            if is_over(&answer) || clock.now_ns() >= deadline_ns {
+                return Ok(answer);
+            }
+        }
+    }
+
+    pub(crate) fn message(&self, kind: &str, body: &[u8]) -> Result<Vec<u8>> {
+        let call = Call::Message { kind: kind.into() };
+        Ok(self.wire.exchange(&call, &[body])?.bytes)
+    }
+
+    pub(crate) fn check(
+        &self,
+        verify: bool,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<CheckReport> {
+        let answer = self.wire.lend()?.exchange(&Call::Check { verify }, &[], progress)?;
+        read(&answer)
+    }
+
+    pub(crate) fn kv_get(&self, namespace: &str, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        let answer = self.wire.exchange(&Call::KvGet { namespace: namespace.into() }, &[key])?;
+        let is_there: bool = read(&answer)?;
+        Ok(is_there.then_some(answer.bytes))
+    }
+
+    pub(crate) fn kv_put(
+        &self,
+        namespace: &str,
+        key: &[u8],
+        value: &[u8],
+        persistency: Persistency,
+    ) -> Result<()> {
+        let call = Call::KvPut { namespace: namespace.into(), key_bytes: key.len(), persistency };
+        self.wire.ask(&call, &[key, value])
+    }
+
+    pub(crate) fn kv_remove(
+        &self,
+        namespace: &str,
+        key: &[u8],
+        persistency: Persistency,
+    ) -> Result<bool> {
+        let call = Call::KvRemove { namespace: namespace.into(), persistency };
+        self.wire.ask(&call, &[key])
+    }
+
+    /// Asks for pages until there are `max` pairs or no more.
+    pub(crate) fn kv_scan(
+        &self,
+        namespace: &str,
+        prefix: &[u8],
+        after: Option<&[u8]>,
+        max: usize,
+    ) -> Result<Vec<Pair>> {
+        let mut pairs: Vec<Pair> = Vec::new();
+        loop {
+            let after = pairs.last().map(|(key, _)| key.as_slice()).or(after);
+            let call = Call::KvScan {
+                namespace: namespace.into(),
+                prefix_bytes: prefix.len(),
+                has_after: after.is_some(),
+                max: max - pairs.len(),
+            };
+            let answer = self.wire.exchange(&call, &[prefix, after.unwrap_or_default()])?;
+            let scanned: Scanned = read(&answer)?;
+            let mut rest = &answer.bytes[..];
+            let before = pairs.len();
+            for (key_bytes, value_bytes) in scanned.lengths_bytes {
+                pairs.push((take(&mut rest, key_bytes)?, take(&mut rest, value_bytes)?));
+            }
+            if scanned.is_end || pairs.len() >= max || pairs.len() == before {
+                return Ok(pairs);
+            }
+        }
+    }
+}
+
+impl Wire {
+    /// Asks for something; `parts` are the bytes that belong to it.
+    pub(super) fn ask<T: DeserializeOwned>(&self, call: &Call, parts: &[&[u8]]) -> Result<T> {
+        read(&self.exchange(call, parts)?)
+    }
+
+    pub(super) fn exchange(&self, call: &Call, parts: &[&[u8]]) -> Result<Answer> {
+        self.lend()?.exchange(call, parts, &mut |_, _| {})
+    }
+
+    fn lend(&self) -> Result<Lent<'_>> {
+        self.pool.lend(|| {
+            let (connection, answer) = Connection::open(&self.directory, &self.hello)?;
+            let welcome: Welcome = read(&answer)?;
+            // Its handles would be other objects.
+            if welcome.instance != self.welcome.instance {
+                return Err(unreachable(Applied::No)
+                    .because("another process owns the store by now; open it again"));
+            }
+            Ok(connection)
+        })
+    }
+}
+
+/// The JSON of an answer.
+pub(super) fn read<T: DeserializeOwned>(answer: &Answer) -> Result<T> {
+    serde_json::from_slice(&answer.json).map_err(|error| not_understood().caused_by(error))
+}
+
+/// The next bytes of an answer.
+pub(super) fn take(rest: &mut &[u8], bytes: usize) -> Result<Vec<u8>> {
+    let (taken, later) = rest.split_at_checked(bytes).ok_or_else(not_understood)?;
+    *rest = later;
+    Ok(taken.to_vec())
+}
+
+fn not_understood() -> Error {
+    Error::new(ErrorKind::Unreachable { applied: Applied::Unknown }, "reach the owner of the store")
+        .because("its answer is not as it must be")
+}

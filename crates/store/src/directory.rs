@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The directory of a store, and what is where in it.
+
+use std::path::{Path, PathBuf};
+
+use terrace_core::{Error, ErrorKind, Result};
+
+/// What an address may begin with.
+const SCHEME: &str = "terrace+dir:";
+
+/// The directory of a store; absolute, so that a process may change its own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Directory {
+    path: PathBuf,
+}
+
+impl Directory {
+    pub(crate) fn of(path: &Path) -> Result<Self> {
+        // An empty path is refused by `absolute`.
+        let path = std::path::absolute(path).map_err(|error| {
+            Error::from_io("find the directory of the store", error)
+                .with("directory", format!("{:?}", path.display()))
+        })?;
+        Ok(Self { path })
+    }
+
+    /// The directory of an address.
+    pub(crate) fn at(address: &str) -> Result<Self> {
+        match address.strip_prefix(SCHEME) {
+            Some(path) => Self::of(Path::new(path)),
+            None if address.starts_with("terrace+") => {
+                Err(Error::new(ErrorKind::Unsupported, "find the store")
+                    .because(format!("a directory, or {SCHEME} and a directory, is expected"))
+                    .with("address", address))
+            }
+            None => Self::of(Path::new(address)),
+        }
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(crate) fn settings(&self) -> PathBuf {
+        self.path.join("terrace.toml")
+    }
+
+    pub(crate) fn lock(&self) -> PathBuf {
+        self.path.join("lock")
+    }
+
+    pub(crate) fn socket(&self) -> PathBuf {
+        self.path.join(SOCKET)
+    }
+}
+
+/// The name of the control socket in the directory.
+pub(crate) const SOCKET: &str = "control.sock";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_a_directory_with_or_without_its_scheme() {
+        let of = |address| Directory::at(address).map(|directory| directory.path);
+        assert_eq!(of("/srv/s").expect("legal"), Path::new("/srv/s"));
+        assert_eq!(of("terrace+dir:/srv/s").expect("legal"), Path::new("/srv/s"));
+        assert!(of("s").expect("legal").is_absolute());
+        assert_eq!(of("").expect_err("empty").kind(), ErrorKind::Invalid);
+        let error = of("terrace+tcp://host").expect_err("another scheme");
+        assert_eq!(error.kind(), ErrorKind::Unsupported);
+        assert!(error.to_string().contains("terrace+dir:"), "{error}");
+    }
+}

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A tier that cannot be used: stands in its place, so that the others stay readable.
+
+use terrace_core::{
+    Backend, Capability, Cursor, Error, ErrorKind, Identity, Key, Object, Op, Open, Page,
+    Persistency, Result, Semantics, Space, Stat, Superblock, execute_each,
+};
+
+/// Fails every call with the reason why the tier is offline.
+pub(crate) struct Offline {
+    target: String,
+    reason: String,
+}
+
+impl Offline {
+    pub(crate) fn new(target: String, reason: String) -> Self {
+        Self { target, reason }
+    }
+
+    fn refuse<T>(&self, operation: &'static str) -> Result<T> {
+        Err(Error::new(ErrorKind::Io, operation)
+            .because(format!("the tier is offline: {}", self.reason))
+            .with("target", &self.target))
+    }
+}
+
+impl Backend for Offline {
+    fn target(&self) -> &str {
+        &self.target
+    }
+
+    /// That of a file tier: what is there was promised that much.
+    fn capability(&self) -> Capability {
+        Capability {
+            persistency: Persistency::Storage,
+            sparse: true,
+            ordered_listing: false,
+            identity: true,
+            leases: false,
+            keeps_data: true,
+        }
+    }
+
+    fn open(&self, _: &Key, _: &Open) -> Result<Box<dyn Object>> {
+        self.refuse("open an object")
+    }
+
+    fn stat(&self, _: &Key) -> Result<Stat> {
+        self.refuse("look at an object")
+    }
+
+    fn delete(&self, _: &Key) -> Result<()> {
+        self.refuse("delete an object")
+    }
+
+    fn list(&self, _: &str, _: &str, _: &Cursor, _: usize) -> Result<Page> {
+        self.refuse("list objects")
+    }
+
+    fn namespaces(&self) -> Result<Vec<String>> {
+        self.refuse("list namespaces")
+    }
+
+    fn space(&self) -> Result<Space> {
+        self.refuse("look at the space")
+    }
+
+    fn execute(&self, operations: &mut [Op<'_>], semantics: &Semantics) {
+        execute_each(self, operations, semantics);
+    }
+
+    fn identity(&self, _: &Key) -> Result<Option<Identity>> {
+        self.refuse("read an identity")
+    }
+
+    fn set_identity(&self, _: &Key, _: &Identity) -> Result<()> {
+        self.refuse("write an identity")
+    }
+
+    fn superblock(&self) -> Result<Option<Superblock>> {
+        self.refuse("read the superblock")
+    }
+
+    fn set_superblock(&self, _: &Superblock) -> Result<()> {
+        self.refuse("write the superblock")
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.refuse("sync a tier")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_call_tells_why() {
+        let offline = Offline::new("file:/gone".into(), "its directory is missing".into());
+        let error = offline.namespaces().expect_err("offline");
+        assert_eq!(error.kind(), ErrorKind::Io);
+        let text = "cannot list namespaces: the tier is offline: its directory is missing \
+                    target=file:/gone";
+        assert_eq!(error.to_string(), text);
+    }
+}

@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Opening: owns the store, or attaches to the process that does.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use rustix::process::{Resource, Rlimit};
+use terrace_backends::kv::open_kv;
+use terrace_core::{Access, Clock, Error, ErrorKind, Failpoints, Kv, Result, SystemClock};
+use terrace_stack::report::PolicyReport;
+use terrace_stack::{Parts, Stack, Tactics, Tier};
+
+use crate::control::Link;
+use crate::directory::Directory;
+use crate::lock::Lock;
+use crate::settings::Settings;
+use crate::store::{OpenOptions, Side};
+use crate::{policy, tiers};
+
+/// Longest wait for an owner that starts, stops, or is a command that soon ends.
+const BUSY_TIME_MAX: Duration = Duration::from_secs(5);
+
+/// First and longest pause between two tries.
+const PAUSE_MIN: Duration = Duration::from_millis(2);
+const PAUSE_MAX: Duration = Duration::from_millis(100);
+
+/// A store that this process owns.
+pub(crate) struct Owned {
+    pub(crate) stack: Stack,
+    pub(crate) directory: Directory,
+    pub(crate) settings: Settings,
+    /// For policies that are made while the store runs.
+    tiers: Vec<Tier>,
+    /// The configured policy, where nothing may be changed and none runs.
+    resting: Option<PolicyReport>,
+    /// One `serve` at a time.
+    pub(crate) serving: Mutex<()>,
+    /// The last field: the next owner may come once everything else is gone.
+    _lock: Lock,
+}
+
+pub(crate) fn open(directory: &Directory, mut options: OpenOptions) -> Result<Side> {
+    check_there(directory)?;
+    // What an owner does differently cannot be had through another one.
+    let may_attach =
+        options.attach && options.policy_wrapper.is_none() && options.dry_run.is_none();
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
+    let deadline_ns = clock.now_ns() + BUSY_TIME_MAX.as_nanos() as u64;
+    let mut pause = PAUSE_MIN;
+    loop {
+        let busy = match try_own(directory)? {
+            Tried::Own(ground) => {
+                return Ok(Side::Owned(Arc::new(ground.open(directory, &mut options, &clock)?)));
+            }
+            Tried::Busy(error) => error,
+        };
+        match Link::connect(directory, options.access, &clock) {
+            Ok(link) if may_attach => return Ok(Side::Attached(link)),
+            // Who serves will stay: waiting is in vain.
+            Ok(_) => return Err(busy),
+            Err(error) if matches!(error.kind(), ErrorKind::Unreachable { .. }) => {
+                if clock.now_ns() >= deadline_ns {
+                    return Err(busy.caused_by(error));
+                }
+            }
+            Err(error) => return Err(error),
+        }
+        clock.sleep(pause);
+        pause = (pause * 2).min(PAUSE_MAX);
+    }
+}
+
+fn check_there(directory: &Directory) -> Result<()> {
+    let settings = directory.settings();
+    match settings.metadata() {
+        Ok(_) => Ok(()),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            Err(Error::new(ErrorKind::NotFound, "open the store")
+                .because(
+                    "there is none: the directory has no terrace.toml; `terrace init` makes one",
+                )
+                .with("directory", directory.path().display()))
+        }
+        Err(error) => Err(Error::from_io("open the store", error).with("file", settings.display())),
+    }
+}
+
+/// What an owner has before it looks at the tiers.
+struct Ground {
+    settings: Settings,
+    catalog: Arc<dyn Kv>,
+    lock: Lock,
+}
+
+enum Tried {
+    Own(Ground),
+    Busy(Error),
+}
+
+fn try_own(directory: &Directory) -> Result<Tried> {
+    let Some(lock) = Lock::try_take(directory)? else {
+        let busy = Error::new(ErrorKind::Busy, "open the store")
+            .because("another process owns it and does not serve it")
+            .with("directory", directory.path().display());
+        let busy = match Lock::holder(directory) {
+            Some(process) => busy.with("process", process),
+            None => busy,
+        };
+        return Ok(Tried::Busy(busy));
+    };
+    let settings = Settings::read(&directory.settings())?.resolved(directory.path())?;
+    match open_catalog(&settings) {
+        Ok(catalog) => Ok(Tried::Own(Ground { settings, catalog, lock })),
+        // Objects that are still open keep the catalog of a store that was dropped.
+        Err(error) if error.kind() == ErrorKind::Busy => Ok(Tried::Busy(error)),
+        Err(error) => Err(error),
+    }
+}
+
+/// Opens the catalog of a store that exists: a missing one is not made anew.
+fn open_catalog(settings: &Settings) -> Result<Arc<dyn Kv>> {
+    let path = &settings.catalog.path;
+    if settings.keeps_catalog() && (!path.is_dir() || tiers::first_entry(path)?.is_none()) {
+        return Err(Error::new(ErrorKind::NotFound, "open the catalog")
+            .because("its directory is missing or empty; mount it, or restore it from a backup")
+            .with("directory", path.display()));
+    }
+    open_kv(&settings.catalog.engine, path)
+}
+
+impl Ground {
+    fn open(
+        self,
+        directory: &Directory,
+        options: &mut OpenOptions,
+        clock: &Arc<dyn Clock>,
+    ) -> Result<Owned> {
+        let Ground { settings, catalog, lock } = self;
+        raise_descriptors();
+        let tiers = tiers::open(&settings, options.access, clock)?;
+        let tactics = tactics(&settings, &tiers, options)?;
+        let resting = match options.access {
+            Access::Read => tactics.as_ref().map(policy::resting),
+            Access::Write => None,
+        };
+        let parts = Parts {
+            tiers: tiers.clone(),
+            catalog,
+            tactics,
+            settings: stack_settings(&settings, options.access),
+            clock: Arc::clone(clock),
+            failpoints: Failpoints::default(),
+        };
+        if !settings.keeps_catalog() {
+            // Every opening is a new store; its tiers are as volatile as the catalog.
+            Stack::create(&parts)?;
+        }
+        let stack = Stack::open(parts)?;
+        let directory = directory.clone();
+        Ok(Owned {
+            stack,
+            directory,
+            settings,
+            tiers,
+            resting,
+            serving: Mutex::new(()),
+            _lock: lock,
+        })
+    }
+}
+
+/// The configured policy. Where nothing may be changed, one that cannot be made is no hindrance.
+fn tactics(
+    settings: &Settings,
+    tiers: &[Tier],
+    options: &mut OpenOptions,
+) -> Result<Option<Tactics>> {
+    let Some(policy) = &settings.policy else { return Ok(None) };
+    let mut tactics = match policy::tactics(policy, tiers) {
+        Ok(tactics) => tactics,
+        Err(_) if options.access == Access::Read => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    if let Some(wrap) = options.policy_wrapper.take() {
+        tactics.policy = wrap(tactics.policy);
+    }
+    tactics.is_dry_run = options.dry_run.unwrap_or(tactics.is_dry_run);
+    Ok(Some(tactics))
+}
+
+fn stack_settings(settings: &Settings, access: Access) -> terrace_stack::Settings {
+    terrace_stack::Settings {
+        access,
+        persistency: settings.persistency,
+        move_threads: settings.move_threads,
+        move_bytes_per_s: settings.move_bandwidth,
+        move_yields: settings.move_yields,
+        boot_id: boot_id(),
+        ..terrace_stack::Settings::default()
+    }
+}
+
+/// Empty where the kernel does not tell; the stack then takes every opening for the same boot.
+fn boot_id() -> String {
+    let text = std::fs::read_to_string(Path::new("/proc/sys/kernel/random/boot_id"));
+    text.map(|text| text.trim().into()).unwrap_or_default()
+}
+
+/// Every open object is a descriptor, and the usual 1024 are few. What is not allowed is let be.
+fn raise_descriptors() {
+    let limit = rustix::process::getrlimit(Resource::Nofile);
+    let raised = Rlimit { current: limit.maximum, ..limit };
+    let _ = rustix::process::setrlimit(Resource::Nofile, raised);
+}
+
+impl Owned {
+    pub(crate) fn policy(&self) -> Option<PolicyReport> {
+        self.resting.clone().or_else(|| self.stack.policy())
+    }
+
+    pub(crate) fn set_policy(&self, name: &str, parameters: &[(String, String)]) -> Result<()> {
+        let source = policy::source(name);
+        let policy = policy::make(&source, parameters, &self.tiers)?;
+        let mut tactics = Tactics::new(&policy::name(&source), policy);
+        if let Some(configured) = &self.settings.policy {
+            tactics.round_bytes = configured.round_bytes;
+            tactics.call_time_max = configured.call_time_max;
+        }
+        if let Some(now) = self.stack.policy() {
+            tactics.after_events = now.after_events.max(1);
+            tactics.every = Duration::from_nanos(now.every_ns.max(1));
+            tactics.is_dry_run = now.is_dry_run;
+        }
+        self.stack.set_policy(tactics)
+    }
+
+    pub(crate) fn lock_serving(&self) -> Result<std::sync::MutexGuard<'_, ()>> {
+        match self.serving.try_lock() {
+            Ok(guard) => Ok(guard),
+            Err(std::sync::TryLockError::Poisoned(guard)) => Ok(PoisonError::into_inner(guard)),
+            Err(std::sync::TryLockError::WouldBlock) => {
+                Err(Error::new(ErrorKind::Busy, "serve the store")
+                    .because("another thread serves it already"))
+            }
+        }
+    }
+}

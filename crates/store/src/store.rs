@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! An open store: owned by this process, or reached through the process that owns it.
+
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use terrace_core::{Access, Error, ErrorKind, Policy, Result};
+use terrace_stack::Stack;
+
+use crate::control::{self, Link};
+use crate::directory::Directory;
+use crate::init;
+use crate::open::{self, Owned};
+
+/// An open store. Cloning is cheap; all clones are the same store.
+///
+/// - One process owns a store: tiers, policy and migrations run inside it. Whoever opens it
+///   meanwhile is *attached*: every call goes through the owner's control socket, if the owner
+///   [serves](Store::serve) it.
+/// - When the last clone and the last open object are dropped, an owned store is closed as well as
+///   can be and free for the next owner; call [`Store::close`] to hear of errors.
+#[derive(Clone)]
+pub struct Store {
+    pub(crate) side: Side,
+}
+
+/// Which process does the work.
+#[derive(Clone)]
+pub(crate) enum Side {
+    /// This one.
+    Owned(Arc<Owned>),
+    /// Another.
+    Attached(Link),
+}
+
+/// Puts another policy around the configured one.
+pub type PolicyWrapper = Box<dyn FnOnce(Box<dyn Policy>) -> Box<dyn Policy> + Send>;
+
+/// How to open a store.
+pub struct OpenOptions {
+    /// [`Access::Read`] changes nothing, and opens a store whose tiers are partly broken: what is
+    /// on the others stays readable.
+    pub access: Access,
+    /// Whether the store may be used through a process that owns it already.
+    pub attach: bool,
+    /// Put around the configured policy; needs ownership.
+    pub policy_wrapper: Option<PolicyWrapper>,
+    /// Instead of the configured `dry_run`; needs ownership.
+    pub dry_run: Option<bool>,
+}
+
+impl Default for OpenOptions {
+    fn default() -> Self {
+        Self { access: Access::Write, attach: true, policy_wrapper: None, dry_run: None }
+    }
+}
+
+impl fmt::Debug for OpenOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OpenOptions")
+            .field("access", &self.access)
+            .field("attach", &self.attach)
+            .field("dry_run", &self.dry_run)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Store {
+    /// Makes a store in `directory` with the text of its configuration: directories of the
+    /// tiers, catalog, `terrace.toml`. [`crate::Settings::example`] is such a text.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` for settings that are wrong, `Exists` where a store is already or a tier's
+    /// directory is not empty, `Denied`, `NoSpace`, `Io`. Nothing is left behind then.
+    pub fn init(directory: &Path, settings_text: &str) -> Result<()> {
+        init::init(&Directory::of(directory)?, settings_text)
+    }
+
+    /// Opens a store by its address: its directory, or `terrace+dir:` and its directory.
+    ///
+    /// # Errors
+    ///
+    /// As [`Store::open_with`].
+    pub fn open(address: &str) -> Result<Store> {
+        Self::open_with(address, OpenOptions::default())
+    }
+
+    /// Opens a store as `options` say.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound` (no store there, or a part of it is missing), `Busy` (another process owns it
+    /// and does not serve it), `Invalid` (settings that are wrong, or drop a tier that holds
+    /// objects), `Denied` (a tier of another store, swapped tiers, permissions), `Stale` (an old
+    /// copy of a tier), `Corrupt`, `NoSpace`, `Io`. Nothing was changed then.
+    pub fn open_with(address: &str, options: OpenOptions) -> Result<Store> {
+        let side = open::open(&Directory::at(address)?, options)?;
+        Ok(Store { side })
+    }
+
+    /// Ends an owned store: stops policy and migrations, makes everything durable and marks the
+    /// store clean; objects that are still open fail from then on. Does nothing when attached.
+    ///
+    /// # Errors
+    ///
+    /// What a tier or the catalog says; the next opening then recovers.
+    pub fn close(&self) -> Result<()> {
+        match &self.side {
+            Side::Owned(owned) => owned.stack.close(),
+            Side::Attached(_) => Ok(()),
+        }
+    }
+
+    /// Whether another process owns the store.
+    pub fn is_attached(&self) -> bool {
+        matches!(self.side, Side::Attached(_))
+    }
+
+    /// The stack inside, where this process owns the store.
+    pub fn stack(&self) -> Option<&Stack> {
+        match &self.side {
+            Side::Owned(owned) => Some(&owned.stack),
+            Side::Attached(_) => None,
+        }
+    }
+
+    /// What opening did, one line each, for people; nothing when attached.
+    pub fn opening_notes(&self) -> Vec<String> {
+        self.stack().map(Stack::opening_notes).unwrap_or_default()
+    }
+
+    /// Serves other processes through the control socket until `stop` is set; requests that run
+    /// then are finished first.
+    ///
+    /// # Errors
+    ///
+    /// `Busy` when attached: the owner serves. `Denied`, `Io` from the socket.
+    pub fn serve(&self, stop: &AtomicBool) -> Result<()> {
+        match &self.side {
+            Side::Owned(owned) => control::serve(owned, stop),
+            Side::Attached(_) => {
+                Err(Error::new(ErrorKind::Busy, "serve the store")
+                    .because("another process owns it"))
+            }
+        }
+    }
+}

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! From the settings of tiers to tiers: what their directories must be like.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustix::fs::Access as Permission;
+use terrace_backends::object::{File, FileSettings, Rates, Throttle};
+use terrace_backends::{Place, open_backend};
+use terrace_core::{Access, Backend, Clock, Error, ErrorKind, Result};
+use terrace_stack::Tier;
+
+use crate::Settings;
+use crate::offline::Offline;
+use crate::settings::{ThrottleSettings, TierSettings};
+
+/// What a new file system has in its root.
+const LOST_AND_FOUND: &str = "lost+found";
+
+/// Opens all tiers. One that cannot be used is an error, or offline where nothing is changed.
+pub(crate) fn open(
+    settings: &Settings,
+    access: Access,
+    clock: &Arc<dyn Clock>,
+) -> Result<Vec<Tier>> {
+    let mut homes = HashMap::new();
+    let mut tiers = Vec::new();
+    for tier in &settings.tiers {
+        let opened = open_one(tier, access, clock).and_then(|backend| {
+            check_distinct(tier, &mut homes)?;
+            Ok(backend)
+        });
+        let (backend, offline) = match opened {
+            Ok(backend) => (backend, None),
+            Err(error) if access == Access::Read => {
+                let reason = error.chain();
+                let offline: Arc<dyn Backend> =
+                    Arc::new(Offline::new(target(tier), reason.clone()));
+                (offline, Some(reason))
+            }
+            Err(error) => return Err(error.with("tier", &tier.name)),
+        };
+        tiers.push(Tier {
+            name: tier.name.clone(),
+            backend,
+            figures: tier.figures,
+            watermarks: tier.watermarks,
+            offline,
+        });
+    }
+    Ok(tiers)
+}
+
+fn open_one(
+    tier: &TierSettings,
+    access: Access,
+    clock: &Arc<dyn Clock>,
+) -> Result<Arc<dyn Backend>> {
+    let place = Place {
+        path: tier.path.as_deref(),
+        capacity_bytes: tier.figures.capacity_bytes,
+        read_only: access == Access::Read,
+    };
+    let backend = open_backend(&tier.backend, &place)?;
+    if let Some(path) = &tier.path {
+        if access == Access::Write {
+            check_writable(path)?;
+        }
+        check_own(&*backend, path)?;
+    }
+    Ok(match &tier.throttle {
+        Some(throttle) => Arc::new(Throttle::new(backend, rates(throttle), Arc::clone(clock))),
+        None => backend,
+    })
+}
+
+fn rates(throttle: &ThrottleSettings) -> Rates {
+    Rates {
+        latency: throttle.latency,
+        read_bytes_per_s: throttle.read_bandwidth,
+        write_bytes_per_s: throttle.write_bandwidth,
+        parallelism: throttle.parallelism,
+    }
+}
+
+fn target(tier: &TierSettings) -> String {
+    let path = tier.path.as_ref().map(|path| path.display().to_string());
+    format!("{}:{}", tier.backend, path.unwrap_or_default())
+}
+
+/// Finds a tier that was mounted read-only before anything is changed elsewhere.
+fn check_writable(path: &Path) -> Result<()> {
+    rustix::fs::access(path, Permission::WRITE_OK | Permission::EXEC_OK).map_err(|errno| {
+        Error::from_io("open a tier", errno.into())
+            .because(
+                "its directory cannot be written; mount it for writing, or open the store \
+                      for reading only",
+            )
+            .with("directory", path.display())
+    })
+}
+
+/// Refuses a directory with files and no superblock: it is somebody else's, or the tier's disk is
+/// not mounted there. The stack compares superblocks that are there.
+fn check_own(backend: &dyn Backend, path: &Path) -> Result<()> {
+    let is_known = match backend.superblock() {
+        Ok(superblock) => superblock.is_some(),
+        // The stack says why such a file system will not do.
+        Err(error) if error.kind() == ErrorKind::Unsupported => return Ok(()),
+        Err(error) => return Err(error),
+    };
+    match first_entry(path)? {
+        Some(entry) if !is_known => Err(Error::new(ErrorKind::Denied, "open a tier")
+            .because(
+                "its directory holds files, but not those of a tier: it is not the tier's, or it \
+                 lost its superblock",
+            )
+            .with("directory", path.display())
+            .with("file", entry)),
+        _ => Ok(()),
+    }
+}
+
+/// Compares directories by what they are, whatever links lead there.
+fn check_distinct(tier: &TierSettings, homes: &mut HashMap<PathBuf, String>) -> Result<()> {
+    let Some(path) = &tier.path else { return Ok(()) };
+    let home = path
+        .canonicalize()
+        .map_err(|error| Error::from_io("open a tier", error).with("directory", path.display()))?;
+    match homes.insert(home, tier.name.clone()) {
+        Some(other) => Err(Error::invalid("open a tier", "its directory is also that of a tier")
+            .with("other", other)
+            .with("directory", path.display())),
+        None => Ok(()),
+    }
+}
+
+/// The name of something in a directory; `None` where it is as good as new.
+pub(crate) fn first_entry(path: &Path) -> Result<Option<String>> {
+    let failed =
+        |error| Error::from_io("look into a directory", error).with("directory", path.display());
+    for entry in path.read_dir().map_err(failed)? {
+        let name = entry.map_err(failed)?.file_name();
+        if name != LOST_AND_FOUND {
+            return Ok(Some(name.to_string_lossy().into_owned()));
+        }
+    }
+    Ok(None)
+}
+
+/// Whether a directory is a tier of some store.
+pub(crate) fn is_tier(path: &Path) -> bool {
+    let settings = FileSettings { capacity_bytes: u64::MAX, read_only: true };
+    File::open(path, settings).and_then(|tier| tier.superblock()).is_ok_and(|it| it.is_some())
+}
+
+/// Removes what is in a directory that was as good as new.
+pub(crate) fn clear(path: &Path) -> std::io::Result<()> {
+    for entry in path.read_dir()? {
+        let entry = entry?;
+        if entry.file_name() == LOST_AND_FOUND {
+            continue;
+        }
+        match entry.file_type()?.is_dir() {
+            true => std::fs::remove_dir_all(entry.path())?,
+            false => std::fs::remove_file(entry.path())?,
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Stores as applications meet them: made, opened, owned, attached to, and in bad health.
+
+mod behaviour;
+mod broken;
+mod configuration;
+mod life;
+mod same;
+mod scene;

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Reads the checkpoints of `partdiff` and prints the sum of each main diagonal.
+
+use std::process::ExitCode;
+
+use partdiff::arguments::Arguments;
+use partdiff::read;
+use terrace_store::{Result, Store};
+
+const HELP: &str = "\
+Reads the checkpoints of partdiff in batches of ten, headers first, and prints of each the sum of
+its main diagonal.
+
+Usage: partdiff-read --store ADDRESS [--namespace NAME]
+
+  --store ADDRESS   the store, a directory that `terrace init` made [or TERRACE_STORE]
+  --namespace NAME  where the checkpoints are [partdiff]";
+
+fn main() -> ExitCode {
+    match analyse() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("partdiff-read: {}", error.chain());
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn analyse() -> Result<()> {
+    let names = ["store", "namespace"];
+    let Some(arguments) = Arguments::parse(&names, std::env::args().skip(1))? else {
+        println!("{HELP}");
+        return Ok(());
+    };
+    let namespace = arguments.get("namespace", "partdiff".to_owned())?;
+    let store = Store::open(&arguments.store()?)?;
+    let summary = read(&store, &namespace, &mut |reading| {
+        println!(
+            "{}  iteration {:8}  diagonal {:.9}",
+            reading.key, reading.header.iteration, reading.diagonal
+        );
+    })?;
+    println!("{} checkpoints, checksum {:016x}", summary.checkpoints, summary.checksum);
+    store.close()
+}
