@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! One error for all crates; its kind says what the caller can do next.
 
+use std::borrow::Cow;
 use std::{error, fmt, io};
 
 /// Whether a request that got no answer took effect.
@@ -113,7 +114,7 @@ pub struct Error {
 #[derive(Debug)]
 struct Inner {
     kind: ErrorKind,
-    operation: &'static str,
+    operation: Cow<'static, str>,
     /// Replaces the kind's own reason where that says too little.
     reason: Option<String>,
     context: Vec<(&'static str, String)>,
@@ -126,6 +127,17 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 impl Error {
     /// Starts an error: `operation` is a verb phrase that follows "cannot".
     pub fn new(kind: ErrorKind, operation: &'static str) -> Self {
+        Self::about(kind, operation.into())
+    }
+
+    /// An error that another process met, from the message that it printed there: prints the same.
+    pub fn relayed(kind: ErrorKind, message: &str) -> Self {
+        let parts = message.strip_prefix("cannot ").and_then(|rest| rest.split_once(": "));
+        let (operation, reason) = parts.unwrap_or(("do what was asked", message));
+        Self::about(kind, operation.to_string().into()).because(reason)
+    }
+
+    fn about(kind: ErrorKind, operation: Cow<'static, str>) -> Self {
         let inner = Inner { kind, operation, reason: None, context: Vec::new(), source: None };
         Self { inner: Box::new(inner) }
     }
@@ -221,6 +233,15 @@ mod tests {
         let error = Error::from_io("open object", io::Error::from_raw_os_error(28));
         assert_eq!(error.kind(), ErrorKind::NoSpace);
         assert_eq!(error.chain().matches("os error 28").count(), 1);
+    }
+
+    #[test]
+    fn a_relayed_error_prints_as_it_did() {
+        let error = Error::new(ErrorKind::NoSpace, "write").with("key", "a/b: c");
+        let relayed = Error::relayed(error.kind(), &error.to_string()).with("more", 1);
+        assert_eq!(relayed.to_string(), format!("{error} more=1"));
+        let odd = Error::relayed(ErrorKind::Io, "odd").to_string();
+        assert_eq!(odd, "cannot do what was asked: odd");
     }
 
     #[test]
