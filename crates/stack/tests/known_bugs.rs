@@ -475,3 +475,19 @@ fn a_failed_sync_is_never_tried_again_as_if_it_had_worked() {
     assert_eq!(object.sync().expect_err("is sticky").kind(), ErrorKind::Io);
     assert_eq!(object.sync().expect_err("is sticky").kind(), ErrorKind::Io);
 }
+
+#[test]
+fn a_failed_sync_is_sticky_although_the_object_moves() {
+    let world = World::two();
+    let stack = world.create();
+    let name = key("unsynced");
+    put(&stack, &name, &[7; 5000]);
+    let object = stack.open(&name, &Open::write()).expect("opens");
+    world.disk(0).fail_next(Operation::Sync, ErrorKind::Io);
+    object.write(0, &[8; 100]).expect("writes");
+    assert_eq!(object.sync().expect_err("fails").kind(), ErrorKind::Io);
+    migrate(&stack, &name, SLOW, MoveKind::Move);
+    assert_eq!(object.sync().expect_err("is sticky").kind(), ErrorKind::Io);
+    let other = stack.open(&name, &Open::write()).expect("opens");
+    other.sync().expect("another handle begins anew, on a file that was synced");
+}

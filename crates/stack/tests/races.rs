@@ -505,3 +505,36 @@ fn an_object_in_several_segments_moves_as_one() {
     drop(handle);
     assert_sound(&world, &stack);
 }
+
+#[test]
+fn a_cut_during_a_migration_of_what_is_cut_off() {
+    for kind in KINDS {
+        for stage in STAGES {
+            let world = World::two();
+            let stack =
+                world.create_with(|parts| parts.tactics = Some(common::world::cutting(4096)));
+            let name = key("shortened");
+            let mut data = stamped(1, 1, 0, 12_288);
+            put(&stack, &name, &data);
+            let handle: Arc<dyn Object> = stack.open(&name, &Open::write()).expect("opens").into();
+            world.tier(1).hold(move |moment| moment.call == stage && !moment.is_done);
+            let tickets = stack.migrate(&name, SLOW, kind, 0, "test").expect("queued");
+            world.tier(1).wait_until_held();
+            let object = handle.clone();
+            bounded(LONG, "a cut during migrations", move || object.set_len(96).expect("cuts"));
+            world.tier(1).release();
+            for ticket in tickets {
+                stack.wait(ticket, LONG).expect("known").expect("ends");
+            }
+            data.truncate(96);
+            assert_eq!(handle.read_to_end().expect("reads"), data, "{kind:?} {stage:?}");
+            handle.write(4096, &stamped(1, 2, 4096, 320)).expect("grows again");
+            data.resize(4096, 0);
+            data.extend(stamped(1, 2, 4096, 320));
+            assert_eq!(handle.read_to_end().expect("reads"), data, "{kind:?} {stage:?}");
+            drop(handle);
+            assert_sound(&world, &stack);
+            assert_same_after_reopening(&world, stack, &name, &data);
+        }
+    }
+}

@@ -3,6 +3,7 @@
 
 use std::io::{IoSlice, IoSliceMut};
 use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use terrace_core::{
@@ -181,7 +182,7 @@ impl Backend for Hooked {
         let inner = self
             .control
             .around(moment(call, key.name(), 0, 0), None, || self.inner.open(key, how))?;
-        Ok(Box::new(HookedObject { inner, control, name }))
+        Ok(Box::new(HookedObject { inner, control, name, has_failed_sync: false.into() }))
     }
 
     fn stat(&self, key: &Key) -> Result<Stat> {
@@ -236,6 +237,8 @@ struct HookedObject {
     inner: Box<dyn Object>,
     control: Control,
     name: String,
+    /// A failed sync is sticky, as every tier promises.
+    has_failed_sync: AtomicBool,
 }
 
 impl Object for HookedObject {
@@ -284,8 +287,15 @@ impl Object for HookedObject {
     }
 
     fn sync(&self) -> Result<()> {
+        if self.has_failed_sync.load(Ordering::SeqCst) {
+            return Err(Error::new(ErrorKind::Io, "sync").because("an earlier sync failed"));
+        }
         let moment = moment(Call::Sync, &self.name, 0, 0);
-        self.control.around(moment, Some(()), || self.inner.sync())
+        let result = self.control.around(moment, Some(()), || self.inner.sync());
+        if result.is_err() {
+            self.has_failed_sync.store(true, Ordering::SeqCst);
+        }
+        result
     }
 
     fn lease_file(&self, _access: Access) -> Result<Option<FileLease>> {

@@ -361,16 +361,15 @@ fn compare_with_media(
             segments += 1;
         }
     }
+    // A copy that was the primary before may still say so.
     let is_copy = |file: &&StoredFile| {
-        explanations.iter().any(|explanation| {
-            let identity = file.identity.as_ref();
-            let of =
-                identity.filter(|i| i.object_id == explanation.object_id && i.role == Role::Copy);
-            of.is_some_and(|identity| {
+        file.identity.as_ref().is_some_and(|identity| {
+            let is_of = |e: &&Explanation| e.object_id == identity.object_id;
+            explanations.iter().find(is_of).is_some_and(|explanation| {
                 explanation.segments.iter().any(|segment| {
                     segment.segment == identity.segment && segment.copies.contains(&tier.name)
                 })
-            })
+            }) && matches!(identity.role, Role::Copy | Role::Primary)
         })
     };
     let (copies, garbage): (Vec<&StoredFile>, Vec<_>) = files.into_values().partition(is_copy);

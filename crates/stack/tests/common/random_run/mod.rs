@@ -372,6 +372,8 @@ impl Run {
     fn rest(&mut self) {
         self.note("rest".into());
         self.heal();
+        // Whoever still holds a deleted object keeps its files.
+        self.handles.retain(|handle| handle.ghost.is_none());
         if self.has_policy {
             let never = Duration::from_secs(3600);
             self.stack().set_calls(Some(u64::MAX), Some(never)).expect("quiets the policy");
