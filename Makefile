@@ -16,7 +16,7 @@ TERRACE := $(CARGO_TARGET_DIR)/release/terrace
 # What `terrace demo` is given, for example `make run DEMO=--full`.
 DEMO ?=
 # How many random histories `make soak` tries.
-SEEDS ?= 1000
+SEEDS ?= 100
 
 help:
 	@echo "make run    build terrace and watch a tiered store at work (DEMO=--full for more)"
