@@ -141,7 +141,9 @@ impl Shared {
                 Role::Copy,
             );
             if let Some(identity) = identity {
-                self.backend(source).set_identity(&source.key, &identity)?;
+                // It is done all the same: an old mark is put right by the next opening after a
+                // crash.
+                let _ = self.backend(source).set_identity(&source.key, &identity);
             }
         } else {
             self.drops.add(vec![Superseded { site: pending.source, row }]);

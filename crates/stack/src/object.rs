@@ -4,7 +4,7 @@
 use std::io::{IoSlice, IoSliceMut};
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use terrace_core::{
     Access, Error, ErrorKind, EventKind, FileLease, Object, Persistency, Result, Stat,
@@ -26,6 +26,8 @@ pub(crate) struct StackObject {
     level: Persistency,
     /// The first segment, which most objects have alone.
     first: Arc<Segment>,
+    /// What was lost once is not tried again as if it were there: later syncs fail too.
+    has_failed_sync: AtomicBool,
 }
 
 /// Why a piece of a write has to be looked at again.
@@ -49,7 +51,8 @@ impl StackObject {
         level: Persistency,
     ) -> Self {
         let first = Arc::clone(&entry.segments.load()[0]);
-        Self { shared, entry, access, level, first }
+        let has_failed_sync = AtomicBool::new(false);
+        Self { shared, entry, access, level, first, has_failed_sync }
     }
 
     /// Whether the object has one segment and `end_bytes` lies inside it.
@@ -334,11 +337,7 @@ impl StackObject {
 
     /// What a handle with storage semantics does after every change.
     fn settle_level(&self) -> Result<()> {
-        if self.level == Persistency::Storage {
-            self.shared.sync_entry(&self.entry)
-        } else {
-            Ok(())
-        }
+        if self.level == Persistency::Storage { self.sync() } else { Ok(()) }
     }
 }
 
@@ -487,7 +486,14 @@ impl Object for StackObject {
     }
 
     fn sync(&self) -> Result<()> {
-        self.shared.sync_entry(&self.entry)
+        if self.has_failed_sync.load(Ordering::Acquire) {
+            return Err(Error::new(ErrorKind::Io, "sync object")
+                .because("an earlier sync of this handle failed")
+                .with("key", &self.entry.key));
+        }
+        self.shared
+            .sync_entry(&self.entry)
+            .inspect_err(|_| self.has_failed_sync.store(true, Ordering::Release))
     }
 
     fn lease_file(&self, access: Access) -> Result<Option<FileLease>> {

@@ -226,6 +226,7 @@ impl Recovery<'_> {
         let before = record.clone();
         let mut garbage = Vec::new();
         let is_new_boot = self.crashed.is_rebooted || self.crashed.boot != self.shared.boot;
+        let reverted_before = self.reverted;
         self.forget_lost_tail(&mut record, &mut garbage, is_new_boot);
         for segment in &mut record.segments {
             let row = |place: Place| GarbageRow {
@@ -283,9 +284,14 @@ impl Recovery<'_> {
                 None => self.damaged += 1,
             }
         }
+        let was_reverted = self.reverted > reverted_before;
         for segment in &record.segments {
             for copy in &segment.copies {
-                self.restore_identity(&key, record.object_id, segment, copy)?;
+                self.restore_identity(&key, record.object_id, segment, copy, Role::Copy)?;
+            }
+            if was_reverted {
+                let primary = &segment.primary;
+                self.restore_identity(&key, record.object_id, segment, primary, Role::Primary)?;
             }
             for place in std::iter::once(&segment.primary).chain(&segment.copies) {
                 self.known.insert((place.tier, place.key(record.object_id, segment.number)));
@@ -298,23 +304,23 @@ impl Recovery<'_> {
         Ok(())
     }
 
-    /// Takes back that a copy was marked as the coming primary of a switch that did not happen.
+    /// Makes a file's mark say what the catalog says: a switch marks files before and after its
+    /// commit.
     fn restore_identity(
         &self,
         key: &Key,
         object_id: u64,
         segment: &SegmentRecord,
-        copy: &Place,
+        place: &Place,
+        role: Role,
     ) -> Result<()> {
         let (number, start) = (segment.number, segment.start_bytes);
-        let wanted = self.shared.identity(key, object_id, number, start, copy, Role::Copy);
+        let wanted = self.shared.identity(key, object_id, number, start, place, role);
         let Some(wanted) = wanted else { return Ok(()) };
-        let backend = &self.shared.tier(copy.tier).backend;
-        let name = copy.key(object_id, number);
+        let backend = &self.shared.tier(place.tier).backend;
+        let name = place.key(object_id, number);
         match backend.identity(&name) {
-            Ok(Some(found)) if found.generation != wanted.generation => {
-                backend.set_identity(&name, &wanted)
-            }
+            Ok(Some(found)) if found != *wanted => backend.set_identity(&name, &wanted),
             // A file without identity, or with a damaged one, is for `fsck` to report.
             _ => Ok(()),
         }

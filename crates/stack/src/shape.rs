@@ -451,6 +451,17 @@ impl Shared {
                     segment.length_bytes.store(inside, Ordering::Release);
                     segment.mark(inside, length);
                     self.note_unflushed(entry);
+                } else {
+                    // It may have been cut all the same: the file knows.
+                    let handle = location.primary.open(self.backend(&location.primary));
+                    let stat =
+                        handle.and_then(|handle| handle.as_ref().expect("just opened").stat());
+                    if let Ok(stat) = stat {
+                        let now = stat.size_bytes.min(length);
+                        segment.length_bytes.store(now, Ordering::Release);
+                        segment.mark(now, length);
+                        self.note_unflushed(entry);
+                    }
                 }
                 cut.and_then(|()| self.failpoints.hit("truncate.file"))
             };

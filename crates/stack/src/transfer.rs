@@ -126,7 +126,9 @@ impl Job<'_> {
         if self.one.is_cancelled() {
             return Err(stop(Outcome::Cancelled));
         }
-        if self.entry.is_deleted.load(Ordering::Acquire) {
+        let segments = self.entry.segments.load();
+        let is_there = segments.iter().any(|segment| Arc::ptr_eq(segment, self.segment));
+        if !is_there || self.entry.is_deleted.load(Ordering::Acquire) {
             return Err(stop(Outcome::Stale));
         }
         Ok(())
@@ -665,9 +667,8 @@ impl Job<'_> {
         self.shared.post_change(EventKind::Moved, self.segment, self.to());
         if stays {
             self.shared.post_change(EventKind::Copied, self.segment, self.one.from);
-            if let Some(identity) = self.identity(&old, Role::Copy) {
-                self.shared.backend(&old).set_identity(&old.key, &identity)?;
-            }
+            // It is done all the same: an old mark is put right by the next opening after a crash.
+            let _ = self.mark(&old, Role::Copy);
         } else {
             self.shared.drops.add(vec![Superseded { site: old, row }]);
         }
