@@ -179,8 +179,8 @@ impl Stack {
     ///
     /// # Errors
     ///
-    /// `NotFound`, `Busy` (pinned, or moving already), `Unsupported` (the tier cannot keep what
-    /// the object was promised), `Invalid`.
+    /// `NotFound`, `Denied` (pinned), `Busy` (moving already), `Unsupported` (the tier cannot keep
+    /// what the object was promised), `Invalid`.
     pub fn migrate(
         &self,
         key: &Key,
@@ -470,7 +470,7 @@ fn placed(entry: &crate::entry::Entry, tier: String) -> HistoryReport {
 fn refusal(outcome: terrace_core::Outcome) -> Error {
     use terrace_core::Outcome;
     let (kind, reason) = match outcome {
-        Outcome::Pinned => (ErrorKind::Busy, "the object is pinned"),
+        Outcome::Pinned => (ErrorKind::Denied, "the object is pinned"),
         Outcome::Busy => (ErrorKind::Busy, "it is being migrated already, or too many wait"),
         Outcome::TooWeak => {
             (ErrorKind::Unsupported, "the tier cannot keep what the object was promised")
