@@ -8,6 +8,12 @@ use terrace_store::{OpenOptions, Store};
 
 use crate::failure::{Result, complain};
 
+/// How a command opens a store that nobody holds: others wait until it ends, because whoever went
+/// through it would fail then.
+pub(crate) fn alone(access: Access) -> OpenOptions {
+    OpenOptions { access, serve: false, ..OpenOptions::default() }
+}
+
 /// The global options.
 #[derive(Debug)]
 pub(crate) struct Context {
@@ -33,7 +39,7 @@ impl Context {
 
     /// Runs `body` on the open store and closes it. Used by verbs that change something.
     pub(crate) fn with_store<T>(&self, body: impl FnOnce(&Store) -> Result<T>) -> Result<T> {
-        self.with_options(OpenOptions::default(), body)
+        self.with_options(alone(Access::Write), body)
     }
 
     /// The same for verbs that only look; works where a tier is missing.
@@ -41,7 +47,7 @@ impl Context {
         &self,
         body: impl FnOnce(&Store) -> Result<T>,
     ) -> Result<T> {
-        self.with_options(OpenOptions { access: Access::Read, ..OpenOptions::default() }, body)
+        self.with_options(alone(Access::Read), body)
     }
 
     /// The same, opened as `options` say.

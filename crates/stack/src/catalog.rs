@@ -240,12 +240,12 @@ impl Catalog {
         &self,
         namespace: &str,
         prefix: &str,
-        after: Option<&[u8]>,
+        after: Option<&str>,
         max: usize,
     ) -> Result<Vec<Key>> {
         let range = KvRange::prefix(&scoped(OBJECT, namespace, prefix.as_bytes()));
         let range = match after {
-            Some(name) => range.after(&scoped(OBJECT, namespace, name)),
+            Some(name) => range.after(&scoped(OBJECT, namespace, name.as_bytes())),
             None => range,
         };
         let pairs = self.kv.scan(&range, max)?;

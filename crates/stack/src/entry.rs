@@ -141,8 +141,13 @@ impl Site {
     #[cold]
     fn open_now(&self, backend: &dyn Backend) -> Result<Handle> {
         // The stack syncs by itself, and volatile tiers promise nothing.
-        let how = Open::write().with_semantics(Semantics { persistency: Persistency::None });
-        let object = backend.open(&self.key, &how)?;
+        let semantics = Semantics { persistency: Persistency::None };
+        let open = |how: Open| backend.open(&self.key, &how.with_semantics(semantics));
+        let object = match open(Open::write()) {
+            // A tier of a store that is open for reading only; the stack itself refuses writes.
+            Err(error) if error.kind() == ErrorKind::Denied => open(Open::read())?,
+            opened => opened?,
+        };
         self.check_identity(backend)?;
         self.set_handle(object);
         // Somebody may have dropped the handle again meanwhile; then this opens it once more.

@@ -7,8 +7,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use terrace_core::{
-    Backend, Capability, Cursor, Error, ErrorKind, Identity, Key, Object, Op, Open, Page,
-    Persistency, Request, Result, Semantics, Space, Stat, Superblock, execute_each,
+    Backend, Capability, Cursor, Error, ErrorKind, Identity, Key, NAME_BYTES_MAX, Object, Op, Open,
+    Page, Persistency, Request, Result, Semantics, Space, Stat, Superblock, execute_each,
 };
 
 use crate::Stack;
@@ -36,7 +36,7 @@ impl Stack {
         for operation in operations {
             by_key.entry(operation.request.key().clone()).or_default().push(operation);
         }
-        let groups: Vec<_> = by_key.into_values().map(|group| Mutex::new(group)).collect();
+        let groups: Vec<_> = by_key.into_values().map(Mutex::new).collect();
         let next = AtomicUsize::new(0);
         let work = || {
             while let Some(group) = groups.get(next.fetch_add(1, Ordering::Relaxed)) {
@@ -71,6 +71,30 @@ impl Stack {
             return count;
         }
         0
+    }
+}
+
+/// A cursor is this byte and, unless nothing was listed yet, the last name that was.
+const CURSOR_TAG: u8 = b'>';
+
+fn write_cursor(last: Option<&str>) -> Cursor {
+    let mut bytes = vec![CURSOR_TAG];
+    bytes.extend(last.unwrap_or_default().as_bytes());
+    Cursor(bytes)
+}
+
+/// The name after which a listing goes on; `None` at the beginning.
+fn read_cursor<'a>(cursor: &'a Cursor, prefix: &str) -> Result<Option<&'a str>> {
+    if cursor.is_start() {
+        return Ok(None);
+    }
+    let name = cursor.0.strip_prefix(&[CURSOR_TAG]).map(std::str::from_utf8);
+    match name {
+        Some(Ok("")) => Ok(None),
+        Some(Ok(name)) if name.starts_with(prefix) && name.len() <= NAME_BYTES_MAX => {
+            Ok(Some(name))
+        }
+        _ => Err(Error::invalid("list objects", "the cursor is not one of this listing")),
     }
 }
 
@@ -125,11 +149,11 @@ impl Backend for Stack {
     }
 
     fn list(&self, namespace: &str, prefix: &str, cursor: &Cursor, max: usize) -> Result<Page> {
-        let after = (!cursor.is_start()).then_some(cursor.0.as_slice());
-        let max = max.max(1);
+        let after = read_cursor(cursor, prefix)?;
         let keys = self.shared().catalog.list(namespace, prefix, after, max)?;
         let is_full = keys.len() == max;
-        let next = keys.last().filter(|_| is_full).map(|key| Cursor(key.name().into()));
+        let last = keys.last().map(|key| key.name()).or(after);
+        let next = is_full.then(|| write_cursor(last));
         Ok(Page { keys, next })
     }
 

@@ -118,14 +118,15 @@ fn check_parts(parts: &Parts) -> Result<()> {
                 .with("target", tier.backend.target()));
         }
     }
-    if parts.settings.access == Access::Write {
-        if let Some(tier) = parts.tiers.iter().find(|tier| tier.offline.is_some()) {
-            return Err(Error::new(ErrorKind::Io, "open a store")
+    let offline = parts.tiers.iter().find(|tier| tier.offline.is_some());
+    match offline {
+        Some(tier) if parts.settings.access == Access::Write => {
+            Err(Error::new(ErrorKind::Io, "open a store")
                 .because(tier.offline.clone().unwrap_or_default())
-                .with("tier", &tier.name));
+                .with("tier", &tier.name))
         }
+        _ => Ok(()),
     }
-    Ok(())
 }
 
 /// Opens a store; `Shared` without its threads, and notes for people.

@@ -77,7 +77,7 @@ impl Store {
         match &self.side {
             Side::Owned(owned) => owned.stack.wait(ticket, timeout),
             Side::Attached(link) => link.wait_for(timeout, Option::is_some, |timeout_ns| {
-                Call::Wait { id: ticket.0, timeout_ns }
+                Call::Wait { ticket: ticket.0, timeout_ns }
             }),
         }
     }
@@ -94,7 +94,7 @@ impl Store {
     pub fn cancel(&self, ticket: MoveTicket) -> Result<()> {
         match &self.side {
             Side::Owned(owned) => owned.stack.cancel(ticket),
-            Side::Attached(link) => link.ask(&Call::Cancel { id: ticket.0 }),
+            Side::Attached(link) => link.ask(&Call::Cancel { ticket: ticket.0 }),
         }
     }
 
@@ -147,7 +147,8 @@ impl Store {
     /// its state under its name.
     ///
     /// `name` is that of a built-in policy or the path of a shared library, which has a `/` or a
-    /// `.` in it. The configuration stays as it is: the next open starts the policy named there.
+    /// `.` in it. Kept over restarts, like all changes of the policy: they are written into
+    /// `terrace.toml`, which otherwise stays as it is.
     ///
     /// # Errors
     ///
@@ -167,7 +168,7 @@ impl Store {
     /// Changes a parameter of the running policy. Errors: `NotFound`, `Invalid`, `Busy`.
     pub fn set_parameter(&self, name: &str, value: &str) -> Result<()> {
         match &self.side {
-            Side::Owned(owned) => owned.stack.set_parameter(name, value),
+            Side::Owned(owned) => owned.set_parameter(name, value),
             Side::Attached(link) => {
                 link.ask(&Call::SetParameter { name: name.into(), value: value.into() })
             }
@@ -177,7 +178,7 @@ impl Store {
     /// Switches dry run on or off: decisions are recorded, not carried out. Errors: `Busy`.
     pub fn set_dry_run(&self, is_dry_run: bool) -> Result<()> {
         match &self.side {
-            Side::Owned(owned) => owned.stack.set_dry_run(is_dry_run),
+            Side::Owned(owned) => owned.set_dry_run(is_dry_run),
             Side::Attached(link) => link.ask(&Call::SetDryRun { is_dry_run }),
         }
     }
@@ -185,7 +186,7 @@ impl Store {
     /// Changes when the policy is called. Errors: `Invalid` for zero, `Busy`.
     pub fn set_calls(&self, after_events: Option<u64>, every: Option<Duration>) -> Result<()> {
         match &self.side {
-            Side::Owned(owned) => owned.stack.set_calls(after_events, every),
+            Side::Owned(owned) => owned.set_calls(after_events, every),
             Side::Attached(link) => {
                 let every_ns = every.map(crate::control::nanoseconds);
                 link.ask(&Call::SetCalls { after_events, every_ns })
@@ -196,7 +197,7 @@ impl Store {
     /// Sends a message to the policy and returns its reply. Errors: the policy's, `Busy`.
     pub fn message(&self, kind: &str, body: &[u8]) -> Result<Vec<u8>> {
         match &self.side {
-            Side::Owned(owned) => owned.stack.message(kind, body),
+            Side::Owned(owned) => owned.message(kind, body),
             Side::Attached(link) => link.message(kind, body),
         }
     }
@@ -205,7 +206,7 @@ impl Store {
     /// this returns.
     pub fn run_policy(&self) -> Result<()> {
         match &self.side {
-            Side::Owned(owned) => owned.stack.run_policy(),
+            Side::Owned(owned) => owned.run_policy(),
             Side::Attached(link) => link.ask(&Call::RunPolicy),
         }
     }

@@ -117,6 +117,8 @@ impl Made {
                         .with("file", above.display()));
                 }
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => missing.push(above),
+                // Something above it is a file; the next step finds which.
+                Err(error) if error.kind() == std::io::ErrorKind::NotADirectory => {}
                 Err(error) => return Err(failed(error)),
             }
         }

@@ -6,6 +6,7 @@
 //! store; others that open it meanwhile work through the owner's control socket.
 
 mod admin;
+mod amend;
 mod control;
 mod directory;
 mod face;
@@ -13,6 +14,7 @@ mod init;
 mod lock;
 mod offline;
 mod open;
+mod owner;
 mod policy;
 mod settings;
 mod store;

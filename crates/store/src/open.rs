@@ -2,18 +2,18 @@
 //! Opening: owns the store, or attaches to the process that does.
 
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use rustix::process::{Resource, Rlimit};
 use terrace_backends::kv::open_kv;
 use terrace_core::{Access, Clock, Error, ErrorKind, Failpoints, Kv, Result, SystemClock};
-use terrace_stack::report::PolicyReport;
 use terrace_stack::{Parts, Stack, Tactics, Tier};
 
 use crate::control::Link;
 use crate::directory::Directory;
 use crate::lock::Lock;
+use crate::owner::{Owned, Owner};
 use crate::settings::Settings;
 use crate::store::{OpenOptions, Side};
 use crate::{policy, tiers};
@@ -24,21 +24,6 @@ const BUSY_TIME_MAX: Duration = Duration::from_secs(5);
 /// First and longest pause between two tries.
 const PAUSE_MIN: Duration = Duration::from_millis(2);
 const PAUSE_MAX: Duration = Duration::from_millis(100);
-
-/// A store that this process owns.
-pub(crate) struct Owned {
-    pub(crate) stack: Stack,
-    pub(crate) directory: Directory,
-    pub(crate) settings: Settings,
-    /// For policies that are made while the store runs.
-    tiers: Vec<Tier>,
-    /// The configured policy, where nothing may be changed and none runs.
-    resting: Option<PolicyReport>,
-    /// One `serve` at a time.
-    pub(crate) serving: Mutex<()>,
-    /// The last field: the next owner may come once everything else is gone.
-    _lock: Lock,
-}
 
 pub(crate) fn open(directory: &Directory, mut options: OpenOptions) -> Result<Side> {
     check_there(directory)?;
@@ -51,7 +36,9 @@ pub(crate) fn open(directory: &Directory, mut options: OpenOptions) -> Result<Si
     loop {
         let busy = match try_own(directory)? {
             Tried::Own(ground) => {
-                return Ok(Side::Owned(Arc::new(ground.open(directory, &mut options, &clock)?)));
+                let owned = ground.open(directory, &mut options, &clock)?;
+                let owner = Owner::new(owned, options.serve);
+                return Ok(Side::Owned(Arc::new(owner)));
             }
             Tried::Busy(error) => error,
         };
@@ -94,7 +81,7 @@ struct Ground {
 }
 
 enum Tried {
-    Own(Ground),
+    Own(Box<Ground>),
     Busy(Error),
 }
 
@@ -111,7 +98,7 @@ fn try_own(directory: &Directory) -> Result<Tried> {
     };
     let settings = Settings::read(&directory.settings())?.resolved(directory.path())?;
     match open_catalog(&settings) {
-        Ok(catalog) => Ok(Tried::Own(Ground { settings, catalog, lock })),
+        Ok(catalog) => Ok(Tried::Own(Box::new(Ground { settings, catalog, lock }))),
         // Objects that are still open keep the catalog of a store that was dropped.
         Err(error) if error.kind() == ErrorKind::Busy => Ok(Tried::Busy(error)),
         Err(error) => Err(error),
@@ -157,16 +144,10 @@ impl Ground {
             Stack::create(&parts)?;
         }
         let stack = Stack::open(parts)?;
+        let access = options.access;
         let directory = directory.clone();
-        Ok(Owned {
-            stack,
-            directory,
-            settings,
-            tiers,
-            resting,
-            serving: Mutex::new(()),
-            _lock: lock,
-        })
+        let amending = Mutex::default();
+        Ok(Owned { stack, directory, access, settings, tiers, resting, amending, _lock: lock })
     }
 }
 
@@ -212,37 +193,4 @@ fn raise_descriptors() {
     let limit = rustix::process::getrlimit(Resource::Nofile);
     let raised = Rlimit { current: limit.maximum, ..limit };
     let _ = rustix::process::setrlimit(Resource::Nofile, raised);
-}
-
-impl Owned {
-    pub(crate) fn policy(&self) -> Option<PolicyReport> {
-        self.resting.clone().or_else(|| self.stack.policy())
-    }
-
-    pub(crate) fn set_policy(&self, name: &str, parameters: &[(String, String)]) -> Result<()> {
-        let source = policy::source(name);
-        let policy = policy::make(&source, parameters, &self.tiers)?;
-        let mut tactics = Tactics::new(&policy::name(&source), policy);
-        if let Some(configured) = &self.settings.policy {
-            tactics.round_bytes = configured.round_bytes;
-            tactics.call_time_max = configured.call_time_max;
-        }
-        if let Some(now) = self.stack.policy() {
-            tactics.after_events = now.after_events.max(1);
-            tactics.every = Duration::from_nanos(now.every_ns.max(1));
-            tactics.is_dry_run = now.is_dry_run;
-        }
-        self.stack.set_policy(tactics)
-    }
-
-    pub(crate) fn lock_serving(&self) -> Result<std::sync::MutexGuard<'_, ()>> {
-        match self.serving.try_lock() {
-            Ok(guard) => Ok(guard),
-            Err(std::sync::TryLockError::Poisoned(guard)) => Ok(PoisonError::into_inner(guard)),
-            Err(std::sync::TryLockError::WouldBlock) => {
-                Err(Error::new(ErrorKind::Busy, "serve the store")
-                    .because("another thread serves it already"))
-            }
-        }
-    }
 }

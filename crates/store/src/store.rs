@@ -9,16 +9,17 @@ use std::sync::atomic::AtomicBool;
 use terrace_core::{Access, Error, ErrorKind, Policy, Result};
 use terrace_stack::Stack;
 
-use crate::control::{self, Link};
+use crate::control::Link;
 use crate::directory::Directory;
 use crate::init;
-use crate::open::{self, Owned};
+use crate::open;
+use crate::owner::Owner;
 
 /// An open store. Cloning is cheap; all clones are the same store.
 ///
 /// - One process owns a store: tiers, policy and migrations run inside it. Whoever opens it
-///   meanwhile is *attached*: every call goes through the owner's control socket, if the owner
-///   [serves](Store::serve) it.
+///   meanwhile is *attached*: every call goes through the owner's control socket, and fails with
+///   `Unreachable` once the owner is gone.
 /// - When the last clone and the last open object are dropped, an owned store is closed as well as
 ///   can be and free for the next owner; call [`Store::close`] to hear of errors.
 #[derive(Clone)]
@@ -30,7 +31,7 @@ pub struct Store {
 #[derive(Clone)]
 pub(crate) enum Side {
     /// This one.
-    Owned(Arc<Owned>),
+    Owned(Arc<Owner>),
     /// Another.
     Attached(Link),
 }
@@ -45,6 +46,9 @@ pub struct OpenOptions {
     pub access: Access,
     /// Whether the store may be used through a process that owns it already.
     pub attach: bool,
+    /// Whether an owner that may change the store serves other processes meanwhile. For a process
+    /// that soon ends it is better not to: others then wait for it instead of losing it.
+    pub serve: bool,
     /// Put around the configured policy; needs ownership.
     pub policy_wrapper: Option<PolicyWrapper>,
     /// Instead of the configured `dry_run`; needs ownership.
@@ -53,7 +57,13 @@ pub struct OpenOptions {
 
 impl Default for OpenOptions {
     fn default() -> Self {
-        Self { access: Access::Write, attach: true, policy_wrapper: None, dry_run: None }
+        Self {
+            access: Access::Write,
+            attach: true,
+            serve: true,
+            policy_wrapper: None,
+            dry_run: None,
+        }
     }
 }
 
@@ -62,6 +72,7 @@ impl fmt::Debug for OpenOptions {
         f.debug_struct("OpenOptions")
             .field("access", &self.access)
             .field("attach", &self.attach)
+            .field("serve", &self.serve)
             .field("dry_run", &self.dry_run)
             .finish_non_exhaustive()
     }
@@ -109,7 +120,7 @@ impl Store {
     /// What a tier or the catalog says; the next opening then recovers.
     pub fn close(&self) -> Result<()> {
         match &self.side {
-            Side::Owned(owned) => owned.stack.close(),
+            Side::Owned(owned) => owned.close(),
             Side::Attached(_) => Ok(()),
         }
     }
@@ -129,18 +140,22 @@ impl Store {
 
     /// What opening did, one line each, for people; nothing when attached.
     pub fn opening_notes(&self) -> Vec<String> {
-        self.stack().map(Stack::opening_notes).unwrap_or_default()
+        match &self.side {
+            Side::Owned(owned) => owned.opening_notes(),
+            Side::Attached(_) => Vec::new(),
+        }
     }
 
-    /// Serves other processes through the control socket until `stop` is set; requests that run
-    /// then are finished first.
+    /// Serves other processes until `stop` is set, then no longer; requests that run then are
+    /// finished first. For processes that have nothing else to do.
     ///
     /// # Errors
     ///
-    /// `Busy` when attached: the owner serves. `Denied`, `Io` from the socket.
+    /// `Busy` when attached: the owner serves. `Denied` for a store that is open for reading.
+    /// `Io` from the socket.
     pub fn serve(&self, stop: &AtomicBool) -> Result<()> {
         match &self.side {
-            Side::Owned(owned) => control::serve(owned, stop),
+            Side::Owned(owned) => owned.serve(stop),
             Side::Attached(_) => {
                 Err(Error::new(ErrorKind::Busy, "serve the store")
                     .because("another process owns it"))

@@ -128,7 +128,7 @@ mod tests {
             (0..20).map(|block| factor * of(block)).collect()
         };
         // Whatever befalls both at the same time does not count.
-        let noise = |block: usize| if block % 3 == 0 { 9.0 } else { 1.0 };
+        let noise = |block: usize| if block.is_multiple_of(3) { 9.0 } else { 1.0 };
         let ratio = compare(&blocks(1.5, noise), &blocks(1.0, noise));
         assert_eq!(ratio, Ratio { median: 1.5, low95: 1.5, high95: 1.5, pairs: 20 });
         let ratio = compare(&blocks(1.0, |block| block as f64 + 1.0), &blocks(1.0, |_| 1.0));

@@ -296,6 +296,8 @@ impl Plan {
         match &self.policy.source {
             Source::BuiltIn(name) => text.push_str(&format!("name = \"{name}\"\n")),
             Source::Library(path) => {
+                // Relative paths in a configuration are relative to the store.
+                let path = std::path::absolute(path).unwrap_or_else(|_| path.clone());
                 let path = path.display().to_string();
                 text.push_str(&format!("library = {}\n", toml_text(&path)));
             }

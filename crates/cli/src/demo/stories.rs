@@ -43,7 +43,7 @@ pub(crate) fn story(plan: &Plan, run: &RunReport) -> String {
         "slow" => "The other end: there is only the slow tier, and the application waits for \
                    every request to it."
             .into(),
-        "pinned" | "wide-pinned" => {
+        "pinned" => {
             "There are two tiers, but everything is placed on the slow one \
              and nothing ever moves. What a policy that moves things must not be slower than."
                 .into()

@@ -59,13 +59,15 @@ impl Verb for Demo {
     const EXAMPLES: &'static str = "
   terrace demo
   terrace demo --full --dir /mnt/scratch/terrace-demo
-  terrace demo --json | jq '.verdicts[] | {bar, finding, ratio}'";
+  terrace demo --json | jq '.report.verdicts[] | {bar, finding, ratio}'";
 
     fn run(self, context: &Context) -> Result<()> {
         let options = demo::Options {
             dir: self.dir,
             is_full: self.full,
-            example_policy: self.example_policy,
+            // The stores that load it are elsewhere.
+            example_policy: std::path::absolute(&self.example_policy)
+                .unwrap_or(self.example_policy),
             checkpoints: self.checkpoints.unwrap_or(if self.full { 200 } else { 100 }),
             dimension: self.grid.unwrap_or(180).into(),
             interval: self.interval,

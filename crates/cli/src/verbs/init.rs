@@ -7,13 +7,13 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde_json::json;
-use terrace_core::Error;
 use terrace_core::units::show_bytes;
+use terrace_core::{Access, Error};
 use terrace_store::{Store, TierReport};
 
 use super::{Group, Verb};
 use crate::address;
-use crate::context::Context;
+use crate::context::{Context, alone};
 use crate::failure::Result;
 use crate::output::Output;
 use crate::table::Table;
@@ -76,7 +76,7 @@ impl Verb for Init {
         };
         let path = Path::new(directory);
         Store::init(path, &settings)?;
-        let store = Store::open(directory)?;
+        let store = Store::open_with(directory, alone(Access::Write))?;
         let (tiers, policy) = (store.tiers()?, store.policy()?.map(|policy| policy.name));
         store.close()?;
         let file = path.join("terrace.toml").display().to_string();

@@ -126,14 +126,12 @@ impl Mind {
 
     /// Shows the policy what exists, and takes its first placer.
     pub(crate) fn introduce(&mut self, shared: &Shared, turn: u64) {
-        if let Ok(Some(saved)) = shared.catalog.policy_state(&self.tactics.name) {
-            if let Some((version, state)) = saved.split_first_chunk::<4>() {
-                let version = u32::from_le_bytes(*version);
-                // A state that cannot be read means starting without one.
-                self.call(shared, turn, |policy, view| {
-                    policy.restore(view, version, state).is_ok()
-                });
-            }
+        let saved = shared.catalog.policy_state(&self.tactics.name).ok().flatten();
+        let parts = saved.as_deref().and_then(|saved| saved.split_first_chunk::<4>());
+        if let Some((version, state)) = parts {
+            let version = u32::from_le_bytes(*version);
+            // A state that cannot be read means starting without one.
+            self.call(shared, turn, |policy, view| policy.restore(view, version, state).is_ok());
         }
         let now_ns = self.view.now_ns;
         let present: Vec<_> = self

@@ -44,12 +44,12 @@ pub(crate) enum Call {
         tier: String,
     },
     Wait {
-        id: u64,
+        ticket: u64,
         timeout_ns: u64,
     },
     Moves,
     Cancel {
-        id: u64,
+        ticket: u64,
     },
     CancelAll,
     WaitIdle {
@@ -374,7 +374,10 @@ impl Failure {
 }
 
 fn shorten(mut text: String) -> String {
-    let end = text.floor_char_boundary(MESSAGE_BYTES_MAX);
+    let mut end = text.len().min(MESSAGE_BYTES_MAX);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
     text.truncate(end);
     text
 }

@@ -13,6 +13,9 @@ pub(super) const HEADER_BYTES_MAX: usize = 1 << 20;
 /// Most bytes behind the header of a frame.
 pub(super) const PAYLOAD_BYTES_MAX: usize = 4 << 20;
 
+/// Most bytes that one request brings or asks for.
+pub(super) const DATA_BYTES_MAX: usize = 32 << 20;
+
 /// Two lengths, little-endian: of the header and of the payload.
 const PREFIX_BYTES: usize = 8;
 

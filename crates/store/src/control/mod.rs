@@ -17,7 +17,7 @@ use std::time::Duration;
 
 pub(crate) use call::Call;
 pub(crate) use link::Link;
-pub(crate) use server::serve;
+pub(crate) use server::Serving;
 
 /// A duration as it crosses the socket; 584 years at most.
 pub(crate) fn nanoseconds(duration: Duration) -> u64 {

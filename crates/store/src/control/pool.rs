@@ -11,7 +11,7 @@ use rustix::net::RecvFlags;
 use terrace_core::{Applied, Error, ErrorKind, Result};
 
 use super::call::{Call, Outcome};
-use super::frame;
+use super::frame::{self, DATA_BYTES_MAX};
 use super::session::Answer;
 use super::socket;
 use crate::directory::Directory;
@@ -61,6 +61,12 @@ impl Connection {
         parts: &[&[u8]],
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<Result<Answer>> {
+        let body_bytes: usize = parts.iter().map(|part| part.len()).sum();
+        if body_bytes > DATA_BYTES_MAX {
+            return Ok(Err(Error::invalid("ask the owner of the store", "it is too much at once")
+                .with("bytes", body_bytes)
+                .with("bytes_max", DATA_BYTES_MAX)));
+        }
         let id = self.next_id;
         self.next_id += 1;
         if let Err(error) = frame::send(self.stream.get_mut(), id, call, parts) {

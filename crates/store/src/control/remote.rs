@@ -11,7 +11,7 @@ use terrace_core::{
 };
 
 use super::call::{Call, Ended, Listed, Operation, Room, Stated};
-use super::frame::PAYLOAD_BYTES_MAX;
+use super::frame::DATA_BYTES_MAX;
 use super::link::{Link, Wire, read, take};
 
 /// Operations of a batch that are sent at once.
@@ -137,7 +137,7 @@ impl Backend for Link {
             let mut bytes = 0;
             let fits = |operation: &&Op<'_>| {
                 bytes += weight_bytes(operation);
-                bytes <= PAYLOAD_BYTES_MAX
+                bytes <= DATA_BYTES_MAX
             };
             let count = rest.iter().take(BATCH_MAX).take_while(fits).count();
             let (now, later) = rest.split_at_mut(count.max(1));
@@ -202,7 +202,7 @@ impl Object for RemoteObject {
         let mut done = 0;
         // An empty read tells whether the object is still there.
         loop {
-            let length_bytes = (want - done).min(PAYLOAD_BYTES_MAX);
+            let length_bytes = (want - done).min(DATA_BYTES_MAX);
             let offset_bytes = offset_bytes.saturating_add(done as u64);
             let call = Call::ReadAt { handle: self.handle, offset_bytes, length_bytes };
             let answer = self.wire.exchange(&call, &[])?;
@@ -283,13 +283,13 @@ impl Object for RemoteObject {
 /// Cuts data into messages of bounded length; at least one, so that an empty write is checked.
 fn messages<'a>(data: &'a [IoSlice<'_>]) -> Vec<Vec<&'a [u8]>> {
     let mut messages = vec![Vec::new()];
-    let mut room_bytes = PAYLOAD_BYTES_MAX;
+    let mut room_bytes = DATA_BYTES_MAX;
     for part in data {
         let mut part: &[u8] = part;
         while !part.is_empty() {
             if room_bytes == 0 {
                 messages.push(Vec::new());
-                room_bytes = PAYLOAD_BYTES_MAX;
+                room_bytes = DATA_BYTES_MAX;
             }
             let (now, later) = part.split_at(part.len().min(room_bytes));
             messages.last_mut().expect("there is one from the beginning").push(now);
@@ -306,13 +306,13 @@ mod tests {
 
     #[test]
     fn data_is_cut_into_messages_of_bounded_length() {
-        let long = vec![1; PAYLOAD_BYTES_MAX + 5];
+        let long = vec![1; DATA_BYTES_MAX + 5];
         let data = [IoSlice::new(&[0; 10]), IoSlice::new(&[]), IoSlice::new(&long)];
         let lengths: Vec<Vec<usize>> = messages(&data)
             .iter()
             .map(|parts| parts.iter().map(|part| part.len()).collect())
             .collect();
-        assert_eq!(lengths, [vec![10, PAYLOAD_BYTES_MAX - 10], vec![15]]);
+        assert_eq!(lengths, [vec![10, DATA_BYTES_MAX - 10], vec![15]]);
         assert_eq!(messages(&[]), [Vec::<&[u8]>::new()]);
     }
 }

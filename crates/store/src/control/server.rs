@@ -10,26 +10,23 @@ use std::os::unix::net::UnixStream;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use terrace_core::{Backend, Clock, Error, ErrorKind, Result, SystemClock};
 
 use super::call::{Call, CapabilityFields, Failure, Outcome, PROTOCOL_VERSION, Welcome};
-use super::frame;
+use super::frame::{self, DATA_BYTES_MAX};
 use super::session::{Answer, Session};
 use super::socket::Listener;
-use crate::open::Owned;
+use crate::owner::Owned;
 
 /// Connections at once; each is a thread.
 const CONNECTIONS_MAX: usize = 256;
 
-/// Longest body of a request. A value of a pair has at most a quarter of it.
-pub(super) const REQUEST_BODY_BYTES_MAX: u64 = 64 << 20;
-
-/// How soon the end of serving is noticed.
-const TICK: Duration = Duration::from_millis(50);
+/// Pause after a connection that could not be accepted.
+const PAUSE: Duration = Duration::from_millis(50);
 
 /// Longest silence in the middle of a message, or before the first.
 const STALL_MAX: Duration = Duration::from_secs(10);
@@ -37,40 +34,53 @@ const STALL_MAX: Duration = Duration::from_secs(10);
 /// Longest silence between requests, unless the session has open objects.
 const IDLE_MAX: Duration = Duration::from_secs(600);
 
-/// Serves until `stop` is set.
-pub(crate) fn serve(owned: &Owned, stop: &AtomicBool) -> Result<()> {
-    let _turn = owned.lock_serving()?;
-    let listener = Listener::bind(&owned.directory)?;
-    let server = Server::new(owned);
-    thread::scope(|scope| {
-        let server = &server;
-        while !stop.load(Ordering::Acquire) {
-            if !is_readable(&listener.socket, TICK) {
-                continue;
-            }
-            match listener.socket.accept() {
-                Ok((stream, _)) => match server.admit(&stream) {
-                    Some(admitted) => {
-                        // Without a thread the connection is closed, and the other side told so.
-                        let _ = thread::Builder::new()
-                            .name("terrace-control".into())
-                            .spawn_scoped(scope, move || server.converse(&stream, &admitted));
-                    }
-                    None => server.turn_away(&stream),
-                },
-                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
-                // Mostly a lack of descriptors: some are free again a moment later.
-                Err(_) => server.clock.sleep(TICK),
-            }
-        }
-        drop(listener);
-        server.hang_up();
-    });
-    Ok(())
+/// The control socket of a store; other processes are served until this is dropped, which
+/// finishes the requests that run.
+pub(crate) struct Serving {
+    server: Arc<Server>,
+    thread: Option<JoinHandle<()>>,
 }
 
-struct Server<'a> {
-    owned: &'a Owned,
+impl Serving {
+    /// Listens, and serves from now on.
+    pub(crate) fn start(owned: &Arc<Owned>) -> Result<Self> {
+        let server = Arc::new(Server {
+            owned: Arc::clone(owned),
+            listener: Listener::bind(&owned.directory)?,
+            is_over: AtomicBool::new(false),
+            instance: random_number(),
+            sessions: Mutex::default(),
+            connections: Mutex::default(),
+            next_connection: AtomicU64::new(0),
+            clock: SystemClock::default(),
+        });
+        let serve = {
+            let server = Arc::clone(&server);
+            move || server.serve()
+        };
+        let thread = thread::Builder::new()
+            .name("terrace-control".into())
+            .spawn(serve)
+            .map_err(|error| Error::from_io("serve the store", error))?;
+        Ok(Self { server, thread: Some(thread) })
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        self.server.is_over.store(true, Ordering::Release);
+        self.server.listener.wake();
+        if let Some(thread) = self.thread.take() {
+            // A panic has been printed, and nothing depends on what it left.
+            let _ = thread.join();
+        }
+    }
+}
+
+struct Server {
+    owned: Arc<Owned>,
+    listener: Listener,
+    is_over: AtomicBool,
     /// Tells this time of serving from others.
     instance: u64,
     sessions: Mutex<HashMap<u64, Weak<Session>>>,
@@ -91,16 +101,27 @@ impl Drop for Admitted<'_> {
     }
 }
 
-impl<'a> Server<'a> {
-    fn new(owned: &'a Owned) -> Self {
-        Self {
-            owned,
-            instance: random_number(),
-            sessions: Mutex::default(),
-            connections: Mutex::default(),
-            next_connection: AtomicU64::new(0),
-            clock: SystemClock::default(),
-        }
+impl Server {
+    fn serve(&self) {
+        thread::scope(|scope| {
+            while !self.is_over.load(Ordering::Acquire) {
+                match self.listener.accept() {
+                    Ok(stream) => match self.admit(&stream) {
+                        Some(admitted) => {
+                            // Without a thread the connection is closed, and the peer sees that.
+                            let _ = thread::Builder::new()
+                                .name("terrace-client".into())
+                                .spawn_scoped(scope, move || self.converse(&stream, &admitted));
+                        }
+                        None => self.turn_away(&stream),
+                    },
+                    // Mostly a lack of descriptors: some are free again a moment later.
+                    Err(_) if !self.is_over.load(Ordering::Acquire) => self.clock.sleep(PAUSE),
+                    Err(_) => {}
+                }
+            }
+            self.hang_up();
+        });
     }
 
     /// Takes a connection in; `None` where there are too many.
@@ -135,8 +156,7 @@ impl<'a> Server<'a> {
     fn converse(&self, stream: &UnixStream, _admitted: &Admitted<'_>) {
         // Without timeouts a stalled peer would hold up the end of serving.
         let is_set = stream
-            .set_nonblocking(false)
-            .and_then(|()| stream.set_read_timeout(Some(STALL_MAX)))
+            .set_read_timeout(Some(STALL_MAX))
             .and_then(|()| stream.set_write_timeout(Some(STALL_MAX)));
         if is_set.is_err() {
             return;
@@ -144,7 +164,7 @@ impl<'a> Server<'a> {
         let mut reader = BufReader::new(stream);
         let mut session = None;
         while wait_for_request(&reader, session.as_deref()) {
-            let received = frame::receive::<Call>(&mut reader, REQUEST_BODY_BYTES_MAX);
+            let received = frame::receive::<Call>(&mut reader, DATA_BYTES_MAX as u64);
             let (head, body) = match received {
                 Ok(Some(message)) => message,
                 Ok(None) => return,
@@ -223,7 +243,7 @@ impl<'a> Server<'a> {
             reply(stream, id, Outcome::Progress { done, total }, &[]);
         };
         // A bug that one request runs into is no reason to end the others.
-        let work = || session.carry_out(self.owned, call, body, &mut progress);
+        let work = || session.carry_out(&self.owned, call, body, &mut progress);
         catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {
             Err(Error::new(ErrorKind::Io, "serve a request")
                 .because("the owner of the store met a bug; its standard error tells more"))

@@ -15,8 +15,8 @@ use terrace_core::{
 use terrace_stack::MoveTicket;
 
 use super::call::{Call, Ended, Failure, Listed, Operation, Room, Scanned, Stated};
-use super::frame::PAYLOAD_BYTES_MAX;
-use crate::open::Owned;
+use super::frame::DATA_BYTES_MAX;
+use crate::owner::Owned;
 
 /// Objects that one session may have open.
 const HANDLES_MAX: usize = 1 << 16;
@@ -96,11 +96,11 @@ impl Session {
             Call::DropCopy { key, tier } => {
                 stack.drop_copy(&key, stack.tier(&tier)?).map(Answer::done)
             }
-            Call::Wait { id, timeout_ns } => {
-                Answer::json(&stack.wait(MoveTicket(id), wait(timeout_ns))?)
+            Call::Wait { ticket, timeout_ns } => {
+                Answer::json(&stack.wait(MoveTicket(ticket), wait(timeout_ns))?)
             }
             Call::Moves => Answer::json(&stack.moves()),
-            Call::Cancel { id } => stack.cancel(MoveTicket(id)).map(Answer::done),
+            Call::Cancel { ticket } => stack.cancel(MoveTicket(ticket)).map(Answer::done),
             Call::CancelAll => Answer::json(&stack.cancel_all()),
             Call::WaitIdle { timeout_ns } => Answer::json(&stack.wait_idle(wait(timeout_ns))),
             Call::Pin { key } => stack.pin(&key).map(Answer::done),
@@ -110,15 +110,15 @@ impl Session {
                 owned.set_policy(&name, &parameters).map(Answer::done)
             }
             Call::SetParameter { name, value } => {
-                stack.set_parameter(&name, &value).map(Answer::done)
+                owned.set_parameter(&name, &value).map(Answer::done)
             }
-            Call::SetDryRun { is_dry_run } => stack.set_dry_run(is_dry_run).map(Answer::done),
+            Call::SetDryRun { is_dry_run } => owned.set_dry_run(is_dry_run).map(Answer::done),
             Call::SetCalls { after_events, every_ns } => {
                 let every = every_ns.map(Duration::from_nanos);
-                stack.set_calls(after_events, every).map(Answer::done)
+                owned.set_calls(after_events, every).map(Answer::done)
             }
-            Call::Message { kind } => Answer::with_bytes(&(), stack.message(&kind, body)?),
-            Call::RunPolicy => stack.run_policy().map(Answer::done),
+            Call::Message { kind } => Answer::with_bytes(&(), owned.message(&kind, body)?),
+            Call::RunPolicy => owned.run_policy().map(Answer::done),
             Call::Check { verify } => Answer::json(&stack.check(verify, progress)?),
             Call::Ledger => Answer::json(&stack.ledger()),
             Call::KvGet { namespace } => {
@@ -243,10 +243,10 @@ fn split(body: &[u8], first_bytes: usize) -> Result<(&[u8], &[u8])> {
 
 /// A buffer for what is asked for, if that is not too much.
 fn room(length_bytes: usize) -> Result<Vec<u8>> {
-    if length_bytes > PAYLOAD_BYTES_MAX {
+    if length_bytes > DATA_BYTES_MAX {
         return Err(Error::invalid("serve a request", "it reads too much at once")
             .with("length_bytes", length_bytes)
-            .with("length_bytes_max", PAYLOAD_BYTES_MAX));
+            .with("length_bytes_max", DATA_BYTES_MAX));
     }
     Ok(vec![0; length_bytes])
 }

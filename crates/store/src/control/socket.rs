@@ -6,7 +6,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags};
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use rustix::net::{AddressFamily, Shutdown, SocketAddrUnix, SocketFlags, SocketType};
 use terrace_core::{Error, Result};
 
 use crate::directory::{Directory, SOCKET};
@@ -38,7 +38,7 @@ impl Name {
 
 /// The owner's end; removes its name when it is dropped.
 pub(super) struct Listener {
-    pub(super) socket: UnixListener,
+    socket: UnixListener,
     path: PathBuf,
 }
 
@@ -52,7 +52,7 @@ impl Listener {
                 _ => {}
             }
             let name = Name::of(directory)?;
-            let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+            let flags = SocketFlags::CLOEXEC;
             let socket =
                 rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
             rustix::net::bind(&socket, &SocketAddrUnix::new(&name.path)?)?;
@@ -65,6 +65,18 @@ impl Listener {
             Error::from_io("listen on the control socket", error).with("socket", path.display())
         })?;
         Ok(Self { socket, path })
+    }
+
+    /// Waits for a connection; fails once [`Listener::wake`] was called.
+    pub(super) fn accept(&self) -> std::io::Result<UnixStream> {
+        self.socket.accept().map(|(stream, _)| stream)
+    }
+
+    /// Refuses connections from now on and ends [`Listener::accept`], as Linux does for sockets in
+    /// the file system.
+    pub(super) fn wake(&self) {
+        // It can only fail for what is no connected or listening socket.
+        let _ = rustix::net::shutdown(&self.socket, Shutdown::Both);
     }
 }
 

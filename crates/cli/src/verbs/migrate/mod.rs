@@ -24,7 +24,8 @@ const REASON: &str = "terrace migrate";
 ///
 /// Moves the objects KEY to TIER while they can be read and written, waits until they are there,
 /// and prints what was moved. An object that is there already is left as it is. Times of objects
-/// do not change. The policy may move them again; `terrace pin` forbids that.
+/// do not change. The policy may move them again; `terrace pin` forbids that. An object that moves
+/// already is moved afterwards.
 ///
 /// Of several objects, those that can be moved are; the first failure decides the exit status.
 /// Ctrl-C cancels the migrations that have not ended.
@@ -132,7 +133,19 @@ impl Migrate {
                 &mut failures,
                 &mut |failures, key| {
                     interrupt.check("")?;
-                    let tickets = store.migrate(&key, tier, kind, self.priority, REASON)?;
+                    let mut is_again = false;
+                    let tickets = loop {
+                        match store.migrate(&key, tier, kind, self.priority, REASON) {
+                            Err(error) if error.kind() == ErrorKind::Busy && !self.no_wait => {
+                                // The policy, or another command, moves it just now.
+                                if !moving.wait_for_others(&key)? && is_again {
+                                    return Err(error.into());
+                                }
+                                is_again = true;
+                            }
+                            other => break other?,
+                        }
+                    };
                     if self.no_wait {
                         moving.print_queued(&key, &tickets)
                     } else {

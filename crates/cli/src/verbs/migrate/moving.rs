@@ -6,8 +6,8 @@ use std::io::{IsTerminal, stderr};
 use std::time::Duration;
 
 use serde_json::json;
-use terrace_core::Key;
 use terrace_core::units::show_bytes;
+use terrace_core::{ErrorKind, Key};
 use terrace_store::{MoveReport, MoveTicket, Store};
 
 use super::error_of;
@@ -54,6 +54,24 @@ impl<'a> Moving<'a> {
     pub(super) fn add(&mut self, failures: &mut Failures, tickets: Vec<MoveTicket>) -> Result<()> {
         self.waiting.extend(tickets);
         self.wait_until_at_most(AHEAD_MAX, failures)
+    }
+
+    /// Waits for the migrations of an object that others asked for; whether there were any.
+    pub(super) fn wait_for_others(&self, key: &Key) -> Result<bool> {
+        let segments = self.store.explain(key)?.segments;
+        let running: Vec<_> = segments.into_iter().filter_map(|segment| segment.moving).collect();
+        for report in &running {
+            loop {
+                self.interrupt.check("")?;
+                match self.store.wait(MoveTicket(report.id), LOOK) {
+                    Ok(None) => {}
+                    // One that is forgotten has ended.
+                    Err(error) if error.kind() == ErrorKind::NotFound => break,
+                    ended => break ended.map(drop)?,
+                }
+            }
+        }
+        Ok(!running.is_empty())
     }
 
     pub(super) fn wait_for_all(&mut self, failures: &mut Failures) -> Result<()> {

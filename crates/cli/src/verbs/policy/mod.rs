@@ -179,16 +179,20 @@ impl Set {
 impl Use {
     fn run(self, context: &Context) -> Result<()> {
         let (name, parameters) = match &self.library {
-            Some(library) => (library.as_str(), self.words.as_slice()),
+            // A file in the working directory is no name of a built-in policy.
+            Some(library) if !library.contains('/') => {
+                (format!("./{library}"), self.words.as_slice())
+            }
+            Some(library) => (library.clone(), self.words.as_slice()),
             None => self
                 .words
                 .split_first()
-                .map(|(name, rest)| (name.as_str(), rest))
+                .map(|(name, rest)| (name.clone(), rest))
                 .expect("clap requires a name where there is no library"),
         };
         let parameters = assignments(parameters)?;
         let report = context.with_store(|store| {
-            store.set_policy(name, &parameters)?;
+            store.set_policy(&name, &parameters)?;
             policy(store)
         })?;
         show::parameters(context, &report)

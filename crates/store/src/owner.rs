@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A store that this process owns, and whom it serves.
+
+use std::ops::Deref;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::Duration;
+
+use terrace_core::{Access, Clock, Error, ErrorKind, Result, SystemClock};
+use terrace_stack::report::PolicyReport;
+use terrace_stack::{Stack, Tactics, Tier};
+
+use crate::amend::{Change, amend_file};
+use crate::control::Serving;
+use crate::directory::Directory;
+use crate::lock::Lock;
+use crate::policy;
+use crate::settings::Settings;
+
+/// How soon the end of [`Owner::serve`] is noticed.
+const TICK: Duration = Duration::from_millis(20);
+
+/// What the stack calls a policy that nobody configured.
+const POLICY_NONE: &str = "none";
+
+/// An owned store while somebody in this process uses it.
+pub(crate) struct Owner {
+    /// The first field: nobody is served by a store that is being closed.
+    serving: Mutex<Option<Serving>>,
+    /// One [`Owner::serve`] at a time.
+    turn: Mutex<()>,
+    owned: Arc<Owned>,
+    notes: Vec<String>,
+}
+
+impl Deref for Owner {
+    type Target = Owned;
+
+    fn deref(&self) -> &Owned {
+        &self.owned
+    }
+}
+
+impl Owner {
+    /// Serves from now on, if it is to. Where that cannot be, the store is used without.
+    pub(crate) fn new(owned: Owned, serve: bool) -> Self {
+        let mut notes = owned.stack.opening_notes();
+        let owned = Arc::new(owned);
+        let mut serving = None;
+        if serve && owned.access == Access::Write {
+            match Serving::start(&owned) {
+                Ok(started) => serving = Some(started),
+                Err(error) => notes
+                    .push(format!("other processes have to wait for this one: {}", error.chain())),
+            }
+        }
+        Self { serving: Mutex::new(serving), turn: Mutex::default(), owned, notes }
+    }
+
+    pub(crate) fn opening_notes(&self) -> Vec<String> {
+        self.notes.clone()
+    }
+
+    /// Serves until `stop` is set, then no longer.
+    pub(crate) fn serve(&self, stop: &AtomicBool) -> Result<()> {
+        let _turn = match self.turn.try_lock() {
+            Ok(turn) => turn,
+            Err(TryLockError::Poisoned(turn)) => turn.into_inner(),
+            Err(TryLockError::WouldBlock) => {
+                return Err(Error::new(ErrorKind::Busy, "serve the store")
+                    .because("another thread does so already"));
+            }
+        };
+        self.owned.check_writable("serve the store")?;
+        let is_serving = self.serving().is_some();
+        if !is_serving {
+            let started = Serving::start(&self.owned)?;
+            *self.serving() = Some(started);
+        }
+        let clock = SystemClock::default();
+        while !stop.load(Ordering::Acquire) {
+            clock.sleep(TICK);
+        }
+        self.stop_serving();
+        Ok(())
+    }
+
+    pub(crate) fn close(&self) -> Result<()> {
+        self.stop_serving();
+        self.owned.stack.close()
+    }
+
+    fn stop_serving(&self) {
+        // Taken out first: who is served may need this lock to say so.
+        let serving = self.serving().take();
+        drop(serving);
+    }
+
+    fn serving(&self) -> MutexGuard<'_, Option<Serving>> {
+        self.serving.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// An owned store.
+pub(crate) struct Owned {
+    pub(crate) stack: Stack,
+    pub(crate) directory: Directory,
+    pub(crate) access: Access,
+    /// As they were when the store was opened.
+    pub(crate) settings: Settings,
+    /// For policies that are made while the store runs.
+    pub(crate) tiers: Vec<Tier>,
+    /// The configured policy, where nothing may be changed and none runs.
+    pub(crate) resting: Option<PolicyReport>,
+    /// Held while the policy is changed, so that the file tells the last change.
+    pub(crate) amending: Mutex<()>,
+    /// The last field: the next owner may come once everything else is gone.
+    pub(crate) _lock: Lock,
+}
+
+impl Owned {
+    pub(crate) fn policy(&self) -> Option<PolicyReport> {
+        match self.access {
+            Access::Read => self.resting.clone(),
+            Access::Write => self.stack.policy().filter(|policy| policy.name != POLICY_NONE),
+        }
+    }
+
+    pub(crate) fn set_policy(&self, name: &str, parameters: &[(String, String)]) -> Result<()> {
+        self.check_writable("change the policy")?;
+        let source = policy::source(&policy::absolute(name)?);
+        let policy = policy::make(&source, parameters, &self.tiers)?;
+        let mut tactics = Tactics::new(&policy::name(&source), policy);
+        if let Some(configured) = &self.settings.policy {
+            tactics.round_bytes = configured.round_bytes;
+            tactics.call_time_max = configured.call_time_max;
+        }
+        if let Some(now) = self.policy() {
+            tactics.after_events = now.after_events;
+            tactics.every = Duration::from_nanos(now.every_ns);
+            tactics.is_dry_run = now.is_dry_run;
+        }
+        self.change(&Change::Policy(&source, parameters), || self.stack.set_policy(tactics))
+    }
+
+    pub(crate) fn set_parameter(&self, name: &str, value: &str) -> Result<()> {
+        let change = Change::Parameter(name, value);
+        self.change(&change, || self.stack.set_parameter(name, value))
+    }
+
+    pub(crate) fn set_dry_run(&self, is_dry_run: bool) -> Result<()> {
+        self.change(&Change::DryRun(is_dry_run), || self.stack.set_dry_run(is_dry_run))
+    }
+
+    pub(crate) fn set_calls(
+        &self,
+        after_events: Option<u64>,
+        every: Option<Duration>,
+    ) -> Result<()> {
+        let change = Change::Calls(after_events, every);
+        self.change(&change, || self.stack.set_calls(after_events, every))
+    }
+
+    pub(crate) fn run_policy(&self) -> Result<()> {
+        self.check_writable("call the policy")?;
+        self.stack.run_policy()
+    }
+
+    pub(crate) fn message(&self, kind: &str, body: &[u8]) -> Result<Vec<u8>> {
+        self.check_writable("send a message to the policy")?;
+        self.stack.message(kind, body)
+    }
+
+    /// Changes the running policy, then the configuration: what is refused is not kept.
+    fn change(&self, change: &Change<'_>, make: impl FnOnce() -> Result<()>) -> Result<()> {
+        self.check_writable("change the policy")?;
+        let _turn = self.amending.lock().unwrap_or_else(PoisonError::into_inner);
+        make()?;
+        amend_file(&self.directory.settings(), change)
+    }
+
+    fn check_writable(&self, operation: &'static str) -> Result<()> {
+        match self.access {
+            Access::Write => Ok(()),
+            Access::Read => Err(Error::new(ErrorKind::Denied, operation)
+                .because("the store is open for reading only")),
+        }
+    }
+}
