@@ -4,14 +4,15 @@
 mod common;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use common::crashing::{Crash, Crashing, Visits};
 use common::expected::Expected;
 use common::pattern::stamped;
 use common::world::{
-    LONG, World, all_keys, assert_sound, assert_sound_after, bounded, key, migrate, outcome_of,
-    promise_nothing, put,
+    LONG, World, all_keys, assert_sound, assert_sound_after, bounded, in_parallel, key, migrate,
+    outcome_of, promise_nothing, put,
 };
 use terrace_core::{
     Backend, BackendExt, ErrorKind, Hint, Key, Object, ObjectExt, Op, Open, Persistency, Request,
@@ -324,7 +325,6 @@ fn recover_and_check(world: &World, application: &mut Application<'_>, place: &s
     let stack = open(world, level).unwrap_or_else(|e| panic!("{place}: again: {}", e.chain()));
     assert_eq!(state(&stack), before, "{place}: opened twice");
     assert_eq!(self::locations(&stack), locations, "{place}: opened twice");
-    assert_sound_after(world, &stack, &[place.into()]);
     assert_nothing_is_blocked(&stack, application, place);
     assert_sound_after(world, &stack, &[place.into()]);
     stack.close().unwrap_or_else(|e| panic!("{place}: {}", e.chain()));
@@ -372,18 +372,20 @@ fn chosen(visits: u64) -> BTreeSet<u64> {
 }
 
 fn crash_everywhere(level: Persistency) {
-    let visits = visits_of_run(level);
-    for (index, (failpoint, visits)) in visits.iter().enumerate() {
-        for visit in chosen(*visits) {
-            for crash in crashes(index as u64 * 7 + visit) {
-                let world = world();
-                let at = Crashing { failpoint: failpoint.clone(), visit };
-                let place = format!("{level}, {crash:?} at visit {visit} of {failpoint}");
-                let mut application = crash_in_run(&world, level, crash, crash, &at);
-                recover_and_check(&world, &mut application, &place);
-            }
+    let mut cases = Vec::new();
+    for (index, (failpoint, visits)) in visits_of_run(level).into_iter().enumerate() {
+        for visit in chosen(visits) {
+            let at = Crashing { failpoint: failpoint.clone(), visit };
+            let crashes = crashes(index as u64 * 7 + visit).into_iter();
+            cases.extend(crashes.map(|crash| (at.clone(), crash)));
         }
     }
+    in_parallel(cases, |(at, crash)| {
+        let world = world();
+        let place = format!("{level}, {crash:?} at visit {} of {}", at.visit, at.failpoint);
+        let mut application = crash_in_run(&world, level, crash, crash, &at);
+        recover_and_check(&world, &mut application, &place);
+    });
 }
 
 #[test]
@@ -412,24 +414,29 @@ fn crashes_with_leftovers() -> Vec<&'static str> {
 
 #[test]
 fn a_crash_in_recovery_is_recovered() {
-    let mut missed: BTreeSet<_> = FAILPOINTS.iter().copied().collect();
-    let runs =
-        [Persistency::Process, Persistency::Storage].map(|level| (level, visits_of_run(level)));
+    let missed: BTreeSet<_> = FAILPOINTS.iter().copied().collect();
+    let missed = Mutex::new(missed);
+    let levels = [Persistency::Process, Persistency::Storage];
+    let runs = levels.map(|level| (level, visits_of_run(level)));
+    let mut cases = Vec::new();
     for (index, left_by) in crashes_with_leftovers().into_iter().enumerate() {
         // Both levels leave the same leftovers; each failpoint is tried at one.
         let (level, run) = &runs[index % 2];
         let Some(visits) = run.get(left_by) else { continue };
         let at = Crashing { failpoint: left_by.into(), visit: visits.div_ceil(2) };
-        for crash in [Crash::Process, Crash::Power { seed: 5 }] {
-            for (step, failpoint) in visits_of_recovery(*level, crash, &at).keys().enumerate() {
-                missed.remove(failpoint.as_str());
-                let second = [Crash::Process, Crash::Power { seed: 6 }][step % 2];
-                let place =
-                    format!("{level}, {crash:?} at {left_by}, then {second:?} at {failpoint}");
-                crash_twice(*level, crash, &at, failpoint, second, &place);
-            }
-        }
+        cases.push((*level, Crash::Process, at.clone()));
+        cases.push((*level, Crash::Power { seed: 5 }, at));
     }
+    in_parallel(cases, |(level, crash, at)| {
+        for (step, failpoint) in visits_of_recovery(level, crash, &at).keys().enumerate() {
+            missed.lock().expect("never poisoned").remove(failpoint.as_str());
+            let second = [Crash::Process, Crash::Power { seed: 6 }][step % 2];
+            let left_by = &at.failpoint;
+            let place = format!("{level}, {crash:?} at {left_by}, then {second:?} at {failpoint}");
+            crash_twice(level, crash, &at, failpoint, second, &place);
+        }
+    });
+    let mut missed = missed.into_inner().expect("never poisoned");
     missed.retain(|name| name.starts_with("recover.") || name.starts_with("open."));
     assert!(missed.is_empty(), "no recovery visits {missed:?}");
 }
@@ -465,17 +472,22 @@ fn crash_twice(
 
 #[test]
 fn every_failpoint_is_visited() {
-    let mut visited = BTreeSet::new();
-    for level in LEVELS {
-        visited.extend(visits_of_run(level).into_keys());
-    }
+    let visited: BTreeSet<_> =
+        LEVELS.into_iter().flat_map(|level| visits_of_run(level).into_keys()).collect();
+    let visited = Mutex::new(visited);
+    let run = visits_of_run(Persistency::Process);
+    let mut cases = Vec::new();
     for left_by in crashes_with_leftovers() {
-        for crash in (5..9).map(|seed| Crash::Power { seed }).chain([Crash::Process]) {
-            let visits = visits_of_run(Persistency::Process).get(left_by).copied().unwrap_or(1);
-            let at = Crashing { failpoint: left_by.into(), visit: visits.div_ceil(2) };
-            visited.extend(visits_of_recovery(Persistency::Process, crash, &at).into_keys());
-        }
+        let visit = run.get(left_by).copied().unwrap_or(1).div_ceil(2);
+        let at = Crashing { failpoint: left_by.into(), visit };
+        let crashes = (5..9).map(|seed| Crash::Power { seed }).chain([Crash::Process]);
+        cases.extend(crashes.map(|crash| (at.clone(), crash)));
     }
+    in_parallel(cases, |(at, crash)| {
+        let visits = visits_of_recovery(Persistency::Process, crash, &at);
+        visited.lock().expect("never poisoned").extend(visits.into_keys());
+    });
+    let visited = visited.into_inner().expect("never poisoned");
     let missed: Vec<_> = FAILPOINTS.iter().filter(|name| !visited.contains(**name)).collect();
     assert!(missed.is_empty(), "no scenario visits {missed:?}");
     let unknown: Vec<_> = visited.iter().filter(|n| !FAILPOINTS.contains(&n.as_str())).collect();

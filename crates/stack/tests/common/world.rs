@@ -2,8 +2,8 @@
 //! A simulated machine with a store on it, and what must hold for every store at rest.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use terrace_core::{
@@ -241,6 +241,25 @@ pub(crate) fn bounded<T: Send + 'static>(
             Ok(()) => unreachable!("a thread that ends well has sent its value"),
         },
     }
+}
+
+/// Runs `body` for every case, several at a time: they mostly wait for background threads.
+pub(crate) fn in_parallel<T: Send>(cases: Vec<T>, body: impl Fn(T) + Sync) {
+    const AT_ONCE: usize = 8;
+    let cases = Mutex::new(cases.into_iter());
+    let next = || cases.lock().expect("never poisoned").next();
+    std::thread::scope(|scope| {
+        let work = || {
+            while let Some(case) = next() {
+                body(case);
+            }
+        };
+        let workers: Vec<_> = (0..AT_ONCE).map(|_| scope.spawn(work)).collect();
+        let panics = workers.into_iter().filter_map(|worker| worker.join().err());
+        if let Some(panic) = panics.last() {
+            std::panic::resume_unwind(panic);
+        }
+    });
 }
 
 /// Waits for something that another thread brings about.
