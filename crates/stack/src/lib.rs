@@ -23,6 +23,7 @@ mod keeper;
 mod ledger;
 mod mover;
 mod object;
+mod offline;
 mod open;
 mod parts;
 mod record;
@@ -39,6 +40,7 @@ mod transfer;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 pub use failpoints::FAILPOINTS;
+pub use offline::Offline;
 pub use parts::{Parts, Settings, Tactics, Tier};
 pub use stack::{MoveKind, MoveTicket, Stack};
 

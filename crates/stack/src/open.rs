@@ -25,7 +25,7 @@ use crate::ring::Mailbox;
 use crate::runner::Desk;
 use crate::shared::{Shared, TierState};
 use crate::slots::Slots;
-use crate::{Parts, Tier};
+use crate::{Offline, Parts, Tier};
 
 /// Numbers reserved at every opening, so that the first creates need no durable commit.
 const NUMBERS_AT_OPEN: u64 = 1 << 20;
@@ -182,6 +182,9 @@ fn check_tiers(parts: &mut Parts, header: &Header, notes: &mut Vec<String>) -> R
             }
             notes.push(error.chain());
             tier.offline = Some(error.chain());
+            // What is there is not what the catalog means.
+            let target = tier.backend.target().into();
+            tier.backend = Arc::new(Offline::new(target, error.chain()));
         }
     }
     Ok(())

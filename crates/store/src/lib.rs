@@ -12,7 +12,6 @@ mod directory;
 mod face;
 mod init;
 mod lock;
-mod offline;
 mod open;
 mod owner;
 mod policy;

@@ -9,10 +9,9 @@ use rustix::fs::Access as Permission;
 use terrace_backends::object::{File, FileSettings, Rates, Throttle};
 use terrace_backends::{Place, open_backend};
 use terrace_core::{Access, Backend, Clock, Error, ErrorKind, Result};
-use terrace_stack::Tier;
+use terrace_stack::{Offline, Tier};
 
 use crate::Settings;
-use crate::offline::Offline;
 use crate::settings::{ThrottleSettings, TierSettings};
 
 /// What a new file system has in its root.

@@ -7,13 +7,15 @@ use terrace_core::{
 };
 
 /// Fails every call with the reason why the tier is offline.
-pub(crate) struct Offline {
+#[derive(Debug)]
+pub struct Offline {
     target: String,
     reason: String,
 }
 
 impl Offline {
-    pub(crate) fn new(target: String, reason: String) -> Self {
+    /// Stands for the tier at `target`.
+    pub fn new(target: String, reason: String) -> Self {
         Self { target, reason }
     }
 
