@@ -405,7 +405,7 @@ impl Object for StackObject {
     }
 
     fn allocate(&self, range: Range<u64>) -> Result<()> {
-        check_extent("allocate", range.start, range.end.saturating_sub(range.start))?;
+        check_range("allocate", &range)?;
         self.check_access("allocate")?;
         if range.is_empty() {
             return Ok(());
@@ -426,7 +426,7 @@ impl Object for StackObject {
     }
 
     fn punch(&self, range: Range<u64>) -> Result<()> {
-        check_extent("punch", range.start, range.end.saturating_sub(range.start))?;
+        check_range("punch", &range)?;
         self.check_access("punch")?;
         let end_bytes = range.end.min(self.entry.length());
         let count = end_bytes.saturating_sub(range.start) as usize;
@@ -446,6 +446,8 @@ impl Object for StackObject {
     }
 
     fn next_data(&self, offset_bytes: u64) -> Result<Option<Range<u64>>> {
+        check_extent("find data", offset_bytes, 0)?;
+        check_extent("find data", offset_bytes, 0)?;
         let length = self.entry.length();
         let segments = self.entry.segments.load_full();
         for segment in segments.iter() {
@@ -524,6 +526,15 @@ fn check_extent(operation: &'static str, offset_bytes: u64, bytes: u64) -> Resul
             .with("offset_bytes", offset_bytes)
             .with("length_bytes", bytes)
     })
+}
+
+fn check_range(operation: &'static str, range: &Range<u64>) -> Result<()> {
+    match range.end.checked_sub(range.start) {
+        Some(bytes) => check_extent(operation, range.start, bytes).map(drop),
+        None => Err(Error::invalid(operation, "the range ends before it begins")
+            .with("start_bytes", range.start)
+            .with("end_bytes", range.end)),
+    }
 }
 
 /// One buffer of many, for the writes that are cut differently.

@@ -8,7 +8,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::Ordering;
 
-use terrace_core::{Cursor, ErrorKind, Key, Persistency, Result, Role, TierIndex};
+use terrace_core::{Cursor, ErrorKind, Key, Open, Persistency, Result, Role, Semantics, TierIndex};
 
 use crate::account::Class;
 use crate::catalog::{GarbageRow, Header, Write};
@@ -237,7 +237,9 @@ impl Recovery<'_> {
             };
             if let Some(settling) = segment.settling.take() {
                 if settling.boot == self.shared.boot {
-                    // Same boot: what was written to the target is there.
+                    // Same boot: what was written to the target is there. It may not be durable
+                    // yet, and must be before the source is let go.
+                    self.sync_file(before.object_id, segment.number, &segment.primary)?;
                     let stays = segment.copies.iter().any(|copy| copy.file == settling.source.file);
                     if !stays {
                         garbage.push(row(settling.source));
@@ -359,7 +361,22 @@ impl Recovery<'_> {
         is_volatile(self.shared, place) || (is_new_boot && is_young && level < Persistency::Storage)
     }
 
+    fn sync_file(&self, object_id: u64, segment: u32, place: &Place) -> Result<()> {
+        let how = Open::write().with_semantics(Semantics { persistency: Persistency::None });
+        let backend = &self.shared.tier(place.tier).backend;
+        match backend.open(&place.key(object_id, segment), &how) {
+            Ok(file) => file.sync(),
+            // Whether a missing file is damage is decided where lengths are compared.
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
     fn commit(&mut self) -> Result<()> {
+        // Names and marks first: a record that is durable never names a file that is not.
+        for tier in &self.shared.tiers {
+            tier.backend.sync()?;
+        }
         for batch in std::mem::take(&mut self.changed).chunks(BATCH) {
             let mut writes = Vec::new();
             for (key, record, garbage) in batch {

@@ -119,13 +119,13 @@ pub(crate) fn plans(options: &Options, partdiff: &partdiff::Settings) -> Vec<Pla
         Plan { tiers: Tiers::Fast, in_blocks: true, ..plan("fast", "fast only", pinned("fast")) },
         aside(Tiers::Slow, plan("slow", "slow only", pinned("slow"))),
         aside(roomy, plan("pinned", "pinned to slow", pinned("slow"))),
-        // Called so seldom, a policy acts on a batch when it is over; as in the study.
+        // Called so seldom, the policy acts on a batch when it is nearly over, as in the study.
         Plan {
-            every: "500ms",
+            every: "100ms",
             move_yields: false,
             ..aside(roomy, plan("lru-off", "lru, gate off", lru("off")))
         },
-        Plan { every: "500ms", ..aside(roomy, plan("lru-on", "lru, gate on", lru("on"))) },
+        Plan { every: "100ms", ..aside(roomy, plan("lru-on", "lru, gate on", lru("on"))) },
     ];
     let timeouts = if options.is_full { FIXED_TIMEOUTS_FULL } else { FIXED_TIMEOUTS };
     for (index, timeout) in timeouts.iter().enumerate() {

@@ -32,8 +32,8 @@ pub(crate) fn steps(
         ),
         step("move it yourself", format!("{terrace} --store {store} migrate {key} --to fast")),
         step(
-            "let another policy decide from now on",
-            format!("{terrace} --store {store} policy set lru"),
+            "let checkpoints stay on the fast tier for a minute from now on",
+            format!("{terrace} --store {store} policy set timeout=1min"),
         ),
     ];
     let source = example_policy.with_extension("c");

@@ -43,11 +43,9 @@ pub(crate) fn story(plan: &Plan, run: &RunReport) -> String {
         "slow" => "The other end: there is only the slow tier, and the application waits for \
                    every request to it."
             .into(),
-        "pinned" => {
-            "There are two tiers, but everything is placed on the slow one \
+        "pinned" => "There are two tiers, but everything is placed on the slow one \
              and nothing ever moves. What a policy that moves things must not be slower than."
-                .into()
-        }
+            .into(),
         "lru-off" => format!(
             "New objects go to the slow tier, and whatever is used a second time is moved up, \
              whether that pays or not: {moved}. The header of a checkpoint is the first use, its \

@@ -50,7 +50,7 @@ pub(crate) struct Keeping {
     /// loss of power
     ///
     /// Writes at the level `storage` wait for the device. A level that no tier can give is
-    /// refused. Default: `persistency` in the configuration of the store.
+    /// refused. Default, and the least: `persistency` in the configuration of the store.
     #[arg(long, value_name = "LEVEL", value_parser = ["none", "process", "storage"])]
     persistency: Option<String>,
 

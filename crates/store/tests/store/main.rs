@@ -4,6 +4,7 @@
 mod behaviour;
 mod broken;
 mod configuration;
+mod foreign;
 mod life;
 mod same;
 mod scene;

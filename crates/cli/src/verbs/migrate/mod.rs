@@ -146,7 +146,9 @@ impl Migrate {
                             other => break other?,
                         }
                     };
-                    if self.no_wait {
+                    if tickets.is_empty() {
+                        moving.print_already(&key, tier)
+                    } else if self.no_wait {
                         moving.print_queued(&key, &tickets)
                     } else {
                         moving.add(failures, tickets)

@@ -147,6 +147,15 @@ impl<'a> Moving<'a> {
         Ok(())
     }
 
+    /// Says that there is nothing to do.
+    pub(super) fn print_already(&mut self, key: &Key, tier: &str) -> Result<()> {
+        if self.context.is_json {
+            let already = json!({ "key": key.as_str(), "to": tier, "outcome": "already" });
+            return self.output.json(&already);
+        }
+        self.output.line(format!("{}: already on {tier}", show_name(key.as_str())))
+    }
+
     /// Prints migrations that nobody waits for.
     pub(super) fn print_queued(&mut self, key: &Key, tickets: &[MoveTicket]) -> Result<()> {
         for ticket in tickets {
