@@ -175,7 +175,12 @@ impl Shared {
             let location = segment.location.load_full();
             let site = &location.primary;
             let handle = site.open(self.backend(site))?;
-            handle.as_ref().expect("it was just opened").sync()?;
+            if let Err(error) = handle.as_ref().expect("it was just opened").sync() {
+                // Sticky for the handle of whoever asked, which remembers it; others get a file
+                // of their own. A switch that is not settled keeps its failed one.
+                site.close();
+                return Err(error);
+            }
             self.failpoints.hit("sync.data")?;
             self.backend(site).sync()?;
             // A switch while this synced went on with the bytes of before it.
