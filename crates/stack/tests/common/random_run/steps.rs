@@ -10,7 +10,7 @@ use terrace_core::{
 };
 use terrace_stack::MoveKind;
 
-use super::{Handle, Held, KINDS, LEVELS, OBJECT_BYTES_MAX, Run};
+use super::{Handle, Held, KINDS, LEVELS, OBJECT_BYTES_MAX, Run, is_aftermath};
 use crate::common::hooked::{Call, Verdict};
 use crate::common::pattern::difference;
 use crate::common::restless::restless;
@@ -365,7 +365,8 @@ impl Run {
             Ok(()) => {}
             Err(error) => {
                 let is_ghost = handle.ghost.is_some() && error.kind() == ErrorKind::NotFound;
-                let was_expected = self.has_faults || handle.has_failed_sync || is_ghost;
+                let was_expected =
+                    self.has_faults || handle.has_failed_sync || is_ghost || is_aftermath(&error);
                 handle.has_failed_sync = true;
                 if !was_expected {
                     self.fail(&format!("cannot sync: {}", error.chain()));
@@ -378,6 +379,7 @@ impl Run {
         self.note("sync all".into());
         if let Err(error) = self.stack().sync()
             && !self.has_faults
+            && !is_aftermath(&error)
         {
             self.fail(&format!("cannot sync all: {}", error.chain()));
         }
