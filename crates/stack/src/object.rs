@@ -337,7 +337,11 @@ impl StackObject {
 
     /// What a handle with storage semantics does after every change.
     fn settle_level(&self) -> Result<()> {
-        if self.level == Persistency::Storage { self.sync() } else { Ok(()) }
+        if self.level == Persistency::Storage {
+            self.shared.sync_entry(&self.entry)
+        } else {
+            Ok(())
+        }
     }
 }
 
