@@ -105,7 +105,10 @@ fn set_source(policy: &mut dyn TableLike, source: &PolicySource) {
 
 fn set_parameter(policy: &mut dyn TableLike, name: &str, value: &str) {
     if policy.get("parameters").is_none() {
-        policy.insert("parameters", Item::Table(Table::new()));
+        // Keys with a dot, not a section: comments that follow would be in it when uncommented.
+        let mut parameters = Table::new();
+        parameters.set_dotted(true);
+        policy.insert("parameters", Item::Table(parameters));
     }
     if let Some(parameters) = policy.get_mut("parameters").and_then(Item::as_table_like_mut) {
         set(parameters, name, parameter(value));
@@ -165,8 +168,8 @@ mod tests {
         let source = PolicySource::Library("/lib/mine.so".into());
         let parameters = [("size".into(), "5".into()), ("a b".into(), "-".into())];
         let changed = amended(&changed, &Change::Policy(&source, &parameters));
-        let expected = "[policy]\nevery = \"1s\"\nlibrary = \"/lib/mine.so\"\n\n\
-                        [policy.parameters]\nsize = 5\n\"a b\" = \"-\"\n";
+        let expected = "[policy]\nevery = \"1s\"\nlibrary = \"/lib/mine.so\"\n\
+                        parameters.size = 5\nparameters.\"a b\" = \"-\"\n";
         assert_eq!(changed, expected);
     }
 
@@ -176,7 +179,16 @@ mod tests {
         let source = PolicySource::Name("lru".into());
         let parameters = [("high".into(), "0.8".into())];
         let changed = amended("", &Change::Policy(&source, &parameters));
-        assert_eq!(changed, "\n[policy]\nname = \"lru\"\n\n[policy.parameters]\nhigh = 0.8\n");
+        assert_eq!(changed, "\n[policy]\nname = \"lru\"\nparameters.high = 0.8\n");
+    }
+
+    #[test]
+    fn comments_stay_in_their_section() {
+        let policy = "[policy]\nname = \"lru\"\n# dry_run = true\n";
+        let changed = amended(policy, &Change::Parameter("high", "0.8"));
+        let uncommented = format!("{TIER}{}", changed.replace("# dry_run", "dry_run"));
+        let settings = Settings::parse(&uncommented, "terrace.toml").expect("legal");
+        assert!(settings.policy.expect("given").dry_run);
     }
 
     #[test]
