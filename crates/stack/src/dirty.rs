@@ -79,8 +79,8 @@ mod tests {
     use super::*;
     use terrace_core::Random;
 
-    fn ranges(dirty: &Dirty) -> Vec<Range<u64>> {
-        dirty.iter().collect()
+    fn ranges(dirty: &Dirty) -> Vec<(u64, u64)> {
+        dirty.iter().map(|range| (range.start, range.end)).collect()
     }
 
     #[test]
@@ -89,7 +89,7 @@ mod tests {
         for range in [10..20, 30..40, 20..30, 0..5, 3..12, 50..50] {
             dirty.mark(range);
         }
-        assert_eq!(ranges(&dirty), [0..40]);
+        assert_eq!(ranges(&dirty), [(0, 40)]);
         assert_eq!(dirty.bytes(), 40);
     }
 
