@@ -88,7 +88,7 @@ enum Tried {
 fn try_own(directory: &Directory) -> Result<Tried> {
     let Some(lock) = Lock::try_take(directory)? else {
         let busy = Error::new(ErrorKind::Busy, "open the store")
-            .because("another process owns it and does not serve it")
+            .because("another process owns it")
             .with("directory", directory.path().display());
         let busy = match Lock::holder(directory) {
             Some(process) => busy.with("process", process),

@@ -242,6 +242,59 @@ fn a_tier_that_may_not_be_written() {
 }
 
 #[test]
+fn a_tier_whose_file_system_is_full() {
+    let scene = Scene::empty();
+    let fast = tier(&scene, "fast");
+    fs::create_dir_all(&fast).expect("writable");
+    let mounted = std::process::Command::new("mount")
+        .args(["-t", "tmpfs", "-o", "size=1m,mode=700", "tmpfs"])
+        .arg(&fast)
+        .output();
+    if !mounted.is_ok_and(|output| output.status.success()) {
+        return;
+    }
+    let answers = std::panic::catch_unwind(|| fill(&scene));
+    let unmounted = std::process::Command::new("umount").arg(&fast).status();
+    assert!(unmounted.expect("umount runs").success());
+    answers.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+}
+
+/// The tier claims 64 MiB and has one: what was taken is kept, and what does not fit goes on.
+fn fill(scene: &Scene) {
+    Store::init(&scene.store_directory(), TIERS).expect("room for a superblock");
+    let store = scene.open();
+    let mut kept = Vec::new();
+    for number in 0..40 {
+        let name = format!("a/{number}");
+        match store.write_all(&key(&name), &[number; 100_000]) {
+            Ok(()) => kept.push(number),
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::NoSpace, "{}", error.chain());
+            }
+        }
+    }
+    let assert_kept = |store: &Store| {
+        for number in &kept {
+            let name = format!("a/{number}");
+            assert!(store.read_all(&key(&name)).expect(&name) == [*number; 100_000]);
+        }
+    };
+    assert!(kept.len() >= 9, "{kept:?}");
+    assert_kept(&store);
+    store.close().expect("it closes");
+    drop(store);
+    let full = fs::write(tier(scene, "fast").join("filler"), vec![0; 2 << 20]).expect_err("full");
+    assert_eq!(full.kind(), std::io::ErrorKind::StorageFull);
+    assert_kept(&scene.open_for_reading().expect("reading needs no room"));
+    // Who wants to make room must be able to open it.
+    let store = scene.open();
+    assert_kept(&store);
+    store.delete(&key("a/0")).expect("deleting needs no room");
+    store.write_all(&key("a/0"), &[0; 50_000]).expect("there is room again");
+    assert_eq!(store.check(true, &mut |_, _| {}).expect("healthy").problems, []);
+}
+
+#[test]
 fn memory_tiers_come_back_empty() {
     let scene = Scene::with(&format!("[[tier]]\nname = \"ram\"\nbackend = \"memory\"\n{TIERS}"));
     let store = scene.open();

@@ -6,14 +6,16 @@
 use std::io::{Read, Write};
 use std::os::fd::BorrowedFd;
 
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{Mode, OFlags, RenameFlags};
+use rustix::io::Errno;
 use terrace_core::{Error, ErrorKind, Result, Superblock};
 
 use super::{path, system};
 
 const NAME: &str = ".terrace-superblock";
 
-/// Where a new one is written before it takes the place of the old.
+/// Where a new one is written before it changes places with the old: on a full disk, which must be
+/// opened to be emptied, the room of the last but one is the only one left.
 const NAME_NEW: &str = ".terrace-superblock.new";
 
 /// Far more than any superblock has; a longer file is not one.
@@ -24,7 +26,7 @@ pub(super) fn read(root: BorrowedFd<'_>) -> Result<Option<Superblock>> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let file = match rustix::fs::openat(root, NAME, flags, Mode::empty()) {
         Ok(file) => std::fs::File::from(file),
-        Err(rustix::io::Errno::NOENT) => return Ok(None),
+        Err(Errno::NOENT) => return Ok(None),
         Err(errno) => return Err(system::error(OPERATION, errno).with("file", NAME)),
     };
     let mut bytes = Vec::new();
@@ -42,14 +44,21 @@ pub(super) fn read(root: BorrowedFd<'_>) -> Result<Option<Superblock>> {
 pub(super) fn write(root: BorrowedFd<'_>, superblock: &Superblock) -> Result<()> {
     const OPERATION: &str = "write the superblock";
     let failed = |errno| system::error(OPERATION, errno).with("file", NAME);
-    let flags =
-        OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let file = rustix::fs::openat(root, NAME_NEW, flags, system::FILE_MODE).map_err(failed)?;
     let mut file = std::fs::File::from(file);
-    file.write_all(encode(superblock).as_bytes())
+    let text = encode(superblock);
+    file.write_all(text.as_bytes())
+        .and_then(|()| file.set_len(text.len() as u64))
         .and_then(|()| file.sync_all())
         .map_err(|source| Error::from_io(OPERATION, source).with("file", NAME_NEW))?;
-    rustix::fs::renameat(root, NAME_NEW, root, NAME).map_err(failed)?;
+    match rustix::fs::renameat_with(root, NAME_NEW, root, NAME, RenameFlags::EXCHANGE) {
+        // The first superblock, or a file system that cannot exchange names.
+        Err(Errno::NOENT | Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
+            rustix::fs::renameat(root, NAME_NEW, root, NAME).map_err(failed)?;
+        }
+        exchanged => exchanged.map_err(failed)?,
+    }
     rustix::fs::fsync(root).map_err(failed)
 }
 
