@@ -354,7 +354,8 @@ fn compare_with_media(
     explanations: &[Explanation],
     is_unused: bool,
 ) -> Result<(), String> {
-    let taken = tier.used_bytes + tier.reserved_bytes + tier.copy_bytes + tier.garbage_bytes;
+    let classes = [tier.used_bytes, tier.reserved_bytes, tier.copy_bytes, tier.garbage_bytes];
+    let taken = classes.into_iter().fold(0, u64::saturating_add);
     if tier.capacity_bytes.is_some_and(|capacity_bytes| taken > capacity_bytes) {
         return Err(format!("over its capacity: {tier:?}"));
     }
