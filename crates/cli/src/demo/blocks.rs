@@ -12,10 +12,13 @@ use terrace_store::Store;
 use super::plan::Plan;
 
 /// Blocks of every plan; fewer say little about the spread.
-pub(crate) const BLOCKS: usize = 20;
+pub(crate) const BLOCKS: usize = 30;
 
 /// Checkpoints in a block.
-pub(crate) const CHECKPOINTS: u64 = 10;
+const CHECKPOINTS: u64 = 5;
+
+/// Checkpoints that `partdiff-read` reads at once.
+pub(crate) const BATCH: usize = 10;
 
 /// The blocks of one plan.
 #[derive(Clone, Debug, Serialize)]

@@ -12,6 +12,7 @@ use terrace_core::units::show_ns;
 use terrace_core::{Clock, Error, ErrorKind, Result, SystemClock};
 use terrace_store::{OpenOptions, Store};
 
+use super::blocks::BATCH;
 use super::plan::Plan;
 use super::recording::{Change, FillSample, Phase, Recorder, Recording};
 use super::report::RunReport;
@@ -104,8 +105,10 @@ fn work(store: &Store, plan: &Plan, recorder: &Recorder, bar: &ProgressBar) -> R
                 .with("read", format!("{read:?}")));
         }
         // The first of a batch waits for all of it.
-        for (each_s, times) in read_each_s.iter_mut().zip(read_at_s.windows(2)) {
-            *each_s += times[1] - times[0];
+        let times: Vec<_> = read_at_s.windows(2).map(|pair| pair[1] - pair[0]).collect();
+        for (batch, each_s) in times.chunks(BATCH).zip(read_each_s.chunks_mut(BATCH)) {
+            let share_s = batch.iter().sum::<f64>() / batch.len() as f64;
+            each_s.iter_mut().for_each(|sum_s| *sum_s += share_s);
         }
     }
     let settle_start_s = phase("reading", read_start_s);

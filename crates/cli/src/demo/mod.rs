@@ -51,7 +51,7 @@ pub(crate) struct Options {
 }
 
 /// What `partdiff` computes between two checkpoints unless told otherwise.
-const COMPUTING: Duration = Duration::from_millis(20);
+const COMPUTING: Duration = Duration::from_millis(25);
 
 /// The run whose store stays.
 const KEPT: &str = "write-buffer-deduced";

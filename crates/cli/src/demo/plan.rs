@@ -121,11 +121,11 @@ pub(crate) fn plans(options: &Options, partdiff: &partdiff::Settings) -> Vec<Pla
         aside(roomy, plan("pinned", "pinned to slow", pinned("slow"))),
         // Called so seldom, the policy acts on a batch when it is nearly over, as in the study.
         Plan {
-            every: "100ms",
+            every: "50ms",
             move_yields: false,
             ..aside(roomy, plan("lru-off", "lru, gate off", lru("off")))
         },
-        Plan { every: "100ms", ..aside(roomy, plan("lru-on", "lru, gate on", lru("on"))) },
+        Plan { every: "50ms", ..aside(roomy, plan("lru-on", "lru, gate on", lru("on"))) },
     ];
     let timeouts = if options.is_full { FIXED_TIMEOUTS_FULL } else { FIXED_TIMEOUTS };
     for (index, timeout) in timeouts.iter().enumerate() {

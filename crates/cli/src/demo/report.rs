@@ -80,8 +80,7 @@ pub(crate) struct RunReport {
     /// Seconds of writing each checkpoint, computing included.
     #[serde(skip)]
     pub(crate) write_each_s: Vec<f64>,
-    /// Seconds that each checkpoint was waited for when it was read, over all rounds; most are near
-    /// zero, because the first of a batch waits for all of it.
+    /// Seconds of reading each checkpoint: its share of its batch, over all rounds.
     #[serde(skip)]
     pub(crate) read_each_s: Vec<f64>,
     /// Everything that was seen.

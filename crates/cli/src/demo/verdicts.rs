@@ -3,7 +3,7 @@
 
 use terrace_core::units::show_bytes;
 
-use super::blocks::{BLOCKS, CHECKPOINTS, Ratio, Series, compare, gather};
+use super::blocks::{BATCH, Ratio, Series, compare, gather};
 use super::report::{Finding, RunReport, Verdict};
 
 /// What the ids of runs with a fixed timeout begin with.
@@ -119,7 +119,7 @@ fn deduced_room(deduced: &RunReport, fixed: &RunReport) -> Verdict {
 fn slowdown(off: &RunReport, pinned: &RunReport, what: &str) -> Verdict {
     let batches = |run: &RunReport| {
         let checkpoints = run.read_each_s.len().max(1);
-        gather(&run.read_each_s, checkpoints.div_ceil(CHECKPOINTS as usize))
+        gather(&run.read_each_s, checkpoints.div_ceil(BATCH))
     };
     let ratio = compare(&batches(off), &batches(pinned));
     let finding = match at_most(ratio, 1.0) {
@@ -145,13 +145,12 @@ fn slowdown(off: &RunReport, pinned: &RunReport, what: &str) -> Verdict {
     }
 }
 
-/// Both run at the same time, so blocks of their checkpoints are compared pair by pair.
+/// Both run at the same time, so their checkpoints are compared pair by pair.
 fn gate(on: &RunReport, pinned: &RunReport) -> Verdict {
-    let blocks = |run: &RunReport| {
-        let steps = run.write_each_s.iter().zip(&run.read_each_s).map(|(write, read)| write + read);
-        gather(&steps.collect::<Vec<_>>(), BLOCKS.min(run.write_each_s.len() / 5).max(1))
+    let each_s = |run: &RunReport| -> Vec<_> {
+        run.write_each_s.iter().zip(&run.read_each_s).map(|(write, read)| write + read).collect()
     };
-    let ratio = compare(&blocks(on), &blocks(pinned));
+    let ratio = compare(&each_s(on), &each_s(pinned));
     Verdict {
         bar: format!(
             "{}: writes and reads in at most {GATE_RATIO_MAX} × the time of {}",
@@ -162,7 +161,7 @@ fn gate(on: &RunReport, pinned: &RunReport) -> Verdict {
         bounds: Some(ratio),
         words: format!(
             "{} {:.2} s against {:.2} s, {} migrations",
-            show(ratio, "blocks"),
+            show(ratio, "checkpoints"),
             on.application_s(),
             pinned.application_s(),
             on.moves,

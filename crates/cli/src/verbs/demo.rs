@@ -44,7 +44,7 @@ pub(crate) struct Demo {
     #[arg(long, value_name = "POINTS", value_parser = clap::value_parser!(u16).range(3..=4096))]
     grid: Option<u16>,
 
-    /// Iterations between two checkpoints [default: as many as take 20 ms]
+    /// Iterations between two checkpoints [default: as many as take 25 ms]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
     interval: Option<u64>,
 
