@@ -227,34 +227,11 @@ impl Recovery<'_> {
         let mut garbage = Vec::new();
         let is_new_boot = self.crashed.is_rebooted || self.crashed.boot != self.shared.boot;
         let reverted_before = self.reverted;
+        for segment in &mut record.segments {
+            self.end_switch(before.object_id, segment, &mut garbage)?;
+        }
         self.forget_lost_tail(&mut record, &mut garbage, is_new_boot);
         for segment in &mut record.segments {
-            let row = |place: Place| GarbageRow {
-                object_id: before.object_id,
-                segment: segment.number,
-                place,
-                bytes: segment.length_bytes,
-            };
-            if let Some(settling) = segment.settling.take() {
-                if settling.boot == self.shared.boot {
-                    // Same boot: what was written to the target is there. It may not be durable
-                    // yet, and must be before the source is let go.
-                    self.sync_file(before.object_id, segment.number, &segment.primary)?;
-                    let stays = segment.copies.iter().any(|copy| copy.file == settling.source.file);
-                    if !stays {
-                        garbage.push(row(settling.source));
-                    }
-                    self.shared.failpoints.hit("recover.settled")?;
-                } else {
-                    // The target may have lost its last bytes; the source was kept for this.
-                    garbage.push(row(segment.primary));
-                    segment.primary = settling.source;
-                    segment.copies.retain(|copy| copy.file != settling.source.file);
-                    segment.checksum = None;
-                    self.reverted += 1;
-                    self.shared.failpoints.hit("recover.reverted")?;
-                }
-            }
             segment.copies.retain(|copy| !is_volatile(self.shared, copy));
             if is_new_boot {
                 // Writes that made a checksum void may have outlived the note of it.
@@ -269,13 +246,9 @@ impl Recovery<'_> {
                     });
                 }
             }
-            let files = &self.files;
-            let length = |place: &Place| {
-                let name = place.key(before.object_id, segment.number);
-                files[place.tier.index()].get(&name).copied()
-            };
-            segment.copies.retain(|copy| length(copy).is_some());
-            match length(&segment.primary) {
+            let (object_id, number) = (before.object_id, segment.number);
+            segment.copies.retain(|copy| self.length(object_id, number, copy).is_some());
+            match self.length(object_id, number, &segment.primary) {
                 Some(bytes) => segment.length_bytes = bytes,
                 None if self.may_be_lost(before.persistency, &segment.primary, is_new_boot) => {
                     self.lost += 1;
@@ -304,6 +277,40 @@ impl Recovery<'_> {
             self.changed.push((key, record, garbage));
         }
         Ok(())
+    }
+
+    /// Finishes a switch whose source was still kept, or goes back to the source.
+    fn end_switch(
+        &mut self,
+        object_id: u64,
+        segment: &mut SegmentRecord,
+        garbage: &mut Vec<GarbageRow>,
+    ) -> Result<()> {
+        let Some(settling) = segment.settling.take() else { return Ok(()) };
+        let (number, bytes) = (segment.number, segment.length_bytes);
+        let row = |place| GarbageRow { object_id, segment: number, place, bytes };
+        // Without its source, which nobody had synced then, the target is all there is.
+        let has_source = self.length(object_id, number, &settling.source).is_some();
+        if settling.boot != self.shared.boot && has_source {
+            // The target may have lost its last bytes; the source was kept for this.
+            garbage.push(row(segment.primary));
+            segment.primary = settling.source;
+            segment.copies.retain(|copy| copy.file != settling.source.file);
+            segment.checksum = None;
+            self.reverted += 1;
+            return self.shared.failpoints.hit("recover.reverted");
+        }
+        // It may not be durable yet, and must be before the source is let go.
+        self.sync_file(object_id, number, &segment.primary)?;
+        if !segment.copies.iter().any(|copy| copy.file == settling.source.file) {
+            garbage.push(row(settling.source));
+        }
+        self.shared.failpoints.hit("recover.settled")
+    }
+
+    /// The bytes of a file, where it exists.
+    fn length(&self, object_id: u64, segment: u32, place: &Place) -> Option<u64> {
+        self.files[place.tier.index()].get(&place.key(object_id, segment)).copied()
     }
 
     /// Makes a file's mark say what the catalog says: a switch marks files before and after its
@@ -342,10 +349,8 @@ impl Recovery<'_> {
             index += 1;
             let name = segment.primary.key(object_id, segment.number);
             let has_file = self.files[segment.primary.tier.index()].contains_key(&name);
-            let is_lost = index > 1
-                && !has_file
-                && segment.settling.is_none()
-                && self.may_be_lost(level, &segment.primary, is_new_boot);
+            let is_lost =
+                index > 1 && !has_file && self.may_be_lost(level, &segment.primary, is_new_boot);
             if is_lost {
                 garbage.extend(rows(object_id, segment));
             }
