@@ -31,6 +31,11 @@ impl Failpoints {
         Self { watcher: Some(watcher) }
     }
 
+    /// Whether anybody is told.
+    pub fn is_watched(&self) -> bool {
+        self.watcher.is_some()
+    }
+
     /// Passes the failpoint `name`.
     ///
     /// # Errors

@@ -499,7 +499,7 @@ impl Shared {
             let handle = location.primary.open(self.backend(&location.primary))?;
             let one = handle.as_ref().expect("it was just opened").stat()?;
             if self.is_bare {
-                stat.size_bytes = one.size_bytes;
+                stat.size_bytes = segment.start_bytes + one.size_bytes;
             }
             stat.allocated_bytes += one.allocated_bytes;
             stat.modified_ns = stat.modified_ns.max(one.modified_ns);

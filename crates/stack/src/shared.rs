@@ -256,6 +256,8 @@ impl Shared {
         }
         accounted.used_bytes = length;
         accounted.reserved_bytes = 0;
-        segment.room_bytes.store(length, Ordering::Release);
+        // Behind a close nothing is written any more, also not where it would fit.
+        let is_closing = self.is_closing.load(Ordering::Acquire);
+        segment.room_bytes.store(if is_closing { 0 } else { length }, Ordering::Release);
     }
 }

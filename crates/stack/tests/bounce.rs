@@ -4,13 +4,15 @@
 mod common;
 
 use std::collections::BTreeSet;
+use std::io::IoSlice;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use common::pattern::{STAMP_BYTES, stamped, versions};
-use common::world::{LONG, World, assert_sound, bounded, key, put};
+use common::world::{LONG, World, assert_sound, bounded, cutting, key, put};
 use terrace_core::{
-    Backend, BackendExt, ErrorKind, Key, Object, ObjectExt, Open, Persistency, Random, TierIndex,
+    Backend, BackendExt, ErrorKind, Failpoints, Key, Object, ObjectExt, Open, Persistency, Random,
+    TierIndex,
 };
 use terrace_stack::{MoveKind, Stack};
 
@@ -370,5 +372,56 @@ fn lengths_agree_on_a_store_of_one_tier() {
         let data = stack.read_all(&name).expect("reads");
         assert_eq!(stack.stat(&name).expect("is there").size_bytes, data.len() as u64);
     }
+    assert_sound(&world, &stack);
+}
+
+#[test]
+fn what_a_policy_cut_is_whole_without_one() {
+    let world = World::with(&[("only", 1 << 30, Persistency::Storage)]);
+    let stack = world.create_with(|parts| parts.tactics = Some(cutting(1000)));
+    let name = key("cut");
+    put(&stack, &name, &[1; 2500]);
+    stack.close().expect("closes");
+    drop(stack);
+    let stack = world.open();
+    assert_eq!(stack.stat(&name).expect("is there").size_bytes, 2500);
+    let object = stack.open(&name, &Open::write()).expect("opens");
+    object.write(900, &[2; 2000]).expect("writes");
+    object.append(&[IoSlice::new(&[3; 600])]).expect("appends");
+    let whole = [vec![1; 900], vec![2; 2000], vec![3; 600]].concat();
+    assert_eq!(stack.read_all(&name).expect("reads"), whole);
+    object.set_len(1700).expect("cuts");
+    assert_eq!(stack.read_all(&name).expect("reads"), whole[..1700]);
+    drop(object);
+    assert_sound(&world, &stack);
+}
+
+#[test]
+fn nothing_is_written_through_a_handle_of_a_closed_stack() {
+    let world = World::with(&[("only", 1 << 30, Persistency::Storage)]);
+    let stack = world.create_with(|parts| parts.failpoints = Failpoints::default());
+    let name = key("open");
+    put(&stack, &name, &[1; 100]);
+    let object = stack.open(&name, &Open::write()).expect("opens");
+    object.write(0, &[2; 50]).expect("writes");
+    stack.close().expect("closes");
+    let error = object.write(0, &[3; 10]).expect_err("is closed");
+    assert_eq!(error.kind(), ErrorKind::Busy, "{error}");
+    let stack = world.open();
+    assert_eq!(stack.read_all(&name).expect("reads"), [vec![2; 50], vec![1; 50]].concat());
+}
+
+#[test]
+fn nothing_is_written_to_a_deleted_object_of_one_tier() {
+    let world = World::with(&[("only", 1 << 30, Persistency::Storage)]);
+    let stack = world.create_with(|parts| parts.failpoints = Failpoints::default());
+    let name = key("deleted");
+    put(&stack, &name, &[1; 100]);
+    let object = stack.open(&name, &Open::write()).expect("opens");
+    object.write(0, &[2; 50]).expect("writes");
+    stack.delete(&name).expect("deletes");
+    let error = object.write(0, &[3; 10]).expect_err("is gone");
+    assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
+    drop(object);
     assert_sound(&world, &stack);
 }
