@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Benchmarks: what the stack costs beside the raw backend, interleaved in one process.
 
+mod blocks;
 pub(crate) mod migrate;
 pub(crate) mod object;
 pub(crate) mod overhead;

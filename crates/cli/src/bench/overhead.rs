@@ -1,22 +1,50 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What an operation costs through a stack beside the raw backend.
 
-use serde::Serialize;
-use terrace_core::{Backend, Clock, Key, Object, ObjectExt, Open, Result, SystemClock};
+use std::path::Path;
+use std::sync::{Arc, Barrier};
 
+use serde::Serialize;
+use terrace_core::{Backend, BackendExt, Error, ErrorKind, Key, Object, ObjectExt, Open, Result};
+use terrace_stack::Stack;
+
+use super::blocks::{Buffer, GROUPS_MIN, Samples, Step, Until, block, interleave};
 use super::place::{Scratch, directory, fast_place, stack};
 use super::statistics::{Bound, median};
 use super::{Verdict, cpu_ns};
+use crate::progress::Progress;
 
-/// Interleaved blocks of each case: raw and stack in turns, the first alternating.
-const BLOCKS: usize = 40;
+/// What can be measured, in the order of the table.
+pub(crate) const CASES: [&str; 10] = [
+    "read-4k",
+    "write-4k",
+    "read-1m",
+    "write-1m",
+    "bare-read-4k",
+    "bare-write-4k",
+    "open",
+    "create",
+    "scaling-2-read-4k",
+    "scaling-2-write-4k",
+];
+
+/// How much is measured.
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    /// For all cases together, about.
+    pub(crate) seconds: f64,
+    /// Groups of four blocks for each case.
+    pub(crate) groups: usize,
+    /// Some of [`CASES`].
+    pub(crate) cases: Vec<String>,
+}
 
 /// One row.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Case {
     pub(crate) case: &'static str,
     pub(crate) level: &'static str,
-    /// Nanoseconds per operation, medians of the blocks.
+    /// Nanoseconds per operation, medians of the groups.
     pub(crate) raw_ns: f64,
     pub(crate) stack_ns: f64,
     /// 95 % bound of the difference, nanoseconds per operation.
@@ -28,239 +56,258 @@ pub(crate) struct Case {
     pub(crate) ratio_high95: f64,
     /// CPU time of the whole process per operation of the stack.
     pub(crate) cpu_ns_per_op: f64,
+    pub(crate) groups: usize,
     pub(crate) bar: &'static str,
     pub(crate) verdict: Verdict,
 }
 
 /// What a bar limits.
+#[derive(Clone, Copy)]
 enum Bar {
     MoreNs(f64),
     Ratio(f64),
+    Scaling(f64),
 }
 
-/// Objects that the two sides work on.
-struct Pair {
-    raw: Box<dyn Object>,
-    stack: Box<dyn Object>,
+impl Bar {
+    fn words(self) -> &'static str {
+        match self {
+            Bar::MoreNs(300.0) => "at most 300 ns more",
+            Bar::MoreNs(500.0) => "at most 500 ns more",
+            Bar::MoreNs(_) => "at most 5000 ns more",
+            Bar::Ratio(1.02) => "at most 1.02 times",
+            Bar::Ratio(_) => "at most 1.01 times",
+            Bar::Scaling(_) => "at least 0.9 times the scaling of the raw backend",
+        }
+    }
+
+    fn verdict(self, difference: &Bound, ratio: &Bound) -> Verdict {
+        match self {
+            Bar::MoreNs(limit) => Verdict::at_most(difference, limit),
+            Bar::Ratio(limit) => Verdict::at_most(ratio, limit),
+            Bar::Scaling(limit) => Verdict::at_least(ratio, limit),
+        }
+    }
 }
 
 const OBJECT_BYTES: usize = 16 << 20;
 
-/// Runs all cases for about `seconds` in all.
-pub(crate) fn run(seconds: f64) -> Result<Vec<Case>> {
+/// The two stacks and what they are compared with.
+struct Bench {
+    groups: usize,
+    block_ns: f64,
+    raw: Arc<dyn Backend>,
+    /// Two tiers and a policy; and the first tier's directory without them.
+    stacked: Stack,
+    below_stacked: Arc<dyn Backend>,
+    /// One tier and no policy.
+    bare: Stack,
+    below_bare: Arc<dyn Backend>,
+    progress: Progress,
+}
+
+/// Runs the chosen cases.
+pub(crate) fn run(settings: &Settings) -> Result<Vec<Case>> {
     let scratch = Scratch::new(&fast_place())?;
-    let raw = directory(&scratch.inside("raw")?)?;
-    let paths = [scratch.inside("tier0")?, scratch.inside("tier1")?];
-    let stacked = stack(&scratch, &[&paths[0], &paths[1]], Some("lru"))?;
-    let bare_path = scratch.inside("bare")?;
-    let bare = stack(&scratch, &[&bare_path], None)?;
-    let pair = pair_of(&*raw, &stacked, "object")?;
-    let bare_pair = pair_of(&*raw, &bare, "bare")?;
-    // Ten cases share the time; each has two sides.
-    let block_ns = seconds * 1e9 / 10.0 / (2 * BLOCKS) as f64;
-    let mut cases = Vec::new();
-    for (case, bytes, is_write, bar, words) in [
-        ("read-4k", 4 << 10, false, Bar::MoreNs(300.0), "at most 300 ns more"),
-        ("write-4k", 4 << 10, true, Bar::MoreNs(300.0), "at most 300 ns more"),
-        ("read-1m", 1 << 20, false, Bar::Ratio(1.02), "at most 1.02 times"),
-        ("write-1m", 1 << 20, true, Bar::Ratio(1.02), "at most 1.02 times"),
-    ] {
-        let mut sides =
-            [transfer(&*pair.raw, bytes, is_write), transfer(&*pair.stack, bytes, is_write)];
-        let [raw, stack] = &mut sides;
-        let row = compare(case, block_ns, raw, stack, bar, words)?;
-        cases.push(row);
-    }
-    for (case, is_write) in [("bare-read-4k", false), ("bare-write-4k", true)] {
-        let mut raw = transfer(&*bare_pair.raw, 4 << 10, is_write);
-        let mut stack = transfer(&*bare_pair.stack, 4 << 10, is_write);
-        let bar = Bar::Ratio(1.01);
-        let row = compare(case, block_ns, &mut raw, &mut stack, bar, "at most 1.01 times")?;
-        cases.push(row);
-    }
-    let key = Key::new("bench", "object")?;
-    let mut open_raw = opening(&*raw, &key);
-    let mut open_stack = opening(&stacked, &key);
-    let bar = Bar::MoreNs(500.0);
-    let row =
-        compare("open", block_ns, &mut open_raw, &mut open_stack, bar, "at most 500 ns more")?;
-    cases.push(row);
-    let mut create_raw = creating(&*raw);
-    let mut create_stack = creating(&stacked);
-    let bar = Bar::MoreNs(5000.0);
-    let row = compare(
-        "create",
-        block_ns,
-        &mut create_raw,
-        &mut create_stack,
-        bar,
-        "at most 5000 ns more",
-    )?;
-    cases.push(row);
-    drop((create_raw, create_stack, open_raw, open_stack));
-    for (case, is_write) in [("scaling-2-read-4k", false), ("scaling-2-write-4k", true)] {
-        let row = scaling(case, &*raw, &stacked, &pair, is_write, block_ns)?;
-        cases.push(row);
-    }
-    drop((pair, bare_pair));
-    stacked.close()?;
-    bare.close()?;
+    let tier = |name: &str| scratch.inside(name);
+    let [fast, slow, alone] = [tier("tier0")?, tier("tier1")?, tier("bare")?];
+    let directory_of = |path: &Path| directory(path);
+    let chosen: Vec<_> = CASES
+        .into_iter()
+        .filter(|case| settings.cases.is_empty() || settings.cases.iter().any(|one| one == case))
+        .collect();
+    // Four blocks in each group, and the ones before the first.
+    let blocks = (chosen.len() * (4 * settings.groups + 2)).max(1);
+    let total = (chosen.len() * settings.groups) as u64;
+    let mut bench = Bench {
+        groups: settings.groups,
+        block_ns: settings.seconds * 1e9 / blocks as f64,
+        raw: directory_of(&tier("raw")?)?,
+        stacked: stack(&scratch, &[&fast, &slow], Some("lru"))?,
+        below_stacked: directory_of(&fast)?,
+        bare: stack(&scratch, &[&alone], None)?,
+        below_bare: directory_of(&alone)?,
+        progress: Progress::items("bench overhead", Some(total)),
+    };
+    let cases = chosen.into_iter().map(|case| bench.case(case)).collect::<Result<Vec<_>>>()?;
+    bench.stacked.close()?;
+    bench.bare.close()?;
     Ok(cases)
 }
 
-fn pair_of(raw: &dyn Backend, stack: &dyn Backend, name: &str) -> Result<Pair> {
-    let key = Key::new("bench", name)?;
-    let data = vec![7; OBJECT_BYTES];
-    let make = |backend: &dyn Backend| -> Result<Box<dyn Object>> {
-        let object = backend.open(&key, &Open::create_new())?;
-        object.write(0, &data)?;
-        Ok(object)
-    };
-    Ok(Pair { raw: make(raw)?, stack: make(stack)? })
+impl Bench {
+    fn case(&mut self, case: &'static str) -> Result<Case> {
+        match case {
+            "read-4k" => self.transfers(case, 4 << 10, false, Bar::MoreNs(300.0)),
+            "write-4k" => self.transfers(case, 4 << 10, true, Bar::MoreNs(300.0)),
+            "read-1m" => self.transfers(case, 1 << 20, false, Bar::Ratio(1.02)),
+            "write-1m" => self.transfers(case, 1 << 20, true, Bar::Ratio(1.02)),
+            "bare-read-4k" => self.transfers(case, 4 << 10, false, Bar::Ratio(1.01)),
+            "bare-write-4k" => self.transfers(case, 4 << 10, true, Bar::Ratio(1.01)),
+            "open" => self.opens(case),
+            "create" => self.creates(case),
+            "scaling-2-read-4k" => self.scaling(case, false),
+            _ => self.scaling(case, true),
+        }
+    }
+
+    fn transfers(
+        &mut self,
+        case: &'static str,
+        bytes: usize,
+        is_write: bool,
+        bar: Bar,
+    ) -> Result<Case> {
+        let (above, below) = if case.starts_with("bare") {
+            (&self.bare, &self.below_bare)
+        } else {
+            (&self.stacked, &self.below_stacked)
+        };
+        let pair = Pair::new(above, &**below, case)?;
+        let sides = [&*pair.raw, &*pair.stack].map(|object| transfer(object, bytes, is_write));
+        let until = Until::TimeNs(self.block_ns);
+        let samples = interleave(self.groups, until, bytes, sides, &mut self.progress)?;
+        Ok(row(case, &samples, &samples.paired(|raw, stack| stack / raw), bar))
+    }
+
+    fn opens(&mut self, case: &'static str) -> Result<Case> {
+        let pair = Pair::new(&self.stacked, &*self.below_stacked, case)?;
+        let how = Open::read();
+        let (below, above) = (&*self.below_stacked, &self.stacked);
+        let raw: Step<'_> = Box::new(|_, _| below.open(&pair.below, &how).map(drop));
+        let stack: Step<'_> = Box::new(|_, _| above.open(&pair.above, &how).map(drop));
+        let until = Until::TimeNs(self.block_ns);
+        let samples = interleave(self.groups, until, 0, [raw, stack], &mut self.progress)?;
+        Ok(row(case, &samples, &samples.paired(|raw, stack| stack / raw), Bar::MoreNs(500.0)))
+    }
+
+    fn creates(&mut self, case: &'static str) -> Result<Case> {
+        let raw = creating(&*self.raw);
+        let mut stack = creating(&self.stacked);
+        let one_ns = block(&mut stack, Until::Count(1000), &mut Buffer::new(0))?.per_op_ns();
+        let until = Until::Count((self.block_ns / one_ns) as u64);
+        let samples = interleave(self.groups, until, 0, [raw, stack], &mut self.progress)?;
+        Ok(row(case, &samples, &samples.paired(|raw, stack| stack / raw), Bar::MoreNs(5000.0)))
+    }
+
+    /// How well two threads on different objects do, stack beside raw. `ratio` is the stack's
+    /// speed-up by the second thread divided by the raw backend's.
+    fn scaling(&mut self, case: &'static str, is_write: bool) -> Result<Case> {
+        let first = Pair::new(&self.stacked, &*self.below_stacked, &format!("{case}-1"))?;
+        let second = Pair::new(&self.stacked, &*self.below_stacked, &format!("{case}-2"))?;
+        // One thread and two share the time of a block.
+        let until = Until::TimeNs(self.block_ns / 2.0);
+        let raws = [&*first.raw, &*second.raw];
+        let stacks = [&*first.stack, &*second.stack];
+        // Nanoseconds per operation of one thread alone, and of each when two work at once.
+        let both = |objects: [&dyn Object; 2]| -> Result<[f64; 2]> {
+            Ok([together(&objects[..1], until, is_write)?, together(&objects, until, is_write)?])
+        };
+        let mut samples = Samples::default();
+        let mut ratios = Vec::new();
+        for _ in 0..self.groups {
+            let first_raw = both(raws)?;
+            let cpu = cpu_ns();
+            let (stack, again) = (both(stacks)?, both(stacks)?);
+            let cpu = (cpu_ns() - cpu) as f64;
+            let last_raw = both(raws)?;
+            let mean = |a: [f64; 2], b: [f64; 2]| [(a[0] + b[0]) / 2.0, (a[1] + b[1]) / 2.0];
+            let (raw, stack) = (mean(first_raw, last_raw), mean(stack, again));
+            ratios.push((stack[0] / stack[1]) / (raw[0] / raw[1]));
+            samples.raw.push(raw[1]);
+            samples.stack.push(stack[1]);
+            let operations = self.block_ns * (1.0 / stack[0] + 2.0 / stack[1]);
+            samples.stack_cpu.push(cpu / operations);
+            self.progress.advance(1);
+        }
+        Ok(row(case, &samples, &ratios, Bar::Scaling(0.9)))
+    }
 }
 
-/// An operation to be repeated; its argument counts up.
-type Step<'a> = Box<dyn FnMut(u64) -> Result<()> + Send + 'a>;
+/// An object of a stack, and the file below it opened through the raw backend: both sides touch
+/// the same bytes in the same pages.
+struct Pair {
+    above: Key,
+    below: Key,
+    stack: Box<dyn Object>,
+    raw: Box<dyn Object>,
+}
+
+impl Pair {
+    fn new(stack: &Stack, tier: &dyn Backend, name: &str) -> Result<Self> {
+        let above = Key::new("bench", name)?;
+        let object = stack.open(&above, &Open::create_new())?;
+        object.write(0, &vec![7; OBJECT_BYTES])?;
+        for below in tier.list_all("seg", "")? {
+            if tier.identity(&below)?.is_some_and(|identity| identity.key == above) {
+                let raw = tier.open(&below, &Open::write())?;
+                return Ok(Self { above, below, stack: object, raw });
+            }
+        }
+        Err(Error::new(ErrorKind::Unsupported, "run the benchmark")
+            .because("its directory keeps no extended attributes")
+            .with("target", tier.target()))
+    }
+}
 
 fn transfer(object: &dyn Object, bytes: usize, is_write: bool) -> Step<'_> {
-    let mut buffer = vec![1; bytes];
     let slots = (OBJECT_BYTES / bytes) as u64;
-    Box::new(move |index| {
+    Box::new(move |index, buffer| {
         // A stride that visits every block and never the next one.
         let offset = (index * 7 % slots) * bytes as u64;
-        if is_write {
-            object.write(offset, &buffer)
-        } else {
-            object.read_exact(offset, &mut buffer)
-        }
+        if is_write { object.write(offset, buffer) } else { object.read_exact(offset, buffer) }
     })
-}
-
-fn opening<'a>(backend: &'a dyn Backend, key: &'a Key) -> Step<'a> {
-    let how = Open::read();
-    Box::new(move |_| backend.open(key, &how).map(drop))
 }
 
 fn creating(backend: &dyn Backend) -> Step<'_> {
     let mut number = 0_u64;
-    Box::new(move |_| {
+    Box::new(move |_, _| {
         number += 1;
         let key = Key::new("create", &format!("object-{number}"))?;
         backend.open(&key, &Open::create_new()).map(drop)
     })
 }
 
-/// Repeats a step for about `block_ns`; nanoseconds per operation.
-fn block(step: &mut Step<'_>, block_ns: f64) -> Result<f64> {
-    /// Operations between two looks at the clock.
-    const STRIDE: u64 = 16;
-    let clock = SystemClock::default();
-    let mut count = 0;
-    let started_ns = clock.now_ns();
-    loop {
-        for _ in 0..STRIDE {
-            step(count)?;
-            count += 1;
-        }
-        let passed_ns = (clock.now_ns() - started_ns) as f64;
-        if passed_ns >= block_ns {
-            return Ok(passed_ns / count as f64);
-        }
-    }
+/// Nanoseconds per operation of each thread, when as many as there are objects work at once.
+fn together(objects: &[&dyn Object], until: Until, is_write: bool) -> Result<f64> {
+    let start = Barrier::new(objects.len());
+    let work = |object: &dyn Object| {
+        let mut step = transfer(object, 4 << 10, is_write);
+        // What a thread needs for its first operation is not what scales.
+        let mut buffer = Buffer::new(4 << 10);
+        let ready = block(&mut step, Until::Count(1), &mut buffer);
+        start.wait();
+        ready.and_then(|_| block(&mut step, until, &mut buffer))
+    };
+    let blocks: Result<Vec<_>> = std::thread::scope(|scope| {
+        let threads: Vec<_> = objects.iter().map(|object| scope.spawn(|| work(*object))).collect();
+        let join = |thread: std::thread::ScopedJoinHandle<'_, _>| {
+            thread.join().expect("a benchmark thread does not panic")
+        };
+        threads.into_iter().map(join).collect()
+    });
+    let blocks = blocks?;
+    Ok(blocks.iter().map(|block| block.per_op_ns()).sum::<f64>() / blocks.len() as f64)
 }
 
-fn compare(
-    case: &'static str,
-    block_ns: f64,
-    raw: &mut Step<'_>,
-    stack: &mut Step<'_>,
-    bar: Bar,
-    words: &'static str,
-) -> Result<Case> {
-    block(raw, block_ns)?;
-    block(stack, block_ns)?;
-    let (mut raws, mut stacks, mut cpus) = (Vec::new(), Vec::new(), Vec::new());
-    for index in 0..BLOCKS {
-        for is_stack in [index % 2 == 0, index % 2 != 0] {
-            if is_stack {
-                let (cpu, clock) = (cpu_ns(), SystemClock::default());
-                let per_op = block(stack, block_ns)?;
-                let count = clock.now_ns() as f64 / per_op;
-                cpus.push((cpu_ns() - cpu) as f64 / count);
-                stacks.push(per_op);
-            } else {
-                raws.push(block(raw, block_ns)?);
-            }
-        }
-    }
-    let paired = || raws.iter().zip(&stacks);
-    let difference = Bound::of(&paired().map(|(raw, stack)| stack - raw).collect::<Vec<_>>());
-    let ratio = Bound::of(&paired().map(|(raw, stack)| stack / raw).collect::<Vec<_>>());
-    let verdict = match bar {
-        Bar::MoreNs(limit) => Verdict::at_most(&difference, limit),
-        Bar::Ratio(limit) => Verdict::at_most(&ratio, limit),
-    };
-    Ok(Case {
+fn row(case: &'static str, samples: &Samples, ratios: &[f64], bar: Bar) -> Case {
+    let difference = Bound::of(&samples.paired(|raw, stack| stack - raw));
+    let ratio = Bound::of(ratios);
+    let groups = ratios.len();
+    let verdict = bar.verdict(&difference, &ratio);
+    Case {
         case,
         level: "process",
-        raw_ns: median(&mut raws),
-        stack_ns: median(&mut stacks),
+        raw_ns: median(&mut samples.raw.clone()),
+        stack_ns: median(&mut samples.stack.clone()),
         low95_ns: difference.low95,
         high95_ns: difference.high95,
         ratio: ratio.median,
         ratio_low95: ratio.low95,
         ratio_high95: ratio.high95,
-        cpu_ns_per_op: median(&mut cpus),
-        bar: words,
-        verdict,
-    })
-}
-
-/// How well two threads on different objects do, stack beside raw. `ratio` is the stack's
-/// speed-up by the second thread divided by the raw backend's.
-fn scaling(
-    case: &'static str,
-    raw: &dyn Backend,
-    stack: &dyn Backend,
-    first: &Pair,
-    is_write: bool,
-    block_ns: f64,
-) -> Result<Case> {
-    let second = pair_of(raw, stack, case)?;
-    let one = |object: &dyn Object| block(&mut transfer(object, 4 << 10, is_write), block_ns / 4.0);
-    // Nanoseconds per operation when two threads work at once.
-    let two = |a: &dyn Object, b: &dyn Object| -> Result<f64> {
-        std::thread::scope(|scope| {
-            let other = scope.spawn(|| one(b));
-            let mine = one(a)?;
-            let other = other.join().expect("a benchmark thread does not panic")?;
-            Ok((mine + other) / 2.0)
-        })
-    };
-    let (mut ratios, mut raws, mut stacks) = (Vec::new(), Vec::new(), Vec::new());
-    for _ in 0..BLOCKS {
-        let raw_gain = one(&*first.raw)? / two(&*first.raw, &*second.raw)?;
-        let stack_two = two(&*first.stack, &*second.stack)?;
-        let stack_gain = one(&*first.stack)? / stack_two;
-        raws.push(two(&*first.raw, &*second.raw)?);
-        stacks.push(stack_two);
-        ratios.push(stack_gain / raw_gain);
+        cpu_ns_per_op: median(&mut samples.stack_cpu.clone()),
+        groups,
+        bar: bar.words(),
+        verdict: if groups < GROUPS_MIN { Verdict::NotResolved } else { verdict },
     }
-    let ratio = Bound::of(&ratios);
-    let difference: Vec<_> = raws.iter().zip(&stacks).map(|(raw, stack)| stack - raw).collect();
-    let difference = Bound::of(&difference);
-    Ok(Case {
-        case,
-        level: "process",
-        raw_ns: median(&mut raws),
-        stack_ns: median(&mut stacks),
-        low95_ns: difference.low95,
-        high95_ns: difference.high95,
-        ratio: ratio.median,
-        ratio_low95: ratio.low95,
-        ratio_high95: ratio.high95,
-        cpu_ns_per_op: median(&mut stacks),
-        bar: "at least 0.9 times the scaling of the raw backend",
-        verdict: Verdict::at_least(&ratio, 0.9),
-    })
 }

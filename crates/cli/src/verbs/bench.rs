@@ -34,8 +34,16 @@ enum What {
     /// `scaling` compares the gain by a second thread on another object.
     Overhead {
         /// Time for all cases together, in seconds
-        #[arg(long, default_value_t = 20.0)]
+        #[arg(long, default_value_t = 30.0)]
         seconds: f64,
+        /// Groups of four blocks (raw, stack, stack, raw) for each case; fewer than 20 support no
+        /// verdict
+        #[arg(long, value_name = "COUNT", default_value_t = 40,
+              value_parser = clap::value_parser!(u64).range(1..=1000))]
+        groups: u64,
+        /// Only this case; may be given several times
+        #[arg(long = "case", value_name = "CASE", value_parser = overhead::CASES)]
+        cases: Vec<String>,
     },
     /// Rates and latencies of create, status, write, read and delete
     Object {
@@ -74,8 +82,10 @@ impl Verb for Bench {
     fn run(self, context: &Context) -> Result<()> {
         let mut output = Output::new();
         match self.what {
-            What::Overhead { seconds } => {
-                let cases = overhead::run(seconds.clamp(0.1, 600.0))?;
+            What::Overhead { seconds, groups, cases } => {
+                let seconds = seconds.clamp(0.1, 3600.0);
+                let settings = overhead::Settings { seconds, groups: groups as usize, cases };
+                let cases = overhead::run(&settings)?;
                 if context.is_json {
                     output.json(&json!({ "cases": cases }))?;
                 } else {

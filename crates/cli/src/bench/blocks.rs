@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Two sides measured in turns, so that what changes on the machine meets both.
+
+use terrace_core::{Clock, Result, SystemClock};
+
+use super::cpu_ns;
+use crate::progress::Progress;
+
+/// Fewer groups than this support no verdict.
+pub(crate) const GROUPS_MIN: usize = 20;
+
+/// An operation to be repeated. It gets a number that counts up, and memory to read into or write
+/// from: the same for both sides, because how fast a copy is depends on where it goes.
+pub(super) type Step<'a> = Box<dyn FnMut(u64, &mut [u8]) -> Result<()> + Send + 'a>;
+
+/// Memory for the steps, from the beginning of a page.
+pub(super) struct Buffer {
+    memory: Vec<u8>,
+    start: usize,
+    bytes: usize,
+}
+
+impl Buffer {
+    pub(super) fn new(bytes: usize) -> Self {
+        const PAGE_BYTES: usize = 4096;
+        let memory = vec![1; bytes + PAGE_BYTES];
+        let start = memory.as_ptr().align_offset(PAGE_BYTES);
+        Self { memory, start, bytes }
+    }
+
+    fn bytes(&mut self) -> &mut [u8] {
+        &mut self.memory[self.start..self.start + self.bytes]
+    }
+}
+
+/// How long a block lasts.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Until {
+    /// About so many nanoseconds have passed.
+    TimeNs(f64),
+    /// So many operations are done: for those that leave something behind, of which both sides
+    /// shall have as much.
+    Count(u64),
+}
+
+/// What the groups of a case gave, one value each, in nanoseconds per operation.
+#[derive(Default)]
+pub(super) struct Samples {
+    pub(super) raw: Vec<f64>,
+    pub(super) stack: Vec<f64>,
+    /// CPU time of the whole process while the stack was measured.
+    pub(super) stack_cpu: Vec<f64>,
+}
+
+impl Samples {
+    /// The stack beside the raw backend, group by group.
+    pub(super) fn paired(&self, compare: impl Fn(f64, f64) -> f64) -> Vec<f64> {
+        self.raw.iter().zip(&self.stack).map(|(raw, stack)| compare(*raw, *stack)).collect()
+    }
+}
+
+/// Measures groups of four blocks: raw, stack, stack, raw. In each group either side comes once
+/// behind itself and once behind the other, and a drift meets both alike.
+pub(super) fn interleave(
+    groups: usize,
+    until: Until,
+    bytes: usize,
+    [mut raw, mut stack]: [Step<'_>; 2],
+    progress: &mut Progress,
+) -> Result<Samples> {
+    let mut samples = Samples::default();
+    let mut buffer = Buffer::new(bytes);
+    let mut block = |step: &mut Step<'_>| block(step, until, &mut buffer);
+    block(&mut raw)?;
+    block(&mut stack)?;
+    for _ in 0..groups {
+        let first = block(&mut raw)?;
+        let cpu = cpu_ns();
+        let (second, third) = (block(&mut stack)?, block(&mut stack)?);
+        let cpu = (cpu_ns() - cpu) as f64;
+        let fourth = block(&mut raw)?;
+        samples.raw.push((first.per_op_ns() + fourth.per_op_ns()) / 2.0);
+        samples.stack.push((second.per_op_ns() + third.per_op_ns()) / 2.0);
+        samples.stack_cpu.push(cpu / (second.count + third.count) as f64);
+        progress.advance(1);
+    }
+    Ok(samples)
+}
+
+/// What one block took.
+pub(super) struct Block {
+    count: u64,
+    passed_ns: f64,
+}
+
+impl Block {
+    pub(super) fn per_op_ns(&self) -> f64 {
+        self.passed_ns / self.count as f64
+    }
+}
+
+/// Repeats a step.
+pub(super) fn block(step: &mut Step<'_>, until: Until, buffer: &mut Buffer) -> Result<Block> {
+    /// Operations between two looks at the clock.
+    const STRIDE: u64 = 16;
+    let buffer = buffer.bytes();
+    let clock = SystemClock::default();
+    let mut count = 0;
+    loop {
+        for _ in 0..STRIDE {
+            step(count, buffer)?;
+            count += 1;
+        }
+        let passed_ns = clock.now_ns() as f64;
+        let is_over = match until {
+            Until::TimeNs(longest) => passed_ns >= longest,
+            Until::Count(most) => count >= most,
+        };
+        if is_over {
+            return Ok(Block { count, passed_ns });
+        }
+    }
+}
