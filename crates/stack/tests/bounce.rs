@@ -81,19 +81,20 @@ fn readers_and_writers_never_notice_that_objects_bounce() {
         let stack = world.create();
         let objects: Vec<_> = (1..=6).map(|number| Bouncing::create(&stack, number)).collect();
         let is_over = AtomicBool::new(false);
-        let done = std::thread::scope(|scope| {
-            let (stack, objects, is_over) = (&stack, &objects, &is_over);
-            let mover = scope.spawn(move || bounce(stack, objects, is_over));
-            let users: Vec<_> =
-                (0..4u64).map(|user| scope.spawn(move || work_on(stack, objects, user))).collect();
+        let moved = AtomicU64::new(0);
+        std::thread::scope(|scope| {
+            let (stack, objects, is_over, moved) = (&stack, &objects, &is_over, &moved);
+            let mover = scope.spawn(move || bounce(stack, objects, is_over, moved));
+            let users: Vec<_> = (0..4u64)
+                .map(|user| scope.spawn(move || work_on(stack, objects, user, moved)))
+                .collect();
             let ends: Vec<_> = users.into_iter().map(|user| user.join()).collect();
             is_over.store(true, Ordering::SeqCst);
             for end in ends {
                 end.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
             }
-            mover.join().expect("the mover does not panic")
+            mover.join().expect("the mover does not panic");
         });
-        assert!(done > 10, "objects moved meanwhile, {done} times");
         assert!(stack.wait_idle(LONG));
         assert_sound(&world, &stack);
         for object in &objects {
@@ -104,10 +105,9 @@ fn readers_and_writers_never_notice_that_objects_bounce() {
     });
 }
 
-/// Moves random objects to random tiers; returns how many migrations were done.
-fn bounce(stack: &Stack, objects: &[Bouncing], is_over: &AtomicBool) -> usize {
+/// Moves random objects to random tiers, and counts the migrations that were done.
+fn bounce(stack: &Stack, objects: &[Bouncing], is_over: &AtomicBool, moved: &AtomicU64) {
     let mut random = Random::new(1);
-    let mut done = 0;
     while !is_over.load(Ordering::SeqCst) {
         let object = &objects[random.below(objects.len() as u64) as usize];
         let to = TierIndex(random.below(3) as u8);
@@ -115,15 +115,15 @@ fn bounce(stack: &Stack, objects: &[Bouncing], is_over: &AtomicBool) -> usize {
         let Ok(tickets) = stack.migrate(&object.key, to, kind, 0, "bounce") else { continue };
         for ticket in tickets {
             let ended = stack.wait(ticket, LONG).expect("known").expect("ends");
-            done += usize::from(ended.outcome.as_deref() == Some("done"));
+            moved.fetch_add(u64::from(ended.outcome.as_deref() == Some("done")), Ordering::SeqCst);
         }
     }
-    done
 }
 
-/// Writers own their objects; readers read all of them.
-fn work_on(stack: &Stack, objects: &[Bouncing], user: u64) {
+/// Writers own their objects; readers read all of them. They go on until enough was moved.
+fn work_on(stack: &Stack, objects: &[Bouncing], user: u64, moved: &AtomicU64) {
     const ROUNDS: usize = 1500;
+    const MOVED_MIN: u64 = 20;
     let mut random = Random::new(user + 10);
     let is_writer = user < 2;
     let mine = |object: &&Bouncing| !is_writer || object.number % 2 == user;
@@ -131,7 +131,9 @@ fn work_on(stack: &Stack, objects: &[Bouncing], user: u64) {
     let how = if is_writer { Open::write() } else { Open::read() };
     let open = |object: &Bouncing| stack.open(&object.key, &how).expect("opens");
     let mut handles: Vec<_> = objects.iter().map(|object| open(object)).collect();
-    for _ in 0..ROUNDS {
+    let mut round = 0;
+    while round < ROUNDS || moved.load(Ordering::SeqCst) < MOVED_MIN {
+        round += 1;
         let index = random.below(objects.len() as u64) as usize;
         match (random.below(20), is_writer) {
             (0, _) => handles[index] = open(objects[index]),
