@@ -226,7 +226,7 @@ impl Recovery<'_> {
         let before = record.clone();
         let mut garbage = Vec::new();
         let is_new_boot = self.crashed.is_rebooted || self.crashed.boot != self.shared.boot;
-        let reverted_before = self.reverted;
+        let was_switching = record.segments.iter().any(|segment| segment.settling.is_some());
         for segment in &mut record.segments {
             self.end_switch(before.object_id, segment, &mut garbage)?;
         }
@@ -259,12 +259,11 @@ impl Recovery<'_> {
                 None => self.damaged += 1,
             }
         }
-        let was_reverted = self.reverted > reverted_before;
         for segment in &record.segments {
             for copy in &segment.copies {
                 self.restore_identity(&key, record.object_id, segment, copy, Role::Copy)?;
             }
-            if was_reverted {
+            if was_switching {
                 let primary = &segment.primary;
                 self.restore_identity(&key, record.object_id, segment, primary, Role::Primary)?;
             }

@@ -15,8 +15,8 @@ use common::world::{
     outcome_of, promise_nothing, put,
 };
 use terrace_core::{
-    Backend, BackendExt, ErrorKind, Hint, Key, Object, ObjectExt, Op, Open, Persistency, Request,
-    Result, Semantics, TierIndex,
+    Backend, BackendExt, Clock, ErrorKind, Hint, Key, Object, ObjectExt, Op, Open, Persistency,
+    Request, Result, Semantics, SystemClock, TierIndex,
 };
 use terrace_stack::{FAILPOINTS, MoveKind, Stack};
 
@@ -553,7 +553,7 @@ fn a_lost_source_in_the_tail_takes_nothing_that_was_synced() {
         application.write(&name, &*object, 4096, 3200).expect("writes");
         application.stack().migrate(&name, SLOW, MoveKind::Move, 0, "test").expect("queued");
         while application.heard().is_ok() {
-            std::thread::sleep(Duration::from_millis(1));
+            SystemClock::default().sleep(Duration::from_millis(1));
         }
         drop(object);
         application.die();
