@@ -198,13 +198,13 @@ impl Shared {
 
     /// Writes lengths that changed to the catalog, and settles switches whose migration could not.
     pub(crate) fn flush(&self) -> Result<()> {
+        // One that cannot be settled keeps none of the others waiting.
+        let mut settled = Ok(());
         let unsettled = std::mem::take(&mut *crate::lock(&self.unsettled));
-        for (index, entry) in unsettled.iter().enumerate() {
-            for segment in entry.segments.load_full().iter() {
-                if let Err(error) = self.settle(entry, segment) {
-                    crate::lock(&self.unsettled).extend_from_slice(&unsettled[index..]);
-                    return Err(error);
-                }
+        for entry in unsettled {
+            if let Err(error) = self.settle_all(&entry) {
+                settled = settled.and(Err(error.with("key", &entry.key)));
+                crate::lock(&self.unsettled).push(entry);
             }
         }
         const BATCH: usize = 256;
@@ -220,7 +220,12 @@ impl Shared {
                 }
             }
         }
-        Ok(())
+        settled
+    }
+
+    fn settle_all(&self, entry: &Entry) -> Result<()> {
+        let segments = entry.segments.load_full();
+        segments.iter().try_for_each(|segment| self.settle(entry, segment))
     }
 
     fn flush_one(&self, entry: &Arc<Entry>) -> Result<()> {
