@@ -43,12 +43,18 @@ impl Account {
 
     /// Changes the class of bytes.
     pub(crate) fn turn(&self, from: Class, to: Class, bytes: u64) {
+        if bytes == 0 {
+            return;
+        }
         self.of(to).fetch_add(bytes, Ordering::AcqRel);
         self.of(from).fetch_sub(bytes, Ordering::AcqRel);
     }
 
     /// Gives bytes back.
     pub(crate) fn free(&self, class: Class, bytes: u64) {
+        if bytes == 0 {
+            return;
+        }
         self.of(class).fetch_sub(bytes, Ordering::AcqRel);
         self.taken.fetch_sub(bytes, Ordering::AcqRel);
     }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use terrace_core::{
-    Error, ErrorKind, Key, Kv, KvExt, KvRange, Persistency, Result, Ticket, TierIndex,
+    Error, ErrorKind, Key, Kv, KvExt, KvRange, Persistency, Result, Superblock, Ticket, TierIndex,
 };
 
 use crate::codec::{Reader, Writer, corrupt};
@@ -19,9 +19,11 @@ const GARBAGE: u8 = b'g';
 const APPLICATION: u8 = b'k';
 const HISTORY: u8 = b'y';
 const POLICY_STATE: u8 = b'p';
+const SUPERBLOCK_KEY: &[u8] = b"s";
 
 const HEADER_VERSION: u8 = 1;
 const GARBAGE_VERSION: u8 = 1;
+const SUPERBLOCK_VERSION: u8 = 1;
 
 /// Numbers that are reserved in the catalog at a time: one durable commit per this many creates.
 const NUMBERS_RESERVED: u64 = 1 << 20;
@@ -310,6 +312,32 @@ impl Catalog {
     /// What was written about a segment's moves, newest last.
     pub(crate) fn history(&self, object_id: u64, segment: u32) -> Result<Option<Vec<u8>>> {
         self.kv.get(&history_key(object_id, segment))
+    }
+
+    /// What a store that has this one as a tier wrote about it.
+    pub(crate) fn superblock(&self) -> Result<Option<Superblock>> {
+        let decode = |bytes: Vec<u8>| {
+            let mut input = Reader::new(&bytes, SUPERBLOCK_VERSION, "superblock")?;
+            let superblock = Superblock {
+                store_id: input.u128()?,
+                tier: input.text()?,
+                format_version: input.u32()?,
+                feature_bits: input.u64()?,
+                epoch: input.u64()?,
+            };
+            input.finish()?;
+            Ok(superblock)
+        };
+        self.kv.get(SUPERBLOCK_KEY)?.map(decode).transpose()
+    }
+
+    /// Replaces that, durably.
+    pub(crate) fn set_superblock(&self, superblock: &Superblock) -> Result<()> {
+        let mut out = Writer::new(SUPERBLOCK_VERSION);
+        out.u128(superblock.store_id).text(&superblock.tier).u32(superblock.format_version);
+        out.u64(superblock.feature_bits).u64(superblock.epoch);
+        let ticket = self.kv.put(SUPERBLOCK_KEY, &out.finish())?;
+        self.kv.wait(ticket)
     }
 
     /// The saved state of a policy.

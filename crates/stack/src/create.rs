@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use terrace_core::{
-    Access, Create, Error, ErrorKind, Event, EventKind, Hint, Identity, Key, Layout, Object, Open,
+    Access, Create, Error, ErrorKind, Event, EventKind, Hint, Identity, Key, Layout, Open,
     Persistency, Placed, Placement, Result, Role, SegmentView, Semantics, TierIndex, TierSet,
 };
 
@@ -23,7 +23,6 @@ use crate::shared::Shared;
 pub(crate) struct Draft {
     pub(crate) record: Record,
     site: Arc<Site>,
-    handle: Box<dyn Object>,
     level: Persistency,
     /// The tier that the placer wanted, where that was full.
     spilled_from: Option<TierIndex>,
@@ -179,6 +178,18 @@ impl Shared {
         Segment::new(record, self.slot(object_id, record.number), limit, location)
     }
 
+    /// A segment whose file was just made.
+    pub(crate) fn new_segment(
+        &self,
+        object_id: u64,
+        record: &SegmentRecord,
+        limit: u64,
+        site: Arc<Site>,
+    ) -> Segment {
+        let location = self.location(site, Vec::new(), None, None);
+        Segment::new(record, self.slot(object_id, record.number), limit, location)
+    }
+
     /// Makes the file of a new object on the tier that the placer chooses, or the next with room.
     pub(crate) fn draft(&self, key: &Key, how: &Open, level: Persistency) -> Result<Draft> {
         let placement = Placement {
@@ -191,8 +202,7 @@ impl Shared {
         let placed = self.place(&placement);
         let object_id = self.catalog.number()?;
         let layout = self.sane_layout(placed.layout);
-        let (site, handle) =
-            self.new_file(key, object_id, 0, 0, placed.tier, level, how.size_hint_bytes)?;
+        let site = self.new_file(key, object_id, 0, 0, placed.tier, level, how.size_hint_bytes)?;
         self.failpoints.hit("create.file")?;
         let segment = SegmentRecord {
             number: 0,
@@ -211,9 +221,10 @@ impl Shared {
             created_ns: self.clock.wall_ns(),
             layout,
             segments: vec![segment],
+            identity: how.identity.clone(),
         };
         let spilled_from = (site.place.tier != placed.tier).then_some(placed.tier);
-        Ok(Draft { record, site, handle, level, spilled_from })
+        Ok(Draft { record, site, level, spilled_from })
     }
 
     /// Commits the records of new objects together, as durably as the strongest of them asks.
@@ -260,11 +271,14 @@ impl Shared {
 
     /// Shows a committed object to everyone.
     pub(crate) fn publish(&self, claim: Claim<'_>, draft: Draft) -> Opened {
-        let entry = Arc::new(self.entry(claim.key().clone(), &draft.record));
-        let segments = entry.segments.load();
-        segments[0].location.load().primary.set_handle(draft.handle);
+        let Draft { record, site, .. } = draft;
+        let limit = record.layout.next_cut(0).unwrap_or(u64::MAX);
+        let segment =
+            Arc::new(self.new_segment(record.object_id, &record.segments[0], limit, site));
+        let entry = Entry::new(claim.key().clone(), &record, vec![Arc::clone(&segment)]);
         entry.opens.fetch_add(1, Ordering::AcqRel);
-        self.post_created(&entry, &segments[0]);
+        let entry = Arc::new(entry);
+        self.post_created(&entry, &segment);
         self.entries.fulfil(claim, Arc::clone(&entry));
         self.post_handles(&entry, EventKind::Open);
         Opened(entry)
@@ -362,13 +376,13 @@ impl Shared {
         wanted: TierIndex,
         level: Persistency,
         size_hint_bytes: Option<u64>,
-    ) -> Result<(Arc<Site>, Box<dyn Object>)> {
+    ) -> Result<Arc<Site>> {
         let count = self.tiers.len() as u8;
-        let order = (wanted.0..count).chain((0..wanted.0).rev()).map(TierIndex);
-        let able: Vec<_> = order
-            .filter(|tier| self.tier(*tier).keeps(level) && self.tier(*tier).offline.is_none())
-            .collect();
-        if able.is_empty() {
+        let able = (wanted.0..count)
+            .chain((0..wanted.0).rev())
+            .map(TierIndex)
+            .filter(|tier| self.tier(*tier).keeps(level) && self.tier(*tier).offline.is_none());
+        if able.clone().next().is_none() {
             return Err(Error::new(ErrorKind::Unsupported, "create object")
                 .because("no tier can keep what is asked for")
                 .with("persistency", level));
@@ -377,17 +391,16 @@ impl Shared {
         let below = |tier: &TierIndex, limit: u64| {
             self.tier(*tier).account.taken().checked_add(need).is_some_and(|sum| sum <= limit)
         };
-        let roomy = able.iter().filter(|tier| below(tier, self.tier(**tier).critical_bytes()));
-        let tight = able.iter().filter(|tier| below(tier, self.tier(**tier).capacity_bytes()));
+        let roomy = able.clone().filter(|tier| below(tier, self.tier(*tier).critical_bytes()));
+        let tight = able.clone().filter(|tier| below(tier, self.tier(*tier).capacity_bytes()));
         // Where not even the hint fits anywhere, a smaller object may still.
         let any = able
-            .iter()
-            .filter(|tier| self.tier(**tier).account.taken() < self.tier(**tier).capacity_bytes());
+            .filter(|tier| self.tier(*tier).account.taken() < self.tier(*tier).capacity_bytes());
         let mut refused = None;
         for tier in roomy.chain(tight).chain(any) {
             // A segment's first file bears the object's number, which nothing else has.
             let file = if segment == 0 { object_id } else { self.catalog.number()? };
-            match self.new_file_on(key, object_id, segment, start_bytes, *tier, file) {
+            match self.new_file_on(key, object_id, segment, start_bytes, tier, file) {
                 Err(error) if error.kind() == ErrorKind::NoSpace => refused = Some(error),
                 other => return other,
             }
@@ -405,9 +418,8 @@ impl Shared {
         start_bytes: u64,
         tier: TierIndex,
         file: u64,
-    ) -> Result<(Arc<Site>, Box<dyn Object>)> {
+    ) -> Result<Arc<Site>> {
         let place = Place { tier, file, generation: file, epoch: self.epoch };
-        let site = Site::new(place, object_id, segment);
         let how = Open {
             create: Create::New,
             semantics: Semantics { persistency: Persistency::None },
@@ -415,8 +427,7 @@ impl Shared {
             identity: self.identity(key, object_id, segment, start_bytes, &place, Role::Primary),
             ..Open::default()
         };
-        let handle = self.tier(tier).backend.open(&site.key, &how)?;
-        Ok((site, handle))
+        Site::made(place, object_id, segment, |file| self.tier(tier).backend.open(file, &how))
     }
 
     /// Who a stored file is, where its tier keeps such things.

@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The objects in memory, by key: bounded, sharded, and never two of one object.
 
+use std::borrow::Borrow;
 use std::collections::HashMap;
 use std::collections::hash_map::RandomState;
-use std::hash::BuildHasher;
+use std::hash::{BuildHasher, Hash, Hasher};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use terrace_core::{Key, Result};
 
 use crate::entry::Entry;
+use crate::hash::Numbers;
 
 const SHARDS: usize = 64;
 
@@ -27,9 +29,95 @@ pub(crate) struct Entries {
 struct Shard {
     /// Held for look-ups only, never over I/O: who loads, creates or deletes an object leaves a
     /// `Busy` mark and lets go.
-    map: Mutex<HashMap<Key, Held>>,
+    map: Mutex<Map>,
     /// A `Busy` mark was lifted.
     changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Map {
+    held: HashMap<Named, Held, Numbers>,
+    /// Threads that wait for a `Busy` mark: where there are none, nobody needs to be woken.
+    waiting: usize,
+}
+
+/// A key with its hash, which is computed once for the shard and for all that its map does.
+#[derive(Debug)]
+struct Named {
+    hash: u64,
+    key: Key,
+}
+
+/// Finds a [`Named`] without a key of its own.
+#[derive(Clone, Copy, Debug)]
+struct Sought<'a> {
+    hash: u64,
+    key: &'a Key,
+}
+
+/// What [`Named`] and [`Sought`] have in common.
+trait Name {
+    fn sought(&self) -> Sought<'_>;
+}
+
+impl Name for Named {
+    fn sought(&self) -> Sought<'_> {
+        Sought { hash: self.hash, key: &self.key }
+    }
+}
+
+impl Name for Sought<'_> {
+    fn sought(&self) -> Sought<'_> {
+        *self
+    }
+}
+
+impl<'a> Borrow<dyn Name + 'a> for Named {
+    fn borrow(&self) -> &(dyn Name + 'a) {
+        self
+    }
+}
+
+impl Hash for Named {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(self.hash);
+    }
+}
+
+impl Hash for dyn Name + '_ {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(self.sought().hash);
+    }
+}
+
+impl PartialEq for Named {
+    fn eq(&self, other: &Self) -> bool {
+        self.key == other.key
+    }
+}
+
+impl Eq for Named {}
+
+impl PartialEq for dyn Name + '_ {
+    fn eq(&self, other: &Self) -> bool {
+        self.sought().key == other.sought().key
+    }
+}
+
+impl Eq for dyn Name + '_ {}
+
+impl Map {
+    fn get(&self, name: &Sought<'_>) -> Option<&Held> {
+        self.held.get(name as &dyn Name)
+    }
+
+    fn insert(&mut self, name: &Sought<'_>, held: Held) -> Option<Held> {
+        self.held.insert(Named { hash: name.hash, key: name.key.clone() }, held)
+    }
+
+    fn remove(&mut self, name: &Sought<'_>) {
+        self.held.remove(name as &dyn Name);
+    }
 }
 
 #[derive(Debug)]
@@ -43,7 +131,7 @@ enum Held {
 #[derive(Debug)]
 pub(crate) struct Claim<'a> {
     shard: &'a Shard,
-    key: &'a Key,
+    name: Sought<'a>,
     is_done: bool,
 }
 
@@ -55,7 +143,8 @@ pub(crate) enum Found<'a> {
 }
 
 impl Entries {
-    /// Room for about `entries_max` objects that nobody uses, beside those in use.
+    /// Room for about `entries_max` objects that nobody uses, beside those in use; for a while
+    /// for twice as many.
     pub(crate) fn new(entries_max: usize) -> Self {
         Self {
             shards: (0..SHARDS).map(|_| Shard::default()).collect(),
@@ -68,18 +157,18 @@ impl Entries {
     /// The object in memory, counted as open once more; or the claim to its key, if it is not
     /// in memory.
     pub(crate) fn open<'a>(&'a self, key: &'a Key) -> Found<'a> {
-        let shard = self.shard(key);
+        let (shard, name) = self.find(key);
         let mut map = shard.lock();
         loop {
-            match map.get(key) {
+            match map.get(&name) {
                 Some(Held::Ready(entry)) => {
                     entry.opens.fetch_add(1, Ordering::AcqRel);
                     return Found::Entry(Arc::clone(entry));
                 }
                 Some(Held::Busy) => map = shard.wait(map),
                 None => {
-                    map.insert(key.clone(), Held::Busy);
-                    return Found::Vacant(Claim { shard, key, is_done: false });
+                    map.insert(&name, Held::Busy);
+                    return Found::Vacant(Claim { shard, name, is_done: false });
                 }
             }
         }
@@ -95,18 +184,18 @@ impl Entries {
         key: &Key,
         load: impl FnOnce() -> Result<Option<Entry>>,
     ) -> Result<Option<Arc<Entry>>> {
-        let shard = self.shard(key);
+        let (shard, name) = self.find(key);
         let mut map = shard.lock();
         loop {
-            match map.get(key) {
+            match map.get(&name) {
                 Some(Held::Ready(entry)) => return Ok(Some(Arc::clone(entry))),
                 Some(Held::Busy) => map = shard.wait(map),
                 None => break,
             }
         }
-        map.insert(key.clone(), Held::Busy);
+        map.insert(&name, Held::Busy);
         drop(map);
-        let claim = Claim { shard, key, is_done: false };
+        let claim = Claim { shard, name, is_done: false };
         let Some(entry) = load()? else { return Ok(None) };
         let entry = Arc::new(entry);
         self.fulfil(claim, Arc::clone(&entry));
@@ -115,7 +204,8 @@ impl Entries {
 
     /// The object in memory without opening it.
     pub(crate) fn peek(&self, key: &Key) -> Option<Arc<Entry>> {
-        match self.shard(key).lock().get(key) {
+        let (shard, name) = self.find(key);
+        match shard.lock().get(&name) {
             Some(Held::Ready(entry)) => Some(Arc::clone(entry)),
             _ => None,
         }
@@ -123,13 +213,13 @@ impl Entries {
 
     /// Takes a key for deletion: what was in memory, and the claim.
     pub(crate) fn claim<'a>(&'a self, key: &'a Key) -> (Option<Arc<Entry>>, Claim<'a>) {
-        let shard = self.shard(key);
+        let (shard, name) = self.find(key);
         let mut map = shard.lock();
-        while matches!(map.get(key), Some(Held::Busy)) {
+        while matches!(map.get(&name), Some(Held::Busy)) {
             map = shard.wait(map);
         }
-        let before = map.insert(key.clone(), Held::Busy);
-        let claim = Claim { shard, key, is_done: false };
+        let before = map.insert(&name, Held::Busy);
+        let claim = Claim { shard, name, is_done: false };
         match before {
             Some(Held::Ready(entry)) => (Some(entry), claim),
             _ => (None, claim),
@@ -139,37 +229,54 @@ impl Entries {
     /// Calls `each` for every object in memory.
     pub(crate) fn for_each(&self, mut each: impl FnMut(&Arc<Entry>)) {
         for shard in &self.shards {
-            let ready: Vec<_> = shard.lock().values().filter_map(Held::entry).cloned().collect();
+            let ready: Vec<_> =
+                shard.lock().held.values().filter_map(Held::entry).cloned().collect();
             ready.iter().for_each(&mut each);
         }
     }
 
-    /// Makes `claim` name `entry`, and drops objects that nobody uses where there are too many.
+    /// Makes `claim` name `entry`. Where nobody has [trimmed](Entries::trim) for long, some that
+    /// nobody uses are dropped here, so that there are never many more than twice the bound.
     pub(crate) fn fulfil(&self, mut claim: Claim<'_>, entry: Arc<Entry>) {
         let mut map = claim.shard.lock();
-        if map.len() > self.shard_max {
-            // Half of them at once, so that the walk is paid for by many inserts.
-            let mut surplus = map.len() - self.shard_max / 2;
-            map.retain(|_, held| {
-                let is_idle = match held {
-                    // Every user but the map has a reference of his own: handles, migrations,
-                    // and the list of those whose length is not in the catalog yet.
-                    Held::Ready(entry) => Arc::strong_count(entry) == 1,
-                    Held::Busy => false,
-                };
-                let drop_it = is_idle && surplus > 0;
-                surplus -= usize::from(drop_it);
-                if drop_it
-                    && held.entry().is_some_and(|one| one.is_unsynced.load(Ordering::Acquire))
-                {
-                    self.note_evicted_unsynced();
-                }
-                !drop_it
-            });
-        }
-        map.insert(claim.key.clone(), Held::Ready(entry));
+        let dropped = self.surplus(&mut map, self.shard_max * 2);
+        map.insert(&claim.name, Held::Ready(entry));
         claim.is_done = true;
-        claim.shard.changed.notify_all();
+        claim.shard.lifted(map);
+        drop(dropped);
+    }
+
+    /// Drops objects that nobody uses where there are too many.
+    pub(crate) fn trim(&self) {
+        for shard in &self.shards {
+            let dropped = self.surplus(&mut shard.lock(), self.shard_max);
+            drop(dropped);
+        }
+    }
+
+    /// Takes out what nobody uses where there are more than `most`; to be dropped behind the lock,
+    /// because the last reference closes files.
+    fn surplus(&self, map: &mut Map, most: usize) -> Vec<(Named, Held)> {
+        if map.held.len() <= most {
+            return Vec::new();
+        }
+        // Half of them at once, so that the walk is paid for by many inserts.
+        let mut surplus = map.held.len() - self.shard_max / 2;
+        let taken = map.held.extract_if(|_, held| {
+            let is_idle = match held {
+                // Every user but the map has a reference of his own: handles, migrations, and the
+                // list of those whose length is not in the catalog yet.
+                Held::Ready(entry) => Arc::strong_count(entry) == 1,
+                Held::Busy => false,
+            };
+            let drop_it = is_idle && surplus > 0;
+            surplus -= usize::from(drop_it);
+            if drop_it && held.entry().is_some_and(|one| one.is_unsynced.load(Ordering::Acquire)) {
+                self.note_evicted_unsynced();
+            }
+            drop_it
+        });
+        taken.collect()
     }
 
     /// Whether bytes of objects that left memory may not be durable; forgets it.
@@ -182,9 +289,9 @@ impl Entries {
         self.evicted_unsynced.store(true, Ordering::Release);
     }
 
-    fn shard(&self, key: &Key) -> &Shard {
+    fn find<'a>(&self, key: &'a Key) -> (&Shard, Sought<'a>) {
         let hash = self.hasher.hash_one(key.as_str());
-        &self.shards[(hash >> 32) as usize % SHARDS]
+        (&self.shards[(hash >> 32) as usize % SHARDS], Sought { hash, key })
     }
 }
 
@@ -198,37 +305,48 @@ impl Held {
 }
 
 impl Shard {
-    fn lock(&self) -> MutexGuard<'_, HashMap<Key, Held>> {
+    fn lock(&self) -> MutexGuard<'_, Map> {
         self.map.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn wait<'a>(
-        &self,
-        map: MutexGuard<'a, HashMap<Key, Held>>,
-    ) -> MutexGuard<'a, HashMap<Key, Held>> {
-        self.changed.wait(map).unwrap_or_else(PoisonError::into_inner)
+    fn wait<'a>(&self, mut map: MutexGuard<'a, Map>) -> MutexGuard<'a, Map> {
+        map.waiting += 1;
+        let mut map = self.changed.wait(map).unwrap_or_else(PoisonError::into_inner);
+        map.waiting -= 1;
+        map
+    }
+
+    /// A `Busy` mark was lifted.
+    fn lifted(&self, map: MutexGuard<'_, Map>) {
+        let somebody_waits = map.waiting > 0;
+        drop(map);
+        if somebody_waits {
+            self.changed.notify_all();
+        }
     }
 }
 
 impl Claim<'_> {
     /// The key that is claimed.
     pub(crate) fn key(&self) -> &Key {
-        self.key
+        self.name.key
     }
 
     /// Puts an object that was claimed for deletion back, because deleting it failed.
     pub(crate) fn put_back(mut self, entry: Arc<Entry>) {
-        self.shard.lock().insert(self.key.clone(), Held::Ready(entry));
+        let mut map = self.shard.lock();
+        map.insert(&self.name, Held::Ready(entry));
         self.is_done = true;
-        self.shard.changed.notify_all();
+        self.shard.lifted(map);
     }
 }
 
 impl Drop for Claim<'_> {
     fn drop(&mut self) {
         if !self.is_done {
-            self.shard.lock().remove(self.key);
-            self.shard.changed.notify_all();
+            let mut map = self.shard.lock();
+            map.remove(&self.name);
+            self.shard.lifted(map);
         }
     }
 }

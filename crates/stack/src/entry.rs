@@ -2,12 +2,12 @@
 //! Objects in memory: where the bytes of an object are now.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use terrace_core::{
-    Backend, Error, ErrorKind, Hint, Key, Layout, Object, Open, Persistency, Result, Semantics,
-    Slot,
+    Backend, Error, ErrorKind, Hint, Identity, Key, Layout, Object, Open, Persistency, Result,
+    Semantics, Slot,
 };
 
 use crate::dirty::Dirty;
@@ -25,8 +25,10 @@ pub(crate) struct Entry {
     promised: AtomicU8,
     pub(crate) hint: Hint,
     pub(crate) layout: Layout,
+    /// What the object is to a store that has this one as a tier; replaced under `changes`.
+    pub(crate) identity: Mutex<Option<Arc<Identity>>>,
     /// By start; the first starts at 0. Replaced as a whole under `changes`.
-    pub(crate) segments: ArcSwap<Vec<Arc<Segment>>>,
+    pub(crate) segments: Segments,
     /// Held to commit this object's record, or to change its list of segments: commits of one
     /// object never overtake each other. Never taken while holding a lock of the entry map.
     pub(crate) changes: Mutex<()>,
@@ -40,6 +42,30 @@ pub(crate) struct Entry {
     pub(crate) is_unsynced: AtomicBool,
     pub(crate) opens: AtomicU32,
     pub(crate) ledger: ObjectLedger,
+}
+
+/// The list of an object's segments, replaced as a whole. Reads and writes of an object with one
+/// segment do not look at it; for the rest a lock costs less than an `ArcSwap`, which looks at
+/// every thread when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Segments(RwLock<Arc<Vec<Arc<Segment>>>>);
+
+impl Segments {
+    /// The list now.
+    pub(crate) fn load(&self) -> Arc<Vec<Arc<Segment>>> {
+        Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The list now.
+    pub(crate) fn load_full(&self) -> Arc<Vec<Arc<Segment>>> {
+        self.load()
+    }
+
+    /// Replaces the list.
+    pub(crate) fn store(&self, next: Arc<Vec<Arc<Segment>>>) {
+        // The old list is dropped behind the lock.
+        drop(std::mem::replace(&mut *self.0.write().unwrap_or_else(PoisonError::into_inner), next));
+    }
 }
 
 /// A part of an object: the unit of location and migration.
@@ -118,6 +144,18 @@ impl Site {
     pub(crate) fn new(place: Place, object_id: u64, segment: u32) -> Arc<Self> {
         let key = place.key(object_id, segment);
         Arc::new(Self { place, key, object_id, segment, handle: ArcSwapOption::empty() })
+    }
+
+    /// A file that `make` makes and opens.
+    pub(crate) fn made(
+        place: Place,
+        object_id: u64,
+        segment: u32,
+        make: impl FnOnce(&Key) -> Result<Box<dyn Object>>,
+    ) -> Result<Arc<Self>> {
+        let key = place.key(object_id, segment);
+        let handle = ArcSwapOption::from_pointee(make(&key)?);
+        Ok(Arc::new(Self { place, key, object_id, segment, handle }))
     }
 
     /// The same file under another generation.
@@ -288,7 +326,8 @@ impl Entry {
             promised: AtomicU8::new(record.persistency as u8),
             hint: record.hint,
             layout: record.layout.clone(),
-            segments: ArcSwap::from_pointee(segments),
+            identity: Mutex::new(record.identity.clone()),
+            segments: Segments(RwLock::new(Arc::new(segments))),
             changes: Mutex::default(),
             appends: Mutex::default(),
             is_pinned: AtomicBool::new(record.is_pinned),
@@ -331,6 +370,7 @@ impl Entry {
             created_ns: self.created_ns,
             layout: self.layout.clone(),
             segments,
+            identity: crate::lock(&self.identity).clone(),
         }
     }
 

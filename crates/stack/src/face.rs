@@ -12,6 +12,8 @@ use terrace_core::{
 };
 
 use crate::Stack;
+use crate::catalog::Write;
+use crate::entry::Entry;
 use crate::object::StackObject;
 use crate::shared::Shared;
 
@@ -28,6 +30,18 @@ impl Stack {
 
     fn unsupported(&self, operation: &'static str) -> Error {
         Error::new(ErrorKind::Unsupported, operation).with("target", self.target())
+    }
+
+    fn entry(&self, operation: &'static str, key: &Key) -> Result<Arc<Entry>> {
+        let entry = self.shared().borrow_entry(key)?;
+        entry.ok_or_else(|| Error::new(ErrorKind::NotFound, operation).with("key", key))
+    }
+
+    fn check_identities(&self, operation: &'static str) -> Result<()> {
+        if self.capability().identity {
+            return Ok(());
+        }
+        Err(self.unsupported(operation).because("a tier of the store keeps nothing over a crash"))
     }
 
     /// Carries out a batch on several threads, one object's operations in order on one of them.
@@ -111,8 +125,8 @@ impl Backend for Stack {
             persistency: strongest.min(self.shared().catalog.persistency()),
             sparse: tiers.iter().all(|tier| tier.capability.sparse),
             ordered_listing: true,
-            // Stacks of stacks need no identities inside: the outer one keeps its own below.
-            identity: false,
+            // What an outer store syncs must be durable, wherever the policy puts it.
+            identity: !tiers.iter().any(crate::shared::TierState::is_volatile),
             leases: self.shared().is_bare && tiers[0].capability.leases,
             keeps_data: tiers.iter().all(|tier| tier.capability.keeps_data),
         }
@@ -134,9 +148,7 @@ impl Backend for Stack {
     }
 
     fn stat(&self, key: &Key) -> Result<Stat> {
-        let entry = self.shared().borrow_entry(key)?;
-        let entry =
-            entry.ok_or_else(|| Error::new(ErrorKind::NotFound, "stat object").with("key", key))?;
+        let entry = self.entry("stat object", key)?;
         let stat = self.shared().stat_entry(&entry);
         if !entry.is_open() {
             self.shared().close_files(&entry);
@@ -188,20 +200,42 @@ impl Backend for Stack {
         }
     }
 
-    fn identity(&self, _: &Key) -> Result<Option<Identity>> {
-        Err(self.unsupported("read an identity"))
+    fn identity(&self, key: &Key) -> Result<Option<Identity>> {
+        const OPERATION: &str = "read an identity";
+        self.check_identities(OPERATION)?;
+        let entry = self.entry(OPERATION, key)?;
+        let identity = crate::lock(&entry.identity).clone();
+        Ok(identity.map(Arc::unwrap_or_clone))
     }
 
-    fn set_identity(&self, _: &Key, _: &Identity) -> Result<()> {
-        Err(self.unsupported("write an identity"))
+    fn set_identity(&self, key: &Key, identity: &Identity) -> Result<()> {
+        const OPERATION: &str = "write an identity";
+        self.check_identities(OPERATION)?;
+        self.shared().check_writable(OPERATION)?;
+        let entry = self.entry(OPERATION, key)?;
+        let _changes = crate::lock(&entry.changes);
+        if entry.is_deleted.load(Ordering::Acquire) {
+            return Err(Error::new(ErrorKind::NotFound, OPERATION).with("key", key));
+        }
+        let next = Some(Arc::new(identity.clone()));
+        let before = std::mem::replace(&mut *crate::lock(&entry.identity), next);
+        let written = self.shared().catalog.commit(&[Write::Put(&entry.key, &entry.record_now())]);
+        if written.is_err() {
+            *crate::lock(&entry.identity) = before;
+        }
+        written.map(drop)
     }
 
     fn superblock(&self) -> Result<Option<Superblock>> {
-        Err(self.unsupported("read a superblock"))
+        self.check_identities("read a superblock")?;
+        self.shared().catalog.superblock()
     }
 
-    fn set_superblock(&self, _: &Superblock) -> Result<()> {
-        Err(self.unsupported("write a superblock"))
+    fn set_superblock(&self, superblock: &Superblock) -> Result<()> {
+        const OPERATION: &str = "write a superblock";
+        self.check_identities(OPERATION)?;
+        self.shared().check_writable(OPERATION)?;
+        self.shared().catalog.set_superblock(superblock)
     }
 
     fn sync(&self) -> Result<()> {

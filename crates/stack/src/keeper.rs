@@ -85,6 +85,7 @@ fn keep(shared: &Arc<Shared>, ticks: u32) {
         runner::watch(shared);
         measure_utilisation(shared);
     }
+    shared.entries.trim();
     if ticks.is_multiple_of(FLUSH_TICKS) {
         // What cannot be flushed now is tried again, and at close.
         let _ = shared.flush();

@@ -18,6 +18,7 @@ mod entry;
 mod face;
 mod failpoints;
 mod guard;
+mod hash;
 mod history;
 mod keeper;
 mod ledger;

@@ -235,36 +235,31 @@ impl StackObject {
         }
     }
 
-    /// Writes to the tier's file with the accounts alone around it; false where more has to be
-    /// looked at first. There is room only while the object may be written: deleting it and
-    /// closing the stack take all of it away.
-    // Two calls less are what the bar of 1 % leaves room for.
+    /// Writes one buffer to the tier's file with the accounts alone around it; `None` where more
+    /// has to be looked at first. There is room only while the object may be written: deleting it
+    /// and closing the stack take all of it away.
+    // Inline, and with little to keep over the call: the bar of 1 % leaves room for 4 ns.
     #[inline(always)]
-    fn write_straight(&self, offset_bytes: u64, data: &[IoSlice<'_>]) -> Result<bool> {
-        let Some(file) = self.straight.get() else { return Ok(false) };
-        let total = match data {
-            [alone] => alone.len(),
-            _ => data.iter().map(|slice| slice.len()).sum(),
-        };
-        let end_bytes = offset_bytes.saturating_add(total as u64);
-        let segment = &*self.first;
-        if self.access == Access::Read
-            || total == 0
-            || end_bytes > segment.room_bytes.load(Ordering::Acquire)
-        {
-            return Ok(false);
+    fn write_straight(&self, offset_bytes: u64, data: &[IoSlice<'_>]) -> Option<Result<()>> {
+        let file = self.straight.get()?;
+        let [buffer] = data else { return None };
+        let end_bytes = offset_bytes.checked_add(buffer.len() as u64)?;
+        let has_room = end_bytes <= self.first.room_bytes.load(Ordering::Acquire);
+        if !has_room || buffer.is_empty() || self.access == Access::Read {
+            return None;
         }
         let result = file.write_at(offset_bytes, data);
-        self.note_unsynced();
-        if result.is_err() || end_bytes > segment.length_bytes.load(Ordering::Relaxed) {
-            self.grown_straight(end_bytes, result.is_ok());
-        }
-        result.map(|()| true)
+        let is_known = result.is_ok()
+            && end_bytes <= self.first.length_bytes.load(Ordering::Relaxed)
+            && self.entry.is_unsynced.load(Ordering::Relaxed);
+        Some(if is_known { Ok(()) } else { self.note_straight(end_bytes, result) })
     }
 
     #[cold]
-    fn grown_straight(&self, end_bytes: u64, is_ok: bool) {
-        self.grown(&self.first, &self.first.location.load(), end_bytes, is_ok);
+    fn note_straight(&self, end_bytes: u64, result: Result<()>) -> Result<()> {
+        self.note_unsynced();
+        self.grown(&self.first, &self.first.location.load(), end_bytes, result.is_ok());
+        result
     }
 
     /// Notes that bytes were written, after they were: a sync that forgets it before then has
@@ -287,8 +282,8 @@ impl StackObject {
         }
         if self.straight()?.is_some() {
             self.shared.take_room(&self.entry, &self.first, end_bytes)?;
-            if self.write_straight(offset_bytes, data)? {
-                return Ok(total as u64);
+            if let Some(result) = self.write_straight(offset_bytes, data) {
+                return result.map(|()| total as u64);
             }
         }
         if self.is_simple(end_bytes) {
@@ -388,6 +383,13 @@ impl StackObject {
         if self.shared.is_bare { Ok(self.stat()?.size_bytes) } else { Ok(self.entry.length()) }
     }
 
+    /// What comes after a write that is more than its bytes.
+    #[cold]
+    fn follow(&self) -> Result<()> {
+        self.shared.failpoints.hit("write.done")?;
+        self.settle_level()
+    }
+
     /// What a handle with storage semantics does after every change.
     fn settle_level(&self) -> Result<()> {
         if self.level == Persistency::Storage {
@@ -430,14 +432,11 @@ impl Object for StackObject {
     }
 
     fn write_at(&self, offset_bytes: u64, data: &[IoSlice<'_>]) -> Result<()> {
-        if !self.write_straight(offset_bytes, data)? {
-            self.write_through(offset_bytes, data)?;
-        }
-        if !self.is_followed {
-            return Ok(());
-        }
-        self.shared.failpoints.hit("write.done")?;
-        self.settle_level()
+        let result = match self.write_straight(offset_bytes, data) {
+            Some(result) => result,
+            None => self.write_through(offset_bytes, data).map(drop),
+        };
+        if self.is_followed && result.is_ok() { self.follow() } else { result }
     }
 
     fn append(&self, data: &[IoSlice<'_>]) -> Result<u64> {

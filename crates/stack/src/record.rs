@@ -3,7 +3,9 @@
 
 use std::sync::Arc;
 
-use terrace_core::{Hint, Key, Layout, Persistency, Result, Temperature, TierIndex};
+use terrace_core::{
+    Hint, Identity, Key, Layout, Persistency, Result, Role, Temperature, TierIndex,
+};
 
 use crate::codec::{Reader, Writer};
 
@@ -26,6 +28,8 @@ pub(crate) struct Record {
     pub(crate) layout: Layout,
     /// By start; the first starts at 0.
     pub(crate) segments: Vec<SegmentRecord>,
+    /// What the object is to a store that has this one as a tier.
+    pub(crate) identity: Option<Arc<Identity>>,
 }
 
 /// A segment as the catalog knows it.
@@ -67,8 +71,23 @@ pub(crate) struct Settling {
 impl Place {
     /// The name of the file in its tier.
     pub(crate) fn key(&self, object_id: u64, segment: u32) -> Key {
-        let name = format!("{object_id:016x}.{segment}.{:x}", self.file);
+        let mut name = String::with_capacity(48);
+        push_hex(&mut name, object_id, 16);
+        name.push('.');
+        name.push_str(&segment.to_string());
+        name.push('.');
+        push_hex(&mut name, self.file, 1);
         Key::new(SEGMENT_NAMESPACE, &name).expect("short and without NUL")
+    }
+}
+
+/// Appends a number in hexadecimal with at least so many digits: every create names a file, and
+/// `format!` takes three times as long.
+fn push_hex(text: &mut String, number: u64, digits_min: u32) {
+    let digits = (64 - number.leading_zeros()).div_ceil(4).max(digits_min);
+    for digit in (0..digits).rev() {
+        let value = (number >> (4 * digit)) as u32 & 0xf;
+        text.push(char::from_digit(value, 16).expect("four bits"));
     }
 }
 
@@ -122,6 +141,12 @@ impl Record {
         for segment in &self.segments {
             segment.encode(tiers, &mut out);
         }
+        match &self.identity {
+            None => {
+                out.u8(0);
+            }
+            Some(identity) => encode_identity(identity, out.u8(1)),
+        }
         out.finish()
     }
 
@@ -158,9 +183,13 @@ impl Record {
         if segments[0].start_bytes != 0 || !ascending {
             return Err(input.wrong("its segments are out of order"));
         }
+        let identity = match input.u8()? {
+            0 => None,
+            _ => Some(Arc::new(decode_identity(&mut input)?)),
+        };
         input.finish()?;
         let hint = Hint { temperature };
-        Ok(Self { object_id, is_pinned, persistency, hint, created_ns, layout, segments })
+        Ok(Self { object_id, is_pinned, persistency, hint, created_ns, layout, segments, identity })
     }
 }
 
@@ -245,6 +274,38 @@ fn decode_place(input: &mut Reader<'_>, tiers: &TierNumbers) -> Result<Place> {
     Ok(Place { tier, file: input.u64()?, generation: input.u64()?, epoch: input.u64()? })
 }
 
+fn encode_identity(identity: &Identity, out: &mut Writer) {
+    out.u128(identity.store_id).u64(identity.object_id).u32(identity.segment);
+    out.u64(identity.start_bytes).u64(identity.generation).u64(identity.epoch);
+    out.u8(match identity.role {
+        Role::Partial => 0,
+        Role::Primary => 1,
+        Role::Copy => 2,
+        Role::Dead => 3,
+    });
+    out.text(identity.key.namespace()).text(identity.key.name());
+}
+
+fn decode_identity(input: &mut Reader<'_>) -> Result<Identity> {
+    Ok(Identity {
+        store_id: input.u128()?,
+        object_id: input.u64()?,
+        segment: input.u32()?,
+        start_bytes: input.u64()?,
+        generation: input.u64()?,
+        epoch: input.u64()?,
+        role: match input.u8()? {
+            0 => Role::Partial,
+            1 => Role::Primary,
+            2 => Role::Copy,
+            3 => Role::Dead,
+            _ => return Err(input.wrong("the role in its identity is unknown")),
+        },
+        key: Key::new(&input.text()?, &input.text()?)
+            .map_err(|_| input.wrong("the key in its identity is none"))?,
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -268,6 +329,16 @@ mod tests {
             created_ns: 123,
             layout: Layout::Steps { starts_bytes: vec![64, 128].into() },
             segments: vec![segment(0, 0), segment(1, 64)],
+            identity: Some(Arc::new(Identity {
+                store_id: 1 << 100,
+                object_id: 7,
+                segment: 1,
+                start_bytes: 64,
+                generation: 12,
+                epoch: 2,
+                role: Role::Copy,
+                key: Key::new("outer", "name").expect("legal"),
+            })),
         };
         (record, TierNumbers { numbers: vec![4, 2] })
     }

@@ -148,7 +148,7 @@ impl Shared {
                 .with("key", &entry.key));
         }
         let level = entry.persistency();
-        let (site, handle) =
+        let site =
             self.new_file(&entry.key, entry.object_id, number, start_bytes, wanted, level, None)?;
         self.failpoints.hit("grow.file")?;
         let record = SegmentRecord {
@@ -164,7 +164,8 @@ impl Shared {
         let cut = entry.layout.next_cut(start_bytes);
         let limit = next.unwrap_or(u64::MAX).min(cut.unwrap_or(u64::MAX));
         let limit = if limit == u64::MAX { u64::MAX } else { limit - start_bytes };
-        let segment = Arc::new(self.segment(entry.object_id, &record, limit));
+        let new = self.new_segment(entry.object_id, &record, limit, Arc::clone(&site));
+        let segment = Arc::new(new);
         let mut list = (*old).clone();
         list.push(Arc::clone(&segment));
         list.sort_by_key(|segment| segment.start_bytes);
@@ -185,7 +186,6 @@ impl Shared {
         if level == Persistency::Storage {
             self.catalog.wait(ticket)?;
         }
-        segment.location.load().primary.set_handle(handle);
         entry.segments.store(Arc::new(list));
         self.post_created(entry, &segment);
         for _ in 0..entry.opens.load(Ordering::Acquire).min(1) {
@@ -263,7 +263,7 @@ impl Shared {
         if segment.length() > 0 || is_busy || entry.is_deleted.load(Ordering::Acquire) {
             return Ok(false);
         }
-        let (site, handle) = self.new_file_on(
+        let site = self.new_file_on(
             &entry.key,
             entry.object_id,
             segment.number,
@@ -287,7 +287,6 @@ impl Shared {
         if entry.persistency() == Persistency::Storage {
             self.catalog.wait(ticket)?;
         }
-        site.set_handle(handle);
         segment.location.store(Arc::new(next_location));
         let from = self.tier(full);
         from.account.free(Class::Used, accounted.used_bytes);

@@ -6,6 +6,8 @@ use std::sync::{Mutex, PoisonError};
 
 use terrace_core::Slot;
 
+use crate::hash::Numbers;
+
 /// Gives every live segment a slot and tells its users apart by incarnation.
 #[derive(Debug, Default)]
 pub(crate) struct Slots {
@@ -15,7 +17,7 @@ pub(crate) struct Slots {
 #[derive(Debug, Default)]
 struct Table {
     /// By object id and segment number.
-    slots: HashMap<(u64, u32), (Slot, u32)>,
+    slots: HashMap<(u64, u32), (Slot, u32), Numbers>,
     /// How often each slot was given out.
     incarnations: Vec<u32>,
     free: Vec<Slot>,

@@ -8,6 +8,7 @@ use std::io::{IoSlice, IoSliceMut};
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::mpsc::sync_channel;
 use std::time::Duration;
 
 use terrace_core::{
@@ -38,6 +39,35 @@ const ATTEMPTS_MAX: u32 = 40;
 /// Longest wait for the writes that were in flight when tracking began.
 const DRAIN_LOOKS_MAX: u32 = 250;
 const DRAIN_LOOK: Duration = Duration::from_millis(20);
+
+/// From this size on, what was copied is verified by a thread of its own: it saves far more than
+/// the thread costs.
+const BESIDE_BYTES_MIN: u64 = 4 << 20;
+
+/// Pieces that copying may be ahead of verifying: few, so that they are still in a cache.
+const PIECES_AHEAD_MAX: usize = 4;
+
+/// What was copied at a time.
+struct Piece {
+    offset_bytes: u64,
+    count: usize,
+    /// CRC-32C of the source's bytes.
+    sum: u32,
+}
+
+/// Reads a piece back from the target and compares it.
+fn verify(target: &Target<'_>, piece: &Piece, back: &mut Vec<u8>) -> Result<()> {
+    back.resize(back.len().max(piece.count), 0);
+    let back = &mut back[..piece.count];
+    let read = target.object.read_at(piece.offset_bytes, &mut [IoSliceMut::new(back)])?;
+    if read == piece.count && crc32c::crc32c(back) == piece.sum {
+        return Ok(());
+    }
+    Err(Error::new(ErrorKind::Corrupt, "verify a migrated segment")
+        .because("the target returned other bytes than were written to it")
+        .with("offset_bytes", piece.offset_bytes)
+        .with("tier", &target.tier.name))
+}
 
 /// Why a migration ends early.
 enum Stop {
@@ -348,15 +378,52 @@ impl Job<'_> {
         Ok(())
     }
 
+    /// Copies a range and looks whether the target returns what was written to it: beside the
+    /// copying where the range is large, because looking takes as long as reading the source.
     fn copy_range(
         &self,
         source: &dyn Object,
         target: &Target<'_>,
         range: Range<u64>,
+        checksum: Option<u32>,
+    ) -> Result<Option<u32>, Stop> {
+        if range.end.saturating_sub(range.start) < BESIDE_BYTES_MIN {
+            let mut back = Vec::new();
+            let verify = |piece| verify(target, &piece, &mut back).map(|()| true);
+            return self.copy_pieces(source, target, range, checksum, verify);
+        }
+        let (sender, pieces) = sync_channel::<Piece>(PIECES_AHEAD_MAX);
+        std::thread::scope(|scope| {
+            let verifier = std::thread::Builder::new().name("terrace-verify".into());
+            let verifier = verifier.spawn_scoped(scope, move || {
+                let mut back = Vec::new();
+                pieces.iter().try_for_each(|piece| verify(target, &piece, &mut back))
+            });
+            let verifier = verifier.map_err(|error| Error::from_io("start a thread", error))?;
+            // A verifier that is gone has found something, which is asked for below.
+            let copied = self.copy_pieces(source, target, range, checksum, |piece| {
+                Ok(sender.send(piece).is_ok())
+            });
+            drop(sender);
+            let verified = verifier.join().unwrap_or_else(|_| {
+                Err(Error::new(ErrorKind::Io, "verify a migrated segment")
+                    .because("the thread that does it panicked"))
+            });
+            verified?;
+            copied
+        })
+    }
+
+    /// Copies a range piece by piece; `verify` sees to each piece, and says whether to go on.
+    fn copy_pieces(
+        &self,
+        source: &dyn Object,
+        target: &Target<'_>,
+        range: Range<u64>,
         mut checksum: Option<u32>,
+        mut verify: impl FnMut(Piece) -> Result<bool>,
     ) -> Result<Option<u32>, Stop> {
         let mut buffer = vec![0; STEP_BYTES.min((range.end - range.start.min(range.end)) as usize)];
-        let mut back = vec![0; buffer.len()];
         let mut at = range.start;
         while at < range.end {
             self.check()?;
@@ -371,13 +438,8 @@ impl Job<'_> {
             let sum = crc32c::crc32c(data);
             checksum = checksum.map(|before| crc32c::crc32c_combine(before, sum, count));
             target.object.write_at(at, &[IoSlice::new(data)])?;
-            let read = target.object.read_at(at, &mut [IoSliceMut::new(&mut back[..count])])?;
-            if read != count || crc32c::crc32c(&back[..count]) != sum {
-                return Err(Error::new(ErrorKind::Corrupt, "verify a migrated segment")
-                    .because("the target returned other bytes than were written to it")
-                    .with("offset_bytes", at)
-                    .with("tier", &target.tier.name)
-                    .into());
+            if !verify(Piece { offset_bytes: at, count, sum })? {
+                break;
             }
             let took_ns = self.shared.clock.now_ns() - started_ns;
             let from = self.shared.tier(self.one.from);

@@ -98,6 +98,11 @@ pub fn empty_writes_change_nothing(backend: &dyn Backend) {
     object.write_at(100, &slices(&[b"", b""])).expect("empty buffers");
     assert_eq!(object.append(&[]).expect("no buffers"), 3);
     assert_eq!(size_bytes(&*object), 3);
+    // Nor where the object has been longer before.
+    object.write(0, &[1; 200]).expect("write");
+    object.set_len(3).expect("cut");
+    object.write(100, b"").expect("empty");
+    assert_eq!(size_bytes(&*object), 3);
 }
 
 /// Goal: many megabytes are kept as they were, whatever the sizes of the transfers.
