@@ -40,7 +40,7 @@ impl Key {
                 .with("namespace", namespace));
         }
         let namespace_bytes = namespace.len() as u16;
-        Ok(Self { text: format!("{namespace}/{name}").into(), namespace_bytes })
+        Ok(Self { text: [namespace, "/", name].concat().into(), namespace_bytes })
     }
 
     /// Reads `namespace/name`, the form that [`fmt::Display`] prints.

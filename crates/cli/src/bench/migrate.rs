@@ -15,8 +15,10 @@ use terrace_core::{
 use terrace_stack::{MoveKind, Stack};
 
 use super::Verdict;
+use super::blocks::GROUPS_MIN;
 use super::place::{Scratch, fast_place, stack};
 use super::statistics::{Bound, quantile};
+use crate::progress::Progress;
 
 /// What was measured.
 #[derive(Clone, Debug, Serialize)]
@@ -45,13 +47,26 @@ pub(crate) struct Row {
 /// Longest wait for one migration.
 const MOVE_TIME_MAX: Duration = Duration::from_secs(600);
 
-/// Migrations during which the longest wait of a writer is looked for.
-const STALL_MOVES: usize = 100;
+/// Fewer migrations than this support no verdict on the longest wait of a writer.
+const STALL_MOVES_MIN: usize = 100;
 
-/// Runs the comparison with `rounds` migrations each way.
-pub(crate) fn run(size_bytes: u64, slow: &Path, rounds: usize) -> Result<Report> {
+/// How much is measured.
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    pub(crate) size_bytes: u64,
+    /// A directory on the slow file system.
+    pub(crate) slow: PathBuf,
+    /// Migrations each way, beside as many copies: every other one with readers.
+    pub(crate) rounds: usize,
+    /// Migrations during which the longest wait of a writer is looked for.
+    pub(crate) stall_moves: usize,
+}
+
+/// Runs the comparison.
+pub(crate) fn run(settings: &Settings) -> Result<Report> {
+    let size_bytes = settings.size_bytes;
     let fast = Scratch::new(&fast_place())?;
-    let slow = Scratch::new(slow)?;
+    let slow = Scratch::new(&settings.slow)?;
     for scratch in [&fast, &slow] {
         let room = rustix::fs::statvfs(scratch.path())
             .map(|stat| stat.f_bavail * stat.f_frsize)
@@ -72,18 +87,30 @@ pub(crate) fn run(size_bytes: u64, slow: &Path, rounds: usize) -> Result<Report>
     let mut rows = Vec::new();
     let (mut down, mut up) = (Vec::new(), Vec::new());
     let mut readers = Readers::default();
-    for round in 0..rounds {
+    let steps = 2 * settings.rounds + settings.stall_moves;
+    let mut progress = Progress::items("bench migrate", Some(steps as u64));
+    for round in 0..settings.rounds {
         // Without readers for the rate, with readers for their latencies.
         let with_readers = round % 2 == 1;
+        // What comes first changes, so that neither always finds what the other has left.
+        let is_cp_first = round % 4 < 2;
         for (to, from_file, to_file, ratios) in [
             (TierIndex(1), &yardstick[0], &yardstick[1], &mut down),
             (TierIndex(0), &yardstick[1], &yardstick[0], &mut up),
         ] {
             let side = with_readers.then_some(&mut readers);
-            let (cp_s, move_s) = one_round(&stack, &key, to, from_file, to_file, side)?;
+            let mut pair = Pair { stack: &stack, key: &key, readers: side };
+            let (cp_s, move_s) = if is_cp_first {
+                let cp_s = pair.cp(from_file, to_file)?;
+                (cp_s, pair.migrate(to)?)
+            } else {
+                let move_s = pair.migrate(to)?;
+                (pair.cp(from_file, to_file)?, move_s)
+            };
             if !with_readers {
                 ratios.push(cp_s / move_s);
             }
+            progress.advance(1);
         }
     }
     let mb = size_bytes as f64 / 1e6;
@@ -97,13 +124,18 @@ pub(crate) fn run(size_bytes: u64, slow: &Path, rounds: usize) -> Result<Report>
             low95: bound.low95,
             high95: bound.high95,
             bar: "at least 0.8".into(),
-            verdict: Verdict::at_least(&bound, 0.8),
+            verdict: resolved(ratios.len(), Verdict::at_least(&bound, 0.8)),
         });
     }
     rows.extend(readers.rows());
-    rows.push(stalls(&stack, &yardstick[0])?);
+    rows.push(stalls(&stack, &yardstick[0], settings.stall_moves, &mut progress)?);
     stack.close()?;
     Ok(Report { size_bytes, fast: fast.path().into(), slow: slow.path().into(), rows })
+}
+
+/// A verdict from too few samples is none.
+fn resolved(samples: usize, verdict: Verdict) -> Verdict {
+    if samples < GROUPS_MIN { Verdict::NotResolved } else { verdict }
 }
 
 fn fill(stack: &Stack, key: &Key, size_bytes: u64) -> Result<()> {
@@ -173,20 +205,44 @@ fn migrate(stack: &Stack, key: &Key, to: TierIndex) -> Result<f64> {
     Ok(clock.now_ns() as f64 / 1e9)
 }
 
-fn one_round(
-    stack: &Stack,
-    key: &Key,
-    to: TierIndex,
-    from_file: &Path,
-    to_file: &Path,
-    readers: Option<&mut Readers>,
-) -> Result<(f64, f64)> {
-    let Some(readers) = readers else {
-        return Ok((cp(from_file, to_file)?, migrate(stack, key, to)?));
-    };
-    let cp_s = readers.during(stack, key, false, || cp(from_file, to_file))?;
-    let move_s = readers.during(stack, key, true, || migrate(stack, key, to))?;
-    Ok((cp_s, move_s))
+/// Waits until what migrations have left is deleted: that is not part of what comes next.
+fn wait_deleted(stack: &Stack) -> Result<()> {
+    const LOOK: Duration = Duration::from_millis(1);
+    let clock = SystemClock::default();
+    while stack.tiers().iter().any(|tier| tier.garbage_bytes > 0) {
+        if clock.now_ns() > MOVE_TIME_MAX.as_nanos() as u64 {
+            return Err(Error::new(ErrorKind::Busy, "run the benchmark")
+                .because("what a migration left is not deleted"));
+        }
+        clock.sleep(LOOK);
+    }
+    Ok(())
+}
+
+/// The two sides of a round.
+struct Pair<'a> {
+    stack: &'a Stack,
+    key: &'a Key,
+    readers: Option<&'a mut Readers>,
+}
+
+impl Pair<'_> {
+    fn cp(&mut self, from: &Path, to: &Path) -> Result<f64> {
+        wait_deleted(self.stack)?;
+        match &mut self.readers {
+            None => cp(from, to),
+            Some(readers) => readers.during(self.stack, self.key, false, || cp(from, to)),
+        }
+    }
+
+    fn migrate(&mut self, to: TierIndex) -> Result<f64> {
+        wait_deleted(self.stack)?;
+        let (stack, key) = (self.stack, self.key);
+        match &mut self.readers {
+            None => migrate(stack, key, to),
+            Some(readers) => readers.during(stack, key, true, || migrate(stack, key, to)),
+        }
+    }
 }
 
 /// Latencies of 4 KiB reads, in microseconds, while something else runs.
@@ -255,7 +311,7 @@ impl Readers {
             low95: bound.low95,
             high95: bound.high95,
             bar: "at most 1.5 times".into(),
-            verdict: Verdict::at_most(&bound, 1.5),
+            verdict: resolved(ratios.len(), Verdict::at_most(&bound, 1.5)),
         };
         let count = Row {
             case: "readers meanwhile".into(),
@@ -273,7 +329,7 @@ impl Readers {
 
 /// The longest write of a writer whose object migrates to and fro, beside the same writer while
 /// as many copies of a file are made.
-fn stalls(stack: &Stack, file: &Path) -> Result<Row> {
+fn stalls(stack: &Stack, file: &Path, moves: usize, progress: &mut Progress) -> Result<Row> {
     const OBJECT_BYTES: usize = 1 << 20;
     let key = Key::new("bench", "written")?;
     let object = stack.open(&key, &Open::create_new())?;
@@ -320,18 +376,21 @@ fn stalls(stack: &Stack, file: &Path) -> Result<Row> {
     let mut moved = 0;
     let mut tries = 0;
     let moving = writes(&mut || {
-        while moved < STALL_MOVES && tries < STALL_MOVES * 3 {
+        while moved < moves && tries < moves * 3 {
             tries += 1;
             let to = TierIndex(((moved + 1) % 2) as u8);
             // A writer that never pauses may win; that attempt counts, and is not a failure.
-            moved += usize::from(migrate(stack, &key, to).is_ok());
+            if migrate(stack, &key, to).is_ok() {
+                moved += 1;
+                progress.advance(1);
+            }
         }
         Ok(())
     })?;
     let control = writes(&mut || (0..tries).try_for_each(|_| cp(&small, &target).map(drop)))?;
     let longest = |times: &[f64]| times.iter().copied().fold(0.0, f64::max);
     let (value, control) = (longest(&moving), longest(&control));
-    let enough = moved >= STALL_MOVES;
+    let enough = moved >= STALL_MOVES_MIN;
     let verdict = match value <= control + 5.0 {
         true if enough => Verdict::Met,
         true => Verdict::NotResolved,

@@ -64,9 +64,15 @@ enum What {
         /// Where the slow tier is: a directory on another file system [default: /var/tmp]
         #[arg(long, value_name = "DIR")]
         directory: Option<PathBuf>,
-        /// Migrations each way, half of them with readers
-        #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u64).range(2..=1000))]
+        /// Migrations each way, every other one with readers; fewer than 40 support no verdict
+        #[arg(long, value_name = "COUNT", default_value_t = 40,
+              value_parser = clap::value_parser!(u64).range(2..=1000))]
         rounds: u64,
+        /// Migrations under a writer, whose longest wait is looked for; fewer than 100 support no
+        /// verdict
+        #[arg(long, value_name = "COUNT", default_value_t = 100,
+              value_parser = clap::value_parser!(u64).range(1..=10_000))]
+        moves: u64,
     },
 }
 
@@ -101,10 +107,13 @@ impl Verb for Bench {
                     print(&mut output, &object_table(&cases))?;
                 }
             }
-            What::Migrate { size, directory, rounds } => {
-                let slow = directory.unwrap_or_else(slow_place);
-                let size_bytes = parse_bytes(&size)?.max(4096);
-                let report = migrate::run(size_bytes, &slow, rounds as usize)?;
+            What::Migrate { size, directory, rounds, moves } => {
+                let report = migrate::run(&migrate::Settings {
+                    size_bytes: parse_bytes(&size)?.max(4096),
+                    slow: directory.unwrap_or_else(slow_place),
+                    rounds: rounds as usize,
+                    stall_moves: moves as usize,
+                })?;
                 if context.is_json {
                     output.json(&json!(report))?;
                 } else {
