@@ -51,22 +51,32 @@ const PIECES_AHEAD_MAX: usize = 4;
 struct Piece {
     offset_bytes: u64,
     count: usize,
-    /// CRC-32C of the source's bytes.
-    sum: u32,
+    /// CRC-32C of the source's bytes from the first piece to the end of this one.
+    checksum: u32,
 }
 
-/// Reads a piece back from the target and compares it.
-fn verify(target: &Target<'_>, piece: &Piece, back: &mut Vec<u8>) -> Result<()> {
-    back.resize(back.len().max(piece.count), 0);
-    let back = &mut back[..piece.count];
-    let read = target.object.read_at(piece.offset_bytes, &mut [IoSliceMut::new(back)])?;
-    if read == piece.count && crc32c::crc32c(back) == piece.sum {
-        return Ok(());
+/// Reads pieces back from the target, in the order in which they were copied.
+struct Verifier<'a> {
+    target: &'a Target<'a>,
+    back: Vec<u8>,
+    /// CRC-32C of what the target returned so far.
+    checksum: u32,
+}
+
+impl Verifier<'_> {
+    fn verify(&mut self, piece: &Piece) -> Result<()> {
+        self.back.resize(self.back.len().max(piece.count), 0);
+        let back = &mut self.back[..piece.count];
+        let read = self.target.object.read_at(piece.offset_bytes, &mut [IoSliceMut::new(back)])?;
+        self.checksum = crc32c::crc32c_append(self.checksum, back);
+        if read == piece.count && self.checksum == piece.checksum {
+            return Ok(());
+        }
+        Err(Error::new(ErrorKind::Corrupt, "verify a migrated segment")
+            .because("the target returned other bytes than were written to it")
+            .with("offset_bytes", piece.offset_bytes)
+            .with("tier", &self.target.tier.name))
     }
-    Err(Error::new(ErrorKind::Corrupt, "verify a migrated segment")
-        .because("the target returned other bytes than were written to it")
-        .with("offset_bytes", piece.offset_bytes)
-        .with("tier", &target.tier.name))
 }
 
 /// Why a migration ends early.
@@ -309,20 +319,16 @@ impl Job<'_> {
         let source = location.primary.open(self.shared.backend(&location.primary))?;
         let source = source.as_ref().expect("it was just opened");
         let length = self.segment.length();
-        let mut checksum = Some(0);
+        let (mut checksum, mut has_holes) = (0, false);
         let mut at = 0;
         while at < length {
             let Some(data) = source.next_data(at)? else { break };
             let data = data.start.min(length)..data.end.min(length);
-            if data.start != at {
-                checksum = None;
-            }
+            has_holes |= data.start != at;
             checksum = self.copy_range(&***source, target, data.clone(), checksum)?;
             at = data.end.max(at + 1);
         }
-        if at < length {
-            checksum = None;
-        }
+        has_holes |= at < length;
         self.shared.failpoints.hit("move.copied")?;
         // Copied once, it is made durable outside the gate; the rest is small.
         self.copy_dirty(target)?;
@@ -330,7 +336,7 @@ impl Job<'_> {
         target.object.sync()?;
         self.shared.backend(&target.site).sync()?;
         self.shared.failpoints.hit("move.durable")?;
-        Ok(checksum)
+        Ok((!has_holes).then_some(checksum))
     }
 
     /// Copies what was written meanwhile; returns how many bytes that were.
@@ -369,7 +375,7 @@ impl Job<'_> {
     ) -> Result<(), Stop> {
         let length = source.stat()?.size_bytes;
         let inside = range.start.min(length)..range.end.min(length);
-        self.copy_range(source, target, inside, None)?;
+        self.copy_range(source, target, inside, 0)?;
         let target_length = target.object.stat()?.size_bytes;
         let beyond = range.start.max(length)..range.end.min(target_length);
         if !beyond.is_empty() {
@@ -385,27 +391,26 @@ impl Job<'_> {
         source: &dyn Object,
         target: &Target<'_>,
         range: Range<u64>,
-        checksum: Option<u32>,
-    ) -> Result<Option<u32>, Stop> {
+        checksum: u32,
+    ) -> Result<u32, Stop> {
+        let mut verifier = Verifier { target, back: Vec::new(), checksum };
         if range.end.saturating_sub(range.start) < BESIDE_BYTES_MIN {
-            let mut back = Vec::new();
-            let verify = |piece| verify(target, &piece, &mut back).map(|()| true);
+            let verify = |piece| verifier.verify(&piece).map(|()| true);
             return self.copy_pieces(source, target, range, checksum, verify);
         }
         let (sender, pieces) = sync_channel::<Piece>(PIECES_AHEAD_MAX);
         std::thread::scope(|scope| {
-            let verifier = std::thread::Builder::new().name("terrace-verify".into());
-            let verifier = verifier.spawn_scoped(scope, move || {
-                let mut back = Vec::new();
-                pieces.iter().try_for_each(|piece| verify(target, &piece, &mut back))
+            let thread = std::thread::Builder::new().name("terrace-verify".into());
+            let thread = thread.spawn_scoped(scope, move || {
+                pieces.iter().try_for_each(|piece| verifier.verify(&piece))
             });
-            let verifier = verifier.map_err(|error| Error::from_io("start a thread", error))?;
-            // A verifier that is gone has found something, which is asked for below.
+            let thread = thread.map_err(|error| Error::from_io("start a thread", error))?;
+            // A thread that is gone has found something, which is asked for below.
             let copied = self.copy_pieces(source, target, range, checksum, |piece| {
                 Ok(sender.send(piece).is_ok())
             });
             drop(sender);
-            let verified = verifier.join().unwrap_or_else(|_| {
+            let verified = thread.join().unwrap_or_else(|_| {
                 Err(Error::new(ErrorKind::Io, "verify a migrated segment")
                     .because("the thread that does it panicked"))
             });
@@ -414,15 +419,16 @@ impl Job<'_> {
         })
     }
 
-    /// Copies a range piece by piece; `verify` sees to each piece, and says whether to go on.
+    /// Copies a range piece by piece and continues the checksum of the source's bytes; `verify`
+    /// sees to each piece, and says whether to go on.
     fn copy_pieces(
         &self,
         source: &dyn Object,
         target: &Target<'_>,
         range: Range<u64>,
-        mut checksum: Option<u32>,
+        mut checksum: u32,
         mut verify: impl FnMut(Piece) -> Result<bool>,
-    ) -> Result<Option<u32>, Stop> {
+    ) -> Result<u32, Stop> {
         let mut buffer = vec![0; STEP_BYTES.min((range.end - range.start.min(range.end)) as usize)];
         let mut at = range.start;
         while at < range.end {
@@ -435,10 +441,9 @@ impl Job<'_> {
                 break;
             }
             let data = &buffer[..count];
-            let sum = crc32c::crc32c(data);
-            checksum = checksum.map(|before| crc32c::crc32c_combine(before, sum, count));
+            checksum = crc32c::crc32c_append(checksum, data);
             target.object.write_at(at, &[IoSlice::new(data)])?;
-            if !verify(Piece { offset_bytes: at, count, sum })? {
+            if !verify(Piece { offset_bytes: at, count, checksum })? {
                 break;
             }
             let took_ns = self.shared.clock.now_ns() - started_ns;

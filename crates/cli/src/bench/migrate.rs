@@ -2,6 +2,7 @@
 //! How fast a migration is beside `cp`, and what readers and writers notice of it.
 
 use std::fs::File;
+use std::io::{BufReader, Read as _};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Mutex;
@@ -71,9 +72,9 @@ pub(crate) fn run(settings: &Settings) -> Result<Report> {
         let room = rustix::fs::statvfs(scratch.path())
             .map(|stat| stat.f_bavail * stat.f_frsize)
             .map_err(|error| Error::from_io("look for room", error.into()))?;
-        if room < size_bytes * 3 {
+        if room < size_bytes * 4 {
             return Err(Error::new(ErrorKind::NoSpace, "run the benchmark")
-                .because("three times the size is needed; choose a smaller --size")
+                .because("four times the size is needed; choose a smaller --size")
                 .with("directory", scratch.path().display())
                 .with("free_bytes", room));
         }
@@ -84,6 +85,7 @@ pub(crate) fn run(settings: &Settings) -> Result<Report> {
     fill(&stack, &key, size_bytes)?;
     let yardstick = [fast.path().join("cp-source"), slow.path().join("cp-target")];
     copy_out(&stack, &key, &yardstick[0])?;
+    let spares = Spares::new([fast.path(), slow.path()].map(|at| at.join("spare")), size_bytes)?;
     let mut rows = Vec::new();
     let (mut down, mut up) = (Vec::new(), Vec::new());
     let mut readers = Readers::default();
@@ -99,7 +101,7 @@ pub(crate) fn run(settings: &Settings) -> Result<Report> {
             (TierIndex(0), &yardstick[1], &yardstick[0], &mut up),
         ] {
             let side = with_readers.then_some(&mut readers);
-            let mut pair = Pair { stack: &stack, key: &key, readers: side };
+            let mut pair = Pair { stack: &stack, key: &key, readers: side, spares: &spares };
             let (cp_s, move_s) = if is_cp_first {
                 let cp_s = pair.cp(from_file, to_file)?;
                 (cp_s, pair.migrate(to)?)
@@ -219,11 +221,42 @@ fn wait_deleted(stack: &Stack) -> Result<()> {
     Ok(())
 }
 
+/// A file on each tier's file system, as large as what is copied, which is removed just before a
+/// migration, as `cp`'s last target is before `cp`: both find as much memory that was in use until
+/// then. A virtual machine may have to ask its host for other memory, and that takes longer than
+/// the copy.
+struct Spares {
+    paths: [PathBuf; 2],
+    size_bytes: u64,
+}
+
+impl Spares {
+    fn new(paths: [PathBuf; 2], size_bytes: u64) -> Result<Self> {
+        let spares = Self { paths, size_bytes };
+        [TierIndex(0), TierIndex(1)].into_iter().try_for_each(|tier| spares.put_back(tier))?;
+        Ok(spares)
+    }
+
+    fn remove(&self, tier: TierIndex) -> Result<()> {
+        std::fs::remove_file(&self.paths[tier.index()])
+            .map_err(|error| Error::from_io("remove the spare file", error))
+    }
+
+    fn put_back(&self, tier: TierIndex) -> Result<()> {
+        let wrong = |error| Error::from_io("write the spare file", error);
+        let zeros = std::io::repeat(0).take(self.size_bytes);
+        let mut file = File::create(&self.paths[tier.index()]).map_err(wrong)?;
+        std::io::copy(&mut BufReader::with_capacity(1 << 18, zeros), &mut file).map_err(wrong)?;
+        file.sync_all().map_err(wrong)
+    }
+}
+
 /// The two sides of a round.
 struct Pair<'a> {
     stack: &'a Stack,
     key: &'a Key,
     readers: Option<&'a mut Readers>,
+    spares: &'a Spares,
 }
 
 impl Pair<'_> {
@@ -237,11 +270,14 @@ impl Pair<'_> {
 
     fn migrate(&mut self, to: TierIndex) -> Result<f64> {
         wait_deleted(self.stack)?;
+        self.spares.remove(to)?;
         let (stack, key) = (self.stack, self.key);
-        match &mut self.readers {
+        let taken_s = match &mut self.readers {
             None => migrate(stack, key, to),
             Some(readers) => readers.during(stack, key, true, || migrate(stack, key, to)),
-        }
+        };
+        self.spares.put_back(to)?;
+        taken_s
     }
 }
 
