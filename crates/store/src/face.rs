@@ -2,8 +2,8 @@
 //! The store as a backend.
 
 use terrace_core::{
-    Backend, Capability, Cursor, Identity, Key, Object, Op, Open, Page, Result, Semantics, Space,
-    Stat, Superblock,
+    Backend, Capability, Cursor, Error, ErrorKind, Identity, Key, Object, Op, Open, Page, Result,
+    Semantics, Space, Stat, Superblock,
 };
 
 use crate::Store;
@@ -16,6 +16,10 @@ impl Store {
             Side::Attached(link) => link,
         }
     }
+
+    fn unsupported(&self, operation: &'static str) -> Error {
+        Error::new(ErrorKind::Unsupported, operation).with("target", self.target())
+    }
 }
 
 impl Backend for Store {
@@ -24,7 +28,8 @@ impl Backend for Store {
     }
 
     fn capability(&self) -> Capability {
-        self.backend().capability()
+        // Identities are for a stack over this one, and that has it for itself.
+        Capability { identity: false, ..self.backend().capability() }
     }
 
     fn open(&self, key: &Key, how: &Open) -> Result<Box<dyn Object>> {
@@ -55,20 +60,20 @@ impl Backend for Store {
         self.backend().execute(operations, semantics);
     }
 
-    fn identity(&self, key: &Key) -> Result<Option<Identity>> {
-        self.backend().identity(key)
+    fn identity(&self, _: &Key) -> Result<Option<Identity>> {
+        Err(self.unsupported("read an identity"))
     }
 
-    fn set_identity(&self, key: &Key, identity: &Identity) -> Result<()> {
-        self.backend().set_identity(key, identity)
+    fn set_identity(&self, _: &Key, _: &Identity) -> Result<()> {
+        Err(self.unsupported("write an identity"))
     }
 
     fn superblock(&self) -> Result<Option<Superblock>> {
-        self.backend().superblock()
+        Err(self.unsupported("read a superblock"))
     }
 
-    fn set_superblock(&self, superblock: &Superblock) -> Result<()> {
-        self.backend().set_superblock(superblock)
+    fn set_superblock(&self, _: &Superblock) -> Result<()> {
+        Err(self.unsupported("write a superblock"))
     }
 
     fn sync(&self) -> Result<()> {
