@@ -381,13 +381,15 @@ fn a_tier_that_vanishes_while_running_takes_only_its_own_objects() {
 #[test]
 fn a_catalog_that_fails_once_loses_nothing() {
     let world = World::two();
-    let stack = world.create();
+    // What the stack commits beside the test is left alone.
+    let catalog = Arc::new(FailingAt::on_this_thread(world.kv().open()));
+    let stack = world.create_with(|parts| parts.catalog = catalog.clone());
     put(&stack, &key("before"), &[1; 5000]);
     for _ in 0..3 {
-        world.kv().fail_next(Operation::KvCommit, ErrorKind::Io);
+        catalog.fail_after(0);
         let created = stack.open(&key("unlucky"), &Open::create_new());
         assert_eq!(created.map(drop).expect_err("fails").kind(), ErrorKind::Io);
-        world.kv().fail_next(Operation::KvCommit, ErrorKind::Io);
+        catalog.fail_after(0);
         let deleted = stack.delete(&key("before"));
         assert_eq!(deleted.expect_err("fails").kind(), ErrorKind::Io);
         assert_eq!(stack.read_all(&key("before")).expect("is whole"), [1; 5000]);
@@ -434,11 +436,17 @@ fn a_catalog_that_fails_at_any_commit_of_a_migration_loses_nothing() {
 struct FailingAt {
     inner: Arc<dyn Kv>,
     left: std::sync::atomic::AtomicU64,
+    /// The only one whose commits count.
+    thread: Option<std::thread::ThreadId>,
 }
 
 impl FailingAt {
     fn new(inner: Arc<dyn Kv>, left: u64) -> Self {
-        Self { inner, left: left.into() }
+        Self { inner, left: left.into(), thread: None }
+    }
+
+    fn on_this_thread(inner: Arc<dyn Kv>) -> Self {
+        Self { thread: Some(std::thread::current().id()), ..Self::new(inner, u64::MAX) }
     }
 
     fn fail_after(&self, commits: u64) {
@@ -468,8 +476,8 @@ impl Kv for FailingAt {
         body: &mut dyn FnMut(&mut dyn terrace_core::Txn) -> Result<()>,
     ) -> Result<terrace_core::Ticket> {
         use std::sync::atomic::Ordering;
-        let before = self.left.fetch_sub(1, Ordering::SeqCst);
-        if before == 0 {
+        let counts = self.thread.is_none_or(|thread| thread == std::thread::current().id());
+        if counts && self.left.fetch_sub(1, Ordering::SeqCst) == 0 {
             return Err(
                 terrace_core::Error::new(ErrorKind::Io, "commit").because("the test said so")
             );
