@@ -151,6 +151,24 @@ pub struct TierView {
 }
 
 impl TierView {
+    /// A writable tier that holds nothing and keeps what it gets.
+    pub fn empty(name: &str, figures: Figures) -> Self {
+        Self {
+            name: name.into(),
+            figures,
+            watermarks: Watermarks::default(),
+            persistency: Persistency::Storage,
+            used_bytes: 0,
+            reserved_bytes: 0,
+            copy_bytes: 0,
+            garbage_bytes: 0,
+            incoming_bytes: 0,
+            outgoing_bytes: 0,
+            utilisation: 0.0,
+            is_writable: true,
+        }
+    }
+
     /// Everything that takes room now.
     pub fn taken_bytes(&self) -> u64 {
         self.used_bytes + self.reserved_bytes + self.copy_bytes + self.garbage_bytes

@@ -12,7 +12,7 @@ use std::path::Path;
 
 use terrace_core::{
     Clock, Event, EventKind, Figures, Hint, Key, Persistency, Placement, Random, SegmentView,
-    SystemClock, TierIndex, TierSet, TierView, View, Watermarks,
+    SystemClock, TierIndex, TierSet, TierView, View,
 };
 use terrace_policies::host;
 
@@ -37,20 +37,7 @@ fn main() {
 }
 
 fn view() -> View {
-    let tier = |name: &str| TierView {
-        name: name.into(),
-        figures: Figures::default(),
-        watermarks: Watermarks::default(),
-        persistency: Persistency::Storage,
-        used_bytes: 0,
-        reserved_bytes: 0,
-        copy_bytes: 0,
-        garbage_bytes: 0,
-        incoming_bytes: 0,
-        outgoing_bytes: 0,
-        utilisation: 0.0,
-        is_writable: true,
-    };
+    let tier = |name: &str| TierView::empty(name, Figures::default());
     let mut view = View::new(vec![tier("fast"), tier("slow")], 1);
     for slot in 0..SEGMENTS {
         let segment = SegmentView {

@@ -5,7 +5,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use terrace_core::{
     Action, ActionKind, Actions, Event, EventKind, Figures, Hint, Key, Outcome, Persistency,
-    Placement, Policy, SegmentView, Slot, TierIndex, TierSet, TierView, View, Watermarks,
+    Placement, Policy, SegmentView, Slot, TierIndex, TierSet, TierView, View,
 };
 
 use crate::registry;
@@ -18,27 +18,15 @@ pub(crate) fn tiers(capacities_bytes: &[u64]) -> Vec<TierView> {
     let tier = |(index, capacity_bytes): (usize, &u64)| {
         let slowness = 10_u64.pow(index as u32);
         let bytes_per_s = 1e9 / slowness as f64;
-        TierView {
-            name: format!("t{index}"),
-            figures: Figures {
-                capacity_bytes: *capacity_bytes,
-                latency_ns: 100_000 * slowness,
-                read_bytes_per_s: bytes_per_s,
-                write_bytes_per_s: bytes_per_s,
-                parallelism: 8,
-                ..Figures::default()
-            },
-            watermarks: Watermarks::default(),
-            persistency: Persistency::Storage,
-            used_bytes: 0,
-            reserved_bytes: 0,
-            copy_bytes: 0,
-            garbage_bytes: 0,
-            incoming_bytes: 0,
-            outgoing_bytes: 0,
-            utilisation: 0.0,
-            is_writable: true,
-        }
+        let figures = Figures {
+            capacity_bytes: *capacity_bytes,
+            latency_ns: 100_000 * slowness,
+            read_bytes_per_s: bytes_per_s,
+            write_bytes_per_s: bytes_per_s,
+            parallelism: 8,
+            ..Figures::default()
+        };
+        TierView::empty(&format!("t{index}"), figures)
     };
     capacities_bytes.iter().enumerate().map(tier).collect()
 }

@@ -94,18 +94,10 @@ pub(crate) fn resting(tactics: &Tactics) -> PolicyReport {
 /// A tier as a policy sees it before anything is stored.
 fn view(tier: &Tier) -> TierView {
     TierView {
-        name: tier.name.clone(),
-        figures: tier.figures,
         watermarks: tier.watermarks,
         persistency: tier.backend.capability().persistency,
-        used_bytes: 0,
-        reserved_bytes: 0,
-        copy_bytes: 0,
-        garbage_bytes: 0,
-        incoming_bytes: 0,
-        outgoing_bytes: 0,
-        utilisation: 0.0,
         is_writable: tier.offline.is_none(),
+        ..TierView::empty(&tier.name, tier.figures)
     }
 }
 

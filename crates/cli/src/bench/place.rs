@@ -83,19 +83,8 @@ pub(crate) fn stack(scratch: &Scratch, tiers: &[&Path], policy: Option<&str>) ->
 }
 
 fn policy_of(name: &str, tiers: usize) -> Result<Box<dyn terrace_core::Policy>> {
-    let tier = |index| terrace_core::TierView {
-        name: format!("tier{index}"),
-        figures: terrace_core::Figures::default(),
-        watermarks: terrace_core::Watermarks::default(),
-        persistency: terrace_core::Persistency::Storage,
-        used_bytes: 0,
-        reserved_bytes: 0,
-        copy_bytes: 0,
-        garbage_bytes: 0,
-        incoming_bytes: 0,
-        outgoing_bytes: 0,
-        utilisation: 0.0,
-        is_writable: true,
+    let tier = |index| {
+        terrace_core::TierView::empty(&format!("tier{index}"), terrace_core::Figures::default())
     };
     let view = View::new((0..tiers).map(tier).collect(), 0);
     terrace_policies::create(name, &view, &[])

@@ -89,11 +89,15 @@ fn print_segment(segment: &SegmentReport, of: usize, output: &mut Output) -> Res
 }
 
 fn print_event(event: &HistoryReport, output: &mut Output) -> Result<()> {
+    let (what, tier) = (event.what.as_str(), &event.tier);
+    let change = match (what, what.strip_prefix("refused: ")) {
+        (_, Some(outcome)) => format!("not moved to {tier} ({outcome})"),
+        ("placed" | "dropped copy", _) => format!("{what} on {tier}"),
+        _ => format!("{what} to {tier}"),
+    };
     output.line(format!(
-        "  {}  {} on {} by {}{}{}",
+        "  {}  {change} by {}{}{}",
         show_wall(event.wall_ns),
-        event.what,
-        event.tier,
         event.by,
         if event.reason.is_empty() { String::new() } else { format!(": {}", event.reason) },
         show_cost(event),

@@ -9,7 +9,7 @@ use clap::Args;
 use serde_json::json;
 use terrace_core::units::show_bytes;
 use terrace_core::{Access, Error};
-use terrace_store::{Store, TierReport};
+use terrace_store::{Settings, Store, TierReport};
 
 use super::{Group, Verb};
 use crate::address;
@@ -149,18 +149,9 @@ fn read_settings(file: &Path) -> Result<String> {
 
 /// The commented configuration of a new store.
 fn write_settings(tiers: &[String], policy: &str) -> Result<String> {
-    let mut text = String::from(HEAD);
-    if tiers.is_empty() {
-        text.push_str(TIERS_DEFAULT);
-    }
-    for tier in tiers {
-        text.push_str(&write_tier(tier)?);
-    }
-    text.push_str(&match policy {
-        "none" => POLICY.replace("\n[policy]\nname = \"NAME\"", "\n# [policy]\n# name = \"lru\""),
-        name => POLICY.replace("\"NAME\"", &quoted(name)),
-    });
-    Ok(text)
+    let sections = tiers.iter().map(|tier| write_tier(tier)).collect::<Result<Vec<_>>>()?.concat();
+    let policy = (policy != "none").then_some(policy);
+    Ok(Settings::text((!tiers.is_empty()).then_some(&sections), policy))
 }
 
 /// One `[[tier]]` from `NAME=PATH,SETTING=VALUE,…`. The store checks the settings themselves.
@@ -196,58 +187,6 @@ fn write_tier(text: &str) -> Result<String> {
 fn quoted(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }
-
-const HEAD: &str = r#"# The configuration of a Terrace store.
-# Sizes, times, rates and powers have units: 200GB, 1GiB, 80us, 10min, 3GB/s, 5W.
-
-[store]
-# What writes survive when nothing else is asked for: "none", "process" (a crash of the
-# process) or "storage" (a loss of power).
-persistency = "process"
-# Migrations that run at once.
-move_threads = 4
-
-# The tiers, most preferred first. A relative path is relative to this directory.
-"#;
-
-const TIERS_DEFAULT: &str = r#"
-[[tier]]
-name = "fast"
-backend = "file"
-path = "fast"
-# The most that the tier may hold. Without it: no bound.
-capacity = "10GB"
-# What the device can do and what it draws. Policies weigh costs with these figures.
-# latency = "80us"
-# bandwidth = "3GB/s"
-# parallelism = 8
-# idle_power = "5W"
-# active_power = "9W"
-# Fill levels: demotion may stop, a policy should begin, the stack spills by itself.
-# watermarks = { low = 0.7, high = 0.9, critical = 0.97 }
-
-[[tier]]
-name = "slow"
-backend = "file"
-path = "slow"
-# Simulates a slower device, to try policies without one.
-# throttle = { latency = "50ms", bandwidth = "100MB/s", parallelism = 4 }
-"#;
-
-const POLICY: &str = r#"
-# What decides which tier an object lives on. `terrace policy list` names those there are; a
-# shared library is loaded with `library = "PATH"` instead of a name. Without this section new
-# objects go to the first tier with room and stay there.
-[policy]
-name = "NAME"
-# The policy is called after so many events, and this often.
-# after_events = 1000
-# every = "100ms"
-# Record its decisions without carrying them out.
-# dry_run = true
-# [policy.parameters]
-# `terrace policy show` lists the parameters with their values.
-"#;
 
 #[cfg(test)]
 mod tests {

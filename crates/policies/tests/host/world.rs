@@ -7,7 +7,6 @@ use std::path::Path;
 use terrace_core::{
     ActionKind, Actions, Error, Event, EventKind, Figures, Hint, Key, Outcome, Persistency,
     Placement, Policy, SLOT_NONE, SegmentView, Slot, TierIndex, TierSet, TierView, View,
-    Watermarks,
 };
 use terrace_policies::host;
 
@@ -17,20 +16,7 @@ pub(crate) const SECOND_NS: u64 = 1_000_000_000;
 pub(crate) type Done = Vec<String>;
 
 pub(crate) fn tier(name: &str, capacity_bytes: u64) -> TierView {
-    TierView {
-        name: name.into(),
-        figures: Figures { capacity_bytes, ..Figures::default() },
-        watermarks: Watermarks::default(),
-        persistency: Persistency::Storage,
-        used_bytes: 0,
-        reserved_bytes: 0,
-        copy_bytes: 0,
-        garbage_bytes: 0,
-        incoming_bytes: 0,
-        outgoing_bytes: 0,
-        utilisation: 0.0,
-        is_writable: true,
-    }
+    TierView::empty(name, Figures { capacity_bytes, ..Figures::default() })
 }
 
 pub(crate) fn segment(key: &str, tier: TierIndex, size_bytes: u64, now_ns: u64) -> SegmentView {

@@ -165,18 +165,9 @@ fn check_policy(
 /// The tiers as a policy sees them before anything is stored.
 fn view(settings: &Settings, levels: &[Persistency]) -> View {
     let tiers = settings.tiers.iter().zip(levels).map(|(tier, level)| TierView {
-        name: tier.name.clone(),
-        figures: tier.figures,
         watermarks: tier.watermarks,
         persistency: *level,
-        used_bytes: 0,
-        reserved_bytes: 0,
-        copy_bytes: 0,
-        garbage_bytes: 0,
-        incoming_bytes: 0,
-        outgoing_bytes: 0,
-        utilisation: 0.0,
-        is_writable: true,
+        ..TierView::empty(&tier.name, tier.figures)
     });
     View::new(tiers.collect(), 0)
 }

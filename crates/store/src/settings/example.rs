@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The configuration of a new store.
+//! The commented configuration of a new store, in parts.
 
-pub(super) const TEXT: &str = r#"# The configuration of a Terrace store.
+pub(super) const HEAD: &str = r#"# The configuration of a Terrace store.
 # Sizes, times, rates and powers have units: 200GB, 1GiB, 80us, 10min, 3GB/s, 5W.
 
 [store]
@@ -16,7 +16,9 @@ move_threads = 4
 # move_yields = true
 
 # The tiers, most preferred first. A relative path is relative to the directory of this file.
+"#;
 
+pub(super) const TIERS: &str = r#"
 [[tier]]
 name = "fast"
 backend = "file"
@@ -38,16 +40,21 @@ backend = "file"
 path = "slow"
 # Simulates a slower device, to try policies without one.
 # throttle = { latency = "50ms", bandwidth = "100MB/s", parallelism = 4 }
+"#;
 
+pub(super) const CATALOG: &str = r#"
 # Where the store remembers which tier has what.
 [catalog]
 engine = "fjall"
 path = "catalog"
+"#;
 
+/// `NAME` stands for the policy's, in quotes.
+pub(super) const POLICY: &str = r#"
 # What decides which tier an object lives on; `library = "PATH"` instead of a name loads a shared
 # library. Without this section new objects go to the first tier with room and stay there.
 [policy]
-name = "lru"
+name = NAME
 # The policy is called after so many events, and this often.
 after_events = 1000
 every = "100ms"

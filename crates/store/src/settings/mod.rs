@@ -145,7 +145,20 @@ impl Settings {
 
     /// The commented configuration of a new store: two tiers in its directory, and a policy.
     pub fn example() -> String {
-        example::TEXT.into()
+        Settings::text(None, Some("lru"))
+    }
+
+    /// The same with other `[[tier]]` sections, and with a policy of this name or none.
+    pub fn text(tiers: Option<&str>, policy: Option<&str>) -> String {
+        let name = toml::Value::from(policy.unwrap_or("lru")).to_string();
+        let section = example::POLICY.replace("NAME", &name);
+        let commented = |line: &str| match line {
+            "" => "\n".into(),
+            _ if policy.is_none() && !line.starts_with('#') => format!("# {line}\n"),
+            _ => format!("{line}\n"),
+        };
+        let policy: String = section.lines().map(commented).collect();
+        [example::HEAD, tiers.unwrap_or(example::TIERS), example::CATALOG, &policy].concat()
     }
 
     /// Whether the catalog is in a directory and outlives the process.
