@@ -2,6 +2,7 @@
 //! The `terrace` command as a script sees it: the real binary on real stores in temporary
 //! directories.
 
+mod bench;
 mod copies;
 mod held;
 mod help;
