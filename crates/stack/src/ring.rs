@@ -74,9 +74,7 @@ impl Mailbox {
                 self.coalesce(event);
             }
             let waiting = (RING_EVENTS - producer.slots()) as u64;
-            // Half a ring calls in any case, so that a large `after_events` loses nothing.
-            let enough = self.after_events.load(Ordering::Relaxed).min(RING_EVENTS as u64 / 2);
-            if waiting >= enough && !self.is_called.load(Ordering::Relaxed) {
+            if waiting >= self.enough() && !self.is_called.load(Ordering::Relaxed) {
                 self.call();
             }
         });
@@ -86,12 +84,18 @@ impl Mailbox {
     pub(crate) fn post_change(&self, change: Change) {
         let mut changes = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
         changes.push(change);
-        let enough = self.after_events.load(Ordering::Relaxed);
-        let is_enough = changes.len() as u64 >= enough;
+        // Bounded by how long a policy may take before it is replaced.
+        let is_enough = changes.len() as u64 >= self.enough();
         drop(changes);
         if is_enough && !self.is_called.load(Ordering::Relaxed) {
             self.call();
         }
+    }
+
+    /// How many events call the policy: half a ring does in any case, so that a large
+    /// `after_events` loses nothing and lets nothing pile up.
+    fn enough(&self) -> u64 {
+        self.after_events.load(Ordering::Relaxed).min(RING_EVENTS as u64 / 2)
     }
 
     /// Wakes the policy.
