@@ -23,7 +23,7 @@ help:
 	@echo "make test   every check and every test, as CI runs them"
 	@echo "make check  the checks alone: layers, licences, links, format, lints, C examples"
 	@echo "make bench  what the stack costs: overhead, objects, migrations"
-	@echo "make soak   the random tests of the stack over SEEDS=$(SEEDS) histories"
+	@echo "make soak   the random tests, and kill -9 of the command, over SEEDS=$(SEEDS) histories"
 
 run: release
 	$(TERRACE) demo $(DEMO)
@@ -66,5 +66,6 @@ setup-test:
 
 soak: setup-test
 	TERRACE_SEEDS=$(SEEDS) cargo test --locked --release -p terrace-stack --test model --test crash
+	TERRACE_SEEDS=$(SEEDS) cargo test --locked --release -p terrace-cli --test cli killed::
 
 .PHONY: help run release bench test check setup-test soak

@@ -47,6 +47,9 @@ impl From<Error> for Again {
     }
 }
 
+/// Changes a part of an object: takes the segment's file, the offset in it, and the part's range.
+type ChangePiece<'a> = dyn Fn(&dyn Object, u64, Range<u64>) -> Result<()> + 'a;
+
 impl StackObject {
     pub(crate) fn new(
         shared: Arc<Shared>,
@@ -304,37 +307,42 @@ impl StackObject {
 
     /// Writes piece by piece into the segments that hold the range, making those that are missing.
     fn write_pieces(&self, offset_bytes: u64, data: &[u8]) -> Result<()> {
+        let range = offset_bytes..offset_bytes + data.len() as u64;
+        self.change_pieces(range, &|object, inside, part| {
+            let part = (part.start - offset_bytes) as usize..(part.end - offset_bytes) as usize;
+            object.write_at(inside, &[IoSlice::new(&data[part])])
+        })
+    }
+
+    /// Changes a range piece by piece in the segments that hold it, making those that are missing.
+    fn change_pieces(&self, range: Range<u64>, change: &ChangePiece<'_>) -> Result<()> {
         /// Tries before an object that keeps changing its shape is given up.
         const TRIES_MAX: u32 = 1000;
-        let mut done = 0;
+        let mut at = range.start;
         let mut tries = 0;
-        while done < data.len() {
-            let at = offset_bytes + done as u64;
-            let left = (data.len() - done) as u64;
+        while at < range.end {
+            let before = at;
             let (segment, inside) = self.shared.segment_for_write(&self.entry, at)?;
+            let tried = segment.location.load().primary.place.tier;
             let limit = segment.limit_bytes.load(Ordering::Acquire);
-            let room = limit.saturating_sub(inside).min(left);
-            let piece = &data[done..done + room as usize];
-            let extent = inside..inside + room;
-            let write = |object: &dyn Object| object.write_at(inside, &[IoSlice::new(piece)]);
-            let outcome = if room == 0 {
-                Err(Again::Restructured)
-            } else {
-                self.change_segment(&segment, extent.clone(), true, EventKind::Write, write)
+            let room = limit.saturating_sub(inside).min(range.end - at);
+            let one = |bytes: u64| {
+                let extent = inside..inside + bytes;
+                let part = at..at + bytes;
+                let change = |object: &dyn Object| change(object, inside, part.clone());
+                self.change_segment(&segment, extent, true, EventKind::Write, change)
             };
+            let outcome = if room == 0 { Err(Again::Restructured) } else { one(room) };
             match outcome {
-                Ok(()) => done += room as usize,
+                Ok(()) => at += room,
                 Err(Again::Restructured) => {}
                 Err(Again::Failed(error)) if error.kind() == ErrorKind::NoSpace => {
-                    let fits = self.shared.make_fit(&self.entry, &segment, extent, error)?;
+                    let extent = inside..inside + room;
+                    let fits = self.shared.make_fit(&self.entry, &segment, tried, extent, error)?;
                     if fits > 0 {
                         // The tier takes what it has room for, the rest goes on elsewhere.
-                        let piece = &piece[..fits as usize];
-                        let write =
-                            |object: &dyn Object| object.write_at(inside, &[IoSlice::new(piece)]);
-                        let extent = inside..inside + fits;
-                        match self.change_segment(&segment, extent, true, EventKind::Write, write) {
-                            Ok(()) => done += fits as usize,
+                        match one(fits) {
+                            Ok(()) => at += fits,
                             Err(Again::Restructured) => {}
                             // Somebody else took the room: look again.
                             Err(Again::Failed(error)) if error.kind() == ErrorKind::NoSpace => {}
@@ -344,8 +352,8 @@ impl StackObject {
                 }
                 Err(Again::Failed(error)) => return Err(error),
             }
-            tries += 1;
-            if tries > TRIES_MAX + data.len() as u32 / 4096 {
+            tries = if at > before { 0 } else { tries + 1 };
+            if tries > TRIES_MAX {
                 return Err(Error::new(ErrorKind::Busy, "write").with("key", &self.entry.key));
             }
         }
@@ -358,6 +366,7 @@ impl StackObject {
         while self.length()? < bytes {
             let (segment, last) = self.shared.segment_for_write(&self.entry, goal - 1)?;
             let inside = last + 1;
+            let tried = segment.location.load().primary.place.tier;
             let extent = segment.length().min(inside)..inside;
             let grow = |object: &dyn Object| {
                 if object.stat()?.size_bytes < inside { object.set_len(inside) } else { Ok(()) }
@@ -367,7 +376,7 @@ impl StackObject {
                 Err(Again::Restructured) => {}
                 Err(Again::Failed(error)) if error.kind() == ErrorKind::NoSpace => {
                     let start = extent.start;
-                    let fits = self.shared.make_fit(&self.entry, &segment, extent, error)?;
+                    let fits = self.shared.make_fit(&self.entry, &segment, tried, extent, error)?;
                     // First what the full tier has room for, then the rest in another segment.
                     goal = if fits > 0 { segment.start_bytes + start + fits } else { bytes };
                 }
@@ -469,19 +478,10 @@ impl Object for StackObject {
         if range.is_empty() {
             return Ok(());
         }
-        if !self.is_simple(range.end) {
-            return Err(Error::new(ErrorKind::Unsupported, "allocate")
-                .because("the range spans several segments")
-                .with("key", &self.entry.key));
-        }
-        let allocate = |object: &dyn Object| object.allocate(range.clone());
-        let change =
-            self.change_segment(&self.first, range.clone(), true, EventKind::Write, allocate);
-        match change {
-            Ok(()) => self.settle_level(),
-            Err(Again::Failed(error)) => Err(error),
-            Err(Again::Restructured) => self.allocate(range),
-        }
+        self.change_pieces(range, &|object, inside, part| {
+            object.allocate(inside..inside + (part.end - part.start))
+        })?;
+        self.settle_level()
     }
 
     fn punch(&self, range: Range<u64>) -> Result<()> {

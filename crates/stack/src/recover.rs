@@ -402,11 +402,11 @@ impl Recovery<'_> {
         let (mut deleted, mut unknown) = (0, 0);
         for (index, files) in std::mem::take(&mut self.files).into_iter().enumerate() {
             let tier = TierIndex(index as u8);
-            for (key, _) in files {
+            for (key, bytes) in files {
                 if self.known.contains(&(tier, key.clone())) {
                     continue;
                 }
-                if !self.is_garbage(tier, &key)? {
+                if !self.is_garbage(tier, &key, bytes)? {
                     unknown += 1;
                     continue;
                 }
@@ -420,14 +420,15 @@ impl Recovery<'_> {
         Ok((deleted, unknown))
     }
 
-    fn is_garbage(&self, tier: TierIndex, key: &Key) -> Result<bool> {
+    fn is_garbage(&self, tier: TierIndex, key: &Key, bytes: u64) -> Result<bool> {
         let state = self.shared.tier(tier);
         if state.is_volatile() {
             return Ok(true);
         }
         let identity = match state.backend.identity(key) {
             Ok(Some(identity)) => identity,
-            Ok(None) => return Ok(false),
+            // Made, and not yet told whose it is: bytes come after that.
+            Ok(None) => return Ok(bytes == 0 && self.damaged == 0),
             Err(error) if error.kind() == ErrorKind::Corrupt => return Ok(false),
             Err(error) => return Err(error),
         };

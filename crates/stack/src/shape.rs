@@ -195,20 +195,22 @@ impl Shared {
         Ok(())
     }
 
-    /// Sees to it that a write which its tier refused as full can go on: returns the bytes that
-    /// the tier still takes, or, when it takes none, gives the object a segment elsewhere and
-    /// returns 0. `refused` comes back where every tier is full.
+    /// Sees to it that a write which the tier `tried` refused as full can go on: returns the bytes
+    /// that the tier still takes, or, when it takes none, gives the object a segment elsewhere and
+    /// returns 0. `refused` comes back where every tier is full. A segment that has left `tried`
+    /// meanwhile is to be tried again.
     pub(crate) fn make_fit(
         &self,
         entry: &Arc<Entry>,
         segment: &Arc<Segment>,
+        tried: TierIndex,
         extent: Range<u64>,
         refused: Error,
     ) -> Result<u64> {
         if self.is_bare {
             return Err(refused);
         }
-        if segment.length() == 0 && self.relocate_empty(entry, segment, extent.end)? {
+        if segment.length() == 0 && self.relocate_empty(entry, segment, tried, extent.end)? {
             return Ok(0);
         }
         let location = segment.location.load_full();
@@ -220,20 +222,22 @@ impl Shared {
         if fits > 0 && fits < extent.end - extent.start {
             return Ok(fits);
         }
-        self.outgrow(entry, segment, extent, refused).map(|()| 0)
+        self.outgrow(entry, segment, tried, extent, refused).map(|()| 0)
     }
 
-    /// Puts an empty segment on a tier that has room for `bytes`; false where none has.
+    /// Puts an empty segment on another tier than `tried` that has room for `bytes`; false where
+    /// none has.
     fn relocate_empty(
         &self,
         entry: &Arc<Entry>,
         segment: &Arc<Segment>,
+        tried: TierIndex,
         bytes: u64,
     ) -> Result<bool> {
         let _changes = crate::lock(&entry.changes);
         let _gate = crate::lock(&segment.gate);
         self.close_gate(segment);
-        let result = self.relocate_closed(entry, segment, bytes);
+        let result = self.relocate_closed(entry, segment, tried, bytes);
         segment.guard.open(&self.parking);
         result
     }
@@ -242,10 +246,14 @@ impl Shared {
         &self,
         entry: &Arc<Entry>,
         segment: &Arc<Segment>,
+        tried: TierIndex,
         bytes: u64,
     ) -> Result<bool> {
         let location = segment.location.load_full();
         let full = location.primary.place.tier;
+        if full != tried {
+            return Ok(true);
+        }
         let has_room = |tier: &TierIndex| {
             let state = self.tier(*tier);
             let sum = state.account.taken().saturating_add(bytes);
@@ -307,13 +315,15 @@ impl Shared {
         &self,
         entry: &Arc<Entry>,
         segment: &Arc<Segment>,
+        tried: TierIndex,
         extent: Range<u64>,
         refused: Error,
     ) -> Result<()> {
         let _changes = crate::lock(&entry.changes);
         let _gate = crate::lock(&segment.gate);
         let old_limit = segment.limit_bytes.load(Ordering::Acquire);
-        if extent.end > old_limit {
+        let full = segment.location.load().primary.place.tier;
+        if extent.end > old_limit || full != tried {
             // Somebody else was here first.
             return Ok(());
         }
@@ -321,7 +331,6 @@ impl Shared {
         let length = segment.length();
         // A write into the middle of what is there needs no room: the tier itself is full.
         let is_inside = extent.end <= length;
-        let full = segment.location.load().primary.place.tier;
         let free = |tier: &TierIndex| {
             let tier = self.tier(*tier);
             tier.capacity_bytes().saturating_sub(tier.account.taken())

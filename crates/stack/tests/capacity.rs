@@ -3,7 +3,13 @@
 
 mod common;
 
-use common::world::{ROOMY, World, assert_sound, cutting, key, migrate, promise_nothing, put};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use common::hooked::Call;
+use common::world::{
+    LONG, ROOMY, World, assert_sound, cutting, key, migrate, promise_nothing, put,
+};
 use terrace_core::{
     Backend, BackendExt, Error, ErrorKind, Key, ObjectExt, Open, Persistency, TierIndex,
 };
@@ -181,6 +187,25 @@ fn room_that_was_allocated_is_not_given_away() {
 }
 
 #[test]
+fn room_is_allocated_on_the_next_tier_where_one_is_full() {
+    let world = small(50_000, ROOMY);
+    let stack = world.create();
+    put(&stack, &key("filler"), &[2; 35_000]);
+    for (name, length) in [("empty", 0), ("begun", 1000)] {
+        let name = key(name);
+        let object = stack.open(&name, &Open::create_new()).expect("creates");
+        object.write(0, &vec![1; length]).expect("writes");
+        object.allocate(length as u64..30_000).expect("goes on elsewhere");
+        assert_eq!(object.stat().expect("stat").size_bytes, 30_000);
+        let data: Vec<_> = (0..30_000).map(|at| if at < length { 1 } else { 0 }).collect();
+        assert_eq!(stack.read_all(&name).expect("reads"), data);
+        object.write(0, &[3; 30_000]).expect("has its room");
+    }
+    drop(stack.open(&key("filler"), &Open::read()).expect("opens"));
+    assert_sound(&world, &stack);
+}
+
+#[test]
 fn a_migration_reserves_before_it_writes() {
     let world = small(ROOMY, 30_000);
     let stack = world.create();
@@ -309,4 +334,63 @@ fn a_hole_before_a_later_segment_reads_as_zeros() {
     assert_eq!(object.read_to_end().expect("reads"), expected[..30]);
     drop(object);
     assert_sound(&world, &stack);
+}
+
+/// An object that was just moved to a tier that is full, and cut: it spills all the same.
+#[test]
+fn an_empty_object_whose_switch_is_not_settled_spills() {
+    let world = small(50_000, ROOMY);
+    let stack = world.create();
+    let name = key("moved");
+    put(&stack, &name, &[1; 1000]);
+    migrate(&stack, &name, SLOW, MoveKind::Move);
+    put(&stack, &key("filler"), &[2; 40_000]);
+    let object = stack.open(&name, &Open::write()).expect("opens");
+    let syncs = AtomicUsize::new(0);
+    // The first sync comes before the switch, the second settles it.
+    world.tier(0).hold(move |moment| {
+        moment.call == Call::Sync && !moment.is_done && syncs.fetch_add(1, Ordering::SeqCst) == 1
+    });
+    let tickets = stack.migrate(&name, TierIndex(0), MoveKind::Move, 0, "test").expect("queued");
+    world.tier(0).wait_until_held();
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            object.set_len(0)?;
+            object.write(0, &[3; 20_000])
+        });
+        // The writer is refused, or waits, before the switch is settled.
+        let waited = stack.wait(tickets[0], Duration::from_millis(100)).expect("known");
+        assert!(waited.is_none(), "{waited:?}");
+        world.tier(0).release();
+        writer.join().expect("no panic").expect("goes on elsewhere");
+    });
+    stack.wait(tickets[0], LONG).expect("known").expect("ends");
+    assert_eq!(stack.read_all(&name).expect("reads"), [3; 20_000]);
+    drop(object);
+    assert_sound(&world, &stack);
+}
+
+/// An empty object that was moved has a checksum; it spills all the same.
+#[test]
+fn an_empty_object_that_was_moved_spills() {
+    for is_cut in [false, true] {
+        let world = small(50_000, ROOMY);
+        let stack = world.create();
+        let name = key("moved");
+        let object = stack.open(&name, &Open::create_new()).expect("creates");
+        if is_cut {
+            object.write(0, &[1; 1000]).expect("writes");
+        }
+        migrate(&stack, &name, SLOW, MoveKind::Move);
+        migrate(&stack, &name, TierIndex(0), MoveKind::Move);
+        if is_cut {
+            object.set_len(0).expect("cuts");
+            migrate(&stack, &name, SLOW, MoveKind::Copy);
+        }
+        put(&stack, &key("filler"), &[2; 40_000]);
+        object.write(0, &[3; 20_000]).expect("goes on elsewhere");
+        assert_eq!(stack.read_all(&name).expect("reads"), [3; 20_000]);
+        drop(object);
+        assert_sound(&world, &stack);
+    }
 }

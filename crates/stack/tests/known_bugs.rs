@@ -6,6 +6,7 @@ mod common;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
+use common::crashing::Crash;
 use common::hooked::{Call, Moment, Verdict};
 use common::scripted::{Shared, Wish};
 use common::world::{
@@ -490,4 +491,29 @@ fn a_failed_sync_is_sticky_although_the_object_moves() {
     assert_eq!(object.sync().expect_err("is sticky").kind(), ErrorKind::Io);
     let other = stack.open(&name, &Open::write()).expect("opens");
     other.sync().expect("another handle begins anew, on a file that was synced");
+}
+
+/// A crash between making a file and saying whose it is.
+#[test]
+fn an_empty_file_without_identity_is_no_leftover_for_ever() {
+    for is_empty in [true, false] {
+        let world = World::two();
+        let stack = world.create();
+        put(&stack, &key("kept"), &[1; 1000]);
+        let name = Key::new("seg", "00000000000fffff.0.fffff").expect("legal");
+        let file = world.disk(1).open().open(&name, &Open::create_new()).expect("creates");
+        if !is_empty {
+            file.write(0, b"whose?").expect("writes");
+        }
+        drop(file);
+        world.failpoints().freeze();
+        drop(stack);
+        world.crash(Crash::Process);
+        let stack = world.open();
+        assert_eq!(world.stored(1, "seg/00000000000fffff.0.fffff").is_none(), is_empty);
+        let check = stack.check(true, &mut |_, _| {}).expect("checks");
+        // Bytes of somebody else are not deleted, and reported.
+        assert_eq!(check.problems.is_empty(), is_empty, "{check:?}");
+        assert_eq!(stack.read_all(&key("kept")).expect("reads"), [1; 1000]);
+    }
 }

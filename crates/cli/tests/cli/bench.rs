@@ -89,10 +89,10 @@ fn migrate_compares_with_cp_and_removes_its_files() {
 fn sizes_and_cases_that_are_none_are_refused() {
     let scene = Scene::empty();
     for arguments in [["object", "--size", "much"], ["overhead", "--case", "nothing"]] {
-        let ran = scene.run(&["bench", arguments[0], arguments[1], arguments[2]]);
+        let ran = scene.run(["bench", arguments[0], arguments[1], arguments[2]]);
         assert_eq!(ran.status, Some(2), "{ran:?}");
     }
-    let ran = scene.run(&["bench", "migrate", "--directory", "/nowhere/at/all"]);
+    let ran = scene.run(["bench", "migrate", "--directory", "/nowhere/at/all"]);
     assert!(
         ran.status.is_some_and(|status| status > 0) && ran.stderr.contains("/nowhere"),
         "{ran:?}"

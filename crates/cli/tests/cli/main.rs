@@ -6,6 +6,7 @@ mod bench;
 mod copies;
 mod held;
 mod help;
+mod killed;
 mod objects;
 mod pairs;
 mod placement;

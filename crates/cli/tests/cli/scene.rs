@@ -201,6 +201,11 @@ impl Held {
         let status = self.child.wait().expect("it ends");
         assert!(status.success(), "{status}");
     }
+
+    /// Kills it.
+    pub(crate) fn kill(&self) {
+        signal(&self.child, rustix::process::Signal::KILL);
+    }
 }
 
 impl Drop for Held {
