@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Why a segment is where it is: its latest moves, kept in the catalog.
 
+use std::sync::atomic::Ordering;
+
 use terrace_core::{Outcome, Result, TierIndex};
 
 use crate::catalog::Write;
@@ -16,6 +18,10 @@ const ITEMS_MAX: usize = 8;
 
 /// Adds how a migration ended to its segment's history.
 pub(crate) fn note_move(shared: &Shared, one: &Move, outcome: Outcome, took_ns: u64) {
+    if outcome == Outcome::Cancelled && shared.is_closing.load(Ordering::Acquire) {
+        // The policy asks again when the store is opened: every short command would leave a line.
+        return;
+    }
     let report = one.report(shared);
     let what = match (outcome, one.request.wish) {
         (Outcome::Done, MoveWish::Move) => "moved".into(),
@@ -47,7 +53,7 @@ pub(crate) fn note_move(shared: &Shared, one: &Move, outcome: Outcome, took_ns: 
     if let Ok(Some(entry)) = shared.borrow_entry(&one.request.key) {
         let _changes = crate::lock(&entry.changes);
         let is_same = entry.object_id == one.object_id;
-        if is_same && !entry.is_deleted.load(std::sync::atomic::Ordering::Acquire) {
+        if is_same && !entry.is_deleted.load(Ordering::Acquire) {
             let _ = shared.catalog.commit(&[Write::History(one.object_id, segment, bytes)]);
         }
     }

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use common::hooked::Call;
 use common::scripted::{Breakage, PlaceOn, Shared, Step, Wish};
 use common::world::{LONG, World, assert_sound, bounded, eventually, key, promise_nothing, put};
 use terrace_core::Backend;
@@ -748,4 +749,32 @@ fn promised_storage_never_goes_to_a_weaker_tier() {
         assert_eq!(report.persistency, persistency.word());
     }
     assert_sound(&world, &stack);
+}
+
+/// A command that opens the store for a moment leaves no trace of what its policy began.
+#[test]
+fn a_move_that_a_close_cancels_is_not_in_the_history() {
+    let is_cancelled = || {
+        let world = World::two();
+        let stack = world.create();
+        let name = key("begun");
+        put(&stack, &name, &[1; 5000]);
+        let before = stack.explain(&name).expect("exists").segments.remove(0).history;
+        world.tier(1).hold(|moment| moment.call == Call::Write && !moment.is_done);
+        stack.migrate(&name, SLOW, MoveKind::Move, 0, "test").expect("queued");
+        world.tier(1).wait_until_held();
+        std::thread::scope(|scope| {
+            let closing = scope.spawn(|| stack.close());
+            eventually("the store closes", || stack.unpin(&name).is_err());
+            world.tier(1).release();
+            closing.join().expect("no panic").expect("closes");
+        });
+        drop(stack);
+        let segment = world.open().explain(&name).expect("exists").segments.remove(0);
+        let is_cancelled = segment.tier == "fast";
+        assert!(!is_cancelled || segment.history == before, "{segment:?}");
+        is_cancelled
+    };
+    // The migration may be faster than the close that has begun.
+    assert!((0..10).any(|_| is_cancelled()), "no close cancelled a migration");
 }
