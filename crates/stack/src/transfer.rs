@@ -662,7 +662,7 @@ impl Job<'_> {
         // A new generation: the highest complete primary is the right one. It is durable before
         // the catalog says so, and taken back when the switch does not happen.
         let site = copy.with_generation(self.shared.catalog.number()?);
-        self.mark(&site, Role::Primary)?;
+        self.announce(&site)?;
         self.shared.backend(&site).sync()?;
         self.shared.failpoints.hit("flip.identity")?;
         let result = self.flip_to(&site);
@@ -671,6 +671,14 @@ impl Job<'_> {
             let _ = self.mark(copy, Role::Copy);
         }
         result
+    }
+
+    /// Marks a copy as the coming primary. Settling the switch before marks its source as a copy,
+    /// which may be the very same file, and must be over.
+    fn announce(&self, site: &Site) -> Result<()> {
+        self.shared.settle(self.entry, self.segment)?;
+        let _changes = crate::lock(&self.entry.changes);
+        self.mark(site, Role::Primary)
     }
 
     fn copy_is_gone(&self) -> Stop {
@@ -689,7 +697,6 @@ impl Job<'_> {
         let parking = &self.shared.parking;
         for attempt in 0..ATTEMPTS_MAX {
             self.check()?;
-            self.shared.settle(self.entry, self.segment)?;
             if self.one.request.wish == MoveWish::Promote {
                 // It stays as a copy, which must be as durable as the primary. A write between
                 // this and the switch drops the copies, and the switch with them.

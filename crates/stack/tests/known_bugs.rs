@@ -201,6 +201,35 @@ fn done_is_not_said_where_the_target_could_not_be_synced() {
     }
 }
 
+/// Settling the switch before must not mark the new primary as a copy: the marks are what a
+/// catalog is rebuilt from.
+#[test]
+fn a_move_back_after_an_uncertain_switch_is_marked_as_the_primary() {
+    for kind in [MoveKind::Move, MoveKind::Promote] {
+        let world = World::two();
+        let stack = world.create();
+        let name = key("there and back");
+        put(&stack, &name, &[7; 5000]);
+        let syncs = AtomicUsize::new(0);
+        world.tier(1).on(move |moment| {
+            // The first is before the switch.
+            let is_sync = moment.call == Call::SyncAll && !moment.is_done;
+            if is_sync && syncs.fetch_add(1, Ordering::SeqCst) > 0 {
+                return Verdict::Fail(ErrorKind::Io);
+            }
+            Verdict::Go
+        });
+        let tickets = stack.migrate(&name, SLOW, MoveKind::Promote, 0, "test").expect("queued");
+        let ended = stack.wait(tickets[0], LONG).expect("known").expect("ends");
+        assert_eq!(outcome_of(&ended), "io", "{ended:?}");
+        world.tier(1).heal();
+        migrate(&stack, &name, FAST, kind);
+        assert_eq!(stack.explain(&name).expect("exists").segments[0].tier, "fast");
+        assert_sound(&world, &stack);
+        assert_eq!(stack.read_all(&name).expect("reads"), [7; 5000]);
+    }
+}
+
 #[test]
 fn a_file_of_nobody_is_reported_and_neither_deleted_nor_in_the_way() {
     let world = World::two();
