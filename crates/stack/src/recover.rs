@@ -8,7 +8,9 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::Ordering;
 
-use terrace_core::{Cursor, ErrorKind, Key, Open, Persistency, Result, Role, Semantics, TierIndex};
+use terrace_core::{
+    Cursor, ErrorKind, Identity, Key, Open, Persistency, Result, Role, Semantics, TierIndex,
+};
 
 use crate::account::Class;
 use crate::catalog::{GarbageRow, Header, Write};
@@ -191,6 +193,12 @@ fn forget_volatile_places(shared: &Shared, record: &mut Record) -> bool {
     changed
 }
 
+/// Whether two marks differ only in what moves change.
+fn is_same_segment(found: &Identity, wanted: &Identity) -> bool {
+    let names = |one: &Identity| (one.store_id, one.object_id, one.segment);
+    names(found) == names(wanted) && found.key == wanted.key
+}
+
 /// Accounts a record's bytes.
 fn count(shared: &Shared, record: &Record) {
     for segment in &record.segments {
@@ -263,7 +271,9 @@ impl Recovery<'_> {
             for copy in &segment.copies {
                 self.restore_identity(&key, record.object_id, segment, copy, Role::Copy)?;
             }
-            if was_switching {
+            // After a loss of power the catalog may be older than the marks of moves back and forth
+            // between copies.
+            if was_switching || is_new_boot {
                 let primary = &segment.primary;
                 self.restore_identity(&key, record.object_id, segment, primary, Role::Primary)?;
             }
@@ -328,8 +338,11 @@ impl Recovery<'_> {
         let backend = &self.shared.tier(place.tier).backend;
         let name = place.key(object_id, number);
         match backend.identity(&name) {
-            Ok(Some(found)) if found != *wanted => backend.set_identity(&name, &wanted),
-            // A file without identity, or with a damaged one, is for `fsck` to report.
+            Ok(Some(found)) if found != *wanted && is_same_segment(&found, &wanted) => {
+                backend.set_identity(&name, &wanted)
+            }
+            // A file without identity, with a damaged one or with another segment's is for `fsck`
+            // to report.
             _ => Ok(()),
         }
     }

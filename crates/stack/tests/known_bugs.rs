@@ -10,7 +10,8 @@ use common::crashing::Crash;
 use common::hooked::{Call, Moment, Verdict};
 use common::scripted::{Shared, Wish};
 use common::world::{
-    LONG, ROOMY, World, all_keys, assert_sound, bounded, eventually, key, migrate, outcome_of, put,
+    LONG, ROOMY, World, all_keys, assert_sound, bounded, eventually, in_parallel, key, migrate,
+    outcome_of, put,
 };
 use terrace_core::{
     ActionKind, Backend, BackendExt, ErrorKind, Key, ObjectExt, Open, Outcome, Persistency,
@@ -228,6 +229,28 @@ fn a_move_back_after_an_uncertain_switch_is_marked_as_the_primary() {
         assert_sound(&world, &stack);
         assert_eq!(stack.read_all(&name).expect("reads"), [7; 5000]);
     }
+}
+
+/// The catalog loses the last moves, the marks on the files need not.
+#[test]
+fn marks_follow_the_catalog_after_a_loss_of_power() {
+    let seeds: Vec<_> = (0..40).collect();
+    in_parallel(seeds, |seed| {
+        let world = World::two();
+        let stack = world.create();
+        let name = key("there and back");
+        put(&stack, &name, &[7; 5000]);
+        migrate(&stack, &name, SLOW, MoveKind::Promote);
+        for back in 0..1 + seed % 3 {
+            migrate(&stack, &name, [FAST, SLOW][back as usize % 2], MoveKind::Promote);
+        }
+        world.failpoints().freeze();
+        drop(stack);
+        world.crash(Crash::Power { seed });
+        let stack = world.open();
+        assert_eq!(stack.read_all(&name).expect("reads"), [7; 5000]);
+        assert_sound(&world, &stack);
+    });
 }
 
 #[test]
