@@ -301,9 +301,14 @@ impl Run {
         // A policy may have moved it on.
         if are_done && !self.has_policy {
             let explanation = self.stack().explain(&name).expect("exists");
-            let place = self.stack().tiers()[to.index()].name.clone();
+            let tier = self.stack().tiers().swap_remove(to.index());
+            let place = tier.name;
+            // The stack drops clean copies where it needs their room.
+            let is_small = tier.capacity_bytes.is_some_and(|bytes| bytes < 1 << 20);
             let is_there = explanation.segments.iter().all(|segment| match kind {
-                MoveKind::Copy => segment.tier == place || segment.copies.contains(&place),
+                MoveKind::Copy => {
+                    is_small || segment.tier == place || segment.copies.contains(&place)
+                }
                 _ => segment.tier == place,
             });
             if !is_there {
