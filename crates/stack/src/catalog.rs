@@ -3,7 +3,7 @@
 //!
 //! Every key starts with one byte that says what it is; `docs/formats/catalog.md` has the table.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use terrace_core::{
@@ -141,6 +141,8 @@ pub(crate) struct Catalog {
     next_number: AtomicU64,
     number_limit: AtomicU64,
     last_ticket: AtomicU64,
+    /// Whether a commit failed: it may have been written all the same.
+    has_failed: AtomicBool,
 }
 
 impl Catalog {
@@ -165,6 +167,7 @@ impl Catalog {
             next_number: AtomicU64::new(next),
             number_limit: AtomicU64::new(next),
             last_ticket: AtomicU64::new(0),
+            has_failed: AtomicBool::new(false),
         }
     }
 
@@ -212,14 +215,21 @@ impl Catalog {
 
     /// Commits changes together.
     pub(crate) fn commit(&self, changes: &[Write<'_>]) -> Result<Ticket> {
-        let ticket = self.kv.transact(&mut |txn| {
+        let result = self.kv.transact(&mut |txn| {
             for change in changes {
                 change.apply(&self.tiers, txn)?;
             }
             Ok(())
-        })?;
+        });
+        let ticket = result.inspect_err(|_| self.has_failed.store(true, Ordering::Release))?;
         self.last_ticket.fetch_max(ticket.0, Ordering::AcqRel);
         Ok(ticket)
+    }
+
+    /// Whether a commit failed since the store was opened. Such a one may have been written all the
+    /// same, so that rows of garbage may name files that are in use.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.has_failed.load(Ordering::Acquire)
     }
 
     /// Waits until a commit is durable.

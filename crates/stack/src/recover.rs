@@ -65,6 +65,12 @@ pub(crate) fn recover(shared: &Shared, crashed: &Header, notes: &mut Vec<String>
     recovery.commit()?;
     // Sources that a reverted or finished switch superseded are rows by now.
     let rows = shared.catalog.garbage()?;
+    let (in_use, rows): (Vec<_>, Vec<_>) =
+        rows.into_iter().partition(|row| recovery.known.contains(&(row.place.tier, name(row))));
+    // A commit that failed and was written all the same; the records were committed after it.
+    if !in_use.is_empty() {
+        shared.catalog.commit(&in_use.iter().map(Write::GarbageGone).collect::<Vec<_>>())?;
+    }
     recovery.known.extend(rows.iter().map(|row| (row.place.tier, name(row))));
     let (orphans, unknown) = recovery.delete_orphans()?;
     collect_garbage(shared)?;

@@ -12,8 +12,9 @@ use terrace_core::{
 
 use crate::account::Class;
 use crate::catalog::{GarbageRow, Write};
-use crate::entry::{Entry, Segment};
-use crate::record::SegmentRecord;
+use crate::drops::Drop as Superseded;
+use crate::entry::{Entry, Segment, Site};
+use crate::record::{Record, SegmentRecord};
 use crate::shared::Shared;
 
 /// A part of an object: its segment, where the part begins in it, and where in the whole range.
@@ -164,28 +165,18 @@ impl Shared {
         let cut = entry.layout.next_cut(start_bytes);
         let limit = next.unwrap_or(u64::MAX).min(cut.unwrap_or(u64::MAX));
         let limit = if limit == u64::MAX { u64::MAX } else { limit - start_bytes };
+        let now = old.iter().map(|segment| segment.record(&segment.location.load()));
+        let mut records: Vec<_> = now.chain([record.clone()]).collect();
+        records.sort_by_key(|record| record.start_bytes);
+        if let Err(error) = self.commit_grown(entry, &site, &entry.record(records)) {
+            self.take_back(entry, number, site, None);
+            return Err(error);
+        }
         let new = self.new_segment(entry.object_id, &record, limit, Arc::clone(&site));
         let segment = Arc::new(new);
         let mut list = (*old).clone();
         list.push(Arc::clone(&segment));
         list.sort_by_key(|segment| segment.start_bytes);
-        let records = list.iter().map(|segment| segment.record(&segment.location.load())).collect();
-        if level == Persistency::Storage {
-            // Names first: a record that is durable never names a file that is not.
-            self.backend(&site).sync()?;
-        }
-        let result = self.catalog.commit(&[Write::Put(&entry.key, &entry.record(records))]);
-        let ticket = match result {
-            Ok(ticket) => ticket,
-            Err(error) => {
-                let _ = self.backend(&site).delete(&site.key);
-                return Err(error);
-            }
-        };
-        self.failpoints.hit("grow.catalog")?;
-        if level == Persistency::Storage {
-            self.catalog.wait(ticket)?;
-        }
         entry.segments.store(Arc::new(list));
         self.post_created(entry, &segment);
         for _ in 0..entry.opens.load(Ordering::Acquire).min(1) {
@@ -193,6 +184,40 @@ impl Shared {
             self.post(EventKind::Open, &segment, site.place.tier, now_ns, (0, 0), 0);
         }
         Ok(())
+    }
+
+    /// Commits the record of an object with a new segment, as durably as the object is promised.
+    fn commit_grown(&self, entry: &Entry, site: &Site, record: &Record) -> Result<()> {
+        let is_durable = entry.persistency() == Persistency::Storage;
+        if is_durable {
+            // Names first: a record that is durable never names a file that is not.
+            self.backend(site).sync()?;
+        }
+        let ticket = self.catalog.commit(&[Write::Put(&entry.key, record)])?;
+        self.failpoints.hit("grow.catalog")?;
+        if is_durable { self.catalog.wait(ticket) } else { Ok(()) }
+    }
+
+    /// Gives up a new file that was to be a segment's: commits the record as it was, because a
+    /// commit that failed may have been written all the same, and has the file deleted. `kept` is
+    /// the row of a file that is no garbage after all. False where the commit fails; the next
+    /// opening then recovers.
+    fn take_back(
+        &self,
+        entry: &Entry,
+        segment: u32,
+        site: Arc<Site>,
+        kept: Option<&GarbageRow>,
+    ) -> bool {
+        let row = GarbageRow { object_id: entry.object_id, segment, place: site.place, bytes: 0 };
+        let record = entry.record_now();
+        let mut writes = vec![Write::Put(&entry.key, &record), Write::Garbage(row.clone())];
+        writes.extend(kept.map(Write::GarbageGone));
+        let is_back = self.catalog.commit(&writes).is_ok();
+        if is_back {
+            self.drops.add(vec![Superseded { site, row }]);
+        }
+        is_back
     }
 
     /// Sees to it that a write which the tier `tried` refused as full can go on: returns the bytes
@@ -288,12 +313,22 @@ impl Shared {
             place: old.place,
             bytes: 0,
         };
-        self.backend(&site).sync()?;
         let mut accounted = crate::lock(&segment.accounted);
         let writes = [Write::Put(&entry.key, &record), Write::Garbage(row.clone())];
-        let ticket = self.catalog.commit(&writes)?;
-        if entry.persistency() == Persistency::Storage {
-            self.catalog.wait(ticket)?;
+        let commit = || {
+            self.backend(&site).sync()?;
+            let ticket = self.catalog.commit(&writes)?;
+            match entry.persistency() {
+                Persistency::Storage => self.catalog.wait(ticket),
+                _ => Ok(()),
+            }
+        };
+        if let Err(error) = commit() {
+            if !self.take_back(entry, segment.number, site, Some(&row)) {
+                // After a crash the catalog could name the new file while bytes go to the old.
+                self.is_broken.store(true, Ordering::Release);
+            }
+            return Err(error);
         }
         segment.location.store(Arc::new(next_location));
         let from = self.tier(full);
@@ -304,7 +339,7 @@ impl Shared {
         drop(accounted);
         from.segments.fetch_sub(1, Ordering::Relaxed);
         self.tier(next).segments.fetch_add(1, Ordering::Relaxed);
-        self.drops.add(vec![crate::drops::Drop { site: Arc::clone(old), row }]);
+        self.drops.add(vec![Superseded { site: Arc::clone(old), row }]);
         self.post_change(EventKind::Moved, segment, next);
         Ok(true)
     }

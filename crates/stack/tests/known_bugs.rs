@@ -10,11 +10,11 @@ use common::crashing::Crash;
 use common::hooked::{Call, Moment, Verdict};
 use common::scripted::{Shared, Wish};
 use common::world::{
-    LONG, ROOMY, World, all_keys, assert_sound, bounded, eventually, in_parallel, key, migrate,
-    outcome_of, put,
+    LONG, ROOMY, World, all_keys, assert_sound, bounded, cutting, eventually, in_parallel, key,
+    migrate, outcome_of, put,
 };
 use terrace_core::{
-    ActionKind, Backend, BackendExt, ErrorKind, Key, ObjectExt, Open, Outcome, Persistency,
+    ActionKind, Backend, BackendExt, ErrorKind, Key, KvExt, ObjectExt, Open, Outcome, Persistency,
     Semantics, TierIndex,
 };
 use terrace_stack::{MoveKind, Stack};
@@ -568,4 +568,100 @@ fn an_empty_file_without_identity_is_no_leftover_for_ever() {
         assert_eq!(check.problems.is_empty(), is_empty, "{check:?}");
         assert_eq!(stack.read_all(&key("kept")).expect("reads"), [1; 1000]);
     }
+}
+
+/// How a new segment cannot be made certain: its name, its record, the record's sync.
+const GROWTH_FAULTS: [Operation; 3] =
+    [Operation::SyncNames, Operation::KvCommit, Operation::KvWait];
+
+fn fail_next(world: &World, tier: usize, operation: Operation) {
+    match operation {
+        Operation::SyncNames => world.disk(tier).fail_next(operation, ErrorKind::Io),
+        _ => world.kv().fail_next(operation, ErrorKind::Io),
+    }
+}
+
+#[test]
+fn a_segment_that_could_not_be_added_leaves_no_file() {
+    for operation in GROWTH_FAULTS {
+        let world = World::two();
+        let stack = world.create_with(|parts| parts.tactics = Some(cutting(4096)));
+        let name = key("growing");
+        put_at(&stack, &name, Persistency::Storage, &[1; 4096]);
+        fail_next(&world, 0, operation);
+        let object = stack.open(&name, &Open::write()).expect("opens");
+        let error = object.write(4096, &[2; 100]).expect_err("the segment cannot be added");
+        assert_eq!(error.kind(), ErrorKind::Io, "{operation:?}");
+        drop((object, stack));
+        // The failed sync of a commit is sticky until the process ends.
+        world.crash(Crash::Process);
+        let stack = world.open();
+        let object = stack.open(&name, &Open::write()).expect("opens");
+        object.write(4096, &[2; 100]).expect("writes");
+        drop(object);
+        let expected = [[1; 4096].as_slice(), &[2; 100]].concat();
+        assert_eq!(stack.read_all(&name).expect("reads"), expected, "{operation:?}");
+        assert_sound(&world, &stack);
+        assert_eq!(world.disk(0).files().len(), 2, "{operation:?}");
+    }
+}
+
+#[test]
+fn an_empty_object_that_could_not_be_put_elsewhere_leaves_no_file_and_stays_usable() {
+    for operation in GROWTH_FAULTS {
+        let tiers = [("fast", 20_000, Persistency::Storage), ("slow", ROOMY, Persistency::Storage)];
+        let world = World::with(&tiers);
+        let stack = world.create();
+        let name = key("empty");
+        put_at(&stack, &name, Persistency::Storage, b"");
+        put(&stack, &key("filler"), &[1; 15_000]);
+        let object = stack.open(&name, &Open::write()).expect("opens");
+        fail_next(&world, 1, operation);
+        let error = object.write(0, &[2; 10_000]).expect_err("it cannot be put elsewhere");
+        assert_eq!(error.kind(), ErrorKind::Io, "{operation:?}");
+        // It is still where it was; what fits there is kept over a crash of the process, whatever
+        // became of the commit that failed.
+        object.write(0, &[3; 1000]).expect("fits");
+        drop(object);
+        world.failpoints().freeze();
+        drop(stack);
+        world.crash(Crash::Process);
+        let stack = world.open();
+        assert_eq!(stack.read_all(&name).expect("reads"), [3; 1000], "{operation:?}");
+        assert_sound(&world, &stack);
+        assert_eq!(world.disk(1).files().len(), 0, "{operation:?}");
+    }
+}
+
+/// A commit that failed may have been written all the same: here the one that supersedes a file
+/// which the store then went on to use.
+#[test]
+fn a_file_in_use_is_no_garbage_whatever_a_failed_commit_says() {
+    let world = World::two();
+    let stack = world.create();
+    let name = key("in-use");
+    put_at(&stack, &name, Persistency::Storage, &[7; 5000]);
+    world.kv().fail_next(Operation::KvCommit, ErrorKind::Io);
+    stack.pin(&name).expect_err("the commit fails");
+    let object_id = stack.explain(&name).expect("exists").object_id;
+    // Tier, object, segment, file and bytes; an object's first file bears the object's number.
+    let mut row = vec![1, 0];
+    row.extend(object_id.to_le_bytes());
+    row.extend(0_u32.to_le_bytes());
+    row.extend(object_id.to_le_bytes());
+    row.extend(5000_u64.to_le_bytes());
+    row.extend(crc32c::crc32c(&row).to_le_bytes());
+    let row_key = [b"g".as_slice(), &object_id.to_be_bytes()].concat();
+    let ticket = world.kv().open().put(&row_key, &row).expect("puts");
+    world.kv().open().wait(ticket).expect("waits");
+    stack.close().expect("closes");
+    drop(stack);
+    let stack = world.open();
+    assert!(!stack.opening_notes().is_empty(), "a failed commit makes the next opening compare");
+    stack.close().expect("closes");
+    drop(stack);
+    assert!(world.kv().pairs().iter().all(|(key, _)| *key != row_key), "the row is gone");
+    let stack = world.open();
+    assert_eq!(stack.read_all(&name).expect("reads"), [7; 5000]);
+    assert_sound(&world, &stack);
 }

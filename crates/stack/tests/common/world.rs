@@ -338,7 +338,8 @@ pub(crate) fn problems_at_rest(world: &World, stack: &Stack) -> Result<(), Strin
     }
     let is_unused = explanations.iter().all(|explanation| explanation.opens == 0);
     for (index, tier) in stack.tiers().iter().enumerate() {
-        compare_with_media(tier, &world.disk(index).files(), &explanations, is_unused)?;
+        compare_with_media(tier, &world.disk(index).files(), &explanations, is_unused)
+            .map_err(|problem| format!("{problem}; noted {:?}", check.notes))?;
         let waiting = tier.reserved_bytes + tier.garbage_bytes;
         if is_unused && waiting > 0 && tier.is_writable {
             return Err(format!("something is kept for nobody: {tier:?}"));
@@ -405,7 +406,8 @@ fn compare_with_media(
     if found != told {
         return Err(format!(
             "{}: on the medium are {found:?} (used, copies, garbage, segments, copied), \
-             accounted are {told:?}; unexplained {garbage:?}",
+             accounted are {told:?}; unexplained {garbage:?}, copies {copies:?}, \
+             explained {explanations:?}",
             tier.name
         ));
     }
