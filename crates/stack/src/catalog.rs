@@ -13,10 +13,10 @@ use terrace_core::{
 use crate::codec::{Reader, Writer, corrupt};
 use crate::record::{Place, Record, TierNumbers};
 
-const HEADER_KEY: &[u8] = b"h";
-const OBJECT: u8 = b'o';
-const GARBAGE: u8 = b'g';
-const APPLICATION: u8 = b'k';
+pub(crate) const HEADER_KEY: &[u8] = b"h";
+pub(crate) const OBJECT: u8 = b'o';
+pub(crate) const GARBAGE: u8 = b'g';
+pub(crate) const APPLICATION: u8 = b'k';
 const HISTORY: u8 = b'y';
 const POLICY_STATE: u8 = b'p';
 const SUPERBLOCK_KEY: &[u8] = b"s";

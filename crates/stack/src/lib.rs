@@ -27,6 +27,7 @@ mod object;
 mod offline;
 mod open;
 mod parts;
+mod rebuild;
 mod record;
 mod recover;
 pub mod report;
@@ -43,6 +44,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 pub use failpoints::FAILPOINTS;
 pub use offline::Offline;
 pub use parts::{Parts, Settings, Tactics, Tier};
+pub use rebuild::{RebuildOptions, Saved};
 pub use stack::{MoveKind, MoveTicket, Stack};
 
 /// Locks; a thread that panicked left nothing half changed behind the locks of this crate, or

@@ -93,13 +93,13 @@ fn superblock(store_id: u128, tier: &str, epoch: u64) -> Superblock {
     }
 }
 
-fn keeps_identity(tier: &Tier) -> bool {
+pub(crate) fn keeps_identity(tier: &Tier) -> bool {
     let capability = tier.backend.capability();
     tier.offline.is_none() && capability.identity && capability.persistency > Persistency::None
 }
 
 /// What can be said of the parts alone.
-fn check_parts(parts: &Parts) -> Result<()> {
+pub(crate) fn check_parts(parts: &Parts) -> Result<()> {
     let wrong = |reason: &str| Err(Error::invalid("open a store", reason));
     if parts.tiers.is_empty() || parts.tiers.len() > TierIndex::COUNT_MAX {
         return wrong("a store has 1 to 32 tiers");
@@ -337,7 +337,7 @@ fn tier_state(tier: &Tier) -> TierState {
 }
 
 /// A number for a boot's name; CRCs of the text and of its reverse are enough to tell boots apart.
-fn boot_number(boot_id: &str) -> u64 {
+pub(crate) fn boot_number(boot_id: &str) -> u64 {
     let reverse: Vec<u8> = boot_id.bytes().rev().collect();
     u64::from(crc32c::crc32c(boot_id.as_bytes())) << 32 | u64::from(crc32c::crc32c(&reverse))
 }

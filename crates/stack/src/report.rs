@@ -248,6 +248,25 @@ pub struct CheckReport {
     pub notes: Vec<Problem>,
 }
 
+/// What a rebuilt catalog has.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RebuildReport {
+    /// Objects that are in it.
+    pub objects: u64,
+    /// Their segments.
+    pub segments: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Key-value pairs of applications that came from a saved catalog.
+    pub pairs: u64,
+    /// Files that no object needs; the next opening deletes them.
+    pub superseded: u64,
+    /// What could not be brought back or was left alone.
+    pub problems: Vec<Problem>,
+    /// What was done beside taking files for what they say they are.
+    pub notes: Vec<Problem>,
+}
+
 /// One finding of a check.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Problem {

@@ -14,11 +14,11 @@ use crate::catalog::Write;
 use crate::keeper::{self, Threads};
 use crate::mover::{MoveRequest, MoveWish};
 use crate::report::{
-    CheckReport, Explanation, HistoryReport, LedgerReport, MoveReport, PolicyReport, SegmentReport,
-    TierReport,
+    CheckReport, Explanation, HistoryReport, LedgerReport, MoveReport, PolicyReport, RebuildReport,
+    SegmentReport, TierReport,
 };
 use crate::shared::{Shared, TierState};
-use crate::{Parts, Tactics, check, history, open, runner};
+use crate::{Parts, RebuildOptions, Tactics, check, history, open, rebuild, runner};
 
 /// Many tiers as one backend. Cloning is cheap; all clones are the same stack.
 ///
@@ -66,6 +66,22 @@ impl Stack {
     /// that keeps no identities.
     pub fn create(parts: &Parts) -> Result<u128> {
         open::create(parts)
+    }
+
+    /// Makes the catalog of a store anew from what its tiers hold, in `parts.catalog`, which must
+    /// be empty; nobody may have the store open. `progress` gets the files done and their total.
+    ///
+    /// # Errors
+    ///
+    /// `Exists` for a catalog that is not empty, `Denied` for tiers of different stores or a saved
+    /// catalog of another, `Stale` for a tier that is empty or was last written before the others.
+    /// The store's files are as they were then, but for marks that were wrong.
+    pub fn rebuild(
+        parts: &Parts,
+        options: &RebuildOptions,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<RebuildReport> {
+        rebuild::run(parts, options, progress)
     }
 
     /// Opens: recovers what a crash left, starts the policy and the migrator.

@@ -115,6 +115,12 @@ impl World {
         Stack::open(parts)
     }
 
+    /// Loses the catalog: the next one is empty. Returns the lost one.
+    pub(crate) fn lose_catalog(&mut self) -> SimKv {
+        let empty = self.sim.kv();
+        std::mem::replace(&mut self.kv, empty)
+    }
+
     /// Ends the process or the power; the next process may begin.
     pub(crate) fn crash(&self, crash: Crash) {
         self.failpoints.disarm();

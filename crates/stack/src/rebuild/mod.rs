@@ -1,0 +1,308 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A catalog made anew from what the tiers hold.
+//!
+//! Every file says whose bytes it holds, so the highest complete primary of each segment is found
+//! without any catalog. What files do not tell (pins, levels, pairs of applications, history) comes
+//! from a catalog that was saved, where there is one. Files are only ever deleted as garbage of an
+//! object that is complete without them, and not before the next opening.
+
+mod choose;
+mod read;
+mod saved;
+
+use std::collections::HashSet;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+
+use terrace_core::{
+    Backend, Error, ErrorKind, Key, Kv, Persistency, Result, Superblock, Ticket, TierIndex,
+};
+
+use self::choose::{Choice, Chooser};
+use self::read::{FileName, list_all, read_files};
+use self::saved::SavedCatalog;
+use crate::Parts;
+use crate::catalog::{Catalog, GarbageRow, Header, TierEntry, Write};
+use crate::open::{boot_number, check_parts, keeps_identity};
+use crate::record::{Record, TierNumbers};
+use crate::report::{Problem, RebuildReport};
+
+/// How to make a catalog anew.
+#[derive(Default)]
+pub struct RebuildOptions {
+    /// Where to take from what files do not tell.
+    pub saved: Option<Saved>,
+    /// Whether tiers may differ in when they were last written. Bytes of an old copy of a tier may
+    /// then come back.
+    pub accepts_old_tiers: bool,
+}
+
+/// A catalog of the same store.
+pub struct Saved {
+    /// Its pairs.
+    pub catalog: Arc<dyn Kv>,
+    /// Whether the tiers were last used with it: then it is believed where it can be read, and the
+    /// files decide for the rest. Otherwise the files decide where objects are.
+    pub is_present: bool,
+}
+
+/// Files that are looked at together; bounds memory.
+const CHUNK_FILES: usize = 4096;
+
+/// Numbers left free above the highest that was found: no number that a deleted object may have
+/// had is given out again.
+const NUMBERS_MARGIN: u64 = 1 << 32;
+
+/// Fills `parts.catalog`, which must be empty; `progress` gets the files done and their total.
+pub(crate) fn run(
+    parts: &Parts,
+    options: &RebuildOptions,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<RebuildReport> {
+    check_parts(parts)?;
+    if Catalog::header_of(&*parts.catalog)?.is_some() {
+        return Err(Error::new(ErrorKind::Exists, "rebuild the catalog")
+            .because("the new catalog is not empty")
+            .with("catalog", parts.catalog.target()));
+    }
+    let (store_id, epoch) = identify(parts, options)?;
+    let saved = match &options.saved {
+        Some(saved) => Some(SavedCatalog::read(saved, parts, store_id)?),
+        None => None,
+    };
+    let numbers = TierNumbers { numbers: (0..parts.tiers.len()).map(|tier| tier as u8).collect() };
+    let header = first_header(parts, store_id, epoch);
+    let mut rebuild = Rebuild {
+        parts,
+        saved,
+        catalog: Catalog::new(Arc::clone(&parts.catalog), header.clone(), numbers),
+        header,
+        hasher: RandomState::new(),
+        keys: HashSet::new(),
+        last: None,
+        report: RebuildReport::default(),
+    };
+    let names = list_all(parts, &mut rebuild.report.problems)?;
+    rebuild.objects(&names, progress)?;
+    rebuild.rest_of_saved()?;
+    rebuild.finish()
+}
+
+/// The store that the tiers belong to, and its latest opening.
+fn identify(parts: &Parts, options: &RebuildOptions) -> Result<(u128, u64)> {
+    let mut found: Vec<(&str, Superblock)> = Vec::new();
+    for tier in parts.tiers.iter().filter(|tier| keeps_identity(tier)) {
+        let superblock = tier.backend.superblock()?.ok_or_else(|| {
+            refusal(ErrorKind::Stale, "a tier has no superblock: it is empty, or another directory")
+                .with("tier", &tier.name)
+                .with("target", tier.backend.target())
+        })?;
+        if superblock.tier != tier.name {
+            return Err(refusal(ErrorKind::Denied, "tiers are swapped")
+                .with("tier", &tier.name)
+                .with("found", &superblock.tier));
+        }
+        found.push((&tier.name, superblock));
+    }
+    let Some((first, rest)) = found.split_first() else {
+        return Err(refusal(ErrorKind::Unsupported, "no tier keeps anything over a restart"));
+    };
+    if let Some((name, _)) = rest.iter().find(|(_, one)| one.store_id != first.1.store_id) {
+        return Err(refusal(ErrorKind::Denied, "the tiers belong to different stores")
+            .with("tier", first.0)
+            .with("other", name));
+    }
+    let epoch = found.iter().map(|(_, one)| one.epoch).max().expect("there is one");
+    // A crash in the middle of an opening leaves the others one behind.
+    let old = found.iter().find(|(_, one)| one.epoch + 1 < epoch);
+    match old {
+        Some((name, one)) if !options.accepts_old_tiers => Err(refusal(
+            ErrorKind::Stale,
+            "a tier was last written before the others: an old copy?",
+        )
+        .with("tier", name)
+        .with("epoch", one.epoch)
+        .with("newest_epoch", epoch)),
+        _ => Ok((first.1.store_id, epoch)),
+    }
+}
+
+fn refusal(kind: ErrorKind, reason: &'static str) -> Error {
+    Error::new(kind, "rebuild the catalog").because(reason)
+}
+
+/// The header as of a crash of this boot, so that the next opening compares everything once more
+/// and accounts for it.
+fn first_header(parts: &Parts, store_id: u128, epoch: u64) -> Header {
+    let tiers = parts.tiers.iter().enumerate();
+    Header {
+        store_id,
+        epoch,
+        is_clean: false,
+        settled_epoch: epoch,
+        is_rebooted: false,
+        boot: boot_number(&parts.settings.boot_id),
+        opened_ns: parts.clock.wall_ns(),
+        next_number: 1,
+        tiers: tiers.map(|(index, tier)| TierEntry::new(index as u8, &tier.name)).collect(),
+    }
+}
+
+struct Rebuild<'a> {
+    parts: &'a Parts,
+    saved: Option<SavedCatalog<'a>>,
+    catalog: Catalog,
+    header: Header,
+    hasher: RandomState,
+    /// Hashes of the keys so far: of two objects with one key, the later replaces the earlier.
+    keys: HashSet<u64>,
+    last: Option<Ticket>,
+    report: RebuildReport,
+}
+
+impl Rebuild<'_> {
+    /// Makes a record of every object whose files are there. `names` are in order of the objects.
+    fn objects(&mut self, names: &[FileName], progress: &mut dyn FnMut(u64, u64)) -> Result<()> {
+        let highest = names.iter().map(|name| name.file.max(name.object_id)).max().unwrap_or(0);
+        let mut chooser = Chooser::new(self.header.store_id, highest + NUMBERS_MARGIN);
+        let (mut start, total) = (0, names.len());
+        while start < total {
+            let mut end = (start + CHUNK_FILES).min(total);
+            while end < total && names[end].object_id == names[end - 1].object_id {
+                end += 1;
+            }
+            let files = read_files(&self.parts.tiers, &names[start..end]);
+            let mut choices = Vec::new();
+            for group in files.chunk_by(|a, b| a.name.object_id == b.name.object_id) {
+                choices.push(chooser.choose(self.parts, self.saved.as_ref(), group));
+            }
+            self.commit(choices)?;
+            start = end;
+            progress(start as u64, total as u64);
+        }
+        let saved = self.saved.as_ref().map_or(0, |saved| saved.header.next_number);
+        self.header.next_number = chooser.next_number().max(saved) + NUMBERS_MARGIN;
+        Ok(())
+    }
+
+    /// Writes what was chosen, marks first: a record never names a file that is marked otherwise.
+    fn commit(&mut self, choices: Vec<Choice>) -> Result<()> {
+        let mut records: Vec<(Key, Record)> = Vec::new();
+        let mut garbage: Vec<GarbageRow> = Vec::new();
+        for choice in choices {
+            for (tier, name, identity) in &choice.marks {
+                self.backend(*tier).set_identity(name, identity)?;
+            }
+            self.report.problems.extend(choice.problems);
+            self.report.notes.extend(choice.notes);
+            garbage.extend(choice.superseded);
+            let Some((key, record)) = choice.object else { continue };
+            if !self.keys.insert(self.hasher.hash_one(&key)) {
+                self.replace_earlier(&key, &mut records, &mut garbage)?;
+            }
+            records.push((key, record));
+        }
+        for (_, record) in &records {
+            self.count(record, true);
+        }
+        self.report.superseded += garbage.len() as u64;
+        let puts = records.iter().map(|(key, record)| Write::Put(key, record));
+        let writes: Vec<_> = puts.chain(garbage.into_iter().map(Write::Garbage)).collect();
+        self.last = Some(self.catalog.commit(&writes)?);
+        Ok(())
+    }
+
+    /// A name is used once at a time, so the object with the lower number was deleted before the
+    /// other was made, and its files were to go.
+    fn replace_earlier(
+        &mut self,
+        key: &Key,
+        records: &mut Vec<(Key, Record)>,
+        garbage: &mut Vec<GarbageRow>,
+    ) -> Result<()> {
+        let earlier = match records.iter().position(|(other, _)| other == key) {
+            Some(position) => Some(records.remove(position).1),
+            None => self.catalog.get(key)?.inspect(|record| self.count(record, false)),
+        };
+        for segment in earlier.iter().flat_map(|record| &record.segments) {
+            garbage.push(GarbageRow {
+                object_id: earlier.as_ref().expect("it has segments").object_id,
+                segment: segment.number,
+                place: segment.primary,
+                bytes: segment.length_bytes,
+            });
+        }
+        Ok(())
+    }
+
+    fn count(&mut self, record: &Record, is_added: bool) {
+        let segments = record.segments.len() as u64;
+        let bytes: u64 = record.segments.iter().map(|segment| segment.length_bytes).sum();
+        let report = &mut self.report;
+        let change = |sum: &mut u64, by: u64| {
+            *sum = if is_added { *sum + by } else { *sum - by };
+        };
+        change(&mut report.objects, 1);
+        change(&mut report.segments, segments);
+        change(&mut report.bytes, bytes);
+    }
+
+    /// What the saved catalog has beside the objects that were found.
+    fn rest_of_saved(&mut self) -> Result<()> {
+        let Some(saved) = self.saved.take() else { return Ok(()) };
+        self.report.pairs = saved.copy_rows(&*self.parts.catalog)?;
+        let mut missing = Vec::new();
+        saved.for_each(&mut |key, record| {
+            let is_found = self.keys.contains(&self.hasher.hash_one(&key))
+                && self.catalog.get(&key)?.is_some();
+            if !is_found {
+                missing.push((key, record));
+            }
+            Ok(())
+        })?;
+        for (key, record) in missing {
+            self.missing(&saved, &key, record)?;
+        }
+        Ok(())
+    }
+
+    /// An object of the saved catalog without any file.
+    fn missing(&mut self, saved: &SavedCatalog<'_>, key: &Key, record: Record) -> Result<()> {
+        let tiers: Vec<_> = record.segments.iter().map(|one| one.primary.tier).collect();
+        let is_volatile = |tier: &TierIndex| {
+            self.parts.tiers[tier.index()].backend.capability().persistency == Persistency::None
+        };
+        if tiers.iter().any(is_volatile) {
+            return Ok(());
+        }
+        let names: Vec<_> =
+            tiers.iter().map(|tier| self.parts.tiers[tier.index()].name.as_str()).collect();
+        let detail = format!("no file of it is on {}", names.join(", "));
+        let problem = Problem { kind: "missing-file".into(), place: key.as_str().into(), detail };
+        if saved.is_present {
+            // Kept, so that reading it says what is missing.
+            self.last = Some(self.catalog.commit(&[Write::Put(key, &record)])?);
+            self.count(&record, true);
+            self.report.problems.push(problem);
+        } else {
+            self.report.notes.push(Problem { kind: "not-there".into(), ..problem });
+        }
+        Ok(())
+    }
+
+    /// The header comes last, and durably: without it the catalog is none.
+    fn finish(self) -> Result<RebuildReport> {
+        if let Some(ticket) = self.last {
+            self.catalog.wait(ticket)?;
+        }
+        for tier in self.parts.tiers.iter().filter(|tier| keeps_identity(tier)) {
+            tier.backend.sync()?;
+        }
+        Catalog::create(&*self.parts.catalog, &self.header)?;
+        Ok(self.report)
+    }
+
+    fn backend(&self, tier: TierIndex) -> &dyn Backend {
+        &*self.parts.tiers[tier.index()].backend
+    }
+}
