@@ -3,11 +3,13 @@
 //!
 //! Every key starts with one byte that says what it is; `docs/formats/catalog.md` has the table.
 
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use terrace_core::{
     Error, ErrorKind, Key, Kv, KvExt, KvRange, Persistency, Result, Superblock, Ticket, TierIndex,
+    Txn,
 };
 
 use crate::codec::{Reader, Writer, corrupt};
@@ -27,6 +29,11 @@ const SUPERBLOCK_VERSION: u8 = 1;
 
 /// Numbers that are reserved in the catalog at a time: one durable commit per this many creates.
 const NUMBERS_RESERVED: u64 = 1 << 20;
+
+/// A copy of the catalog reads what changed meanwhile again, so often at most, before it keeps
+/// commits waiting for the rest; sooner, when so few keys are left.
+const COPY_ROUNDS_MAX: usize = 20;
+const COPY_LAST_KEYS: usize = 1000;
 
 /// Version of everything that the stack writes; a store of a newer one is refused.
 pub(crate) const FORMAT_VERSION: u32 = 1;
@@ -143,6 +150,11 @@ pub(crate) struct Catalog {
     last_ticket: AtomicU64,
     /// Whether a commit failed: it may have been written all the same.
     has_failed: AtomicBool,
+    /// Whether a backup is being made. Held shared over every commit, so that none is in flight
+    /// while it changes.
+    is_watched: RwLock<bool>,
+    /// Keys that were written while a backup was being made.
+    touched: Mutex<HashSet<Vec<u8>>>,
 }
 
 impl Catalog {
@@ -168,6 +180,8 @@ impl Catalog {
             number_limit: AtomicU64::new(next),
             last_ticket: AtomicU64::new(0),
             has_failed: AtomicBool::new(false),
+            is_watched: RwLock::new(false),
+            touched: Mutex::default(),
         }
     }
 
@@ -182,7 +196,8 @@ impl Catalog {
         let mut next = header.clone();
         change(&mut next);
         // The lock is held over the I/O: header writes are rare and must not overtake each other.
-        let ticket = self.kv.put(HEADER_KEY, &next.encode())?;
+        let value = next.encode();
+        let ticket = self.transact(&mut |txn| txn.put(HEADER_KEY, &value))?;
         self.kv.wait(ticket)?;
         *header = next;
         Ok(())
@@ -215,7 +230,7 @@ impl Catalog {
 
     /// Commits changes together.
     pub(crate) fn commit(&self, changes: &[Write<'_>]) -> Result<Ticket> {
-        let result = self.kv.transact(&mut |txn| {
+        let result = self.transact(&mut |txn| {
             for change in changes {
                 change.apply(&self.tiers, txn)?;
             }
@@ -224,6 +239,51 @@ impl Catalog {
         let ticket = result.inspect_err(|_| self.has_failed.store(true, Ordering::Release))?;
         self.last_ticket.fetch_max(ticket.0, Ordering::AcqRel);
         Ok(ticket)
+    }
+
+    /// Every commit goes through here, so that a backup hears of it.
+    fn transact(&self, body: &mut dyn FnMut(&mut dyn Txn) -> Result<()>) -> Result<Ticket> {
+        let is_watched = self.is_watched.read().unwrap_or_else(PoisonError::into_inner);
+        if !*is_watched {
+            return self.kv.transact(body);
+        }
+        let mut keys = Vec::new();
+        let result = self.kv.transact(&mut |txn| {
+            keys.clear();
+            body(&mut Watched { txn, keys: &mut keys })
+        });
+        // Also of a commit that failed: it may have been written all the same.
+        crate::lock(&self.touched).extend(keys);
+        result
+    }
+
+    /// Gives `each` every pair of the catalog as of one moment near the end of the call, while
+    /// commits go on: what changes meanwhile is given again, a pair that is gone as `None`. What
+    /// was given last counts.
+    #[expect(clippy::type_complexity, reason = "a name for the callback would hide its arguments")]
+    pub(crate) fn copy(
+        &self,
+        each: &mut dyn FnMut(&[u8], Option<&[u8]>) -> Result<()>,
+    ) -> Result<()> {
+        let _watching = Watching::begin(self);
+        self.kv.for_each(KvRange::all(), &mut |key, value| each(key, Some(value)))?;
+        for _ in 0..COPY_ROUNDS_MAX {
+            let keys = std::mem::take(&mut *crate::lock(&self.touched));
+            let is_last = keys.len() <= COPY_LAST_KEYS;
+            for key in keys {
+                each(&key, self.kv.get(&key)?.as_deref())?;
+            }
+            if is_last {
+                break;
+            }
+        }
+        // No commit is in flight while these are read.
+        let alone = self.is_watched.write().unwrap_or_else(PoisonError::into_inner);
+        let keys = std::mem::take(&mut *crate::lock(&self.touched));
+        let values: Result<Vec<_>> =
+            keys.into_iter().map(|key| self.kv.get(&key).map(|value| (key, value))).collect();
+        drop(alone);
+        values?.into_iter().try_for_each(|(key, value)| each(&key, value.as_deref()))
     }
 
     /// Whether a commit failed since the store was opened. Such a one may have been written all the
@@ -346,7 +406,8 @@ impl Catalog {
         let mut out = Writer::new(SUPERBLOCK_VERSION);
         out.u128(superblock.store_id).text(&superblock.tier).u32(superblock.format_version);
         out.u64(superblock.feature_bits).u64(superblock.epoch);
-        let ticket = self.kv.put(SUPERBLOCK_KEY, &out.finish())?;
+        let value = out.finish();
+        let ticket = self.transact(&mut |txn| txn.put(SUPERBLOCK_KEY, &value))?;
         self.kv.wait(ticket)
     }
 
@@ -369,7 +430,7 @@ impl Catalog {
     ) -> Result<(bool, Ticket)> {
         let full = scoped(APPLICATION, namespace, key);
         let mut found = false;
-        let ticket = self.kv.transact(&mut |txn| match value {
+        let ticket = self.transact(&mut |txn| match value {
             Some(value) => txn.put(&full, value),
             None => {
                 found = txn.get(&full)?.is_some();
@@ -399,6 +460,50 @@ impl Catalog {
     }
 }
 
+/// While it lives, keys that are written are noted.
+struct Watching<'a>(&'a Catalog);
+
+impl<'a> Watching<'a> {
+    fn begin(catalog: &'a Catalog) -> Self {
+        crate::lock(&catalog.touched).clear();
+        *catalog.is_watched.write().unwrap_or_else(PoisonError::into_inner) = true;
+        Self(catalog)
+    }
+}
+
+impl Drop for Watching<'_> {
+    fn drop(&mut self) {
+        *self.0.is_watched.write().unwrap_or_else(PoisonError::into_inner) = false;
+        *crate::lock(&self.0.touched) = HashSet::new();
+    }
+}
+
+/// A transaction that notes which keys it writes.
+struct Watched<'a> {
+    txn: &'a mut dyn Txn,
+    keys: &'a mut Vec<Vec<u8>>,
+}
+
+impl Txn for Watched<'_> {
+    fn get(&mut self, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        self.txn.get(key)
+    }
+
+    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
+        self.keys.push(key.into());
+        self.txn.put(key, value)
+    }
+
+    fn delete(&mut self, key: &[u8]) -> Result<()> {
+        self.keys.push(key.into());
+        self.txn.delete(key)
+    }
+
+    fn scan(&mut self, range: &KvRange, max: usize) -> Result<Vec<terrace_core::Pair>> {
+        self.txn.scan(range, max)
+    }
+}
+
 /// One change of the catalog.
 pub(crate) enum Write<'a> {
     /// Replaces an object's record.
@@ -416,7 +521,7 @@ pub(crate) enum Write<'a> {
 }
 
 impl Write<'_> {
-    fn apply(&self, tiers: &TierNumbers, txn: &mut dyn terrace_core::Txn) -> Result<()> {
+    fn apply(&self, tiers: &TierNumbers, txn: &mut dyn Txn) -> Result<()> {
         match self {
             Write::Put(key, record) => txn.put(&object_key(key), &record.encode(tiers)),
             Write::Remove(key, record) => {

@@ -5,6 +5,7 @@
 //! what happens after a crash, and `runner` the policy's thread.
 
 mod account;
+mod backup;
 mod batch;
 mod catalog;
 mod certain;
@@ -41,6 +42,7 @@ mod transfer;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+pub use backup::read_backup;
 pub use failpoints::FAILPOINTS;
 pub use offline::Offline;
 pub use parts::{Parts, Settings, Tactics, Tier};

@@ -248,6 +248,15 @@ pub struct CheckReport {
     pub notes: Vec<Problem>,
 }
 
+/// What a backup of the catalog has.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BackupReport {
+    /// Pairs that were written; one that changed meanwhile counts again.
+    pub pairs: u64,
+    /// Bytes that were written.
+    pub bytes: u64,
+}
+
 /// What a rebuilt catalog has.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RebuildReport {

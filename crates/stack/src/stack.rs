@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The stack's public face.
 
+use std::io::Write;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -10,15 +11,15 @@ use terrace_core::{
 };
 
 use crate::account::Class;
-use crate::catalog::Write;
+use crate::catalog::Write as Change;
 use crate::keeper::{self, Threads};
 use crate::mover::{MoveRequest, MoveWish};
 use crate::report::{
-    CheckReport, Explanation, HistoryReport, LedgerReport, MoveReport, PolicyReport, RebuildReport,
-    SegmentReport, TierReport,
+    BackupReport, CheckReport, Explanation, HistoryReport, LedgerReport, MoveReport, PolicyReport,
+    RebuildReport, SegmentReport, TierReport,
 };
 use crate::shared::{Shared, TierState};
-use crate::{Parts, RebuildOptions, Tactics, check, history, open, rebuild, runner};
+use crate::{Parts, RebuildOptions, Tactics, backup, check, history, open, rebuild, runner};
 
 /// Many tiers as one backend. Cloning is cheap; all clones are the same stack.
 ///
@@ -325,7 +326,7 @@ impl Stack {
             return Err(Error::new(ErrorKind::NotFound, "pin").with("key", key));
         }
         let before = entry.is_pinned.swap(is_pinned, Ordering::AcqRel);
-        let ticket = shared.catalog.commit(&[Write::Put(&entry.key, &entry.record_now())]);
+        let ticket = shared.catalog.commit(&[Change::Put(&entry.key, &entry.record_now())]);
         if ticket.is_err() {
             entry.is_pinned.store(before, Ordering::Release);
         }
@@ -384,6 +385,17 @@ impl Stack {
     /// `progress` gets the objects done and their total now and then. Changes nothing.
     pub fn check(&self, verify: bool, progress: &mut dyn FnMut(u64, u64)) -> Result<CheckReport> {
         check::run(&self.inner.shared, verify, progress)
+    }
+
+    /// Writes the catalog to `out` as of one moment near the end of the call, while the store is in
+    /// use: where every object is, and everything that only the catalog knows. `progress` gets the
+    /// pairs done. [`crate::read_backup`] reads it.
+    pub fn backup(
+        &self,
+        out: &mut dyn Write,
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<BackupReport> {
+        backup::write(&self.inner.shared, out, progress)
     }
 
     /// Where time went over all tiers.

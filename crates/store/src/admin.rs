@@ -216,7 +216,7 @@ impl Store {
     pub fn check(&self, verify: bool, progress: &mut dyn FnMut(u64, u64)) -> Result<CheckReport> {
         match &self.side {
             Side::Owned(owned) => owned.stack.check(verify, progress),
-            Side::Attached(link) => link.check(verify, progress),
+            Side::Attached(link) => link.ask_long(&Call::Check { verify }, progress),
         }
     }
 

@@ -54,6 +54,13 @@ impl Directory {
     }
 }
 
+/// Makes names in a directory durable.
+pub(crate) fn sync_directory(path: &Path) -> Result<()> {
+    std::fs::File::open(path).and_then(|directory| directory.sync_all()).map_err(|error| {
+        Error::from_io("sync a directory", error).with("directory", path.display())
+    })
+}
+
 /// The name of the control socket in the directory.
 pub(crate) const SOCKET: &str = "control.sock";
 

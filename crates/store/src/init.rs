@@ -11,7 +11,7 @@ use terrace_backends::kv::open_kv;
 use terrace_core::{Access, Clock, Error, ErrorKind, Result, SystemClock};
 use terrace_stack::{Parts, Stack};
 
-use crate::directory::Directory;
+use crate::directory::{Directory, sync_directory};
 use crate::lock::Lock;
 use crate::settings::Settings;
 use crate::{policy, tiers};
@@ -82,12 +82,6 @@ fn write_durably(path: &Path, text: &str) -> Result<()> {
             file.sync_all()
         })
         .map_err(|error| Error::from_io(OPERATION, error).with("file", path.display()))
-}
-
-fn sync_directory(path: &Path) -> Result<()> {
-    File::open(path)
-        .and_then(|directory| directory.sync_all())
-        .map_err(|error| Error::from_io(OPERATION, error).with("directory", path.display()))
 }
 
 /// What was made so far; dropped before [`Made::keep`], all of it is removed again.

@@ -15,10 +15,12 @@ mod lock;
 mod open;
 mod owner;
 mod policy;
+mod repair;
 mod settings;
 mod store;
 mod tiers;
 
+pub use repair::{Rebuilt, Source};
 pub use settings::{CatalogSettings, PolicySettings, PolicySource};
 pub use settings::{Settings, ThrottleSettings, TierSettings};
 pub use store::{OpenOptions, PolicyWrapper, Store};
@@ -30,7 +32,7 @@ pub use terrace_core::{
     Semantics, Space, Stat, SystemClock, Temperature, TierIndex, View, execute_each, units,
 };
 pub use terrace_stack::report::{
-    self, CheckReport, DecisionReport, Explanation, HistoryReport, LedgerReport, MoveReport,
-    ParameterReport, PolicyReport, Problem, SegmentReport, TierReport,
+    self, BackupReport, CheckReport, DecisionReport, Explanation, HistoryReport, LedgerReport,
+    MoveReport, ParameterReport, PolicyReport, Problem, RebuildReport, SegmentReport, TierReport,
 };
 pub use terrace_stack::{MoveKind, MoveTicket, Stack};

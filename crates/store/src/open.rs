@@ -58,7 +58,7 @@ pub(crate) fn open(directory: &Directory, mut options: OpenOptions) -> Result<Si
     }
 }
 
-fn check_there(directory: &Directory) -> Result<()> {
+pub(crate) fn check_there(directory: &Directory) -> Result<()> {
     let settings = directory.settings();
     match settings.metadata() {
         Ok(_) => Ok(()),
@@ -170,7 +170,7 @@ fn tactics(
     Ok(Some(tactics))
 }
 
-fn stack_settings(settings: &Settings, access: Access) -> terrace_stack::Settings {
+pub(crate) fn stack_settings(settings: &Settings, access: Access) -> terrace_stack::Settings {
     terrace_stack::Settings {
         access,
         persistency: settings.persistency,

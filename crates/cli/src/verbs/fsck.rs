@@ -2,11 +2,13 @@
 //! `terrace fsck`.
 
 use clap::Args;
+use serde_json::json;
+use terrace_core::Access;
 use terrace_core::units::show_bytes;
-use terrace_store::CheckReport;
+use terrace_store::{CheckReport, OpenOptions, Problem, Source, Store};
 
 use super::{Group, Verb};
-use crate::context::Context;
+use crate::context::{Context, alone};
 use crate::failure::{Failure, Result};
 use crate::output::{Output, count, show_name};
 use crate::progress::Progress;
@@ -14,7 +16,7 @@ use crate::progress::Progress;
 /// The status when problems were found.
 const STATUS_PROBLEMS: u8 = 1;
 
-/// Check the store
+/// Check the store, and repair it
 ///
 /// Compares the catalog, the accounting and what is on the tiers: every object must be where the
 /// catalog says, whole and with the right identity, and no tier may hold more than is accounted
@@ -23,11 +25,32 @@ const STATUS_PROBLEMS: u8 = 1;
 /// Problems are printed one a line as `problem: KIND PLACE: DETAIL`; what is unusual but harmless
 /// begins with `note:`. The status is 0 when there is no problem, 1 when there is, and another one
 /// when the check itself could not be done.
+///
+/// With --repair, where there are problems the catalog is made anew from the present one and the
+/// tiers: copies stand in for primaries that are gone, records that cannot be read are made from
+/// what files say of themselves, lengths are taken from the files. With --rebuild it is made from
+/// the tiers alone, for a catalog that is lost: every object comes back with its bytes and its name,
+/// but not its pins, its level, its history, its copies, nor key-value pairs. An object that was
+/// deleted or cut a moment before the catalog was lost may be there again. `terrace restore` uses a
+/// backup of the catalog as well.
+///
+/// For both nobody may have the store open. The old catalog is put aside beside the new one; no file
+/// of an object that is not complete is deleted, and none that is not certainly the store's. The
+/// store is checked again afterwards, and the status is that of this check.
 #[derive(Args, Debug)]
 pub(crate) struct Fsck {
     /// Also read all bytes and compare them with their checksums
     #[arg(long)]
     verify: bool,
+    /// Repair what can be repaired, where there are problems
+    #[arg(long, group = "change")]
+    repair: bool,
+    /// Make the catalog anew from the tiers alone
+    #[arg(long, group = "change")]
+    rebuild: bool,
+    /// Go on although a tier was last written before the others
+    #[arg(long, requires = "change")]
+    accept_old_tiers: bool,
 }
 
 impl Verb for Fsck {
@@ -36,31 +59,108 @@ impl Verb for Fsck {
     const EXAMPLES: &'static str = "
   terrace fsck                          catalog against tiers
   terrace fsck --verify                 read every byte too
+  terrace fsck --repair                 after a problem was found
+  terrace fsck --rebuild                the catalog is lost
   terrace fsck --json | jq .problems";
 
     fn run(self, context: &Context) -> Result<()> {
-        let report = context.with_store_for_reading(|store| {
-            let mut progress = Progress::items("fsck", Some(0));
-            Ok(store.check(self.verify, &mut |done, total| progress.set(done, total))?)
-        })?;
+        if self.rebuild {
+            return rebuild(context, Source::TiersAlone, self.accept_old_tiers, self.verify);
+        }
+        let report = match self.repair {
+            true => context.with_options(exclusive(), |store| check(store, self.verify))?,
+            false => context.with_store_for_reading(|store| check(store, self.verify))?,
+        };
+        if self.repair && !report.problems.is_empty() {
+            if !context.is_json {
+                let mut output = Output::new();
+                print(&report, self.verify, &mut output)?;
+                output.flush()?;
+            }
+            return rebuild(context, Source::PresentCatalog, self.accept_old_tiers, self.verify);
+        }
         let mut output = Output::new();
         if context.is_json {
             output.json(&report)?;
         } else {
             print(&report, self.verify, &mut output)?;
         }
-        output.flush()?;
-        if report.problems.is_empty() { Ok(()) } else { Err(Failure::Reported(STATUS_PROBLEMS)) }
+        finish(&report, output)
     }
 }
 
-fn print(report: &CheckReport, is_verified: bool, output: &mut Output) -> Result<()> {
-    for (word, findings) in [("problem", &report.problems), ("note", &report.notes)] {
+/// Opened by this process alone.
+fn exclusive() -> OpenOptions {
+    OpenOptions { attach: false, ..alone(Access::Write) }
+}
+
+fn check(store: &Store, verify: bool) -> Result<CheckReport> {
+    let mut progress = Progress::items("fsck", Some(0));
+    Ok(store.check(verify, &mut |done, total| progress.set(done, total))?)
+}
+
+fn finish(report: &CheckReport, mut output: Output) -> Result<()> {
+    output.flush()?;
+    if report.problems.is_empty() { Ok(()) } else { Err(Failure::Reported(STATUS_PROBLEMS)) }
+}
+
+/// Makes the catalog anew, opens the store and checks it.
+pub(crate) fn rebuild(
+    context: &Context,
+    source: Source<'_>,
+    accepts_old_tiers: bool,
+    verify: bool,
+) -> Result<()> {
+    let rebuilt = {
+        let mut progress = Progress::items("rebuild", Some(0));
+        Store::rebuild(context.store()?, source, accepts_old_tiers, &mut |done, total| {
+            progress.set(done, total);
+        })?
+    };
+    // That it is recovered goes without saying.
+    let store = Store::open_with(context.store()?, exclusive())?;
+    let checked = check(&store, verify)?;
+    store.close()?;
+    let mut output = Output::new();
+    let old_catalog = rebuilt.old_catalog.map(|path| path.display().to_string());
+    if context.is_json {
+        let rebuilt = &rebuilt.report;
+        output.json(&json!({
+            "rebuilt": rebuilt, "old_catalog": old_catalog, "check": checked,
+        }))?;
+        return finish(&checked, output);
+    }
+    let report = &rebuilt.report;
+    print_findings(&report.problems, &report.notes, &mut output)?;
+    let pairs = match report.pairs {
+        0 => String::new(),
+        some => format!(", {}", count(some, "key-value pair")),
+    };
+    output.line(format!(
+        "made a catalog of {}, {}, {}{pairs}",
+        count(report.objects, "object"),
+        count(report.segments, "segment"),
+        show_bytes(report.bytes)
+    ))?;
+    if let Some(old) = old_catalog {
+        output.line(format!("the old catalog is in {}", show_name(&old)))?;
+    }
+    print(&checked, verify, &mut output)?;
+    finish(&checked, output)
+}
+
+fn print_findings(problems: &[Problem], notes: &[Problem], output: &mut Output) -> Result<()> {
+    for (word, findings) in [("problem", problems), ("note", notes)] {
         for found in findings {
             let place = show_name(&found.place);
             output.line(format!("{word}: {} {place}: {}", found.kind, show_name(&found.detail)))?;
         }
     }
+    Ok(())
+}
+
+fn print(report: &CheckReport, is_verified: bool, output: &mut Output) -> Result<()> {
+    print_findings(&report.problems, &report.notes, output)?;
     let problems = match report.problems.len() {
         0 => "no problems".into(),
         some => count(some as u64, "problem"),

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The verbs: one file each, one line each in [`VERBS`].
 
+mod backup;
 mod bench;
 mod completions;
 mod cp;
@@ -17,6 +18,7 @@ mod migrate;
 mod pin;
 mod policy;
 mod put;
+mod restore;
 mod rm;
 mod stat;
 mod tiers;
@@ -32,6 +34,8 @@ pub(crate) const VERBS: &[Entry] = &[
     entry::<init::Init>(),
     entry::<hold::Hold>(),
     entry::<fsck::Fsck>(),
+    entry::<backup::Backup>(),
+    entry::<restore::Restore>(),
     entry::<put::Put>(),
     entry::<get::Get>(),
     entry::<cp::Copy>(),

@@ -10,6 +10,7 @@ mod killed;
 mod objects;
 mod pairs;
 mod placement;
+mod repair;
 mod scene;
 mod signals;
 mod stores;

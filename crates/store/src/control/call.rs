@@ -87,6 +87,11 @@ pub(crate) enum Call {
     Check {
         verify: bool,
     },
+    Backup {
+        /// Absolute.
+        file: String,
+        replace: bool,
+    },
     Ledger,
     /// Body: the key.
     KvGet {

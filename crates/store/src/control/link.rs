@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 use terrace_core::{Access, Applied, Clock, Error, ErrorKind, Pair, Persistency, Result};
-use terrace_stack::report::CheckReport;
 
 use super::call::{Call, PROTOCOL_VERSION, Scanned, Welcome};
 use super::nanoseconds;
@@ -83,13 +82,13 @@ impl Link {
         Ok(self.wire.exchange(&call, &[body])?.bytes)
     }
 
-    pub(crate) fn check(
+    /// Asks for something that takes long; `progress` hears of it meanwhile.
+    pub(crate) fn ask_long<T: DeserializeOwned>(
         &self,
-        verify: bool,
+        call: &Call,
         progress: &mut dyn FnMut(u64, u64),
-    ) -> Result<CheckReport> {
-        let answer = self.wire.lend()?.exchange(&Call::Check { verify }, &[], progress)?;
-        read(&answer)
+    ) -> Result<T> {
+        read(&self.wire.lend()?.exchange(call, &[], progress)?)
     }
 
     pub(crate) fn kv_get(&self, namespace: &str, key: &[u8]) -> Result<Option<Vec<u8>>> {

@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 use std::io::{IoSlice, IoSliceMut};
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -17,6 +18,7 @@ use terrace_stack::MoveTicket;
 use super::call::{Call, Ended, Failure, Listed, Operation, Room, Scanned, Stated};
 use super::frame::DATA_BYTES_MAX;
 use crate::owner::Owned;
+use crate::repair::write_backup;
 
 /// Objects that one session may have open.
 const HANDLES_MAX: usize = 1 << 16;
@@ -120,6 +122,10 @@ impl Session {
             Call::Message { kind } => Answer::with_bytes(&(), owned.message(&kind, body)?),
             Call::RunPolicy => owned.run_policy().map(Answer::done),
             Call::Check { verify } => Answer::json(&stack.check(verify, progress)?),
+            Call::Backup { file, replace } => {
+                let mut progress = |pairs| progress(pairs, 0);
+                Answer::json(&write_backup(stack, Path::new(&file), replace, &mut progress)?)
+            }
             Call::Ledger => Answer::json(&stack.ledger()),
             Call::KvGet { namespace } => {
                 let value = stack.kv_get(&namespace, body)?;

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Backups of the catalog: of one moment, whole, and never taken for more than they are.
+
+mod common;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use common::world::{World, assert_sound, key, migrate, put};
+use terrace_core::{Backend, BackendExt, ErrorKind, Kv, Persistency, TierIndex};
+use terrace_stack::{MoveKind, RebuildOptions, Saved, Stack, read_backup};
+use terrace_testkit::SimWorld;
+
+const LEVEL: Persistency = Persistency::Process;
+
+fn back_up(stack: &Stack) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let report = stack.backup(&mut bytes, &mut |_| {}).expect("backs up");
+    assert_eq!(report.bytes, bytes.len() as u64);
+    bytes
+}
+
+fn restored(mut bytes: &[u8]) -> Result<Arc<dyn Kv>, terrace_core::Error> {
+    let target = SimWorld::new().kv().open();
+    read_backup(&mut bytes, &*target, &mut |_| {})?;
+    Ok(target)
+}
+
+fn number(kv: &dyn Kv, name: &[u8]) -> u64 {
+    let key = [b"kcounters\0", name].concat();
+    let value = kv.get(&key).expect("reads").unwrap_or_else(|| panic!("{name:?} is missing"));
+    u64::from_le_bytes(value.try_into().expect("8 bytes"))
+}
+
+/// Each writer counts in two pairs, one after the other, at both ends of everything else: a copy
+/// that is not of one moment has the second ahead of the first.
+#[test]
+fn a_backup_is_of_one_moment_while_the_store_is_written() {
+    const WRITERS: usize = 3;
+    let world = World::two();
+    let stack = world.create();
+    for index in 0..4000 {
+        let name = format!("m{index}");
+        stack.kv_put("counters", name.as_bytes(), &[0; 40], LEVEL).expect("puts");
+    }
+    let count = |name: String, value: u64| {
+        stack.kv_put("counters", name.as_bytes(), &value.to_le_bytes(), LEVEL).expect("puts");
+    };
+    for writer in 0..WRITERS {
+        count(format!("a{writer}"), 0);
+        count(format!("z{writer}"), 0);
+    }
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for writer in 0..WRITERS {
+            let (count, is_over) = (&count, &is_over);
+            scope.spawn(move || {
+                for value in 1.. {
+                    if is_over.load(Ordering::Acquire) {
+                        return;
+                    }
+                    count(format!("a{writer}"), value);
+                    count(format!("z{writer}"), value);
+                }
+            });
+        }
+        for _ in 0..25 {
+            let copy = restored(&back_up(&stack)).expect("is whole");
+            for writer in 0..WRITERS {
+                let first = number(&*copy, format!("a{writer}").as_bytes());
+                let second = number(&*copy, format!("z{writer}").as_bytes());
+                let is_one_moment = first == second || first == second + 1;
+                if !is_one_moment {
+                    is_over.store(true, Ordering::Release);
+                }
+                assert!(is_one_moment, "writer {writer} had counted to {first} and to {second}");
+            }
+        }
+        is_over.store(true, Ordering::Release);
+    });
+}
+
+#[test]
+fn what_is_deleted_meanwhile_is_not_in_it() {
+    let world = World::two();
+    let stack = world.create();
+    put(&stack, &key("kept"), &[1; 100]);
+    put(&stack, &key("deleted"), &[1; 100]);
+    // Fills the first block, in front of the objects.
+    stack.kv_put("pairs", b"large", &[0; 70_000], LEVEL).expect("puts");
+    let mut bytes = Vec::new();
+    let mut is_first = true;
+    let mut out = Deleting { stack: &stack, bytes: &mut bytes, is_first: &mut is_first };
+    stack.backup(&mut out, &mut |_| {}).expect("backs up");
+    let copy = restored(&bytes).expect("is whole");
+    assert!(copy.get(b"otest\0kept").expect("reads").is_some());
+    assert!(copy.get(b"otest\0deleted").expect("reads").is_none());
+}
+
+/// Deletes an object when the backup is begun.
+struct Deleting<'a> {
+    stack: &'a Stack,
+    bytes: &'a mut Vec<u8>,
+    is_first: &'a mut bool,
+}
+
+impl std::io::Write for Deleting<'_> {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        // The length of a block: the page of pairs with it has been read.
+        if bytes.len() == 4 && std::mem::take(self.is_first) {
+            self.stack.delete(&key("deleted")).expect("deletes");
+        }
+        self.bytes.write(bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn every_damage_and_every_cut_is_noticed() {
+    let world = World::two();
+    let stack = world.create();
+    for index in 0..5 {
+        put(&stack, &key(&format!("o{index}")), &[1; 100]);
+    }
+    let bytes = back_up(&stack);
+    restored(&bytes).expect("is whole");
+    for at in 0..bytes.len() {
+        let cut = restored(&bytes[..at]).map(drop).expect_err("it was cut");
+        assert_eq!(cut.kind(), ErrorKind::Corrupt, "cut at {at}");
+        // The id of the store is compared with that of the tiers.
+        if (8..24).contains(&at) {
+            continue;
+        }
+        let mut damaged = bytes.clone();
+        damaged[at] ^= 0x10;
+        let error = restored(&damaged).map(drop).expect_err("it was damaged");
+        assert_eq!(error.kind(), ErrorKind::Corrupt, "byte {at}");
+    }
+}
+
+#[test]
+fn a_store_comes_back_from_its_tiers_and_a_backup() {
+    let mut world = World::two();
+    let stack = world.create();
+    for index in 0..20 {
+        put(&stack, &key(&format!("o{index}")), &[index; 1000]);
+    }
+    migrate(&stack, &key("o3"), TierIndex(1), MoveKind::Move);
+    stack.pin(&key("o4")).expect("pins");
+    stack.kv_put("pairs", b"a", b"1", LEVEL).expect("puts");
+    let bytes = back_up(&stack);
+    put(&stack, &key("later"), &[9; 1000]);
+    stack.close().expect("closes");
+    drop(stack);
+    world.lose_catalog();
+    let saved = Some(Saved { catalog: restored(&bytes).expect("is whole"), is_present: false });
+    let options = RebuildOptions { saved, ..RebuildOptions::default() };
+    let report = Stack::rebuild(&world.parts(), &options, &mut |_, _| {}).expect("rebuilds");
+    assert_eq!((report.objects, report.pairs), (21, 1), "{report:?}");
+    assert!(report.problems.is_empty(), "{report:?}");
+    let stack = world.open();
+    assert_sound(&world, &stack);
+    assert_eq!(stack.read_all(&key("o3")).expect("reads"), [3; 1000]);
+    assert_eq!(stack.read_all(&key("later")).expect("reads"), [9; 1000]);
+    assert!(stack.explain(&key("o4")).expect("exists").is_pinned);
+    assert_eq!(stack.kv_get("pairs", b"a").expect("reads").as_deref(), Some(&b"1"[..]));
+}

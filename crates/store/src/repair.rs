@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A new catalog in the place of the old one, and backups of it.
+
+use std::fs::{self, File};
+use std::io::{BufReader, BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use terrace_backends::kv::open_kv;
+use terrace_core::{Access, Clock, Error, ErrorKind, Kv, Result, SystemClock};
+use terrace_stack::report::{BackupReport, RebuildReport};
+use terrace_stack::{Parts, RebuildOptions, Saved, Stack, read_backup};
+
+use crate::Store;
+use crate::control::Call;
+use crate::directory::{Directory, sync_directory};
+use crate::lock::Lock;
+use crate::open::{check_there, stack_settings};
+use crate::settings::Settings;
+use crate::store::Side;
+use crate::tiers;
+
+const OPERATION: &str = "replace the catalog";
+
+/// What a catalog is made anew from, beside the tiers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source<'a> {
+    /// Nothing else.
+    TiersAlone,
+    /// The present catalog, which is believed where it can be read.
+    PresentCatalog,
+    /// A file that [`Store::backup`] wrote.
+    Backup(&'a Path),
+}
+
+/// A catalog that was made anew.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rebuilt {
+    /// What is in it.
+    pub report: RebuildReport,
+    /// Where the old one is now, if there was one; it may be removed.
+    pub old_catalog: Option<PathBuf>,
+}
+
+impl Store {
+    /// Makes the catalog of a store anew; nobody may have it open. The old one is put aside and
+    /// stays as it was. `progress` gets the files done and their total.
+    ///
+    /// # Errors
+    ///
+    /// `Busy` where a process has the store open, `Denied` for tiers or a backup of another store,
+    /// `Stale` for a tier that is empty or, unless `accepts_old_tiers`, older than the others,
+    /// `Unsupported` for a store without a durable catalog, `Corrupt` for a damaged backup, `Io`.
+    /// The old catalog is in use then, as before.
+    pub fn rebuild(
+        address: &str,
+        source: Source<'_>,
+        accepts_old_tiers: bool,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<Rebuilt> {
+        let directory = Directory::at(address)?;
+        check_there(&directory)?;
+        let _lock = Lock::try_take(&directory)?.ok_or_else(|| busy(&directory))?;
+        let settings = Settings::read(&directory.settings())?.resolved(directory.path())?;
+        if !settings.keeps_catalog() {
+            return Err(Error::new(ErrorKind::Unsupported, OPERATION)
+                .because("the store has none that lasts")
+                .with("engine", &settings.catalog.engine));
+        }
+        let places = Places::of(&settings.catalog.path);
+        let report = build(&settings, &places, source, accepts_old_tiers, progress)?;
+        let old_catalog = places.exchange()?;
+        Ok(Rebuilt { report, old_catalog })
+    }
+
+    /// Writes the catalog to a file as of one moment, while the store is in use; the file is there
+    /// when it is whole and durable. `progress` gets the pairs done.
+    ///
+    /// # Errors
+    ///
+    /// `Exists` where the file is there, unless `replace`; `Denied`, `NoSpace`, `Io`.
+    pub fn backup(
+        &self,
+        file: &Path,
+        replace: bool,
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<BackupReport> {
+        match &self.side {
+            Side::Owned(owned) => write_backup(&owned.stack, file, replace, progress),
+            Side::Attached(link) => {
+                // The owner's working directory is another one.
+                let file = std::path::absolute(file)
+                    .map_err(|error| Error::from_io("write a backup", error))?;
+                let file = file.into_os_string().into_string().map_err(|file| {
+                    Error::invalid("write a backup", "the path is not UTF-8")
+                        .with("file", file.display())
+                })?;
+                link.ask_long(&Call::Backup { file, replace }, &mut |done, _| progress(done))
+            }
+        }
+    }
+}
+
+fn busy(directory: &Directory) -> Error {
+    let busy = Error::new(ErrorKind::Busy, OPERATION)
+        .because("a process has the store open; end it first")
+        .with("directory", directory.path().display());
+    match Lock::holder(directory) {
+        Some(process) => busy.with("process", process),
+        None => busy,
+    }
+}
+
+/// Directories beside the catalog.
+struct Places {
+    catalog: PathBuf,
+    /// Where the new one is made.
+    new: PathBuf,
+    /// Where a backup is unpacked.
+    saved: PathBuf,
+}
+
+impl Places {
+    fn of(catalog: &Path) -> Self {
+        Self {
+            catalog: catalog.into(),
+            new: beside(catalog, "new"),
+            saved: beside(catalog, "saved"),
+        }
+    }
+
+    /// Puts the new catalog in the place of the old one; returns where that is now.
+    fn exchange(&self) -> Result<Option<PathBuf>> {
+        let parent = self.catalog.parent().unwrap_or(Path::new("/"));
+        let mut old = None;
+        if self.catalog.exists() {
+            let aside = (1..)
+                .map(|number| beside(&self.catalog, &format!("old-{number}")))
+                .find(|path| !path.exists())
+                .expect("numbers do not end");
+            rename(&self.catalog, &aside)?;
+            old = Some(aside);
+        }
+        if let Err(error) = rename(&self.new, &self.catalog) {
+            if let Some(aside) = &old {
+                rename(aside, &self.catalog)?;
+            }
+            return Err(error);
+        }
+        sync_directory(parent)?;
+        Ok(old)
+    }
+}
+
+fn beside(catalog: &Path, ending: &str) -> PathBuf {
+    let mut name = catalog.as_os_str().to_owned();
+    name.push(".");
+    name.push(ending);
+    name.into()
+}
+
+fn rename(from: &Path, to: &Path) -> Result<()> {
+    fs::rename(from, to).map_err(|error| {
+        Error::from_io(OPERATION, error)
+            .because("a directory cannot be renamed; is the catalog's a mount point?")
+            .with("from", from.display())
+            .with("to", to.display())
+    })
+}
+
+/// Removes what an earlier try has left, or nothing.
+fn remove(path: &Path) -> Result<()> {
+    match fs::remove_dir_all(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(Error::from_io(OPERATION, error).with("directory", path.display()))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn build(
+    settings: &Settings,
+    places: &Places,
+    source: Source<'_>,
+    accepts_old_tiers: bool,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<RebuildReport> {
+    let engine = &settings.catalog.engine;
+    remove(&places.new)?;
+    remove(&places.saved)?;
+    let saved = match source {
+        Source::TiersAlone => None,
+        Source::PresentCatalog => {
+            Some(Saved { catalog: open_kv(engine, &places.catalog)?, is_present: true })
+        }
+        Source::Backup(file) => {
+            let catalog = unpack(engine, file, &places.saved)?;
+            Some(Saved { catalog, is_present: false })
+        }
+    };
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
+    let parts = Parts {
+        settings: stack_settings(settings, Access::Write),
+        clock: Arc::clone(&clock),
+        ..Parts::new(tiers::open(settings, Access::Write, &clock)?, open_kv(engine, &places.new)?)
+    };
+    let result = Stack::rebuild(&parts, &RebuildOptions { saved, accepts_old_tiers }, progress);
+    // Engines close before their directories are renamed or removed.
+    drop(parts);
+    remove(&places.saved)?;
+    if result.is_err() {
+        remove(&places.new)?;
+    }
+    result
+}
+
+fn unpack(engine: &str, file: &Path, directory: &Path) -> Result<Arc<dyn Kv>> {
+    let opened = File::open(file)
+        .map_err(|error| Error::from_io("read a backup", error).with("file", file.display()))?;
+    let catalog = open_kv(engine, directory)?;
+    read_backup(&mut BufReader::new(opened), &*catalog, &mut |_| {})
+        .map_err(|error| error.with("file", file.display()))?;
+    Ok(catalog)
+}
+
+/// Writes a backup beside its place and puts it there when it is durable.
+pub(crate) fn write_backup(
+    stack: &Stack,
+    file: &Path,
+    replace: bool,
+    progress: &mut dyn FnMut(u64),
+) -> Result<BackupReport> {
+    const OPERATION: &str = "write a backup";
+    let failed = |error| Error::from_io(OPERATION, error).with("file", file.display());
+    let exists = || {
+        Error::new(ErrorKind::Exists, OPERATION)
+            .because("the file is there already")
+            .with("file", file.display())
+    };
+    if !replace && file.symlink_metadata().is_ok() {
+        return Err(exists());
+    }
+    let parent = file.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let parent = parent.unwrap_or(Path::new("."));
+    let mut part =
+        tempfile::Builder::new().prefix(".terrace-backup-").tempfile_in(parent).map_err(failed)?;
+    let mut out = BufWriter::new(part.as_file_mut());
+    let report =
+        stack.backup(&mut out, progress).map_err(|error| error.with("file", file.display()))?;
+    out.flush().map_err(failed)?;
+    drop(out);
+    part.as_file().sync_all().map_err(failed)?;
+    if replace {
+        part.persist(file).map_err(|error| failed(error.error))?;
+    } else {
+        part.persist_noclobber(file).map_err(|error| match error.error.kind() {
+            std::io::ErrorKind::AlreadyExists => exists(),
+            _ => failed(error.error),
+        })?;
+    }
+    sync_directory(parent)?;
+    Ok(report)
+}
