@@ -245,6 +245,10 @@ impl Shared {
             let is_deleted = entry.is_deleted.load(Ordering::Acquire);
             if first_error.is_ok() && is_unsynced && !is_deleted {
                 first_error = self.sync_entry(entry);
+                if !entry.is_open() {
+                    // There may be more of them than descriptors.
+                    self.close_files(entry);
+                }
             }
         });
         first_error?;

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `cp`.
 
-use crate::scene::Scene;
+use std::process::Command;
+
+use crate::scene::{Scene, finish, piped};
 
 #[test]
 fn cp_copies_between_files_and_objects() {
@@ -89,4 +91,20 @@ fn cp_reports_as_json() {
     let printed = scene.json(["cp", "-r", "tree", ":t"]);
     let expected = serde_json::json!({"source": "tree/a", "target": ":t/a", "size_bytes": 5});
     assert_eq!(printed, [expected]);
+}
+
+/// Closing the store syncs every object, one after the other.
+#[test]
+fn cp_copies_more_objects_than_it_may_have_files_open() {
+    let scene = Scene::new();
+    for index in 0..1500 {
+        scene.file(&format!("many/{index}"), [1; 10]);
+    }
+    let terrace = scene.command(["cp", "-r", "many", ":many"]);
+    let mut limited = Command::new("sh");
+    limited.args(["-c", "ulimit -n 1200 && exec \"$0\" \"$@\""]).arg(terrace.get_program());
+    limited.args(terrace.get_args()).current_dir(scene.path(".")).env("TERRACE_STORE", "store");
+    let ran = finish(piped(&mut limited));
+    assert_eq!((ran.status, ran.stderr.as_str()), (Some(0), ""), "{ran:?}");
+    assert_eq!(scene.ok(["fsck"]), "1500 objects, 1500 segments: no problems\n");
 }
