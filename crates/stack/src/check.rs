@@ -5,10 +5,11 @@ use std::collections::HashSet;
 use std::io::IoSliceMut;
 use std::sync::atomic::Ordering;
 
-use terrace_core::{Cursor, ErrorKind, Key, Open, Result, Role, TierIndex};
+use terrace_core::{ErrorKind, Key, Open, Result, Role, TierIndex};
 
 use crate::account::Class;
-use crate::record::{Place, Record, SEGMENT_NAMESPACE, SegmentRecord};
+use crate::files::{self, FileName};
+use crate::record::{Place, Record, SegmentRecord};
 use crate::report::{CheckReport, Problem};
 use crate::shared::{Shared, TierState};
 
@@ -19,7 +20,7 @@ struct Check<'a> {
     shared: &'a Shared,
     verify: bool,
     report: CheckReport,
-    known: HashSet<(TierIndex, Key)>,
+    known: HashSet<FileName>,
     /// Bytes of primaries and of copies that the records name, by tier.
     sums: Vec<(u64, u64)>,
 }
@@ -43,22 +44,19 @@ pub(crate) fn run(
         known: HashSet::new(),
         sums: vec![(0, 0); shared.tiers.len()],
     };
-    let mut objects = Vec::new();
+    let segments = |tier: &TierState| tier.segments.load(Ordering::Relaxed);
+    let total: u64 = shared.tiers.iter().map(segments).sum();
     shared.catalog.for_each(&mut |key, record| {
-        objects.push((key, record));
-        Ok(())
-    })?;
-    let total = objects.len() as u64;
-    for (index, (key, record)) in objects.into_iter().enumerate() {
         check.report.objects += 1;
         match record {
             Ok(record) => check.object(&key, &record),
             Err(error) => check.problem("damaged-record", key.as_str(), error.chain()),
         }
-        if (index as u64).is_multiple_of(PROGRESS_OBJECTS) {
-            progress(index as u64, total);
+        if check.report.objects.is_multiple_of(PROGRESS_OBJECTS) {
+            progress(check.report.segments.min(total), total);
         }
-    }
+        Ok(())
+    })?;
     check.garbage()?;
     check.unknown_files()?;
     if was_idle && is_idle(shared) {
@@ -97,8 +95,8 @@ impl Check<'_> {
                 self.sums[copy.tier.index()].1 += segment.length_bytes;
             }
             if let Some(settling) = &segment.settling {
-                let file = settling.source.key(record.object_id, segment.number);
-                self.known.insert((settling.source.tier, file));
+                let source = &settling.source;
+                self.known.insert(FileName::of(record.object_id, segment.number, source));
             }
         }
     }
@@ -113,7 +111,7 @@ impl Check<'_> {
     ) {
         let tier = self.shared.tier(place.tier);
         let name = place.key(record.object_id, segment.number);
-        self.known.insert((place.tier, name.clone()));
+        self.known.insert(FileName::of(record.object_id, segment.number, place));
         if let Some(reason) = &tier.offline {
             self.problem("offline", key.as_str(), format!("tier {}: {reason}", tier.name));
             return;
@@ -214,30 +212,30 @@ impl Check<'_> {
             let name = row.place.key(row.object_id, row.segment);
             let tier = self.shared.tier(row.place.tier).name.clone();
             self.note("garbage", &tier, format!("{name} waits to be deleted"));
-            self.known.insert((row.place.tier, name));
+            self.known.insert(FileName::of(row.object_id, row.segment, &row.place));
         }
         Ok(())
     }
 
     fn unknown_files(&mut self) -> Result<()> {
-        const PAGE_KEYS: usize = 1000;
         for (index, tier) in self.shared.tiers.iter().enumerate() {
             if tier.offline.is_some() {
                 continue;
             }
-            let mut cursor = Cursor::start();
-            loop {
-                let page = tier.backend.list(SEGMENT_NAMESPACE, "", &cursor, PAGE_KEYS)?;
-                for name in page.keys {
-                    if !self.known.contains(&(TierIndex(index as u8), name.clone())) {
-                        self.unknown_file(tier, &name);
+            let mut unknown = Vec::new();
+            let mut foreign = Vec::new();
+            files::list(
+                TierIndex(index as u8),
+                &*tier.backend,
+                &mut |name| {
+                    if !self.known.contains(&name) {
+                        unknown.push(name);
                     }
-                }
-                match page.next {
-                    Some(next) => cursor = next,
-                    None => break,
-                }
-            }
+                },
+                &mut |key| foreign.push(key),
+            )?;
+            let unknown = unknown.iter().map(FileName::key);
+            unknown.chain(foreign).for_each(|name| self.unknown_file(tier, &name));
         }
         Ok(())
     }
@@ -251,12 +249,23 @@ impl Check<'_> {
             Err(error) if error.kind() == ErrorKind::NotFound => {}
             // Made or superseded since the records were read.
             Ok(Some(identity)) if is_new(&identity) && !is_idle(self.shared) => {}
+            Ok(Some(identity)) if self.is_named(&identity, name) => {}
             Ok(Some(identity)) => {
                 let detail = format!("{name} says it is {identity:?}, no record names it");
                 self.problem("unknown-file", &tier.name, detail);
             }
             _ => self.problem("unknown-file", &tier.name, format!("{name} has no identity")),
         }
+    }
+
+    /// Whether the object's record names a file by now.
+    fn is_named(&self, identity: &terrace_core::Identity, name: &Key) -> bool {
+        let Ok(Some(record)) = self.shared.catalog.get(&identity.key) else { return false };
+        record.segments.iter().any(|segment| {
+            let places = std::iter::once(&segment.primary).chain(&segment.copies);
+            let mut keys = places.map(|place| place.key(record.object_id, segment.number));
+            keys.any(|key| key == *name)
+        })
     }
 
     fn accounts(&mut self) {

@@ -18,6 +18,7 @@ mod entries;
 mod entry;
 mod face;
 mod failpoints;
+mod files;
 mod guard;
 mod hash;
 mod history;

@@ -5,33 +5,44 @@
 //! that no record names are garbage if the crashed opening made them or they are marked as
 //! unfinished; anything else unknown is left alone and reported.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 
 use terrace_core::{
-    Cursor, ErrorKind, Identity, Key, Open, Persistency, Result, Role, Semantics, TierIndex,
+    ErrorKind, Identity, Key, Open, Persistency, Result, Role, Semantics, TierIndex,
 };
 
 use crate::account::Class;
 use crate::catalog::{GarbageRow, Header, Write};
 use crate::drops::Drop as Superseded;
 use crate::entry::Site;
-use crate::record::{Place, Record, SEGMENT_NAMESPACE, SegmentRecord};
+use crate::files::{self, FileName};
+use crate::record::{Place, Record, SegmentRecord};
 use crate::shared::Shared;
 
 /// Objects whose changed records are committed together.
 const BATCH: usize = 256;
 
-/// Files known to the catalog, by tier and name.
-type Known = HashSet<(TierIndex, Key)>;
+/// Changed objects that are kept in memory before they are committed.
+const CHANGES_MAX: usize = 4096;
+
+/// Files that are looked at together.
+const CHUNK_FILES: usize = 4096;
+
+/// A file on a tier.
+struct FileState {
+    bytes: u64,
+    /// Whether a record names it.
+    is_named: bool,
+}
 
 struct Recovery<'a> {
     shared: &'a Shared,
     /// The opening that crashed.
     crashed: &'a Header,
-    known: Known,
-    /// Names and lengths on each tier.
-    files: Vec<HashMap<Key, u64>>,
+    files: HashMap<FileName, FileState>,
+    /// How many files are called as no segment is.
+    foreign: u64,
     changed: Vec<(Key, Record, Vec<GarbageRow>)>,
     removed: Vec<(Key, Record)>,
     lost: u64,
@@ -44,8 +55,8 @@ pub(crate) fn recover(shared: &Shared, crashed: &Header, notes: &mut Vec<String>
     let mut recovery = Recovery {
         shared,
         crashed,
-        known: Known::new(),
-        files: Vec::new(),
+        files: HashMap::new(),
+        foreign: 0,
         changed: Vec::new(),
         removed: Vec::new(),
         lost: 0,
@@ -53,7 +64,7 @@ pub(crate) fn recover(shared: &Shared, crashed: &Header, notes: &mut Vec<String>
         damaged: 0,
     };
     for index in 0..shared.tiers.len() {
-        recovery.files.push(list_files(shared, TierIndex(index as u8))?);
+        recovery.list_files(TierIndex(index as u8))?;
     }
     shared.catalog.for_each(&mut |key, record| match record {
         Ok(record) => recovery.look_at(key, record),
@@ -66,12 +77,14 @@ pub(crate) fn recover(shared: &Shared, crashed: &Header, notes: &mut Vec<String>
     // Sources that a reverted or finished switch superseded are rows by now.
     let rows = shared.catalog.garbage()?;
     let (in_use, rows): (Vec<_>, Vec<_>) =
-        rows.into_iter().partition(|row| recovery.known.contains(&(row.place.tier, name(row))));
+        rows.into_iter().partition(|row| recovery.is_named(row.object_id, row.segment, &row.place));
     // A commit that failed and was written all the same; the records were committed after it.
     if !in_use.is_empty() {
         shared.catalog.commit(&in_use.iter().map(Write::GarbageGone).collect::<Vec<_>>())?;
     }
-    recovery.known.extend(rows.iter().map(|row| (row.place.tier, name(row))));
+    for row in &rows {
+        recovery.name(row.object_id, row.segment, &row.place);
+    }
     let (orphans, unknown) = recovery.delete_orphans()?;
     collect_garbage(shared)?;
     // What the crashed process wrote and nobody synced is synced by the next close.
@@ -217,25 +230,33 @@ fn count(shared: &Shared, record: &Record) {
     }
 }
 
-fn list_files(shared: &Shared, tier: TierIndex) -> Result<HashMap<Key, u64>> {
-    const PAGE_KEYS: usize = 1000;
-    let backend = &shared.tier(tier).backend;
-    let mut files = HashMap::new();
-    let mut cursor = Cursor::start();
-    loop {
-        let page = backend.list(SEGMENT_NAMESPACE, "", &cursor, PAGE_KEYS)?;
-        for key in page.keys {
-            let bytes = backend.stat(&key)?.size_bytes;
-            files.insert(key, bytes);
+impl Recovery<'_> {
+    fn list_files(&mut self, tier: TierIndex) -> Result<()> {
+        let backend = &*self.shared.tier(tier).backend;
+        let mut names = Vec::new();
+        let foreign = &mut self.foreign;
+        files::list(tier, backend, &mut |name| names.push(name), &mut |_| *foreign += 1)?;
+        for chunk in names.chunks(CHUNK_FILES) {
+            let stats = files::look_at(chunk, |name| backend.stat(&name.key()));
+            for (name, stat) in chunk.iter().zip(stats) {
+                self.files.insert(*name, FileState { bytes: stat?.size_bytes, is_named: false });
+            }
         }
-        match page.next {
-            Some(next) => cursor = next,
-            None => return Ok(files),
+        Ok(())
+    }
+
+    /// Notes that a file is named.
+    fn name(&mut self, object_id: u64, segment: u32, place: &Place) {
+        if let Some(file) = self.files.get_mut(&FileName::of(object_id, segment, place)) {
+            file.is_named = true;
         }
     }
-}
 
-impl Recovery<'_> {
+    fn is_named(&self, object_id: u64, segment: u32, place: &Place) -> bool {
+        let file = self.files.get(&FileName::of(object_id, segment, place));
+        file.is_some_and(|file| file.is_named)
+    }
+
     fn look_at(&mut self, key: Key, mut record: Record) -> Result<()> {
         let before = record.clone();
         let mut garbage = Vec::new();
@@ -284,12 +305,15 @@ impl Recovery<'_> {
                 self.restore_identity(&key, record.object_id, segment, primary, Role::Primary)?;
             }
             for place in std::iter::once(&segment.primary).chain(&segment.copies) {
-                self.known.insert((place.tier, place.key(record.object_id, segment.number)));
+                self.name(record.object_id, segment.number, place);
             }
         }
         count(self.shared, &record);
         if record != before {
             self.changed.push((key, record, garbage));
+            if self.changed.len() >= CHANGES_MAX {
+                self.commit()?;
+            }
         }
         Ok(())
     }
@@ -325,7 +349,7 @@ impl Recovery<'_> {
 
     /// The bytes of a file, where it exists.
     fn length(&self, object_id: u64, segment: u32, place: &Place) -> Option<u64> {
-        self.files[place.tier.index()].get(&place.key(object_id, segment)).copied()
+        self.files.get(&FileName::of(object_id, segment, place)).map(|file| file.bytes)
     }
 
     /// Makes a file's mark say what the catalog says: a switch marks files before and after its
@@ -365,8 +389,7 @@ impl Recovery<'_> {
         let mut index = 0;
         record.segments.retain(|segment| {
             index += 1;
-            let name = segment.primary.key(object_id, segment.number);
-            let has_file = self.files[segment.primary.tier.index()].contains_key(&name);
+            let has_file = self.length(object_id, segment.number, &segment.primary).is_some();
             let is_lost =
                 index > 1 && !has_file && self.may_be_lost(level, &segment.primary, is_new_boot);
             if is_lost {
@@ -418,22 +441,20 @@ impl Recovery<'_> {
 
     /// Deletes files that no record names; how many, and how many unknown ones were left.
     fn delete_orphans(&mut self) -> Result<(u64, u64)> {
-        let (mut deleted, mut unknown) = (0, 0);
-        for (index, files) in std::mem::take(&mut self.files).into_iter().enumerate() {
-            let tier = TierIndex(index as u8);
-            for (key, bytes) in files {
-                if self.known.contains(&(tier, key.clone())) {
-                    continue;
-                }
-                if !self.is_garbage(tier, &key, bytes)? {
-                    unknown += 1;
-                    continue;
-                }
-                self.shared.failpoints.hit("recover.orphan")?;
-                match self.shared.tier(tier).backend.delete(&key) {
-                    Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
-                    _ => deleted += 1,
-                }
+        let (mut deleted, mut unknown) = (0, self.foreign);
+        for (name, file) in std::mem::take(&mut self.files) {
+            if file.is_named {
+                continue;
+            }
+            let key = name.key();
+            if !self.is_garbage(name.tier, &key, file.bytes)? {
+                unknown += 1;
+                continue;
+            }
+            self.shared.failpoints.hit("recover.orphan")?;
+            match self.shared.tier(name.tier).backend.delete(&key) {
+                Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+                _ => deleted += 1,
             }
         }
         Ok((deleted, unknown))

@@ -19,10 +19,11 @@ use terrace_core::{
 };
 
 use self::choose::{Choice, Chooser};
-use self::read::{FileName, list_all, read_files};
+use self::read::{list_all, read_files};
 use self::saved::SavedCatalog;
 use crate::Parts;
 use crate::catalog::{Catalog, GarbageRow, Header, TierEntry, Write};
+use crate::files::FileName;
 use crate::open::{boot_number, check_parts, keeps_identity};
 use crate::record::{Record, TierNumbers};
 use crate::report::{Problem, RebuildReport};
