@@ -98,6 +98,16 @@ pub trait Backend: Send + Sync {
     /// Makes creations, deletions and identities durable that were acknowledged before the call
     /// (directories, not the bytes of objects: see [`Object::sync`]).
     fn sync(&self) -> Result<()>;
+
+    /// Makes everything durable that was acknowledged before the call: what [`Backend::sync`] does,
+    /// and the bytes of all objects, as [`Object::sync`] would on each. For many objects at once;
+    /// it may also wait for what others wrote to the same device.
+    ///
+    /// # Errors
+    ///
+    /// As [`Backend::sync`]; afterwards nothing is known of the bytes of any object that was not
+    /// synced before.
+    fn sync_all(&self) -> Result<()>;
 }
 
 /// An open object.

@@ -1,39 +1,61 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Many creates with one commit.
+//! Many creates with one commit, and at level `storage` with one sync.
 
 use std::io::IoSlice;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use terrace_core::{
-    Create, Error, ErrorKind, Key, Object, Op, Open, Reply, Request, Result, Semantics,
+    Access, Create, Error, ErrorKind, EventKind, Key, Object, Op, Open, Persistency, Reply,
+    Request, Result, Semantics,
 };
 
+use crate::account::Class;
+use crate::certain::SINGLE_SYNCS_MAX;
 use crate::create::Draft;
 use crate::entries::{Claim, Found};
 use crate::object::StackObject;
 use crate::shared::Shared;
 
-/// Creates objects with different keys, which share one commit of the catalog.
+/// An object whose file is made and, where it could be, filled.
+struct Ready<'a> {
+    index: usize,
+    claim: Claim<'a>,
+    draft: Draft,
+    /// How long its bytes took; `None` where they are to be written once it is there.
+    filled_ns: Option<u64>,
+}
+
+/// Creates objects with different keys, which share one commit of the catalog. Their bytes are
+/// written before it, so that neither they nor their lengths need a sync or commit of their own.
 pub(crate) fn create(shared: &Arc<Shared>, operations: &mut [Op<'_>], semantics: &Semantics) {
     // In order of the keys, so that two batches that claim the same keys cannot wait for each
     // other.
     let mut order: Vec<_> = (0..operations.len()).collect();
     let keys: Vec<Key> = operations.iter().map(|one| one.request.key().clone()).collect();
     order.sort_by(|a, b| keys[*a].cmp(&keys[*b]));
-    let mut ready: Vec<(usize, Claim<'_>, Draft)> = Vec::new();
+    // Whole tiers are synced then, and nobody needs a descriptor for each file.
+    let is_large = order.len() > SINGLE_SYNCS_MAX;
+    let mut ready = Vec::new();
     for index in order {
-        match draft(shared, &keys[index], &operations[index].request, semantics) {
-            Ok((claim, draft)) => ready.push((index, claim, draft)),
+        match prepare(shared, index, &keys[index], &operations[index].request, semantics) {
+            Ok(one) => {
+                if is_large {
+                    one.draft.site.close();
+                }
+                ready.push(one);
+            }
             Err(error) => operations[index].outcome = Some(Err(error.with("key", &keys[index]))),
         }
     }
-    let drafts: Vec<_> = ready.iter().map(|(index, _, draft)| (&keys[*index], draft)).collect();
+    let drafts: Vec<_> = ready.iter().map(|one| (&keys[one.index], &one.draft)).collect();
     let committed = shared.commit_drafts(&drafts);
-    for (index, claim, draft) in ready {
+    for one in ready {
+        let index = one.index;
         let outcome = match &committed {
-            Ok(()) => fill(shared, claim, draft, &operations[index].request, semantics),
+            Ok(()) => finish(shared, one, &operations[index].request, semantics),
             Err(error) => {
-                shared.discard(&keys[index], &draft);
+                shared.discard(&keys[index], &one.draft);
                 Err(Error::new(error.kind(), "create object").because(error.chain()))
             }
         };
@@ -41,12 +63,13 @@ pub(crate) fn create(shared: &Arc<Shared>, operations: &mut [Op<'_>], semantics:
     }
 }
 
-fn draft<'a>(
+fn prepare<'a>(
     shared: &'a Arc<Shared>,
+    index: usize,
     key: &'a Key,
     request: &Request<'_>,
     semantics: &Semantics,
-) -> Result<(Claim<'a>, Draft)> {
+) -> Result<Ready<'a>> {
     shared.check_writable("create object")?;
     let Request::Create { data, hint, .. } = request else {
         return Err(Error::invalid("create object", "the operation is not a create"));
@@ -68,24 +91,73 @@ fn draft<'a>(
         semantics: *semantics,
         ..Open::default()
     };
-    let level = shared.level(semantics);
-    Ok((claim, shared.draft(key, &how, level)?))
+    let mut draft = shared.draft(key, &how, shared.level(semantics))?;
+    match fill(shared, &mut draft, data) {
+        Ok(filled_ns) => Ok(Ready { index, claim, draft, filled_ns }),
+        Err(error) => {
+            shared.discard(key, &draft);
+            Err(error)
+        }
+    }
 }
 
-fn fill(
+/// Writes the bytes of an object that nobody sees yet, where they fit into its file and its tier;
+/// how long that took.
+fn fill(shared: &Shared, draft: &mut Draft, data: &[u8]) -> Result<Option<u64>> {
+    let length_bytes = data.len() as u64;
+    let limit_bytes = draft.record.layout.next_cut(0).unwrap_or(u64::MAX);
+    let tier = shared.tier(draft.site.place.tier);
+    if length_bytes == 0
+        || length_bytes > limit_bytes
+        || !tier.account.take(Class::Used, length_bytes, tier.capacity_bytes())
+    {
+        return Ok(None);
+    }
+    let started_ns = shared.clock.now_ns();
+    let handle = draft.site.open(&*tier.backend);
+    let written = handle.and_then(|handle| {
+        let file = handle.as_ref().expect("it was just opened");
+        match file.write_at(0, &[IoSlice::new(data)]) {
+            // What does not fit there may on the next tier.
+            Err(error) if error.kind() == ErrorKind::NoSpace => file.set_len(0).map(|()| false),
+            other => other.map(|()| true),
+        }
+    });
+    if !matches!(written, Ok(true)) {
+        tier.account.free(Class::Used, length_bytes);
+    }
+    if !written? {
+        return Ok(None);
+    }
+    draft.record.segments[0].length_bytes = length_bytes;
+    Ok(Some(shared.clock.now_ns() - started_ns))
+}
+
+/// Shows an object that is committed, and writes what was not written yet.
+fn finish(
     shared: &Arc<Shared>,
-    claim: Claim<'_>,
-    draft: Draft,
+    ready: Ready<'_>,
     request: &Request<'_>,
     semantics: &Semantics,
 ) -> Result<()> {
-    let entry = shared.publish(claim, draft);
+    let Request::Create { data, .. } = request else { unreachable!("it was prepared") };
+    let entry = shared.publish(ready.claim, ready.draft);
     let level = shared.level(semantics);
-    let object = StackObject::new(Arc::clone(shared), entry, terrace_core::Access::Write, level);
-    match request {
-        Request::Create { data, .. } if !data.is_empty() => {
-            object.write_at(0, &[IoSlice::new(data)])
+    if let Some(filled_ns) = ready.filled_ns {
+        if level < Persistency::Storage {
+            entry.is_unsynced.store(true, Ordering::Release);
         }
-        _ => Ok(()),
+        let segment = &entry.segments.load()[0];
+        let tier = segment.location.load().primary.place.tier;
+        let length_bytes = data.len() as u64;
+        shared.tier(tier).ledger.access(true, length_bytes, filled_ns);
+        entry.ledger.access(true, length_bytes, filled_ns);
+        let now_ns = shared.clock.now_ns();
+        shared.post(EventKind::Write, segment, tier, now_ns, (0, length_bytes), filled_ns);
     }
+    let object = StackObject::new(Arc::clone(shared), entry, Access::Write, level);
+    if ready.filled_ns.is_some() || data.is_empty() {
+        return Ok(());
+    }
+    object.write_at(0, &[IoSlice::new(data)])
 }

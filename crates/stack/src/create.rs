@@ -12,6 +12,7 @@ use terrace_core::{
 
 use crate::account::Class;
 use crate::catalog::{GarbageRow, Write};
+use crate::certain::SINGLE_SYNCS_MAX;
 use crate::drops::Drop as Superseded;
 use crate::entries::{Claim, Found, Opened, load_claimed};
 use crate::entry::{Entry, Pending, Segment, Site};
@@ -22,10 +23,16 @@ use crate::shared::Shared;
 /// A new object before its record is committed.
 pub(crate) struct Draft {
     pub(crate) record: Record,
-    site: Arc<Site>,
+    pub(crate) site: Arc<Site>,
     level: Persistency,
     /// The tier that the placer wanted, where that was full.
     spilled_from: Option<TierIndex>,
+}
+
+impl Draft {
+    fn has_bytes(&self) -> bool {
+        self.record.segments[0].length_bytes > 0
+    }
 }
 
 impl Shared {
@@ -241,10 +248,22 @@ impl Shared {
         let mut tiers: Vec<_> = durable.map(|(_, draft)| draft.site.place.tier).collect();
         tiers.sort();
         tiers.dedup();
-        // Names first: a record that is durable never names a file that is not.
+        // Files first: a record that is durable never names one that is not.
         for tier in &tiers {
-            self.tier(*tier).backend.sync()?;
+            let on_tier = |(_, draft): &&(&Key, &Draft)| draft.site.place.tier == *tier;
+            let filled = || drafts.iter().filter(on_tier).filter(|(_, draft)| draft.has_bytes());
+            let backend = &self.tier(*tier).backend;
+            if filled().count() > SINGLE_SYNCS_MAX {
+                backend.sync_all()?;
+                continue;
+            }
+            for (_, draft) in filled() {
+                let handle = draft.site.open(&**backend)?;
+                handle.as_ref().expect("it was just opened").sync()?;
+            }
+            backend.sync()?;
         }
+        self.failpoints.hit("create.files")?;
         let ticket = self.catalog.commit(&writes)?;
         self.failpoints.hit("create.catalog")?;
         if tiers.is_empty() {
@@ -256,12 +275,14 @@ impl Shared {
 
     /// Removes what a create that failed has left.
     pub(crate) fn discard(&self, key: &Key, draft: &Draft) {
+        let bytes = draft.record.segments[0].length_bytes;
         let row = GarbageRow {
             object_id: draft.record.object_id,
             segment: 0,
             place: draft.site.place,
-            bytes: 0,
+            bytes,
         };
+        self.tier(draft.site.place.tier).account.turn(Class::Used, Class::Garbage, bytes);
         let writes = [Write::Remove(key, &draft.record), Write::Garbage(row.clone())];
         // Without a row the file is found by the scan after the crash that must have come between:
         // a file of this opening without a record.

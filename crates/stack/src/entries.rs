@@ -202,6 +202,19 @@ impl Entries {
         Ok(Some(entry))
     }
 
+    /// The object in memory, once nobody loads, creates or deletes it.
+    pub(crate) fn ready(&self, key: &Key) -> Option<Arc<Entry>> {
+        let (shard, name) = self.find(key);
+        let mut map = shard.lock();
+        loop {
+            match map.get(&name) {
+                Some(Held::Ready(entry)) => return Some(Arc::clone(entry)),
+                Some(Held::Busy) => map = shard.wait(map),
+                None => return None,
+            }
+        }
+    }
+
     /// The object in memory without opening it.
     pub(crate) fn peek(&self, key: &Key) -> Option<Arc<Entry>> {
         let (shard, name) = self.find(key);

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use arc_swap::{ArcSwap, ArcSwapOption};
 use terrace_core::{
     Backend, Error, ErrorKind, Hint, Identity, Key, Layout, Object, Open, Persistency, Result,
-    Semantics, Slot,
+    Semantics, Slot, Stat,
 };
 
 use crate::dirty::Dirty;
@@ -190,6 +190,14 @@ impl Site {
         self.set_handle(object);
         // Somebody may have dropped the handle again meanwhile; then this opens it once more.
         self.open(backend)
+    }
+
+    /// Size and times of the file: through the open one, else by its name.
+    pub(crate) fn stat(&self, backend: &dyn Backend) -> Result<Stat> {
+        match &*self.handle.load() {
+            Some(open) => open.stat(),
+            None => backend.stat(&self.key),
+        }
     }
 
     /// Recognises a file that was exchanged for another's, or for an older one of its own.

@@ -148,12 +148,7 @@ impl Backend for Stack {
     }
 
     fn stat(&self, key: &Key) -> Result<Stat> {
-        let entry = self.entry("stat object", key)?;
-        let stat = self.shared().stat_entry(&entry);
-        if !entry.is_open() {
-            self.shared().close_files(&entry);
-        }
-        stat
+        self.shared().stat_object(key)
     }
 
     fn delete(&self, key: &Key) -> Result<()> {
@@ -239,6 +234,10 @@ impl Backend for Stack {
     }
 
     fn sync(&self) -> Result<()> {
+        self.shared().sync_all()
+    }
+
+    fn sync_all(&self) -> Result<()> {
         self.shared().sync_all()
     }
 }

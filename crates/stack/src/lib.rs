@@ -39,6 +39,7 @@ mod shape;
 mod shared;
 mod slots;
 mod stack;
+mod stat;
 mod transfer;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -90,6 +90,10 @@ impl Backend for Offline {
     fn sync(&self) -> Result<()> {
         self.refuse("sync a tier")
     }
+
+    fn sync_all(&self) -> Result<()> {
+        self.refuse("sync a tier")
+    }
 }
 
 #[cfg(test)]

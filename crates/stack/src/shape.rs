@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use terrace_core::{
-    Error, ErrorKind, EventKind, Layout, Persistency, Placement, Result, Stat, TierIndex,
+    Error, ErrorKind, EventKind, Layout, Persistency, Placement, Result, TierIndex,
 };
 
 use crate::account::Class;
@@ -531,23 +531,6 @@ impl Shared {
             }
         }
         pieces
-    }
-
-    /// Size and times of an object.
-    pub(crate) fn stat_entry(&self, entry: &Entry) -> Result<Stat> {
-        let mut stat =
-            Stat { size_bytes: entry.length(), created_ns: entry.created_ns, ..Stat::default() };
-        for segment in entry.segments.load().iter() {
-            let location = segment.location.load();
-            let handle = location.primary.open(self.backend(&location.primary))?;
-            let one = handle.as_ref().expect("it was just opened").stat()?;
-            if self.is_bare {
-                stat.size_bytes = segment.start_bytes + one.size_bytes;
-            }
-            stat.allocated_bytes += one.allocated_bytes;
-            stat.modified_ns = stat.modified_ns.max(one.modified_ns);
-        }
-        Ok(stat)
     }
 }
 

@@ -205,11 +205,22 @@ impl<'a> Application<'a> {
         self.stack().drop_copy(&twice, SLOW)?;
         self.put_pair(b"pair", b"second")?;
         self.execute(&batch)?;
+        self.create_together("few", 3)?;
         self.migrate(&one, FAST, MoveKind::Move)?;
         let again = self.open(&one)?;
         self.write(&one, &*again, 9600, 960)?;
         drop((object, again, second));
         Backend::sync(self.stack())?;
+        self.close()
+    }
+
+    /// Creates so many objects that whole tiers are synced.
+    fn run_large(&mut self) -> Result<()> {
+        self.create_together("many", 140)?;
+        self.close()
+    }
+
+    fn close(&mut self) -> Result<()> {
         self.stack().close()?;
         self.heard()?;
         // A clean close makes everything durable that it promised to keep.
@@ -237,6 +248,34 @@ impl<'a> Application<'a> {
             }
             Ok(())
         })
+    }
+
+    /// Creates objects with one batch: each is there or not, and what is acknowledged is whole.
+    fn create_together(&mut self, prefix: &str, count: u64) -> Result<()> {
+        // Some are larger than a segment, and some are empty.
+        let bytes = |number: u64| [640, 0, 9600, 3200][(number % 4) as usize];
+        let objects: Vec<_> = (0..count)
+            .map(|number| {
+                let name = key(&format!("cut-{prefix}-{number}"));
+                (name, stamped(7, 2000 + number, 0, bytes(number)))
+            })
+            .collect();
+        for (name, data) in &objects {
+            self.expected(name).begin(Some(Vec::new()));
+            self.expected(name).begin(Some(data.clone()));
+        }
+        let request = |(key, data)| Request::Create { key, data, hint: Hint::default() };
+        let pairs = objects.iter().map(|(key, data)| (key, data.as_slice()));
+        let mut operations: Vec<_> = pairs.map(|pair| Op::new(request(pair))).collect();
+        self.stack().execute(&mut operations, &self.semantics());
+        self.heard()?;
+        for operation in operations {
+            operation.outcome.expect("every outcome is filled")?;
+        }
+        if self.survives(self.level) {
+            objects.iter().for_each(|(name, _)| self.expected(name).settle());
+        }
+        Ok(())
     }
 
     /// Compares everything with what was promised, and goes on from what was found.
@@ -294,6 +333,7 @@ fn set_up(parts: &mut terrace_stack::Parts, level: Persistency) {
 fn crash_in_run<'a>(
     world: &'a World,
     level: Persistency,
+    scenario: Scenario,
     crash: Crash,
     worst: Crash,
     at: &Crashing,
@@ -301,7 +341,7 @@ fn crash_in_run<'a>(
     let stack = world.create_with(|parts| set_up(parts, level));
     world.failpoints().arm(at);
     let mut application = Application::new(world, stack, level, worst);
-    if let Err(error) = application.run() {
+    if let Err(error) = scenario(&mut application) {
         let has_crashed = application.heard().is_err();
         assert!(has_crashed, "without a crash nothing fails: {}", error.chain());
     }
@@ -356,13 +396,19 @@ fn assert_nothing_is_blocked(stack: &Stack, application: &Application<'_>, place
     }
 }
 
+/// What the application does.
+type Scenario = fn(&mut Application<'_>) -> Result<()>;
+
+const USUAL: Scenario = |application| application.run();
+const LARGE: Scenario = |application| application.run_large();
+
 /// How often the scenario visits each failpoint.
-fn visits_of_run(level: Persistency) -> BTreeMap<String, u64> {
+fn visits_of_run(level: Persistency, scenario: Scenario) -> BTreeMap<String, u64> {
     let world = world();
     let stack = world.create_with(|parts| set_up(parts, level));
     world.failpoints().count();
     let mut application = Application::new(&world, stack, level, Crash::Process);
-    application.run().expect("without a crash nothing fails");
+    scenario(&mut application).expect("without a crash nothing fails");
     world.failpoints().visits()
 }
 
@@ -371,9 +417,9 @@ fn chosen(visits: u64) -> BTreeSet<u64> {
     [1, 2, visits.div_ceil(2), visits].into_iter().filter(|v| (1..=visits).contains(v)).collect()
 }
 
-fn crash_everywhere(level: Persistency) {
+fn crash_everywhere(level: Persistency, scenario: Scenario) {
     let mut cases = Vec::new();
-    for (index, (failpoint, visits)) in visits_of_run(level).into_iter().enumerate() {
+    for (index, (failpoint, visits)) in visits_of_run(level, scenario).into_iter().enumerate() {
         for visit in chosen(visits) {
             let at = Crashing { failpoint: failpoint.clone(), visit };
             let crashes = crashes(index as u64 * 7 + visit).into_iter();
@@ -383,24 +429,31 @@ fn crash_everywhere(level: Persistency) {
     in_parallel(cases, |(at, crash)| {
         let world = world();
         let place = format!("{level}, {crash:?} at visit {} of {}", at.visit, at.failpoint);
-        let mut application = crash_in_run(&world, level, crash, crash, &at);
+        let mut application = crash_in_run(&world, level, scenario, crash, crash, &at);
         recover_and_check(&world, &mut application, &place);
     });
 }
 
 #[test]
 fn nothing_promised_is_lost_by_a_crash_at_level_none() {
-    crash_everywhere(Persistency::None);
+    crash_everywhere(Persistency::None, USUAL);
 }
 
 #[test]
 fn nothing_promised_is_lost_by_a_crash_at_level_process() {
-    crash_everywhere(Persistency::Process);
+    crash_everywhere(Persistency::Process, USUAL);
 }
 
 #[test]
 fn nothing_promised_is_lost_by_a_crash_at_level_storage() {
-    crash_everywhere(Persistency::Storage);
+    crash_everywhere(Persistency::Storage, USUAL);
+}
+
+#[test]
+fn nothing_promised_is_lost_where_whole_tiers_are_synced() {
+    for level in LEVELS {
+        crash_everywhere(level, LARGE);
+    }
 }
 
 /// Crashes that leave recovery something to do: one at each step that writes in several places.
@@ -417,7 +470,7 @@ fn a_crash_in_recovery_is_recovered() {
     let missed: BTreeSet<_> = FAILPOINTS.iter().copied().collect();
     let missed = Mutex::new(missed);
     let levels = [Persistency::Process, Persistency::Storage];
-    let runs = levels.map(|level| (level, visits_of_run(level)));
+    let runs = levels.map(|level| (level, visits_of_run(level, USUAL)));
     let mut cases = Vec::new();
     for (index, left_by) in crashes_with_leftovers().into_iter().enumerate() {
         // Both levels leave the same leftovers; each failpoint is tried at one.
@@ -445,7 +498,7 @@ fn a_crash_in_recovery_is_recovered() {
 
 fn visits_of_recovery(level: Persistency, crash: Crash, at: &Crashing) -> Visits {
     let world = world();
-    crash_in_run(&world, level, crash, crash, at);
+    crash_in_run(&world, level, USUAL, crash, crash, at);
     world.failpoints().count();
     let stack = open(&world, level).expect("recovers");
     drop(stack);
@@ -463,7 +516,7 @@ fn crash_twice(
     let world = world();
     // What survived the first crash only because the power stayed is lost with it.
     let worst = if crash == Crash::Process { second } else { crash };
-    let mut application = crash_in_run(&world, level, crash, worst, at);
+    let mut application = crash_in_run(&world, level, USUAL, crash, worst, at);
     world.failpoints().arm(&Crashing { failpoint: failpoint.into(), visit: 1 });
     // Some steps of recovery are made in the background, some when it is dropped.
     drop(open(&world, level));
@@ -474,10 +527,13 @@ fn crash_twice(
 
 #[test]
 fn every_failpoint_is_visited() {
-    let visited: BTreeSet<_> =
-        LEVELS.into_iter().flat_map(|level| visits_of_run(level).into_keys()).collect();
+    let visited: BTreeSet<_> = LEVELS
+        .into_iter()
+        .flat_map(|level| [USUAL, LARGE].map(|scenario| visits_of_run(level, scenario)))
+        .flat_map(BTreeMap::into_keys)
+        .collect();
     let visited = Mutex::new(visited);
-    let run = visits_of_run(Persistency::Process);
+    let run = visits_of_run(Persistency::Process, USUAL);
     let mut cases = Vec::new();
     for left_by in crashes_with_leftovers() {
         let visit = run.get(left_by).copied().unwrap_or(1).div_ceil(2);

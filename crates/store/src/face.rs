@@ -79,4 +79,8 @@ impl Backend for Store {
     fn sync(&self) -> Result<()> {
         self.backend().sync()
     }
+
+    fn sync_all(&self) -> Result<()> {
+        self.backend().sync_all()
+    }
 }

@@ -189,6 +189,24 @@ fn storage_semantics_need_no_sync() {
 }
 
 #[test]
+fn syncing_everything_keeps_names_and_bytes_of_all_objects() {
+    let world = SimWorld::new();
+    let tier = world.tier("disk", CAPACITY_BYTES);
+    let disk = tier.open();
+    for name in ["app/a", "app/b"] {
+        disk.write_all(&key(name), b"data").expect("room");
+    }
+    tier.fail_next(Operation::Sync, ErrorKind::Io);
+    disk.sync_all().expect_err("ordered");
+    disk.sync_all().expect("only once");
+    disk.write_all(&key("app/b"), b"late").expect("room");
+    world.lose_all_unsynced();
+    for name in ["app/a", "app/b"] {
+        assert_eq!(tier.open().read_all(&key(name)).expect("kept"), b"data");
+    }
+}
+
+#[test]
 fn a_failed_write_is_half_done_and_a_failed_sync_is_sticky() {
     let world = SimWorld::new();
     let tier = world.tier("disk", CAPACITY_BYTES);

@@ -334,6 +334,12 @@ impl Backend for Faulty {
         self.pass(FaultPoint::SyncNames)?;
         self.inner.sync()
     }
+
+    fn sync_all(&self) -> Result<()> {
+        self.pass(FaultPoint::SyncNames)?;
+        self.pass(FaultPoint::Sync)?;
+        self.inner.sync_all()
+    }
 }
 
 struct FaultyObject {

@@ -249,6 +249,10 @@ impl Backend for Memory {
     fn sync(&self) -> Result<()> {
         Ok(())
     }
+
+    fn sync_all(&self) -> Result<()> {
+        Ok(())
+    }
 }
 
 impl MemoryObject {

@@ -219,6 +219,10 @@ impl Backend for Null {
     fn sync(&self) -> Result<()> {
         Ok(())
     }
+
+    fn sync_all(&self) -> Result<()> {
+        Ok(())
+    }
 }
 
 impl Entry {

@@ -172,6 +172,10 @@ impl Backend for Throttle {
     fn sync(&self) -> Result<()> {
         self.inner.sync()
     }
+
+    fn sync_all(&self) -> Result<()> {
+        self.inner.sync_all()
+    }
 }
 
 struct ThrottledObject {

@@ -231,6 +231,11 @@ impl Backend for Hooked {
         let moment = moment(Call::SyncAll, "", 0, 0);
         self.control.around(moment, Some(()), || self.inner.sync())
     }
+
+    fn sync_all(&self) -> Result<()> {
+        let moment = moment(Call::SyncAll, "", 0, 0);
+        self.control.around(moment, Some(()), || self.inner.sync_all())
+    }
 }
 
 struct HookedObject {

@@ -148,6 +148,7 @@ pub fn sync_succeeds(backend: &dyn Backend) {
     }
     backend.delete(&key("b")).expect("delete");
     backend.sync().expect("sync the deletion");
+    backend.sync_all().expect("nothing to do");
     assert_reads(backend, &*object, 0, b"abc");
 }
 

@@ -220,6 +220,15 @@ impl Backend for SimBackend {
         self.place.enter(Operation::SyncNames)?.tiers[self.place.tier].sync_names();
         Ok(())
     }
+
+    fn sync_all(&self) -> Result<()> {
+        drop(self.place.enter(Operation::SyncNames)?);
+        let mut state = self.place.enter(Operation::Sync)?;
+        let tier = &mut state.tiers[self.place.tier];
+        tier.sync_names();
+        tier.sync_files();
+        Ok(())
+    }
 }
 
 /// First byte of every cursor.

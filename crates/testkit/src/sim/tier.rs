@@ -250,6 +250,11 @@ impl TierState {
         }
     }
 
+    /// Makes the bytes of all files durable.
+    pub(super) fn sync_files(&mut self) {
+        self.files.values_mut().for_each(SimFile::sync);
+    }
+
     pub(super) fn lose_unsynced(&mut self, mut random: Option<&mut Random>) {
         for (key, mut states) in std::mem::take(&mut self.past) {
             states.push(self.entries.remove(&key));

@@ -270,6 +270,13 @@ impl Backend for File {
             .and_then(|()| self.shared.unsynced.sync(self.shared.root.as_fd()))
             .map_err(|error| self.shared.name(error, None))
     }
+
+    fn sync_all(&self) -> Result<()> {
+        self.shared
+            .check_root("sync a tier")
+            .and_then(|()| self.shared.unsynced.sync_all(self.shared.root.as_fd()))
+            .map_err(|error| self.shared.name(error, None))
+    }
 }
 
 /// An open file and whether it was made.

@@ -84,6 +84,18 @@ impl Unsynced {
         self.sync_in_turn(root, &mut turn)
     }
 
+    /// Makes everything on the file system durable, the bytes of files included.
+    pub(super) fn sync_all(&self, root: BorrowedFd<'_>) -> Result<()> {
+        let mut turn = self.turn();
+        {
+            let _nothing_changes = self.nothing_changes();
+            let mut state = self.state();
+            state.paths.clear();
+            state.is_everything = true;
+        }
+        self.sync_in_turn(root, &mut turn)
+    }
+
     /// Makes an object's name durable, unless it is.
     pub(super) fn sync_name(&self, root: BorrowedFd<'_>, path: &ObjectPath) -> Result<()> {
         let mut turn = self.turn();

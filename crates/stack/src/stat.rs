@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Size and times of an object. Nothing is opened for them, and nothing is put into memory: who
+//! looks at a million objects asks each tier once for each file.
+
+use terrace_core::{Error, ErrorKind, Key, Result, Stat};
+
+use crate::entry::Entry;
+use crate::record::Record;
+use crate::shared::Shared;
+
+impl Shared {
+    /// Size and times of the object that a key names.
+    pub(crate) fn stat_object(&self, key: &Key) -> Result<Stat> {
+        const OPERATION: &str = "stat object";
+        if let Some(entry) = self.entries.ready(key) {
+            return self.stat_entry(&entry);
+        }
+        let missing = || Error::new(ErrorKind::NotFound, OPERATION).with("key", key);
+        let record = self.catalog.get(key)?.ok_or_else(missing)?;
+        match self.stat_record(&record) {
+            // The file may have been superseded since the record was read: memory knows better.
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                let entry = self.borrow_entry(key)?.ok_or_else(missing)?;
+                self.stat_entry(&entry)
+            }
+            other => other,
+        }
+    }
+
+    /// Size and times of an object in memory.
+    pub(crate) fn stat_entry(&self, entry: &Entry) -> Result<Stat> {
+        let mut sum =
+            Stat { size_bytes: entry.length(), created_ns: entry.created_ns, ..Stat::default() };
+        for segment in entry.segments.load().iter() {
+            // Its sites are not deleted while this is held.
+            let location = segment.location.load();
+            let one = location.primary.stat(self.backend(&location.primary))?;
+            self.add(&mut sum, segment.start_bytes, &one);
+        }
+        Ok(sum)
+    }
+
+    /// The same of one that is not: its lengths are in the catalog then.
+    fn stat_record(&self, record: &Record) -> Result<Stat> {
+        let length = record.segments.last().map_or(0, |last| last.start_bytes + last.length_bytes);
+        let mut sum = Stat { size_bytes: length, created_ns: record.created_ns, ..Stat::default() };
+        for segment in &record.segments {
+            let name = segment.primary.key(record.object_id, segment.number);
+            let one = self.tier(segment.primary.tier).backend.stat(&name)?;
+            self.add(&mut sum, segment.start_bytes, &one);
+        }
+        Ok(sum)
+    }
+
+    fn add(&self, sum: &mut Stat, start_bytes: u64, one: &Stat) {
+        if self.is_bare {
+            sum.size_bytes = start_bytes + one.size_bytes;
+        }
+        sum.allocated_bytes += one.allocated_bytes;
+        sum.modified_ns = sum.modified_ns.max(one.modified_ns);
+    }
+}
