@@ -215,6 +215,15 @@ impl error::Error for Error {
     }
 }
 
+/// What a message shows of a text from outside.
+pub(crate) fn shorten(text: &str) -> String {
+    const SHOWN_CHARS: usize = 60;
+    match text.char_indices().nth(SHOWN_CHARS) {
+        Some((end, _)) => format!("{:?}…", &text[..end]),
+        None => format!("{text:?}"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

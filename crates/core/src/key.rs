@@ -4,6 +4,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use crate::error::shorten;
 use crate::{Error, Result};
 
 /// Longest namespace, in bytes of UTF-8.
@@ -83,15 +84,6 @@ fn check_part(what: &'static str, part: &str, bytes_max: usize) -> Result<()> {
         return Ok(());
     };
     Err(Error::invalid("name an object", reason).with(what, shorten(part)))
-}
-
-/// A message shows at most this much of a name.
-fn shorten(text: &str) -> String {
-    const SHOWN_CHARS: usize = 60;
-    match text.char_indices().nth(SHOWN_CHARS) {
-        Some((end, _)) => format!("{:?}…", &text[..end]),
-        None => format!("{text:?}"),
-    }
 }
 
 impl fmt::Display for Key {
