@@ -366,9 +366,11 @@ impl Failure {
             None => ErrorKind::Io,
         };
         let error = Error::relayed(kind, &self.message);
+        // The other side is not to decide how deep they nest: they are dropped one inside another.
         let source = self
             .sources
             .into_iter()
+            .take(SOURCES_MAX)
             .rev()
             .fold(None, |inner, message| Some(Box::new(Relayed { message, inner })));
         match source {

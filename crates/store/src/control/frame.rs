@@ -278,6 +278,22 @@ mod tests {
         assert_eq!(error.kind(), ErrorKind::Invalid);
     }
 
+    /// Each source holds the next: without a bound the last one is dropped hundreds of thousands of
+    /// calls deep, which no stack has room for.
+    #[test]
+    fn an_error_with_countless_sources_is_cut() {
+        let sources = vec!["\"\""; 300_000].join(",");
+        let header = format!(
+            r#"{{"id":1,"error":{{"kind":"io","message":"cannot read: it","sources":[{sources}]}}}}"#
+        );
+        let lengths = [(header.len() as u32).to_le_bytes(), [0; 4]].concat();
+        let bytes = [&lengths, header.as_bytes()].concat();
+        let (head, _) = receive::<Outcome>(&mut &*bytes, 0).expect("legal").expect("not empty");
+        let Outcome::Error(failure) = head.content else { panic!("{:?}", head.content) };
+        let error = failure.into_error();
+        assert!(error.chain().len() < 100);
+    }
+
     /// Damaged messages and noise: an error or a message, never a panic or a large allocation.
     #[test]
     fn garbage_is_no_panic() {
