@@ -8,8 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use terrace_core::{
-    Error, ErrorKind, Key, Kv, KvExt, KvRange, Persistency, Result, Superblock, Ticket, TierIndex,
-    Txn,
+    Error, ErrorKind, Key, Kv, KvExt, KvRange, Persistency, Result, Superblock, Ticket, Txn,
 };
 
 use crate::codec::{Reader, Writer, corrupt};
@@ -83,7 +82,7 @@ impl TierEntry {
 }
 
 impl Header {
-    fn encode(&self) -> Vec<u8> {
+    pub(crate) fn encode(&self) -> Vec<u8> {
         let mut out = Writer::new(HEADER_VERSION);
         out.u32(FORMAT_VERSION).u128(self.store_id).u64(self.epoch);
         out.u8(u8::from(self.is_clean)).u64(self.settled_epoch).u8(u8::from(self.is_rebooted));
@@ -96,7 +95,7 @@ impl Header {
         out.finish()
     }
 
-    fn decode(bytes: &[u8]) -> Result<Self> {
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Self> {
         let mut input = Reader::new(bytes, HEADER_VERSION, "header")?;
         let format = input.u32()?;
         if format != FORMAT_VERSION {
@@ -108,9 +107,9 @@ impl Header {
         let mut header = Header {
             store_id: input.u128()?,
             epoch: input.u64()?,
-            is_clean: input.u8()? != 0,
+            is_clean: input.flag()?,
             settled_epoch: input.u64()?,
-            is_rebooted: input.u8()? != 0,
+            is_rebooted: input.flag()?,
             boot: input.u64()?,
             opened_ns: input.u64()?,
             next_number: input.u64()?,
@@ -138,6 +137,48 @@ pub(crate) struct GarbageRow {
     pub(crate) segment: u32,
     pub(crate) place: Place,
     pub(crate) bytes: u64,
+}
+
+impl GarbageRow {
+    pub(crate) fn encode(&self, tiers: &TierNumbers) -> Vec<u8> {
+        let mut out = Writer::new(GARBAGE_VERSION);
+        out.u8(tiers.numbers[self.place.tier.index()]).u64(self.object_id);
+        out.u32(self.segment).u64(self.place.file).u64(self.bytes);
+        out.finish()
+    }
+
+    pub(crate) fn decode(bytes: &[u8], tiers: &TierNumbers) -> Result<Self> {
+        let mut input = Reader::new(bytes, GARBAGE_VERSION, "garbage")?;
+        let number = input.u8()?;
+        let Some(tier) = tiers.index(number) else {
+            return Err(input.wrong("it names a tier that the configuration does not have"));
+        };
+        let (object_id, segment) = (input.u64()?, input.u32()?);
+        let place = Place { tier, file: input.u64()?, generation: 0, epoch: 0 };
+        let row = GarbageRow { object_id, segment, place, bytes: input.u64()? };
+        input.finish()?;
+        Ok(row)
+    }
+}
+
+pub(crate) fn encode_superblock(superblock: &Superblock) -> Vec<u8> {
+    let mut out = Writer::new(SUPERBLOCK_VERSION);
+    out.u128(superblock.store_id).text(&superblock.tier).u32(superblock.format_version);
+    out.u64(superblock.feature_bits).u64(superblock.epoch);
+    out.finish()
+}
+
+pub(crate) fn decode_superblock(bytes: &[u8]) -> Result<Superblock> {
+    let mut input = Reader::new(bytes, SUPERBLOCK_VERSION, "superblock")?;
+    let superblock = Superblock {
+        store_id: input.u128()?,
+        tier: input.text()?,
+        format_version: input.u32()?,
+        feature_bits: input.u64()?,
+        epoch: input.u64()?,
+    };
+    input.finish()?;
+    Ok(superblock)
 }
 
 /// The catalog of one store.
@@ -357,24 +398,8 @@ impl Catalog {
     pub(crate) fn garbage(&self) -> Result<Vec<GarbageRow>> {
         let mut rows = Vec::new();
         self.kv.for_each(KvRange::prefix(&[GARBAGE]), &mut |_, value| {
-            let mut input = Reader::new(value, GARBAGE_VERSION, "garbage")?;
-            let number = input.u8()?;
-            let position = self.tiers.numbers.iter().position(|known| *known == number);
-            let Some(position) = position else {
-                return Err(input.wrong("it names a tier that the configuration does not have"));
-            };
-            rows.push(GarbageRow {
-                object_id: input.u64()?,
-                segment: input.u32()?,
-                place: Place {
-                    tier: TierIndex(position as u8),
-                    file: input.u64()?,
-                    generation: 0,
-                    epoch: 0,
-                },
-                bytes: input.u64()?,
-            });
-            input.finish()
+            rows.push(GarbageRow::decode(value, &self.tiers)?);
+            Ok(())
         })?;
         Ok(rows)
     }
@@ -386,27 +411,12 @@ impl Catalog {
 
     /// What a store that has this one as a tier wrote about it.
     pub(crate) fn superblock(&self) -> Result<Option<Superblock>> {
-        let decode = |bytes: Vec<u8>| {
-            let mut input = Reader::new(&bytes, SUPERBLOCK_VERSION, "superblock")?;
-            let superblock = Superblock {
-                store_id: input.u128()?,
-                tier: input.text()?,
-                format_version: input.u32()?,
-                feature_bits: input.u64()?,
-                epoch: input.u64()?,
-            };
-            input.finish()?;
-            Ok(superblock)
-        };
-        self.kv.get(SUPERBLOCK_KEY)?.map(decode).transpose()
+        self.kv.get(SUPERBLOCK_KEY)?.map(|bytes| decode_superblock(&bytes)).transpose()
     }
 
     /// Replaces that, durably.
     pub(crate) fn set_superblock(&self, superblock: &Superblock) -> Result<()> {
-        let mut out = Writer::new(SUPERBLOCK_VERSION);
-        out.u128(superblock.store_id).text(&superblock.tier).u32(superblock.format_version);
-        out.u64(superblock.feature_bits).u64(superblock.epoch);
-        let value = out.finish();
+        let value = encode_superblock(superblock);
         let ticket = self.transact(&mut |txn| txn.put(SUPERBLOCK_KEY, &value))?;
         self.kv.wait(ticket)
     }
@@ -530,12 +540,7 @@ impl Write<'_> {
                 }
                 txn.delete(&object_key(key))
             }
-            Write::Garbage(row) => {
-                let mut out = Writer::new(GARBAGE_VERSION);
-                out.u8(tiers.numbers[row.place.tier.index()]).u64(row.object_id);
-                out.u32(row.segment).u64(row.place.file).u64(row.bytes);
-                txn.put(&garbage_key(row.place.file), &out.finish())
-            }
+            Write::Garbage(row) => txn.put(&garbage_key(row.place.file), &row.encode(tiers)),
             Write::GarbageGone(row) => txn.delete(&garbage_key(row.place.file)),
             Write::History(object_id, segment, bytes) => {
                 txn.put(&history_key(*object_id, *segment), bytes)

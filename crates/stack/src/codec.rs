@@ -81,6 +81,15 @@ impl<'a> Reader<'a> {
         self.take::<1>().map(|[byte]| byte)
     }
 
+    /// A byte that is 0 or 1: a record has one encoding only.
+    pub(crate) fn flag(&mut self) -> Result<bool> {
+        match self.u8()? {
+            0 => Ok(false),
+            1 => Ok(true),
+            _ => Err(self.wrong("a flag is neither 0 nor 1")),
+        }
+    }
+
     pub(crate) fn u32(&mut self) -> Result<u32> {
         self.take().map(u32::from_le_bytes)
     }

@@ -104,7 +104,7 @@ impl TierNumbers {
         self.numbers[tier.index()]
     }
 
-    fn index(&self, number: u8) -> Option<TierIndex> {
+    pub(crate) fn index(&self, number: u8) -> Option<TierIndex> {
         let position = self.numbers.iter().position(|known| *known == number)?;
         Some(TierIndex(position as u8))
     }
@@ -156,7 +156,7 @@ impl Record {
     pub(crate) fn decode(bytes: &[u8], tiers: &TierNumbers) -> Result<Self> {
         let mut input = Reader::new(bytes, VERSION, "object")?;
         let object_id = input.u64()?;
-        let is_pinned = input.u8()? != 0;
+        let is_pinned = input.flag()?;
         let persistency = match input.u8()? {
             0 => Persistency::None,
             1 => Persistency::Process,
@@ -183,9 +183,9 @@ impl Record {
         if segments[0].start_bytes != 0 || !ascending {
             return Err(input.wrong("its segments are out of order"));
         }
-        let identity = match input.u8()? {
-            0 => None,
-            _ => Some(Arc::new(decode_identity(&mut input)?)),
+        let identity = match input.flag()? {
+            false => None,
+            true => Some(Arc::new(decode_identity(&mut input)?)),
         };
         input.finish()?;
         let hint = Hint { temperature };
@@ -207,7 +207,11 @@ fn decode_layout(input: &mut Reader<'_>) -> Result<Layout> {
             }
             let mut starts = Vec::new();
             for _ in 0..count {
-                starts.push(input.u64()?);
+                let start = input.u64()?;
+                if start <= starts.last().copied().unwrap_or(0) {
+                    return Err(input.wrong("the steps of its layout are out of order"));
+                }
+                starts.push(start);
             }
             Ok(Layout::Steps { starts_bytes: Arc::from(starts) })
         }
@@ -242,18 +246,18 @@ impl SegmentRecord {
         let number = input.u32()?;
         let start_bytes = input.u64()?;
         let length_bytes = input.u64()?;
-        let checksum = match input.u8()? {
-            0 => None,
-            _ => Some(input.u32()?),
+        let checksum = match input.flag()? {
+            false => None,
+            true => Some(input.u32()?),
         };
         let primary = decode_place(input, tiers)?;
         let mut copies = Vec::new();
         for _ in 0..input.u8()? {
             copies.push(decode_place(input, tiers)?);
         }
-        let settling = match input.u8()? {
-            0 => None,
-            _ => {
+        let settling = match input.flag()? {
+            false => None,
+            true => {
                 let boot = input.u64()?;
                 Some(Settling { source: decode_place(input, tiers)?, boot })
             }
@@ -309,6 +313,7 @@ fn decode_identity(input: &mut Reader<'_>) -> Result<Identity> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use terrace_core::ErrorKind;
 
     fn record() -> (Record, TierNumbers) {
         let place = |tier, file| Place { tier: TierIndex(tier), file, generation: file, epoch: 3 };
@@ -348,6 +353,25 @@ mod tests {
         let (record, tiers) = record();
         let bytes = record.encode(&tiers);
         assert_eq!(Record::decode(&bytes, &tiers).expect("own encoding"), record);
+    }
+
+    /// Found by fuzzing: each was read, and written again as other bytes.
+    #[test]
+    fn what_no_record_is_written_as_is_refused() {
+        let (record, tiers) = record();
+        let bytes = record.encode(&tiers);
+        let body = &bytes[..bytes.len() - 4];
+        let refused = |at: usize, old: u8, new: u8| {
+            let mut body = body.to_vec();
+            assert_eq!(std::mem::replace(&mut body[at], new), old, "the byte at {at}");
+            let checksum = crc32c::crc32c(&body);
+            body.extend(checksum.to_le_bytes());
+            Record::decode(&body, &tiers).is_err_and(|error| error.kind() == ErrorKind::Corrupt)
+        };
+        assert!(refused(9, 1, 2), "a pin that is neither yes nor no");
+        assert!(refused(25, 64, 200), "steps out of order");
+        assert!(refused(25, 64, 0), "a step at the beginning, where the first segment is");
+        assert!(refused(65, 1, 0x11), "a checksum that is neither there nor not");
     }
 
     #[test]

@@ -82,7 +82,8 @@ fn take_number(bytes: &mut &[u8]) -> Option<u64> {
         let (&byte, rest) = bytes.split_first()?;
         *bytes = rest;
         let bits = u64::from(byte & 0x7f);
-        if bits << shift >> shift != bits {
+        // Too wide; or longer than it need be, while a number has one encoding only.
+        if bits << shift >> shift != bits || byte == 0 && shift > 0 {
             return None;
         }
         number |= bits << shift;
@@ -173,6 +174,11 @@ mod tests {
         assert!(refused(&|bytes| bytes[1] = 9), "role");
         assert!(refused(&|bytes| bytes.truncate(18)), "no numbers");
         assert!(refused(&|bytes| bytes[18..].fill(0xff)), "endless number");
+        let longer = |bytes: &mut Vec<u8>| {
+            assert_eq!(bytes[18..20], [0xac, 2]);
+            bytes.splice(19..20, [0x82, 0]);
+        };
+        assert!(refused(&longer), "a number that is longer than it need be; found by fuzzing");
         assert!(refused(&|bytes| bytes.retain(|byte| *byte != b'/')), "no namespace");
         assert!(refused(&|bytes| *bytes.last_mut().expect("some") = 0xff), "not UTF-8");
     }
