@@ -16,6 +16,7 @@ LAYERS = {
     "terrace-testkit": 1,
     "terrace-stack": 2,
     "terrace-store": 3,
+    "terrace-fuzzing": 4,
     "terrace-policy": 4,
     "partdiff": 4,
     "terrace-cli": 5,

@@ -1,12 +1,27 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 # Installs what the build needs and the machine lacks: Debian packages, and the rustup components
-# given as arguments. Crates are fetched by cargo itself; the tools need no Python packages.
+# given as arguments. `--fuzz` adds what `make fuzz` needs, `--arm64` what `make test-arm64` does.
+# Crates are fetched by cargo itself; the tools need no Python packages.
 set -eu
 
 RUST_MINOR_MIN=90 # rust-version in Cargo.toml
 
 packages=
+target=
+while [ $# -gt 0 ]; do
+    case $1 in
+    --fuzz) command -v c++ >/dev/null || packages="$packages g++" ;;
+    --arm64)
+        target=aarch64-unknown-linux-gnu
+        command -v aarch64-linux-gnu-gcc >/dev/null ||
+            packages="$packages gcc-aarch64-linux-gnu libc6-dev-arm64-cross"
+        command -v qemu-aarch64 >/dev/null || packages="$packages qemu-user"
+        ;;
+    *) break ;;
+    esac
+    shift
+done
 command -v cc >/dev/null || packages="$packages gcc libc6-dev"
 command -v git >/dev/null || packages="$packages git"
 command -v python3 >/dev/null || packages="$packages python3"
@@ -38,3 +53,7 @@ for component in "$@"; do
     echo "setup: rustup component add $component"
     rustup component add "$component"
 done
+if [ -n "$target" ] && ! rustup target list --installed | grep -qx "$target"; then
+    echo "setup: rustup target add $target"
+    rustup target add "$target"
+fi

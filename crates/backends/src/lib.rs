@@ -5,4 +5,6 @@ pub mod kv;
 pub mod object;
 mod registry;
 
+#[doc(hidden)]
+pub use object::fuzzing;
 pub use registry::{BACKENDS, BackendEntry, Place, open_backend};

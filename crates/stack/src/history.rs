@@ -81,7 +81,7 @@ pub(crate) fn read(shared: &Shared, object_id: u64, segment: u32) -> Result<Vec<
     }
 }
 
-fn encode(items: &[HistoryReport]) -> Vec<u8> {
+pub(crate) fn encode(items: &[HistoryReport]) -> Vec<u8> {
     let mut out = Writer::new(VERSION);
     out.u32(items.len() as u32);
     for item in items {
@@ -92,7 +92,7 @@ fn encode(items: &[HistoryReport]) -> Vec<u8> {
     out.finish()
 }
 
-fn decode(bytes: &[u8]) -> Result<Vec<HistoryReport>> {
+pub(crate) fn decode(bytes: &[u8]) -> Result<Vec<HistoryReport>> {
     let mut input = Reader::new(bytes, VERSION, "history")?;
     let mut items = Vec::new();
     for _ in 0..input.u32()? {

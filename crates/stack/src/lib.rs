@@ -19,6 +19,8 @@ mod entry;
 mod face;
 mod failpoints;
 mod files;
+#[doc(hidden)]
+pub mod fuzzing;
 mod guard;
 mod hash;
 mod history;

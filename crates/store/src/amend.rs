@@ -54,7 +54,7 @@ pub(crate) fn amend_file(file: &Path, change: &Change<'_>) -> Result<()> {
 
 /// The text of a configuration with a change. One that has no policy gets one only by
 /// [`Change::Policy`]: there is nothing to be said about what stands in for it.
-fn amend(text: &str, origin: &str, change: &Change<'_>) -> Result<String> {
+pub(crate) fn amend(text: &str, origin: &str, change: &Change<'_>) -> Result<String> {
     let mut document: DocumentMut = text.parse().map_err(|error: toml_edit::TomlError| {
         Error::invalid(OPERATION, "it can no longer be read").with("file", origin).caused_by(error)
     })?;

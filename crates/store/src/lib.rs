@@ -10,6 +10,8 @@ mod amend;
 mod control;
 mod directory;
 mod face;
+#[doc(hidden)]
+pub mod fuzzing;
 mod init;
 mod lock;
 mod open;

@@ -7,9 +7,11 @@ mod clock;
 mod crash;
 pub mod kv_behaviour;
 mod pattern;
+mod seeds;
 pub mod sim;
 
 pub use clock::ManualClock;
 pub use crash::CrashAt;
 pub use pattern::{assert_pattern, pattern, pattern_bytes};
+pub use seeds::seeds;
 pub use sim::{Operation, SimKv, SimTier, SimWorld, StoredFile};

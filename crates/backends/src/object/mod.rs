@@ -9,6 +9,8 @@ mod null;
 mod throttle;
 
 pub use faulty::{Effect, FaultPoint, Faults, Faulty, When};
+#[doc(hidden)]
+pub use file::fuzzing;
 pub use file::{File, FileSettings};
 pub use memory::Memory;
 pub use null::Null;

@@ -6,6 +6,7 @@
 
 mod call;
 mod frame;
+pub(crate) mod fuzzing;
 mod link;
 mod pool;
 mod remote;

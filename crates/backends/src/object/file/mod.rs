@@ -3,6 +3,8 @@
 //!
 //! `docs/formats/file-tier.md` says what is where.
 
+#[doc(hidden)]
+pub mod fuzzing;
 mod identity;
 mod listing;
 mod object;

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What must hold for any bytes that a decoder is given.
+//!
+//! [`TARGETS`] has a line for each: `make fuzz` searches for inputs that break it, guided by
+//! coverage, and `tests/short.rs` tries the corpus and mutations of it. A target takes bytes and
+//! panics where a promise is broken. `docs/fuzzing.md` tells how to add one.
+
+mod configuration;
+mod input;
+mod mutate;
+mod names;
+mod policies;
+mod records;
+mod socket;
+mod units;
+
+pub use mutate::Mutator;
+
+/// What must hold for any bytes that one decoder, or a few that belong together, are given.
+#[derive(Clone, Copy, Debug)]
+pub struct Target {
+    /// Its name: of its corpus, too.
+    pub name: &'static str,
+    /// Gives the bytes to the decoder and panics where it breaks a promise. Returns whether they
+    /// were taken for something.
+    pub run: fn(&[u8]) -> bool,
+    /// Most memory that it may take at a time for an empty input, …
+    pub base_bytes: u64,
+    /// … and for each byte of the input besides.
+    pub bytes_per_byte: u64,
+    /// Mutated inputs that an ordinary test run tries.
+    pub mutations: u32,
+}
+
+/// Every target; the corpus of each is in `corpus/NAME`.
+pub const TARGETS: &[Target] = &[
+    target("name", names::name, 16 << 10, 32, 20_000),
+    target("path", names::path, 16 << 10, 32, 20_000),
+    target("unit", units::unit, 16 << 10, 32, 20_000),
+    // Each value of the text becomes a node of a tree.
+    target("configuration", configuration::configuration, 256 << 10, 4096, 20_000),
+    target("catalog-record", records::catalog, 16 << 10, 64, 20_000),
+    target("file-identity", records::identity, 16 << 10, 32, 20_000),
+    target("file-superblock", records::superblock, 16 << 10, 32, 20_000),
+    // A frame may announce 1 MiB of header and 4 MiB of payload before it brings them.
+    target("control-request", socket::request, 8 << 20, 256, 10_000),
+    target("control-reply", socket::reply, 8 << 20, 256, 10_000),
+    // A request may read 32 MiB, however short it is.
+    target("control-session", socket::session, 128 << 20, 4096, 150),
+    target("policy-state", policies::state, 512 << 10, 256, 10_000),
+    target("policy-message", policies::message, 512 << 10, 256, 10_000),
+    target("policy-parameter", policies::parameter, 512 << 10, 256, 10_000),
+];
+
+const fn target(
+    name: &'static str,
+    run: fn(&[u8]) -> bool,
+    base_bytes: u64,
+    bytes_per_byte: u64,
+    mutations: u32,
+) -> Target {
+    Target { name, run, base_bytes, bytes_per_byte, mutations }
+}
+
+impl Target {
+    /// The target of this name.
+    pub fn find(name: &str) -> Option<&'static Target> {
+        TARGETS.iter().find(|target| target.name == name)
+    }
+
+    /// Runs the target and looks at the memory that it takes. Returns whether the bytes were taken
+    /// for something.
+    ///
+    /// # Panics
+    ///
+    /// Where a promise is broken.
+    pub fn check(&self, input: &[u8]) -> bool {
+        let mut is_taken = false;
+        let used = allocation_counter::measure(|| is_taken = (self.run)(input));
+        let most_bytes = self.base_bytes + self.bytes_per_byte * input.len() as u64;
+        assert!(
+            used.bytes_max <= most_bytes,
+            "{} bytes of memory for {} bytes of input; at most {most_bytes} were expected",
+            used.bytes_max,
+            input.len(),
+        );
+        is_taken
+    }
+}

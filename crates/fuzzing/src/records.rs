@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Records of the catalog, and what the files of a tier say of themselves.
+//!
+//! Each ends with a checksum, which hides what is behind it from chance: inputs come without, and
+//! it is put on here.
+
+use terrace_backends::fuzzing::{reencode_identity, reencode_superblock};
+use terrace_core::{ErrorKind, Result};
+use terrace_stack::fuzzing::RECORDS;
+
+use crate::input::Input;
+
+/// A record of the catalog is refused, or is written again as the same bytes: there are no two ways
+/// to write one. The first byte chooses the kind.
+pub(crate) fn catalog(input: &[u8]) -> bool {
+    let mut input = Input::new(input);
+    let (kind, reencode) = RECORDS[input.choice(RECORDS.len())];
+    let bytes = with_checksum(input.rest());
+    same_or_refused(kind, &bytes, reencode(&bytes))
+}
+
+/// The same for the identity of a file.
+pub(crate) fn identity(input: &[u8]) -> bool {
+    let bytes = with_checksum(input);
+    same_or_refused("identity", &bytes, reencode_identity(&bytes))
+}
+
+/// The same for the superblock of a tier, which is a text.
+pub(crate) fn superblock(input: &[u8]) -> bool {
+    let line = format!("crc32c={:08x}\n", crc32c::crc32c(input));
+    let text = [input, line.as_bytes()].concat();
+    let again = reencode_superblock(&text);
+    assert!(again.as_deref().is_none_or(|again| again.as_bytes() == text), "{again:?}");
+    again.is_some()
+}
+
+fn with_checksum(body: &[u8]) -> Vec<u8> {
+    let checksum = crc32c::crc32c(body);
+    [body, &checksum.to_le_bytes()].concat()
+}
+
+fn same_or_refused(kind: &str, bytes: &[u8], again: Result<Vec<u8>>) -> bool {
+    match again {
+        Ok(again) => {
+            assert_eq!(again, bytes, "two ways to write one {kind}");
+            true
+        }
+        Err(error) => {
+            // Unsupported: of another version.
+            let kinds = [ErrorKind::Corrupt, ErrorKind::Unsupported];
+            assert!(kinds.contains(&error.kind()), "{error}");
+            assert!(error.to_string().contains(": "), "no reason: {error}");
+            false
+        }
+    }
+}

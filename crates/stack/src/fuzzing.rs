@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What fuzzers need of the catalog's private formats. Not for anybody else: it may change with
+//! every version.
+
+use terrace_core::Result;
+
+use crate::catalog::{self, GarbageRow, Header};
+use crate::history;
+use crate::record::{Record, TierNumbers};
+
+/// Reads a record, and returns the bytes that it is written as.
+pub type Reencode = fn(&[u8]) -> Result<Vec<u8>>;
+
+/// Every kind of record in the catalog.
+pub const RECORDS: &[(&str, Reencode)] = &[
+    ("object", |bytes| Ok(Record::decode(bytes, &tiers())?.encode(&tiers()))),
+    ("header", |bytes| Ok(Header::decode(bytes)?.encode())),
+    ("garbage", |bytes| Ok(GarbageRow::decode(bytes, &tiers())?.encode(&tiers()))),
+    ("superblock", |bytes| Ok(catalog::encode_superblock(&catalog::decode_superblock(bytes)?))),
+    ("history", |bytes| Ok(history::encode(&history::decode(bytes)?))),
+];
+
+/// Three tiers; a configuration that was reordered numbers them like this.
+fn tiers() -> TierNumbers {
+    TierNumbers { numbers: vec![2, 0, 1] }
+}
