@@ -15,15 +15,19 @@ export PATH := $(PATH):$(HOME)/.cargo/bin
 TERRACE := $(CARGO_TARGET_DIR)/release/terrace
 # What `terrace demo` is given, for example `make run DEMO=--full`.
 DEMO ?=
-# How many random histories `make soak` tries.
-SEEDS ?= 100
+# How long `make fuzz` searches in each target, and which ones: all, unless some are named.
+export FUZZ_SECONDS ?= 60
+FUZZ_TARGETS ?=
+# How long `make soak` tries random histories.
+SOAK_MINUTES ?= 60
 
 help:
 	@echo "make run    build terrace and watch a tiered store at work (DEMO=--full for more)"
 	@echo "make test   every check and every test, as CI runs them"
 	@echo "make check  the checks alone: layers, licences, links, format, lints, C examples"
 	@echo "make bench  what the stack costs: overhead, objects, migrations"
-	@echo "make soak   the random tests, and kill -9 of the command, over SEEDS=$(SEEDS) histories"
+	@echo "make fuzz   search for inputs that break a decoder, FUZZ_SECONDS=$(FUZZ_SECONDS) for each"
+	@echo "make soak   random load, faults, crashes and kill -9 for SOAK_MINUTES=$(SOAK_MINUTES)"
 
 run: release
 	$(TERRACE) demo $(DEMO)
@@ -54,6 +58,7 @@ check: setup-test
 	tools/check-licences.py
 	cargo fmt --all --check
 	cargo fmt --check --manifest-path examples/policies/write-buffer-rust/Cargo.toml
+	cargo fmt --check --manifest-path fuzz/Cargo.toml
 	$(MAKE) --no-print-directory -B -C examples/policies/lru-c
 	cargo clippy --locked --workspace --all-targets -- -D warnings
 	cargo clippy --locked --manifest-path examples/policies/write-buffer-rust/Cargo.toml \
@@ -64,8 +69,11 @@ check: setup-test
 setup-test:
 	@tools/setup.sh rustfmt clippy
 
-soak: setup-test
-	TERRACE_SEEDS=$(SEEDS) cargo test --locked --release -p terrace-stack --test model --test crash
-	TERRACE_SEEDS=$(SEEDS) cargo test --locked --release -p terrace-cli --test cli killed::
+fuzz:
+	@tools/setup.sh --fuzz
+	tools/fuzz.sh $(FUZZ_TARGETS)
 
-.PHONY: help run release bench test check setup-test soak
+soak: setup-test
+	tools/soak.py --minutes $(SOAK_MINUTES)
+
+.PHONY: help run release bench test check setup-test fuzz soak

@@ -19,17 +19,16 @@ use terrace_core::{
     Request, Result, Semantics, SystemClock, TierIndex,
 };
 use terrace_stack::{FAILPOINTS, MoveKind, Stack};
+use terrace_testkit::seeds;
 
 const FAST: TierIndex = TierIndex(0);
 const SLOW: TierIndex = TierIndex(1);
 const LEVELS: [Persistency; 3] = [Persistency::None, Persistency::Process, Persistency::Storage];
 
-/// A crash of the process, and losses of power: as many as `TERRACE_SEEDS` says, one without. What
+/// A crash of the process, and losses of power: one, or as many as `TERRACE_SEEDS` says. What
 /// survives those is chosen by chance, and differently for every `salt`.
 fn crashes(salt: u64) -> Vec<Crash> {
-    let seeds = std::env::var("TERRACE_SEEDS").ok().map(|text| text.parse().expect("a number"));
-    let seeds = seeds.unwrap_or(1);
-    let powers = (0..seeds).map(|seed| Crash::Power { seed: seed * 1000 + salt });
+    let powers = seeds(1).map(|seed| Crash::Power { seed: seed * 1000 + salt });
     std::iter::once(Crash::Process).chain(powers).collect()
 }
 

@@ -11,12 +11,17 @@ use std::time::Duration;
 use rustix::process::Signal;
 use terrace_core::{Backend, BackendExt, Clock, ErrorKind, Key, Random, Result, SystemClock};
 use terrace_store::{MoveKind, Store};
+use terrace_testkit::seeds;
 
 use crate::scene::{Scene, signal};
 
 const WORKERS: usize = 3;
 const KEYS: u64 = 4;
 const LENGTH_MAX: u64 = 200_000;
+
+/// What decides from some moment on; each with words for `terrace policy use`.
+const POLICIES: [&[&str]; 4] =
+    [&["write-buffer", "timeout=20ms"], &["lru", "idle=10ms", "gate=off"], &["size"], &["pinned"]];
 
 /// Longest time that one command may take, on a loaded machine too.
 const COMMAND_MAX: Duration = Duration::from_secs(30);
@@ -160,7 +165,7 @@ impl Worker<'_> {
     fn step(&mut self) -> bool {
         let name = format!("worker-{}/{}", self.number, self.random.below(KEYS));
         let target = if self.random.chance(0.5) { "fast" } else { "slow" };
-        match self.random.below(10) {
+        match self.random.below(11) {
             0..5 => {
                 let mut data = vec![0; self.random.below(LENGTH_MAX) as usize];
                 self.random.fill(&mut data);
@@ -175,6 +180,10 @@ impl Worker<'_> {
                 self.change(&["kv", "put", &name, &value], true, &name, data)
             }
             7 => self.change(&["kv", "rm", "-f", &name], true, &name, None),
+            8 => {
+                let policy = POLICIES[self.random.below(POLICIES.len() as u64) as usize];
+                self.run(&[&["policy", "use"], policy].concat()).is_some()
+            }
             // It may not be there, have no room, or be busy: moving is not what is promised.
             _ => self.run(&["migrate", &name, "--to", target]).is_some(),
         }
@@ -237,14 +246,17 @@ fn found<T>(result: Result<T>) -> Option<T> {
     }
 }
 
-/// Compares the store with what may be found, and remembers what was.
-fn look(scene: &Scene, models: &mut [Model]) {
+/// Compares the store with what may be found, and remembers what was. Returns how many bytes that
+/// were.
+fn look(scene: &Scene, models: &mut [Model]) -> u64 {
+    let mut verified_bytes = 0;
     let store = Store::open(&scene.path("store").display().to_string()).expect("it opens at once");
     for model in models {
         for (name, expected) in &mut model.objects {
             let bytes = found(store.read_all(&Key::parse(name).expect("legal")));
             let is_allowed = expected.allows(bytes.as_deref(), false);
             assert!(is_allowed, "{name}: {}", expected.compare(bytes.as_deref()));
+            verified_bytes += bytes.as_ref().map_or(0, Vec::len) as u64;
             *expected = Expected::Known(bytes);
         }
         for (name, expected) in &mut model.pairs {
@@ -255,6 +267,7 @@ fn look(scene: &Scene, models: &mut [Model]) {
         }
     }
     store.close().expect("it closes");
+    verified_bytes
 }
 
 /// Nothing blocks a name, and nothing is left of what is removed.
@@ -296,7 +309,6 @@ fn use_everything(scene: &Scene) {
 
 #[test]
 fn nothing_acknowledged_is_lost_by_kill_9() {
-    let rounds = std::env::var("TERRACE_SEEDS").ok().map(|text| text.parse().expect("a number"));
     let scene = Scene::empty();
     scene.ok([
         "init",
@@ -310,13 +322,16 @@ fn nothing_acknowledged_is_lost_by_kill_9() {
     ]);
     scene.ok(["policy", "set", "timeout=20ms"]);
     let mut models = vec![Model::default(); WORKERS];
-    for seed in 0..rounds.unwrap_or(12_u64) {
+    let mut verified_bytes = 0;
+    for seed in seeds(12) {
         println!("seed {seed}");
         let mut random = Random::new(seed);
         models = round(&scene, &mut random, seed % 3 != 0, models);
-        look(&scene, &mut models);
-        scene.ok(["fsck"]);
+        verified_bytes += look(&scene, &mut models);
+        scene.ok(["fsck", "--verify"]);
     }
+    println!("verified_bytes={verified_bytes}");
+    scene.ok(["policy", "use", "write-buffer", "timeout=20ms"]);
     use_everything(&scene);
     scene.ok(["fsck"]);
 }

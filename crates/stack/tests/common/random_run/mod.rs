@@ -3,6 +3,7 @@
 
 mod steps;
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
@@ -68,6 +69,8 @@ pub(crate) struct Run {
     has_faults: bool,
     has_policy: bool,
     trace: VecDeque<String>,
+    /// Bytes of whole objects that were read and compared.
+    verified_bytes: Cell<u64>,
 }
 
 /// Whether an error only repeats a failed sync: what was lost then is not tried again, so a file
@@ -100,12 +103,14 @@ impl Run {
             has_faults: false,
             has_policy: false,
             trace: VecDeque::new(),
+            verified_bytes: Cell::new(0),
         };
         run.open();
         run
     }
 
-    pub(crate) fn go(mut self) {
+    /// Returns how many bytes were read and compared.
+    pub(crate) fn go(mut self) -> u64 {
         for step in 1..=STEPS {
             self.step();
             if step % STEPS_BETWEEN_RESTS == 0 {
@@ -115,6 +120,7 @@ impl Run {
         self.handles.clear();
         self.reopen();
         self.rest();
+        self.verified_bytes.get()
     }
 
     fn stack(&self) -> &Stack {
@@ -265,7 +271,10 @@ impl Run {
 
     fn found(&self, name: &Key) -> Option<Vec<u8>> {
         match self.stack().read_all(name) {
-            Ok(data) => Some(data),
+            Ok(data) => {
+                self.verified_bytes.update(|bytes| bytes + data.len() as u64);
+                Some(data)
+            }
             Err(error) if error.kind() == ErrorKind::NotFound => None,
             Err(error) => self.fail(&format!("cannot read {name}: {}", error.chain())),
         }

@@ -1,0 +1,121 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0 OR MIT
+"""Tries random load, faults, crashes, kill -9 and changes of the policy for a given time.
+
+Each round takes seeds that no earlier one had: the model test and the crash test of the stack, the
+real command under kill -9, and the short form of fuzzing. Everything is compared byte by byte.
+Ends with one line: rounds, seeds, bytes compared, failures; exits with 1 where there were any.
+"""
+
+import argparse
+import json
+import os
+import random
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+
+# Package, test, filter, seeds a round: each takes some ten seconds.
+TESTS = [
+    ("terrace-stack", "model", "", 60),
+    ("terrace-stack", "crash", "", 2),
+    ("terrace-cli", "cli", "killed::", 20),
+    ("terrace-fuzzing", "short", "mutations", 3),
+]
+# No test takes nearly as long; one that hangs is a failure.
+TEST_SECONDS_MAX = 900
+FAILURES_MAX = 10
+# Seeds are multiplied in the tests; this leaves room.
+SEED_MAX = 1 << 32
+
+
+def build() -> dict[tuple[str, str], str]:
+    """Builds the tests; returns their programs by package and test."""
+    packages = [word for package, *_ in TESTS for word in ("-p", package)]
+    command = ["cargo", "test", "--locked", "--release", "--no-run", "--message-format=json"]
+    lines = subprocess.run(
+        command + packages, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True
+    ).stdout.splitlines()
+    programs = {}
+    for message in map(json.loads, lines):
+        if message.get("executable") and message["profile"]["test"]:
+            package = Path(message["manifest_path"]).parent
+            programs[(str(package), message["target"]["name"])] = message["executable"]
+    directories = {"terrace-stack": "stack", "terrace-cli": "cli", "terrace-fuzzing": "fuzzing"}
+    return {
+        (package, test): programs[(str(ROOT / "crates" / directories[package]), test)]
+        for package, test, *_ in TESTS
+    }
+
+
+def run(program: str, package: str, test: str, only: str, first: int, count: int) -> tuple[int, str]:
+    """Runs one test; returns the bytes that it compared, and what went wrong."""
+    environment = os.environ | {"TERRACE_SEED_FIRST": str(first), "TERRACE_SEEDS": str(count)}
+    environment.pop("TERRACE_SEED", None)
+    replay = (
+        f"TERRACE_SEED_FIRST={first} TERRACE_SEEDS={count} "
+        f"cargo test --release -p {package} --test {test} {only}"
+    ).rstrip()
+    try:
+        done = subprocess.run(
+            [program, "--nocapture", *([only] if only else [])],
+            # Where cargo runs it, too.
+            cwd=ROOT / "crates" / package.removeprefix("terrace-"),
+            env=environment,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=TEST_SECONDS_MAX,
+        )
+    except subprocess.TimeoutExpired:
+        return 0, f"soak: replay: {replay}\nit did not end within {TEST_SECONDS_MAX} s"
+    verified_bytes = sum(map(int, re.findall(r"^verified_bytes=(\d+)$", done.stdout, re.M)))
+    if done.returncode == 0:
+        return verified_bytes, ""
+    words = (done.stdout + done.stderr).splitlines()[-60:]
+    return verified_bytes, "\n".join([f"soak: replay: {replay}", *words])
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--minutes", type=float, default=60, help="default: 60")
+    parser.add_argument("--seed", type=int, help="the first seed; default: a new one each time")
+    arguments = parser.parse_args()
+    programs = build()
+    start = time.monotonic()
+    end = start + arguments.minutes * 60
+    seed = random.randrange(SEED_MAX // 2) if arguments.seed is None else arguments.seed
+    first_seed, rounds, runs, verified_bytes, failures = seed, 0, 0, 0, 0
+    # At least one round, however short the time.
+    while (rounds == 0 or time.monotonic() < end) and failures < FAILURES_MAX:
+        for package, test, only, count in TESTS:
+            program = programs[(package, test)]
+            compared_bytes, wrong = run(program, package, test, only, seed, count)
+            runs += 1
+            verified_bytes += compared_bytes
+            if wrong:
+                failures += 1
+                print(wrong, flush=True)
+        rounds += 1
+        seed += max(count for *_, count in TESTS)
+        minutes = (time.monotonic() - start) / 60
+        print(
+            f"soak: round {rounds} done, {minutes:.1f} min, "
+            f"{verified_bytes / 1e6:.0f} MB compared, {failures} failures",
+            flush=True,
+        )
+    minutes = (time.monotonic() - start) / 60
+    print(
+        f"soak: {rounds} rounds of {len(TESTS)} tests in {minutes:.1f} min, "
+        f"seeds {first_seed} to {seed - 1}, {verified_bytes} bytes compared, {failures} failures"
+        + (": each is above with its replay" if failures else "")
+    )
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
