@@ -76,7 +76,11 @@ fn is_overwritten(found: &[u8], old: Option<&[u8]>, new: &[u8]) -> bool {
     if old.is_some() && found.len() <= new.len() {
         before.resize(before.len().max(found.len()), 0);
     }
-    found[begun..] == *before.get(begun..).unwrap_or_default()
+    let behind = before.get(begun..).unwrap_or_default();
+    // What is behind shorter new bytes is cut off in the end: of an object that a full tier made
+    // continue on the next one the last segment goes first.
+    let is_cut = begun == new.len() && behind.starts_with(&found[begun..]);
+    found[begun..] == *behind || is_cut
 }
 
 /// Objects by name, and pairs of the same names.
