@@ -5,6 +5,7 @@
 //! coverage, and `tests/short.rs` tries the corpus and mutations of it. A target takes bytes and
 //! panics where a promise is broken. `docs/fuzzing.md` tells how to add one.
 
+mod backup;
 mod configuration;
 mod input;
 mod mutate;
@@ -42,6 +43,7 @@ pub const TARGETS: &[Target] = &[
     target("catalog-record", records::catalog, 16 << 10, 64, 20_000),
     target("file-identity", records::identity, 16 << 10, 32, 20_000),
     target("file-superblock", records::superblock, 16 << 10, 32, 20_000),
+    target("backup", backup::backup, 256 << 10, 256, 20_000),
     // A frame may announce 1 MiB of header and 4 MiB of payload before it brings them.
     target("control-request", socket::request, 8 << 20, 256, 10_000),
     target("control-reply", socket::reply, 8 << 20, 256, 10_000),

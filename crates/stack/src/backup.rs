@@ -146,6 +146,10 @@ fn split(mut block: &[u8]) -> Result<Vec<Change<'_>>> {
         let key_bytes = usize::from(u16::from_le_bytes([a, b]));
         let value_bytes = u32::from_le_bytes([c, d, e, f]);
         let cut = || corrupt("a pair is longer than its block");
+        let is_long = value_bytes != GONE && value_bytes as usize > KV_VALUE_BYTES_MAX;
+        if key_bytes == 0 || key_bytes > KV_KEY_BYTES_MAX || is_long {
+            return Err(corrupt("the length of a key or a value is out of bounds"));
+        }
         let (key, rest) = rest.split_at_checked(key_bytes).ok_or_else(cut)?;
         let (value, rest) = match value_bytes {
             GONE => (None, rest),
