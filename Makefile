@@ -40,7 +40,8 @@ release:
 
 bench: release
 	$(TERRACE) bench overhead
-	$(TERRACE) bench object
+	$(TERRACE) bench
+	$(TERRACE) bench object --level storage --batch 1000 --case create+write --directory /var/tmp
 	$(TERRACE) bench migrate
 
 test: check

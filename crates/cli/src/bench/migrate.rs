@@ -69,9 +69,7 @@ pub(crate) fn run(settings: &Settings) -> Result<Report> {
     let fast = Scratch::new(&fast_place())?;
     let slow = Scratch::new(&settings.slow)?;
     for scratch in [&fast, &slow] {
-        let room = rustix::fs::statvfs(scratch.path())
-            .map(|stat| stat.f_bavail * stat.f_frsize)
-            .map_err(|error| Error::from_io("look for room", error.into()))?;
+        let room = scratch.free_bytes()?;
         if room < size_bytes * 4 {
             return Err(Error::new(ErrorKind::NoSpace, "run the benchmark")
                 .because("four times the size is needed; choose a smaller --size")

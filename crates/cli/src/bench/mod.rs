@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Benchmarks: what the stack costs beside the raw backend, interleaved in one process.
+//! Benchmarks: what the stack costs beside what lies below it, in turns and in one process.
 
 mod blocks;
+pub(crate) mod micro;
 pub(crate) mod migrate;
-pub(crate) mod object;
 pub(crate) mod overhead;
 mod place;
 mod statistics;
 
-pub(crate) use place::slow_place;
+pub(crate) use crate::demo::file_system;
+pub(crate) use place::{fast_place, slow_place};
 pub(crate) use statistics::Bound;
 
 use serde::Serialize;

@@ -33,6 +33,13 @@ impl Scratch {
         &self.path
     }
 
+    /// What may still be written there.
+    pub(crate) fn free_bytes(&self) -> Result<u64> {
+        rustix::fs::statvfs(&self.path)
+            .map(|stat| stat.f_bavail * stat.f_frsize)
+            .map_err(|error| Error::from_io("look for room", error.into()))
+    }
+
     /// A directory inside it.
     pub(crate) fn inside(&self, name: &str) -> Result<PathBuf> {
         let path = self.path.join(name);
@@ -82,7 +89,8 @@ pub(crate) fn stack(scratch: &Scratch, tiers: &[&Path], policy: Option<&str>) ->
     Stack::open(parts)
 }
 
-fn policy_of(name: &str, tiers: usize) -> Result<Box<dyn terrace_core::Policy>> {
+/// A built-in policy with its defaults, for so many tiers of which nothing is known.
+pub(crate) fn policy_of(name: &str, tiers: usize) -> Result<Box<dyn terrace_core::Policy>> {
     let tier = |index| {
         terrace_core::TierView::empty(&format!("tier{index}"), terrace_core::Figures::default())
     };

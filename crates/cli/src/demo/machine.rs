@@ -17,7 +17,7 @@ pub(crate) fn describe(dir: &Path) -> Machine {
         cores: std::thread::available_parallelism().map_or(1, usize::from),
         memory_bytes: memory_kib.unwrap_or(0) * 1024,
         kernel: kernel.map_or_else(unknown, |text| text.trim().to_owned()),
-        file_system: file_system(dir).unwrap_or_else(unknown),
+        file_system: file_system(dir),
     }
 }
 
@@ -35,8 +35,13 @@ fn field(path: &str, name: &str) -> Option<String> {
     Some(value.trim().to_owned())
 }
 
+/// The type of the file system that `dir` lies in, or `unknown`.
+pub(crate) fn file_system(dir: &Path) -> String {
+    mount_type(dir).unwrap_or_else(unknown)
+}
+
 /// The type of the mount that `dir` lies in.
-fn file_system(dir: &Path) -> Option<String> {
+fn mount_type(dir: &Path) -> Option<String> {
     let dir = fs::canonicalize(dir).ok()?;
     let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
     // `36 35 98:0 /root /mount/point options - type source options`, see proc(5).

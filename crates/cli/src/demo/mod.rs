@@ -21,6 +21,7 @@ use std::time::Duration;
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use terrace_core::{Clock, Error, Result, SystemClock};
 
+pub(crate) use machine::file_system;
 pub(crate) use steps::Step;
 pub(crate) use summary::lines;
 

@@ -49,13 +49,136 @@ fn overhead_has_its_cases_and_no_verdict_from_few_groups() {
     assert_eq!(names(&one["cases"]), ["open"]);
 }
 
+const OBJECT_CASES: [&str; 9] = [
+    "create",
+    "delete",
+    "create+delete",
+    "create+write",
+    "status",
+    "read",
+    "write",
+    "mixed",
+    "open+read",
+];
+
+const KV_CASES: [&str; 4] = ["put", "get", "delete", "put+delete"];
+
+const QUICK: [&str; 4] = ["--seconds", "0.02", "--repetitions", "2"];
+
 #[test]
-fn object_measures_both_sides() {
-    let report = ran(&["object", "--seconds", "0.2", "--size", "8KiB"]);
+fn without_a_part_it_measures_single_operations_on_objects_and_pairs() {
+    let report = ran(&QUICK);
     let cases = &report["cases"];
-    let expected = ["create", "status", "write", "read", "delete"];
-    assert_eq!(names(cases), expected.map(|name| [name; 2]).concat());
-    assert_numbers(cases, &["ops_per_s", "mb_per_s", "p50_us", "p99_us", "cpu_us_per_op"]);
+    assert_eq!(names(cases), [&OBJECT_CASES[..], &KV_CASES].concat());
+    let fields = [
+        "ops_per_s_low95",
+        "ops_per_s_high95",
+        "raw_ops_per_s_low95",
+        "raw_ops_per_s_high95",
+        "mb_per_s",
+        "p50_us",
+        "p99_us",
+        "p999_us",
+        "raw_p50_us",
+        "cpu_us_per_op",
+        "ended_early",
+    ];
+    assert_numbers(cases, &fields);
+    for case in cases.as_array().expect("rows") {
+        let is_object = OBJECT_CASES.iter().any(|name| case["case"] == **name);
+        assert!(
+            case["kind"] == "object"
+                || (case["kind"] == "kv" && !is_object)
+                || case["case"] == "delete"
+        );
+        assert_eq!((&case["threads"], &case["batch"]), (&1.into(), &1.into()));
+        assert_eq!((&case["level"], &case["repetitions"]), (&"process".into(), &2.into()));
+        for field in ["ops_per_s", "raw_ops_per_s", "operations", "raw_operations"] {
+            assert!(case[field].as_f64().is_some_and(|number| number > 0.0), "{field} of {case}");
+        }
+        // Two repetitions tell nothing.
+        let verdict =
+            if case["bar_ops_per_s"].is_null() { Value::Null } else { "not resolved".into() };
+        assert_eq!(case["verdict"], verdict);
+    }
+}
+
+#[test]
+fn every_combination_is_a_row_and_nothing_is_left() {
+    let scene = Scene::empty();
+    let place = scene.path("place");
+    std::fs::create_dir(&place).expect("a directory");
+    let place_text = place.to_str().expect("UTF-8");
+    let lists = [
+        "object",
+        "--case",
+        "create+write",
+        "--threads",
+        "1..2",
+        "--batch",
+        "1,7",
+        "--size",
+        "4KiB,9kB",
+        "--level",
+        "process,storage",
+        "--keys",
+        "zipf",
+        "--directory",
+        place_text,
+    ];
+    let report = ran(&[&lists[..], &QUICK].concat());
+    let rows = report["cases"].as_array().expect("rows");
+    let of = |row: &Value| {
+        ["case", "level", "size_bytes", "batch", "threads"].map(|name| row[name].clone())
+    };
+    let seen: std::collections::HashSet<_> =
+        rows.iter().map(|row| format!("{:?}", of(row))).collect();
+    assert_eq!((rows.len(), seen.len()), (16, 16), "{seen:?}");
+    for row in rows {
+        assert_eq!((&row["keys"], &row["directory"]), (&"zipf".into(), &place_text.into()));
+        let rate = row["ops_per_s"].as_f64().expect("a number");
+        let size = row["size_bytes"].as_f64().expect("a number");
+        let bytes = row["mb_per_s"].as_f64().expect("a number");
+        assert!((bytes - rate * size / 1e6).abs() <= bytes * 1e-9, "{row}");
+        // Each of the threads made at least one call in each repetition.
+        let least = row["batch"].as_u64().zip(row["threads"].as_u64()).expect("numbers");
+        assert!(row["operations"].as_u64() >= Some(2 * least.0 * least.1), "{row}");
+    }
+    assert_eq!(std::fs::read_dir(&place).expect("is there").count(), 0);
+}
+
+#[test]
+fn empty_objects_make_one_row_whatever_the_sizes() {
+    let sizes = ["--case", "create", "--case", "delete", "--size", "4KiB,8KiB"];
+    let report = ran(&[&sizes[..], &QUICK].concat());
+    let rows = report["cases"].as_array().expect("rows");
+    let seen: Vec<_> =
+        rows.iter().map(|row| (row["kind"].clone(), row["size_bytes"].clone())).collect();
+    let expected = [("object", 0), ("object", 0), ("kv", 4096), ("kv", 8192)];
+    assert_eq!(seen, expected.map(|(kind, size)| (kind.into(), size.into())));
+}
+
+#[test]
+fn a_level_that_cannot_be_given_is_refused() {
+    let scene = Scene::empty();
+    let memory = ["bench", "object", "--case", "create", "--backend", "memory"];
+    assert!(scene.fails(10, memory).contains("level=process"));
+    let none = ["--engine", "memory", "--level", "none", "--json"];
+    let text = scene.ok(memory.into_iter().chain(none).chain(QUICK));
+    let report: Value = serde_json::from_str(&text).expect("JSON");
+    assert_eq!(
+        (&report["cases"][0]["level"], &report["cases"][0]["backend"]),
+        (&"none".into(), &"memory".into())
+    );
+}
+
+#[test]
+fn people_see_the_bars() {
+    let table = Scene::empty().ok(["bench", "object", "--case", "read"].into_iter().chain(QUICK));
+    assert!(table.contains("operations/s (95 %)") && table.contains("object read"), "{table}");
+    if std::path::Path::new("/dev/shm").is_dir() {
+        assert!(table.contains("at least 450000/s  not resolved"), "{table}");
+    }
 }
 
 #[test]
@@ -88,7 +211,16 @@ fn migrate_compares_with_cp_and_removes_its_files() {
 #[test]
 fn sizes_and_cases_that_are_none_are_refused() {
     let scene = Scene::empty();
-    for arguments in [["object", "--size", "much"], ["overhead", "--case", "nothing"]] {
+    for arguments in [
+        ["object", "--size", "much"],
+        ["object", "--size", "17MiB"],
+        ["object", "--case", "put"],
+        ["object", "--threads", "2..1"],
+        ["kv", "--case", "create"],
+        ["kv", "--batch", "0"],
+        ["kv", "--level", "disk"],
+        ["overhead", "--case", "nothing"],
+    ] {
         let ran = scene.run(["bench", arguments[0], arguments[1], arguments[2]]);
         assert_eq!(ran.status, Some(2), "{ran:?}");
     }

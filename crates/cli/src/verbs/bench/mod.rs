@@ -1,30 +1,54 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `terrace bench`.
 
+mod micro;
+mod tables;
+
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-use serde_json::json;
+use serde_json::{Value, json};
 use terrace_core::units::parse_bytes;
 
 use super::{Group, Verb};
-use crate::bench::{migrate, object, overhead, slow_place};
+use crate::bench::micro::{self as rows, Kind};
+use crate::bench::{migrate, overhead, slow_place};
 use crate::context::Context;
 use crate::failure::Result;
+use crate::interrupt::Interrupt;
 use crate::output::Output;
-use crate::table::Table;
 
-/// Measure what the stack costs
+/// Measure what a store can do, beside what lies below it
 ///
-/// Runs the raw backend and a stack of two tiers in turns, in one process and on stores of its
-/// own, which are removed afterwards. A bar is `met` only when the 95 % bound of the difference or
-/// ratio meets it; where noise hides the answer the verdict is `not resolved`. All rows are at
-/// level `process`. Fast files are in /dev/shm where there is one.
+/// Without a part it measures single operations on objects and key-value pairs, as its parts
+/// `object` and `kv` do. Every part runs on stores of its own, which are removed afterwards, and
+/// measures what lies below the stack in turns with it, in one process: the bare backend (`raw`)
+/// or `cp`.
+///
+/// Rates and times are medians of the repetitions; in brackets is the 95 % bound of where the
+/// median lies. A bar is `met` only when that bound meets it; where noise hides the answer the
+/// verdict is `not resolved`. docs/bench.md says what each case does and what its columns mean.
 #[derive(Args, Debug)]
+#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Bench {
     #[command(subcommand)]
-    what: What,
+    what: Option<What>,
+
+    #[command(flatten)]
+    micro: micro::Micro,
 }
+
+const OBJECT_EXAMPLES: &str = "\
+Examples:
+  terrace bench object --size 4KiB,64KiB,1MiB --case read --case write
+  terrace bench object --threads 1..4 --keys zipf --case open+read
+  terrace bench object --level storage --batch 1,1000 --case create+write --directory /mnt/disk";
+
+const KV_EXAMPLES: &str = "\
+Examples:
+  terrace bench kv
+  terrace bench kv --engine memory --level none --case get --keys zipf
+  terrace bench kv --level storage --batch 1000 --case put --directory /mnt/disk";
 
 #[derive(Subcommand, Debug)]
 enum What {
@@ -45,15 +69,31 @@ enum What {
         #[arg(long = "case", value_name = "CASE", value_parser = overhead::CASES)]
         cases: Vec<String>,
     },
-    /// Rates and latencies of create, status, write, read and delete
-    Object {
-        /// Time for all cases together, in seconds
-        #[arg(long, default_value_t = 10.0)]
-        seconds: f64,
-        /// Bytes that each write and read transfers
-        #[arg(long, default_value = "4KiB")]
-        size: String,
-    },
+    /// Rates and latencies of single operations on objects
+    ///
+    /// - `create`: a new, empty object
+    /// - `delete`: an object without bytes
+    /// - `create+delete`: both, which counts as one operation
+    /// - `create+write`: a new object with --size bytes
+    /// - `status`: size and times by name, of 10000 objects
+    /// - `read`, `write`: all of an open object; `mixed`: seven reads for three writes
+    /// - `open+read`: all of an object by name
+    ///
+    /// Raw is the same call on the bare backend, in a directory beside that of the stack. In
+    /// batches, all operations are by name and share one call of `execute`.
+    #[command(after_long_help = OBJECT_EXAMPLES)]
+    Object(micro::Micro),
+    /// Rates and latencies of single operations on key-value pairs
+    ///
+    /// - `put`: a new pair whose value has --size bytes
+    /// - `get`: the value of one of 10000 pairs
+    /// - `delete`: a pair, and whether it was there
+    /// - `put+delete`: both, which counts as one operation
+    ///
+    /// Raw is the same on the bare engine; there, a batch of changes is one transaction. A stack
+    /// commits the pairs of a batch one by one and makes them durable together.
+    #[command(after_long_help = KV_EXAMPLES)]
+    Kv(micro::Micro),
     /// A large object between main memory and a disk, beside `cp` and fsync
     ///
     /// Copies physically, in both directions, and looks at what readers and writers notice.
@@ -80,117 +120,58 @@ impl Verb for Bench {
     const NAME: &'static str = "bench";
     const GROUP: Group = Group::Trial;
     const EXAMPLES: &'static str = "
-  terrace bench overhead
+  terrace bench
+  terrace bench --case create --case status --threads 1..4 --json
+  terrace bench object --level storage --batch 1000 --case create+write --directory /mnt/disk
   terrace bench overhead --json | jq '.cases[] | {case, raw_ns, stack_ns, verdict}'
-  terrace bench object --size 64KiB
   terrace bench migrate --size 256MiB --directory /mnt/disk";
 
     fn run(self, context: &Context) -> Result<()> {
-        let mut output = Output::new();
         match self.what {
-            What::Overhead { seconds, groups, cases } => {
+            None => run_micro(self.micro, &[Kind::Object, Kind::Kv], context),
+            Some(What::Object(micro)) => run_micro(micro, &[Kind::Object], context),
+            Some(What::Kv(micro)) => run_micro(micro, &[Kind::Kv], context),
+            Some(What::Overhead { seconds, groups, cases }) => {
                 let seconds = seconds.clamp(0.1, 3600.0);
                 let settings = overhead::Settings { seconds, groups: groups as usize, cases };
                 let cases = overhead::run(&settings)?;
-                if context.is_json {
-                    output.json(&json!({ "cases": cases }))?;
-                } else {
-                    print(&mut output, &overhead_table(&cases))?;
-                }
+                show(context, &json!({ "cases": cases }), || tables::overhead(&cases).lines())
             }
-            What::Object { seconds, size } => {
-                let size_bytes = parse_bytes(&size)?.clamp(1, 1 << 30) as usize;
-                let cases = object::run(seconds.clamp(0.1, 600.0), size_bytes)?;
-                if context.is_json {
-                    output.json(&json!({ "cases": cases }))?;
-                } else {
-                    print(&mut output, &object_table(&cases))?;
-                }
-            }
-            What::Migrate { size, directory, rounds, moves } => {
+            Some(What::Migrate { size, directory, rounds, moves }) => {
                 let report = migrate::run(&migrate::Settings {
                     size_bytes: parse_bytes(&size)?.max(4096),
                     slow: directory.unwrap_or_else(slow_place),
                     rounds: rounds as usize,
                     stall_moves: moves as usize,
                 })?;
-                if context.is_json {
-                    output.json(&json!(report))?;
-                } else {
-                    print(&mut output, &migrate_table(&report))?;
-                }
+                show(context, &json!(report), || tables::migrate(&report).lines())
             }
         }
-        output.flush()
     }
 }
 
-fn print(output: &mut Output, table: &Table) -> Result<()> {
-    for line in table.lines() {
-        output.line(line)?;
-    }
-    Ok(())
+fn run_micro(micro: micro::Micro, kinds: &[Kind], context: &Context) -> Result<()> {
+    let settings = micro.settings(kinds)?;
+    let interrupt = Interrupt::watch()?;
+    let rows = rows::run(&settings, &interrupt.flag());
+    interrupt.check("nothing was left behind")?;
+    let rows = rows?;
+    show(context, &json!({ "cases": rows }), || {
+        let mut lines = tables::micro(&rows).lines();
+        lines.extend(tables::ended_early(&rows));
+        lines
+    })
 }
 
-fn overhead_table(cases: &[overhead::Case]) -> Table {
-    let mut table = Table::new(&[1, 2, 3, 4, 5]);
-    let heading = [
-        "case",
-        "raw ns",
-        "stack ns",
-        "more ns (95 %)",
-        "ratio (95 %)",
-        "cpu ns",
-        "bar",
-        "verdict",
-    ];
-    table.heading(heading);
-    for case in cases {
-        table.row([
-            case.case.into(),
-            format!("{:.0}", case.raw_ns),
-            format!("{:.0}", case.stack_ns),
-            format!("{:.0} to {:.0}", case.low95_ns, case.high95_ns),
-            format!("{:.3} ({:.3} to {:.3})", case.ratio, case.ratio_low95, case.ratio_high95),
-            format!("{:.0}", case.cpu_ns_per_op),
-            case.bar.into(),
-            case.verdict.word().into(),
-        ]);
+/// Prints a report for programs, or its lines for people.
+fn show(context: &Context, report: &Value, lines: impl FnOnce() -> Vec<String>) -> Result<()> {
+    let mut output = Output::new();
+    if context.is_json {
+        output.json(report)?;
+    } else {
+        for line in lines() {
+            output.line(line)?;
+        }
     }
-    table
-}
-
-fn object_table(rows: &[object::Row]) -> Table {
-    let mut table = Table::new(&[2, 3, 4, 5, 6]);
-    table.heading(["case", "side", "operations/s", "MB/s", "p50 us", "p99 us", "cpu us", "level"]);
-    for row in rows {
-        table.row([
-            row.case.into(),
-            row.side.into(),
-            format!("{:.0}", row.ops_per_s),
-            format!("{:.1}", row.mb_per_s),
-            format!("{:.2}", row.p50_us),
-            format!("{:.2}", row.p99_us),
-            format!("{:.2}", row.cpu_us_per_op),
-            row.level.into(),
-        ]);
-    }
-    table
-}
-
-fn migrate_table(report: &migrate::Report) -> Table {
-    let mut table = Table::new(&[2, 3, 4]);
-    table.heading(["case", "what", "value", "control", "ratio or value (95 %)", "bar", "verdict"]);
-    for row in &report.rows {
-        table.row([
-            row.case.clone(),
-            row.what.clone(),
-            format!("{:.2}", row.value),
-            format!("{:.2}", row.control),
-            format!("{:.2} to {:.2}", row.low95, row.high95),
-            row.bar.clone(),
-            row.verdict.word().into(),
-        ]);
-    }
-    table
+    output.flush()
 }

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Micro-benchmarks of single operations, on a stack and on what lies below it.
+//!
+//! `docs/bench.md` says what each case does and how its figures come about.
+
+mod measure;
+pub(crate) mod object;
+pub(crate) mod pairs;
+mod picks;
+mod place;
+mod pool;
+mod row;
+
+use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
+
+use serde::Serialize;
+use terrace_core::{Error, Persistency, Result};
+
+pub(crate) use self::picks::Keys;
+pub(crate) use self::row::Row;
+
+use self::measure::{Effort, Subject, measure};
+use self::place::Sides;
+use crate::progress::Progress;
+
+/// What a case works on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Kind {
+    /// Objects.
+    Object,
+    /// Key-value pairs.
+    Kv,
+}
+
+impl Kind {
+    /// For people.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Kind::Object => "object",
+            Kind::Kv => "kv",
+        }
+    }
+}
+
+/// What is measured: every case with every combination of the lists.
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    pub(crate) cases: Vec<(Kind, &'static str)>,
+    pub(crate) threads: Vec<usize>,
+    pub(crate) sizes_bytes: Vec<usize>,
+    pub(crate) batches: Vec<usize>,
+    pub(crate) levels: Vec<Persistency>,
+    pub(crate) keys: Keys,
+    /// For each row.
+    pub(crate) seconds: f64,
+    pub(crate) repetitions: usize,
+    pub(crate) place: Place,
+}
+
+/// Where it is measured.
+#[derive(Clone, Debug)]
+pub(crate) struct Place {
+    pub(crate) directory: PathBuf,
+    pub(crate) backend: String,
+    pub(crate) engine: String,
+}
+
+/// What distinguishes the rows of a case.
+#[derive(Clone, Debug)]
+struct Shape {
+    size_bytes: usize,
+    batch: usize,
+    threads: usize,
+    level: Persistency,
+    keys: Keys,
+}
+
+/// What one side may leave behind in a block.
+#[derive(Clone, Copy, Debug)]
+struct Bounds {
+    objects: usize,
+    bytes: u64,
+}
+
+impl Bounds {
+    /// Room for objects of this size.
+    fn objects_of(self, size_bytes: usize) -> usize {
+        let by_bytes = self.bytes / size_bytes.max(1) as u64;
+        self.objects.min(by_bytes.max(1) as usize)
+    }
+}
+
+/// Most memory that the buffers of one batch take.
+const BATCH_BYTES_MAX: usize = 256 << 20;
+
+/// Measures all rows.
+///
+/// # Errors
+///
+/// `Invalid` for a batch that would not fit the memory it is given, `Unsupported` for a level that
+/// the backend cannot give, and those of the operations.
+pub(crate) fn run(settings: &Settings, stop: &AtomicBool) -> Result<Vec<Row>> {
+    let mut plan = Vec::new();
+    for (kind, case) in &settings.cases {
+        let is_empty = *kind == Kind::Object && object::EMPTY.contains(case);
+        let sizes_bytes = if is_empty { &[0] } else { &*settings.sizes_bytes };
+        plan.extend(shapes(settings, sizes_bytes)?.into_iter().map(|shape| (*kind, *case, shape)));
+    }
+    let total = (plan.len() * settings.repetitions) as u64;
+    let mut progress = Progress::items("bench", Some(total));
+    let measure = |(kind, case, shape): &(Kind, &'static str, Shape)| {
+        progress.say(format!("bench {} {case}", kind.word()));
+        one(settings, *kind, case, shape, stop, &mut progress)
+    };
+    plan.iter().map(measure).collect()
+}
+
+fn shapes(settings: &Settings, sizes_bytes: &[usize]) -> Result<Vec<Shape>> {
+    let mut shapes = Vec::new();
+    for &level in &settings.levels {
+        for &size_bytes in sizes_bytes {
+            for &batch in &settings.batches {
+                if batch.saturating_mul(size_bytes) > BATCH_BYTES_MAX {
+                    return Err(Error::invalid("run the benchmark", "the batch is too large")
+                        .with("batch_bytes", batch.saturating_mul(size_bytes))
+                        .with("batch_bytes_max", BATCH_BYTES_MAX));
+                }
+                for &threads in &settings.threads {
+                    let keys = settings.keys;
+                    shapes.push(Shape { size_bytes, batch, threads, level, keys });
+                }
+            }
+        }
+    }
+    Ok(shapes)
+}
+
+/// Measures a row, on a store of its own.
+fn one(
+    settings: &Settings,
+    kind: Kind,
+    case: &'static str,
+    shape: &Shape,
+    stop: &AtomicBool,
+    progress: &mut Progress,
+) -> Result<Row> {
+    let effort = Effort {
+        threads: shape.threads,
+        batch: shape.batch,
+        repetitions: settings.repetitions,
+        seconds: settings.seconds,
+        stop,
+    };
+    let sides = Sides::new(&settings.place, shape.level)?;
+    let bounds = sides.bounds()?;
+    let measured = match kind {
+        Kind::Object => {
+            let mut raw = object::Objects::new(case, &*sides.raw, shape, bounds)?;
+            let mut stack = object::Objects::new(case, &sides.stack, shape, bounds)?;
+            let subjects: [&mut dyn Subject; 2] = [&mut raw, &mut stack];
+            measure(subjects, &effort, progress)?
+        }
+        Kind::Kv => {
+            let (raw, stack) = (pairs::Engine(&*sides.engine), pairs::Stacked(&sides.stack));
+            let mut raw = pairs::PairCase::new(case, &raw, shape, bounds)?;
+            let mut stack = pairs::PairCase::new(case, &stack, shape, bounds)?;
+            let subjects: [&mut dyn Subject; 2] = [&mut raw, &mut stack];
+            measure(subjects, &effort, progress)?
+        }
+    };
+    sides.stack.close()?;
+    Ok(row::row(kind, case, shape, &settings.place, &measured))
+}

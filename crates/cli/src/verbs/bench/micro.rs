@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The options of the micro-benchmarks.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use clap::builder::PossibleValuesParser;
+use terrace_backends::{BACKENDS, kv::ENGINES};
+use terrace_core::units::parse_bytes;
+use terrace_core::{Error, Persistency};
+
+use crate::bench::fast_place;
+use crate::bench::micro::{Keys, Kind, Place, Settings, object, pairs};
+use crate::failure::Result;
+
+/// Most threads of a row.
+const THREADS_MAX: usize = 256;
+
+/// Largest object or value.
+const SIZE_BYTES_MAX: u64 = 16 << 20;
+
+/// Which rows are measured, and how. Lists are separated by commas; every combination is a row.
+#[derive(Args, Debug)]
+pub(crate) struct Micro {
+    /// Only this case; may be given several times
+    #[arg(long = "case", value_name = "CASE", value_parser = case_names())]
+    cases: Vec<String>,
+
+    /// Threads that work at once: a number, a range (1..4) or a list of both; each makes a row
+    #[arg(long, value_name = "LIST", default_value = "1", value_parser = parse_threads)]
+    threads: Threads,
+
+    /// Bytes of an object, a value, a read and a write, up to 16MiB; a list makes several rows
+    #[arg(long = "size", value_name = "SIZE", default_value = "4KiB", value_delimiter = ',')]
+    sizes: Vec<String>,
+
+    /// Operations of one call: a batch of objects goes through `execute`, one of pairs is one
+    /// transaction; a list makes several rows
+    #[arg(long = "batch", value_name = "COUNT", default_value = "1", value_delimiter = ',',
+          value_parser = clap::value_parser!(u64).range(1..=100_000))]
+    batches: Vec<u64>,
+
+    /// What an operation survives once it is done: nothing, a crash of the process, or a loss of
+    /// power; a list makes several rows
+    #[arg(long = "level", value_name = "LEVEL", default_value = "process", value_delimiter = ',',
+          value_parser = ["none", "process", "storage"])]
+    levels: Vec<String>,
+
+    /// Which objects are looked up, read and written, and which pairs are read
+    #[arg(long, value_enum, default_value = "uniform")]
+    keys: Keys,
+
+    /// Time for each row, both sides together, in seconds
+    #[arg(long, default_value_t = 3.0)]
+    seconds: f64,
+
+    /// Blocks of each side in a row; fewer than 20 support no verdict
+    #[arg(long, value_name = "COUNT", default_value_t = 20,
+          value_parser = clap::value_parser!(u64).range(1..=1000))]
+    repetitions: u64,
+
+    /// Where the files go; they are removed afterwards [default: /dev/shm where there is one]
+    #[arg(long, value_name = "DIR")]
+    directory: Option<PathBuf>,
+
+    /// What the tiers are; the raw side is the same one without a stack
+    #[arg(long, value_name = "NAME", default_value = "file", value_parser = backend_names())]
+    backend: String,
+
+    /// The key-value engine of the catalog; of pairs, the raw side is the same one without a stack
+    #[arg(long, value_name = "NAME", default_value = "fjall", value_parser = engine_names())]
+    engine: String,
+}
+
+/// Numbers of threads, in the order given.
+#[derive(Clone, Debug)]
+struct Threads(Vec<usize>);
+
+impl Micro {
+    /// The settings for the cases of these kinds.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` for a case that these kinds do not have, a size out of bounds, or one that is none.
+    pub(crate) fn settings(self, kinds: &[Kind]) -> Result<Settings> {
+        let known = kinds.iter().flat_map(|kind| cases_of(*kind).iter().map(|case| (*kind, *case)));
+        let known: Vec<_> = known.collect();
+        if let Some(case) = self.cases.iter().find(|case| !known.iter().any(|(_, one)| one == case))
+        {
+            return Err(Error::invalid("run the benchmark", "this part of it has no such case")
+                .with("case", case)
+                .into());
+        }
+        let is_chosen =
+            |case: &str| self.cases.is_empty() || self.cases.iter().any(|one| one == case);
+        let levels = self.levels.iter().map(|level| level.parse::<Persistency>());
+        Ok(Settings {
+            cases: known.into_iter().filter(|(_, case)| is_chosen(case)).collect(),
+            threads: self.threads.0,
+            sizes_bytes: self.sizes.iter().map(|size| parse_size(size)).collect::<Result<_>>()?,
+            batches: self.batches.into_iter().map(|batch| batch as usize).collect(),
+            levels: levels.collect::<terrace_core::Result<_>>()?,
+            keys: self.keys,
+            seconds: self.seconds.clamp(0.01, 3600.0),
+            repetitions: self.repetitions as usize,
+            place: Place {
+                directory: self.directory.unwrap_or_else(fast_place),
+                backend: self.backend,
+                engine: self.engine,
+            },
+        })
+    }
+}
+
+fn cases_of(kind: Kind) -> &'static [&'static str] {
+    match kind {
+        Kind::Object => &object::CASES,
+        Kind::Kv => &pairs::CASES,
+    }
+}
+
+fn case_names() -> PossibleValuesParser {
+    let extra = pairs::CASES.iter().filter(|case| !object::CASES.contains(case));
+    object::CASES.iter().chain(extra).copied().collect::<Vec<_>>().into()
+}
+
+fn backend_names() -> PossibleValuesParser {
+    BACKENDS.iter().map(|entry| entry.name).collect::<Vec<_>>().into()
+}
+
+fn engine_names() -> PossibleValuesParser {
+    ENGINES.iter().map(|entry| entry.name).collect::<Vec<_>>().into()
+}
+
+fn parse_size(text: &str) -> Result<usize> {
+    let bytes = parse_bytes(text)?;
+    if !(1..=SIZE_BYTES_MAX).contains(&bytes) {
+        return Err(Error::invalid("run the benchmark", "the size is out of bounds")
+            .with("size_bytes", bytes)
+            .with("size_bytes_max", SIZE_BYTES_MAX)
+            .into());
+    }
+    Ok(bytes as usize)
+}
+
+/// Reads `4`, `1..4` (both ends included) or a list of them.
+fn parse_threads(text: &str) -> std::result::Result<Threads, String> {
+    let number = |text: &str| match text.trim().parse() {
+        Ok(number @ 1..=THREADS_MAX) => Ok(number),
+        _ => Err(format!("{text:?} is not a number of threads from 1 to {THREADS_MAX}")),
+    };
+    let mut threads = Vec::new();
+    for part in text.split(',') {
+        match part.split_once("..") {
+            None => threads.push(number(part)?),
+            Some((first, last)) => {
+                let (first, last) = (number(first)?, number(last)?);
+                if first > last {
+                    return Err(format!("{part:?} ends before it begins"));
+                }
+                threads.extend(first..=last);
+            }
+        }
+    }
+    Ok(Threads(threads))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_are_numbers_ranges_and_lists() {
+        let read = |text| parse_threads(text).map(|threads| threads.0);
+        assert_eq!(read("4"), Ok(vec![4]));
+        assert_eq!(read("1..3"), Ok(vec![1, 2, 3]));
+        assert_eq!(read("1,2..3,8"), Ok(vec![1, 2, 3, 8]));
+        for wrong in ["", "0", "3..1", "1..", "257", "two"] {
+            assert!(read(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What was measured, for people.
+
+use crate::bench::micro::Row;
+use crate::bench::{Verdict, migrate, overhead};
+use crate::table::Table;
+
+pub(super) fn overhead(cases: &[overhead::Case]) -> Table {
+    let mut table = Table::new(&[1, 2, 3, 4, 5]);
+    let heading = [
+        "case",
+        "raw ns",
+        "stack ns",
+        "more ns (95 %)",
+        "ratio (95 %)",
+        "cpu ns",
+        "bar",
+        "verdict",
+    ];
+    table.heading(heading);
+    for case in cases {
+        table.row([
+            case.case.into(),
+            format!("{:.0}", case.raw_ns),
+            format!("{:.0}", case.stack_ns),
+            format!("{:.0} to {:.0}", case.low95_ns, case.high95_ns),
+            format!("{:.3} ({:.3} to {:.3})", case.ratio, case.ratio_low95, case.ratio_high95),
+            format!("{:.0}", case.cpu_ns_per_op),
+            case.bar.into(),
+            case.verdict.word().into(),
+        ]);
+    }
+    table
+}
+
+pub(super) fn micro(rows: &[Row]) -> Table {
+    let mut table = Table::new(&[1, 2, 4, 5, 6, 7, 8, 9, 10]);
+    let heading = [
+        "case",
+        "threads",
+        "batch",
+        "level",
+        "size",
+        "operations/s (95 %)",
+        "raw/s",
+        "MB/s",
+        "p50 us",
+        "p99 us",
+        "p99.9 us",
+        "cpu us",
+        "bar",
+        "verdict",
+    ];
+    table.heading(heading);
+    for row in rows {
+        table.row([
+            format!("{} {}", row.kind.word(), row.case),
+            row.threads.to_string(),
+            row.batch.to_string(),
+            row.level.into(),
+            size(row.size_bytes),
+            format!(
+                "{:.0} ({:.0} to {:.0})",
+                row.ops_per_s, row.ops_per_s_low95, row.ops_per_s_high95
+            ),
+            format!("{:.0}", row.raw_ops_per_s),
+            format!("{:.1}", row.mb_per_s),
+            format!("{:.2}", row.p50_us),
+            format!("{:.2}", row.p99_us),
+            format!("{:.2}", row.p999_us),
+            format!("{:.2}", row.cpu_us_per_op),
+            row.bar_ops_per_s.map(|bar| format!("at least {bar:.0}/s")).unwrap_or_default(),
+            row.verdict.map(Verdict::word).unwrap_or_default().into(),
+        ]);
+    }
+    table
+}
+
+/// What was cut short, a line each.
+pub(super) fn ended_early(rows: &[Row]) -> Vec<String> {
+    let cut = rows.iter().filter(|row| row.ended_early + row.raw_ended_early > 0);
+    cut.map(|row| {
+        format!(
+            "{} {}: the bound on objects or bytes ended {} of {} repetitions early, raw {}",
+            row.kind.word(),
+            row.case,
+            row.ended_early,
+            row.repetitions,
+            row.raw_ended_early,
+        )
+    })
+    .collect()
+}
+
+pub(super) fn migrate(report: &migrate::Report) -> Table {
+    let mut table = Table::new(&[2, 3, 4]);
+    table.heading(["case", "what", "value", "control", "ratio or value (95 %)", "bar", "verdict"]);
+    for row in &report.rows {
+        table.row([
+            row.case.clone(),
+            row.what.clone(),
+            format!("{:.2}", row.value),
+            format!("{:.2}", row.control),
+            format!("{:.2} to {:.2}", row.low95, row.high95),
+            row.bar.clone(),
+            row.verdict.word().into(),
+        ]);
+    }
+    table
+}
+
+/// As on the command line: binary units where they are whole.
+fn size(bytes: usize) -> String {
+    match bytes {
+        0 => "empty".into(),
+        _ if bytes.is_multiple_of(1 << 20) => format!("{}MiB", bytes >> 20),
+        _ if bytes.is_multiple_of(1 << 10) => format!("{}KiB", bytes >> 10),
+        _ => format!("{bytes}B"),
+    }
+}
