@@ -42,6 +42,7 @@ bench: release
 	$(TERRACE) bench overhead
 	$(TERRACE) bench
 	$(TERRACE) bench object --level storage --batch 1000 --case create+write --directory /var/tmp
+	$(TERRACE) bench amr
 	$(TERRACE) bench migrate
 
 test: check

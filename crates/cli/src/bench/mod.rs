@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Benchmarks: what the stack costs beside what lies below it, in turns and in one process.
 
+pub(crate) mod amr;
 mod blocks;
 pub(crate) mod micro;
 pub(crate) mod migrate;

@@ -159,6 +159,23 @@ fn empty_objects_make_one_row_whatever_the_sizes() {
 }
 
 #[test]
+fn amr_says_what_the_computation_waited() {
+    let small = ["--steps", "2", "--blocks", "10", "--computing", "0s", "--repetitions", "2"];
+    let report = ran(&[&["amr", "--queue", "1"], &small[..]].concat());
+    let cases = &report["cases"];
+    assert_eq!(names(cases), ["amr-write", "amr-read"]);
+    assert_numbers(cases, &["ops_per_s", "raw_ops_per_s", "mb_per_s", "p99_us", "cpu_us_per_op"]);
+    let [write, read] = [&cases[0], &cases[1]];
+    assert_eq!((&write["operations"], &read["operations"]), (&40.into(), &10.into()));
+    assert!(write["waited_ms_per_step"]["median"].is_f64() && read["waited_ms_per_step"].is_null());
+    let mean = write["size_bytes"].as_u64().expect("a number");
+    assert!((33_000..=50_000).contains(&mean), "{mean}");
+    let scene = Scene::empty();
+    let much = ["bench", "amr", "--steps", "1000", "--blocks", "100000"];
+    assert!(scene.fails(4, much).contains("blocks_bytes="));
+}
+
+#[test]
 fn a_level_that_cannot_be_given_is_refused() {
     let scene = Scene::empty();
     let memory = ["bench", "object", "--case", "create", "--backend", "memory"];

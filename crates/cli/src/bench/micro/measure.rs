@@ -43,14 +43,14 @@ pub(super) struct Effort<'a> {
 }
 
 /// What the blocks of one side gave.
-pub(super) struct Side {
+pub(in crate::bench) struct Side {
     /// A value for each repetition.
     pub(super) ops_per_s: Vec<f64>,
     /// CPU time of the whole process, threads in the background included; one for each repetition.
     pub(super) cpu_us_per_op: Vec<f64>,
     /// Nanoseconds of every call.
     pub(super) latencies_ns: Histogram<u64>,
-    pub(super) operations: u64,
+    pub(in crate::bench) operations: u64,
     /// Repetitions that a bound ended before their time was over.
     pub(super) ended_early: usize,
     /// Calls of a thread in a second, the most seen.
@@ -58,7 +58,8 @@ pub(super) struct Side {
 }
 
 impl Side {
-    fn new() -> Self {
+    /// Nothing yet.
+    pub(in crate::bench) fn new() -> Self {
         Self {
             ops_per_s: Vec::new(),
             cpu_us_per_op: Vec::new(),
@@ -69,13 +70,18 @@ impl Side {
         }
     }
 
-    fn add(&mut self, block: &Block, batch: usize, is_early: bool) {
-        let operations = block.calls.iter().sum::<u64>() * batch as u64;
-        self.ops_per_s.push(operations as f64 / (block.passed_ns as f64 / 1e9));
-        self.cpu_us_per_op.push(block.cpu_ns as f64 / 1e3 / operations as f64);
-        self.latencies_ns.add(&block.latencies_ns).expect("all histograms have the same range");
+    /// Counts a repetition.
+    pub(in crate::bench) fn add(
+        &mut self,
+        operations: u64,
+        passed_ns: u64,
+        cpu_ns: u64,
+        latencies_ns: &Histogram<u64>,
+    ) {
+        self.ops_per_s.push(operations as f64 / (passed_ns as f64 / 1e9));
+        self.cpu_us_per_op.push(cpu_ns as f64 / 1e3 / operations as f64);
+        self.latencies_ns.add(latencies_ns).expect("all histograms have the same range");
         self.operations += operations;
-        self.ended_early += usize::from(is_early);
     }
 
     fn note_rate(&mut self, block: &Block) {
@@ -86,7 +92,7 @@ impl Side {
 }
 
 /// An empty histogram of nanoseconds with three digits.
-pub(super) fn latencies() -> Histogram<u64> {
+pub(in crate::bench) fn latencies() -> Histogram<u64> {
     const LONGEST_NS: u64 = 3_600_000_000_000;
     Histogram::new_with_bounds(1, LONGEST_NS, 3).expect("the bounds are legal")
 }
@@ -117,8 +123,10 @@ pub(super) fn measure(
             let block = block(subject, effort, wanted.min(bound), block_ns)?;
             let is_early = bound <= wanted && block.calls.contains(&bound);
             let is_early = is_early && (block.passed_ns as f64) < block_ns;
+            let operations = block.calls.iter().sum::<u64>() * effort.batch as u64;
+            side.add(operations, block.passed_ns, block.cpu_ns, &block.latencies_ns);
+            side.ended_early += usize::from(is_early);
             side.note_rate(&block);
-            side.add(&block, effort.batch, is_early);
         }
         progress.advance(1);
     }

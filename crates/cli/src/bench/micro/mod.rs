@@ -3,13 +3,13 @@
 //!
 //! `docs/bench.md` says what each case does and how its figures come about.
 
-mod measure;
+pub(super) mod measure;
 pub(crate) mod object;
 pub(crate) mod pairs;
 mod picks;
-mod place;
+pub(super) mod place;
 mod pool;
-mod row;
+pub(super) mod row;
 
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
@@ -69,19 +69,19 @@ pub(crate) struct Place {
 
 /// What distinguishes the rows of a case.
 #[derive(Clone, Debug)]
-struct Shape {
-    size_bytes: usize,
-    batch: usize,
-    threads: usize,
-    level: Persistency,
-    keys: Keys,
+pub(super) struct Shape {
+    pub(super) size_bytes: usize,
+    pub(super) batch: usize,
+    pub(super) threads: usize,
+    pub(super) level: Persistency,
+    pub(super) keys: Keys,
 }
 
 /// What one side may leave behind in a block.
 #[derive(Clone, Copy, Debug)]
-struct Bounds {
-    objects: usize,
-    bytes: u64,
+pub(super) struct Bounds {
+    pub(super) objects: usize,
+    pub(super) bytes: u64,
 }
 
 impl Bounds {

@@ -18,19 +18,19 @@ const OBJECTS_MAX: usize = 100_000;
 const BYTES_MAX: u64 = 1 << 30;
 
 /// Both sides.
-pub(super) struct Sides {
+pub(in crate::bench) struct Sides {
     /// The bare backend.
-    pub(super) raw: Arc<dyn Backend>,
+    pub(in crate::bench) raw: Arc<dyn Backend>,
     /// The bare engine.
-    pub(super) engine: Arc<dyn Kv>,
-    pub(super) stack: Stack,
+    pub(in crate::bench) engine: Arc<dyn Kv>,
+    pub(in crate::bench) stack: Stack,
     /// Removed last.
     scratch: Scratch,
 }
 
 impl Sides {
     /// A stack of two tiers with the policy lru, for objects of `level`.
-    pub(super) fn new(place: &Place, level: Persistency) -> Result<Self> {
+    pub(in crate::bench) fn new(place: &Place, level: Persistency) -> Result<Self> {
         let scratch = Scratch::new(&place.directory)?;
         let tiers = ["tier0", "tier1"]
             .map(|name| Ok(Tier::new(name, backend(&scratch, &place.backend, name)?)));
@@ -57,7 +57,7 @@ impl Sides {
     }
 
     /// What each side may leave behind, so that no file system is filled.
-    pub(super) fn bounds(&self) -> Result<Bounds> {
+    pub(in crate::bench) fn bounds(&self) -> Result<Bounds> {
         // Both sides, what is there throughout and what comes and goes: at most half of the room.
         let share = self.scratch.free_bytes()? / 8;
         if share == 0 {

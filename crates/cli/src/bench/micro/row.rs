@@ -56,7 +56,8 @@ pub(crate) struct Row {
     pub(crate) verdict: Option<Verdict>,
 }
 
-pub(super) fn row(
+/// The row of what was measured.
+pub(in crate::bench) fn row(
     kind: Kind,
     case: &'static str,
     shape: &Shape,

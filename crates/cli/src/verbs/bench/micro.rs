@@ -13,6 +13,9 @@ use crate::bench::fast_place;
 use crate::bench::micro::{Keys, Kind, Place, Settings, object, pairs};
 use crate::failure::Result;
 
+/// What an operation may have to survive.
+pub(super) const LEVELS: [&str; 3] = ["none", "process", "storage"];
+
 /// Most threads of a row.
 const THREADS_MAX: usize = 256;
 
@@ -43,7 +46,7 @@ pub(crate) struct Micro {
     /// What an operation survives once it is done: nothing, a crash of the process, or a loss of
     /// power; a list makes several rows
     #[arg(long = "level", value_name = "LEVEL", default_value = "process", value_delimiter = ',',
-          value_parser = ["none", "process", "storage"])]
+          value_parser = LEVELS)]
     levels: Vec<String>,
 
     /// Which objects are looked up, read and written, and which pairs are read
@@ -124,7 +127,8 @@ fn case_names() -> PossibleValuesParser {
     object::CASES.iter().chain(extra).copied().collect::<Vec<_>>().into()
 }
 
-fn backend_names() -> PossibleValuesParser {
+/// The names of all backends.
+pub(super) fn backend_names() -> PossibleValuesParser {
     BACKENDS.iter().map(|entry| entry.name).collect::<Vec<_>>().into()
 }
 

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `terrace bench`.
 
+mod amr;
 mod micro;
 mod tables;
 
 use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
 
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
@@ -43,6 +45,12 @@ Examples:
   terrace bench object --size 4KiB,64KiB,1MiB --case read --case write
   terrace bench object --threads 1..4 --keys zipf --case open+read
   terrace bench object --level storage --batch 1,1000 --case create+write --directory /mnt/disk";
+
+const AMR_EXAMPLES: &str = "\
+Examples:
+  terrace bench amr
+  terrace bench amr --blocks 1000 --queue 64 --writers 4
+  terrace bench amr --level storage --steps 4 --blocks 50 --directory /mnt/disk";
 
 const KV_EXAMPLES: &str = "\
 Examples:
@@ -94,6 +102,16 @@ enum What {
     /// commits the pairs of a batch one by one and makes them durable together.
     #[command(after_long_help = KV_EXAMPLES)]
     Kv(micro::Micro),
+    /// A code with an adaptive mesh, which writes while it computes
+    ///
+    /// In every time step it computes, then hands a burst of blocks of 33 to 50 kB to threads that
+    /// write an object each while it computes on. Where the queue before them is full, it waits:
+    /// that is what it notices of the store. When all is written, a quarter of the blocks is read
+    /// back, in any order, and compared.
+    ///
+    /// Raw is the same program on the bare backend. Its rate of writing includes the computing.
+    #[command(after_long_help = AMR_EXAMPLES)]
+    Amr(amr::Amr),
     /// A large object between main memory and a disk, beside `cp` and fsync
     ///
     /// Copies physically, in both directions, and looks at what readers and writers notice.
@@ -123,6 +141,7 @@ impl Verb for Bench {
   terrace bench
   terrace bench --case create --case status --threads 1..4 --json
   terrace bench object --level storage --batch 1000 --case create+write --directory /mnt/disk
+  terrace bench amr --writers 4
   terrace bench overhead --json | jq '.cases[] | {case, raw_ns, stack_ns, verdict}'
   terrace bench migrate --size 256MiB --directory /mnt/disk";
 
@@ -131,6 +150,11 @@ impl Verb for Bench {
             None => run_micro(self.micro, &[Kind::Object, Kind::Kv], context),
             Some(What::Object(micro)) => run_micro(micro, &[Kind::Object], context),
             Some(What::Kv(micro)) => run_micro(micro, &[Kind::Kv], context),
+            Some(What::Amr(options)) => {
+                let settings = options.settings()?;
+                let cases = until_interrupted(|stop| crate::bench::amr::run(&settings, stop))?;
+                show(context, &json!({ "cases": cases }), || tables::amr(&cases).lines())
+            }
             Some(What::Overhead { seconds, groups, cases }) => {
                 let seconds = seconds.clamp(0.1, 3600.0);
                 let settings = overhead::Settings { seconds, groups: groups as usize, cases };
@@ -152,15 +176,20 @@ impl Verb for Bench {
 
 fn run_micro(micro: micro::Micro, kinds: &[Kind], context: &Context) -> Result<()> {
     let settings = micro.settings(kinds)?;
-    let interrupt = Interrupt::watch()?;
-    let rows = rows::run(&settings, &interrupt.flag());
-    interrupt.check("nothing was left behind")?;
-    let rows = rows?;
+    let rows = until_interrupted(|stop| rows::run(&settings, stop))?;
     show(context, &json!({ "cases": rows }), || {
         let mut lines = tables::micro(&rows).lines();
         lines.extend(tables::ended_early(&rows));
         lines
     })
+}
+
+/// Lets Ctrl-C end a benchmark so that it removes its files.
+fn until_interrupted<T>(run: impl FnOnce(&AtomicBool) -> terrace_core::Result<T>) -> Result<T> {
+    let interrupt = Interrupt::watch()?;
+    let outcome = run(&interrupt.flag());
+    interrupt.check("nothing was left behind")?;
+    Ok(outcome?)
 }
 
 /// Prints a report for programs, or its lines for people.

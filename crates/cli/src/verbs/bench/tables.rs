@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What was measured, for people.
 
+use crate::bench::amr::AmrRow;
 use crate::bench::micro::Row;
-use crate::bench::{Verdict, migrate, overhead};
+use crate::bench::{Bound, Verdict, migrate, overhead};
 use crate::table::Table;
 
 pub(super) fn overhead(cases: &[overhead::Case]) -> Table {
@@ -59,10 +60,7 @@ pub(super) fn micro(rows: &[Row]) -> Table {
             row.batch.to_string(),
             row.level.into(),
             size(row.size_bytes),
-            format!(
-                "{:.0} ({:.0} to {:.0})",
-                row.ops_per_s, row.ops_per_s_low95, row.ops_per_s_high95
-            ),
+            rate(row),
             format!("{:.0}", row.raw_ops_per_s),
             format!("{:.1}", row.mb_per_s),
             format!("{:.2}", row.p50_us),
@@ -90,6 +88,50 @@ pub(super) fn ended_early(rows: &[Row]) -> Vec<String> {
         )
     })
     .collect()
+}
+
+pub(super) fn amr(rows: &[AmrRow]) -> Table {
+    let mut table = Table::new(&[1, 3, 4, 5, 6, 7, 8, 9, 10, 11]);
+    let heading = [
+        "case",
+        "threads",
+        "level",
+        "operations/s (95 %)",
+        "raw/s",
+        "MB/s",
+        "p50 us",
+        "p99 us",
+        "p99.9 us",
+        "cpu us",
+        "waited ms/step (95 %)",
+        "raw waited",
+    ];
+    table.heading(heading);
+    let waited = |bound: Option<Bound>| {
+        bound
+            .map(|bound| format!("{:.2} ({:.2} to {:.2})", bound.median, bound.low95, bound.high95))
+    };
+    for AmrRow { row, waited_ms_per_step, raw_waited_ms_per_step, .. } in rows {
+        table.row([
+            row.case.into(),
+            row.threads.to_string(),
+            row.level.into(),
+            rate(row),
+            format!("{:.0}", row.raw_ops_per_s),
+            format!("{:.1}", row.mb_per_s),
+            format!("{:.2}", row.p50_us),
+            format!("{:.2}", row.p99_us),
+            format!("{:.2}", row.p999_us),
+            format!("{:.2}", row.cpu_us_per_op),
+            waited(*waited_ms_per_step).unwrap_or_default(),
+            waited(*raw_waited_ms_per_step).unwrap_or_default(),
+        ]);
+    }
+    table
+}
+
+fn rate(row: &Row) -> String {
+    format!("{:.0} ({:.0} to {:.0})", row.ops_per_s, row.ops_per_s_low95, row.ops_per_s_high95)
 }
 
 pub(super) fn migrate(report: &migrate::Report) -> Table {
