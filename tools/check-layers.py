@@ -14,6 +14,7 @@ LAYERS = {
     "terrace-backends": 1,
     "terrace-policies": 1,
     "terrace-testkit": 1,
+    "terrace-trace": 1,
     "terrace-stack": 2,
     "terrace-store": 3,
     "terrace-fuzzing": 4,

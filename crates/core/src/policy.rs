@@ -142,6 +142,50 @@ pub enum EventKind {
     Unpin = 16,
 }
 
+impl EventKind {
+    /// All of them, by their number less one.
+    pub const ALL: [EventKind; 16] = [
+        EventKind::Create,
+        EventKind::Present,
+        EventKind::Open,
+        EventKind::Close,
+        EventKind::Read,
+        EventKind::Write,
+        EventKind::SetLen,
+        EventKind::Delete,
+        EventKind::Queued,
+        EventKind::Moved,
+        EventKind::Copied,
+        EventKind::Uncopied,
+        EventKind::Receipt,
+        EventKind::Timer,
+        EventKind::Pin,
+        EventKind::Unpin,
+    ];
+
+    /// The word that people and scripts see.
+    pub fn word(self) -> &'static str {
+        match self {
+            EventKind::Create => "create",
+            EventKind::Present => "present",
+            EventKind::Open => "open",
+            EventKind::Close => "close",
+            EventKind::Read => "read",
+            EventKind::Write => "write",
+            EventKind::SetLen => "set-len",
+            EventKind::Delete => "delete",
+            EventKind::Queued => "queued",
+            EventKind::Moved => "moved",
+            EventKind::Copied => "copied",
+            EventKind::Uncopied => "uncopied",
+            EventKind::Receipt => "receipt",
+            EventKind::Timer => "timer",
+            EventKind::Pin => "pin",
+            EventKind::Unpin => "unpin",
+        }
+    }
+}
+
 /// How an action ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u32)]
@@ -174,6 +218,22 @@ pub enum Outcome {
 }
 
 impl Outcome {
+    /// All of them, by their number.
+    pub const ALL: [Outcome; 12] = [
+        Outcome::Done,
+        Outcome::Stale,
+        Outcome::Already,
+        Outcome::Pinned,
+        Outcome::TooWeak,
+        Outcome::Invalid,
+        Outcome::Busy,
+        Outcome::HotWrite,
+        Outcome::NoSpace,
+        Outcome::Io,
+        Outcome::Cancelled,
+        Outcome::DryRun,
+    ];
+
     /// The word that people and scripts see.
     pub fn word(self) -> &'static str {
         match self {
@@ -350,5 +410,20 @@ impl Parameter {
     /// A parameter from its three texts.
     pub fn new(name: &str, value: impl fmt::Display, description: &str) -> Self {
         Self { name: name.into(), value: value.to_string(), description: description.into() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_are_in_the_order_of_the_numbers() {
+        for (index, kind) in EventKind::ALL.into_iter().enumerate() {
+            assert_eq!(kind as usize, index + 1);
+        }
+        for (index, outcome) in Outcome::ALL.into_iter().enumerate() {
+            assert_eq!(outcome as usize, index);
+        }
     }
 }
