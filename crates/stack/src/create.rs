@@ -17,7 +17,7 @@ use crate::drops::Drop as Superseded;
 use crate::entries::{Claim, Found, Opened, load_claimed};
 use crate::entry::{Entry, Pending, Segment, Site};
 use crate::record::{Place, Record, SegmentRecord};
-use crate::ring::Change;
+use crate::ring::{Change, Created, Took};
 use crate::shared::Shared;
 
 /// A new object before its record is committed.
@@ -149,7 +149,7 @@ impl Shared {
         let now_ns = self.clock.now_ns();
         for segment in entry.segments.load().iter() {
             let tier = segment.location.load().primary.place.tier;
-            self.post(kind, segment, tier, now_ns, (0, segment.length()), 0);
+            self.post(kind, segment, tier, now_ns, (0, segment.length()), Took::default());
         }
     }
 
@@ -318,7 +318,8 @@ impl Shared {
             tier,
             ..Event::new(EventKind::Create, segment.slot, segment.incarnation, now_ns)
         };
-        self.mailbox.post_change(Change { event, created: Some(view) });
+        let created = Some(Box::new(Created { object_id: entry.object_id, view }));
+        self.mailbox.post_change(Change { posted: event.into(), created });
     }
 
     /// A segment as policies see it.

@@ -33,6 +33,7 @@ mod open;
 mod parts;
 mod rebuild;
 mod record;
+mod recording;
 mod recover;
 pub mod report;
 mod ring;

@@ -450,7 +450,7 @@ fn post(shared: &Shared, kind: EventKind, one: &Move, outcome: Outcome) {
         length_bytes: one.copied_bytes.load(Ordering::Relaxed),
         ..Event::new(kind, one.slot.0, one.slot.1, shared.clock.now_ns())
     };
-    shared.mailbox.post_change(Change { event, created: None });
+    shared.mailbox.post_change(Change::of(event));
 }
 
 /// A worker's life.

@@ -13,6 +13,7 @@ use terrace_core::{
 use crate::entries::Opened;
 use crate::entry::{Location, Segment};
 use crate::ledger::Count;
+use crate::ring::Took;
 use crate::shared::Shared;
 
 /// Largest offset: an offset plus a length fits in 63 bits.
@@ -143,7 +144,7 @@ impl StackObject {
         shared.tier(tier).ledger.access(false, count as u64, latency_ns);
         self.entry.ledger.access(false, count as u64, latency_ns);
         let extent = (offset_bytes, count as u64);
-        shared.post(EventKind::Read, segment, tier, started_ns, extent, latency_ns);
+        shared.post(EventKind::Read, segment, tier, started_ns, extent, Took::of(latency_ns));
         Ok(count)
     }
 
@@ -164,6 +165,7 @@ impl StackObject {
     ) -> Result<(), Again> {
         let shared = &*self.shared;
         let started_ns = shared.clock.now_ns();
+        let mut guard_ns = 0;
         loop {
             if grows && extent.end > segment.room_bytes.load(Ordering::Acquire) {
                 shared.take_room(&self.entry, segment, extent.end)?;
@@ -171,6 +173,7 @@ impl StackObject {
             let (entered, waited) = segment.guard.enter(&shared.parking);
             if waited {
                 let waited_ns = shared.clock.now_ns() - started_ns;
+                guard_ns = waited_ns;
                 let tier = segment.location.load().primary.place.tier;
                 shared.tier(tier).ledger.add(Count::MigrationWaitNs, waited_ns);
                 self.entry.ledger.migration_wait_ns.fetch_add(waited_ns, Ordering::Relaxed);
@@ -213,7 +216,9 @@ impl StackObject {
             shared.tier(tier).ledger.access(true, bytes, ended_ns - device_ns);
             self.entry.ledger.access(true, bytes, ended_ns - device_ns);
             let extent = (extent.start, bytes);
-            shared.post(kind, segment, tier, started_ns, extent, ended_ns - started_ns);
+            let stack_ns = device_ns - started_ns - guard_ns;
+            let took = Took::split(ended_ns - started_ns, guard_ns, stack_ns);
+            shared.post(kind, segment, tier, started_ns, extent, took);
             return Ok(());
         }
     }

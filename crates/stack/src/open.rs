@@ -291,7 +291,7 @@ fn assemble(parts: &mut Parts, header: &Header, numbers: TierNumbers, epoch: u64
     let targets: Vec<_> = parts.tiers.iter().map(|tier| tier.backend.target()).collect();
     let target = format!("stack:{}", targets.join("+"));
     let tiers: Vec<_> = parts.tiers.iter().map(tier_state).collect();
-    let is_bare = tiers.len() == 1 && parts.tactics.is_none();
+    let is_bare = tiers.len() == 1 && parts.tactics.is_none() && parts.recording.is_none();
     Arc::new(Shared {
         target,
         store_id: header.store_id,
@@ -304,6 +304,7 @@ fn assemble(parts: &mut Parts, header: &Header, numbers: TierNumbers, epoch: u64
         clock: Arc::clone(&parts.clock),
         failpoints: parts.failpoints.clone(),
         is_bare,
+        recording: std::sync::Mutex::default(),
         parking: Parking::default(),
         slots: Slots::default(),
         mailbox: Mailbox::default(),

@@ -125,6 +125,8 @@ pub struct Parts {
     pub catalog: Arc<dyn Kv>,
     /// What decides; `None`: new objects go to the first tier with room and stay.
     pub tactics: Option<Tactics>,
+    /// The trace to record from the beginning.
+    pub recording: Option<terrace_trace::Settings>,
     /// Everything else.
     pub settings: Settings,
     /// Where time comes from.
@@ -140,6 +142,7 @@ impl Parts {
             tiers,
             catalog,
             tactics: None,
+            recording: None,
             settings: Settings::default(),
             clock: Arc::new(SystemClock::default()),
             failpoints: Failpoints::default(),

@@ -286,3 +286,34 @@ pub struct Problem {
     /// What was found and what was expected.
     pub detail: String,
 }
+
+/// A trace that is recorded, or how the last one ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RecordingReport {
+    /// Whether it is being recorded.
+    pub is_running: bool,
+    /// Where it is.
+    pub directory: String,
+    /// Whether the policy's inputs and decisions are recorded.
+    pub has_decisions: bool,
+    /// Whether names are hashed.
+    pub has_hashed_names: bool,
+    /// Most bytes of all its files.
+    pub max_bytes: u64,
+    /// When it was started, in nanoseconds since 1970.
+    pub started_wall_ns: u64,
+    /// Files in the directory.
+    pub files: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Records since it was started.
+    pub records: u64,
+    /// Events that full rings had summed up before they were recorded.
+    pub summed_up_events: u64,
+    /// Records that the trace's disk was too slow for.
+    pub lost_records: u64,
+    /// Files of the directory that were deleted so far to keep the bound.
+    pub deleted_files: u64,
+    /// Why it was not recorded to its end: what the trace's disk said.
+    pub failure: Option<String>,
+}

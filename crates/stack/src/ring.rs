@@ -3,7 +3,7 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -13,31 +13,100 @@ use terrace_core::{Event, EventKind, SegmentView, Slot};
 /// Events that a thread can be ahead of the policy; 64 bytes each.
 const RING_EVENTS: usize = 4096;
 
-/// A stack's number, and this thread's end of its ring.
-type ThreadRing = (u64, Producer<Event>);
+/// The same while a trace is recorded, which wants every event by itself: 2 MiB for each thread,
+/// 20 ms of the fastest.
+const RING_EVENTS_RECORDING: usize = 32 << 10;
+
+/// A thread's end of its ring.
+#[derive(Debug)]
+struct ThreadRing {
+    /// The mailbox it leads to …
+    mailbox: u64,
+    /// … and which of the rings to it: another one when their size changes.
+    generation: u64,
+    producer: Producer<Posted>,
+}
 
 thread_local! {
     static RINGS: RefCell<Vec<ThreadRing>> = const { RefCell::new(Vec::new()) };
 }
 
-static NEXT_STACK: AtomicU64 = AtomicU64::new(1);
+static NEXT_MAILBOX: AtomicU64 = AtomicU64::new(1);
 
-/// An event that changes which segments there are, in the order in which it happened.
+/// How long something took, and how much of that was not spent in the tier's backend.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Took {
+    pub(crate) latency_ns: u64,
+    /// At the guard, at most 4.2 s.
+    pub(crate) guard_ns: u32,
+    /// In the stack: to find room and the like; at most 4.2 s.
+    pub(crate) stack_ns: u32,
+}
+
+impl Took {
+    /// All of it in the backend, or nobody knows where.
+    pub(crate) fn of(latency_ns: u64) -> Self {
+        Self { latency_ns, ..Self::default() }
+    }
+
+    /// With these times outside the backend.
+    #[inline]
+    pub(crate) fn split(latency_ns: u64, guard_ns: u64, stack_ns: u64) -> Self {
+        let cut = |ns: u64| ns.min(u64::from(u32::MAX)) as u32;
+        Self { latency_ns, guard_ns: cut(guard_ns), stack_ns: cut(stack_ns) }
+    }
+}
+
+/// An event in a ring.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Posted {
+    pub(crate) event: Event,
+    pub(crate) guard_ns: u32,
+    pub(crate) stack_ns: u32,
+}
+
+// One cache line: to post an event touches no more.
+const _: () = assert!(size_of::<Posted>() == 64);
+
+impl From<Event> for Posted {
+    fn from(event: Event) -> Self {
+        Self { event, guard_ns: 0, stack_ns: 0 }
+    }
+}
+
+/// Something for the policy, in the order in which it happened.
 #[derive(Debug)]
 pub(crate) struct Change {
-    pub(crate) event: Event,
-    /// The segment that a `Create` brings.
-    pub(crate) created: Option<SegmentView>,
+    pub(crate) posted: Posted,
+    /// What a `Create` brings.
+    pub(crate) created: Option<Box<Created>>,
+}
+
+/// A segment that was created.
+#[derive(Debug)]
+pub(crate) struct Created {
+    pub(crate) object_id: u64,
+    pub(crate) view: SegmentView,
+}
+
+impl Change {
+    /// An event that creates nothing.
+    pub(crate) fn of(event: Event) -> Self {
+        Self { posted: event.into(), created: None }
+    }
 }
 
 /// Everything that waits for the policy.
 #[derive(Debug)]
 pub(crate) struct Mailbox {
-    stack: u64,
-    rings: Mutex<Vec<Consumer<Event>>>,
+    number: u64,
+    /// Rings of an earlier one are no longer posted to.
+    generation: AtomicU64,
+    ring_events: AtomicUsize,
+    rings: Mutex<Vec<Consumer<Posted>>>,
     changes: Mutex<Vec<Change>>,
     /// What full rings summed up, by segment and kind.
-    overflow: Mutex<HashMap<(Slot, u32, u32), Event>>,
+    overflow: Mutex<HashMap<(Slot, u32, u32), Posted>>,
     coalesced: AtomicU64,
     /// Wake the policy after this many events of one thread.
     pub(crate) after_events: AtomicU64,
@@ -48,7 +117,9 @@ pub(crate) struct Mailbox {
 impl Default for Mailbox {
     fn default() -> Self {
         Self {
-            stack: NEXT_STACK.fetch_add(1, Ordering::Relaxed),
+            number: NEXT_MAILBOX.fetch_add(1, Ordering::Relaxed),
+            generation: AtomicU64::new(0),
+            ring_events: AtomicUsize::new(RING_EVENTS),
             rings: Mutex::default(),
             changes: Mutex::default(),
             overflow: Mutex::default(),
@@ -63,17 +134,20 @@ impl Default for Mailbox {
 impl Mailbox {
     /// Posts what happened to a segment's bytes or handles.
     #[inline]
-    pub(crate) fn post(&self, event: Event) {
+    pub(crate) fn post(&self, posted: Posted) {
         RINGS.with_borrow_mut(|rings| {
-            let index = match rings.iter().position(|(stack, _)| *stack == self.stack) {
+            let generation = self.generation.load(Ordering::Acquire);
+            let is_mine =
+                |ring: &ThreadRing| ring.mailbox == self.number && ring.generation == generation;
+            let index = match rings.iter().position(is_mine) {
                 Some(index) => index,
-                None => self.register(rings),
+                None => self.register(rings, generation),
             };
-            let producer = &mut rings[index].1;
-            if let Err(rtrb::PushError::Full(event)) = producer.push(event) {
-                self.coalesce(event);
+            let producer = &mut rings[index].producer;
+            if let Err(rtrb::PushError::Full(posted)) = producer.push(posted) {
+                self.coalesce(posted);
             }
-            let waiting = (RING_EVENTS - producer.slots()) as u64;
+            let waiting = (producer.buffer().capacity() - producer.slots()) as u64;
             if waiting >= self.enough() && !self.is_called.load(Ordering::Relaxed) {
                 self.call();
             }
@@ -120,23 +194,24 @@ impl Mailbox {
         let mut accesses = Vec::new();
         let mut rings = self.rings.lock().unwrap_or_else(PoisonError::into_inner);
         for ring in rings.iter_mut() {
-            while let Ok(event) = ring.pop() {
-                accesses.push(Change { event, created: None });
+            while let Ok(posted) = ring.pop() {
+                accesses.push(Change { posted, created: None });
             }
         }
         rings.retain(|ring| !ring.is_abandoned() || !ring.is_empty());
         drop(rings);
         let overflow =
             std::mem::take(&mut *self.overflow.lock().unwrap_or_else(PoisonError::into_inner));
-        accesses.extend(overflow.into_values().map(|event| Change { event, created: None }));
+        accesses.extend(overflow.into_values().map(|posted| Change { posted, created: None }));
         let mut all =
             std::mem::take(&mut *self.changes.lock().unwrap_or_else(PoisonError::into_inner));
         all.append(&mut accesses);
         // Stable, so that changes stay before accesses of the same nanosecond; slot and kind make
         // the order of what a hash map held the same in every run.
         all.sort_by_key(|change| {
-            let is_access = matches!(change.event.kind, EventKind::Read | EventKind::Write);
-            (change.event.time_ns, is_access, if is_access { change.event.slot } else { 0 })
+            let event = &change.posted.event;
+            let is_access = matches!(event.kind, EventKind::Read | EventKind::Write);
+            (event.time_ns, is_access, if is_access { event.slot } else { 0 })
         });
         all
     }
@@ -146,24 +221,39 @@ impl Mailbox {
         self.coalesced.load(Ordering::Relaxed)
     }
 
-    fn register(&self, rings: &mut Vec<ThreadRing>) -> usize {
+    /// Makes the rings large, so that a trace gets every event by itself, or small again. Each
+    /// thread takes another ring for its next event; what is in the old one still comes first.
+    pub(crate) fn enlarge(&self, is_recording: bool) {
+        let events = if is_recording { RING_EVENTS_RECORDING } else { RING_EVENTS };
+        if self.ring_events.swap(events, Ordering::Relaxed) != events {
+            // Release: who sees the next generation makes rings of the new size.
+            self.generation.fetch_add(1, Ordering::Release);
+        }
+    }
+
+    #[cold]
+    fn register(&self, rings: &mut Vec<ThreadRing>, generation: u64) -> usize {
         // Rings of stacks that are gone are dropped here, so that the list stays short.
-        rings.retain(|(_, producer)| !producer.is_abandoned());
-        let (producer, consumer) = RingBuffer::new(RING_EVENTS);
+        rings.retain(|ring| !ring.producer.is_abandoned() && ring.mailbox != self.number);
+        let (producer, consumer) = RingBuffer::new(self.ring_events.load(Ordering::Relaxed));
         self.rings.lock().unwrap_or_else(PoisonError::into_inner).push(consumer);
-        rings.push((self.stack, producer));
+        rings.push(ThreadRing { mailbox: self.number, generation, producer });
         rings.len() - 1
     }
 
-    fn coalesce(&self, event: Event) {
+    fn coalesce(&self, posted: Posted) {
         self.coalesced.fetch_add(1, Ordering::Relaxed);
+        let event = posted.event;
         let key = (event.slot, event.incarnation, event.kind as u32);
         let mut overflow = self.overflow.lock().unwrap_or_else(PoisonError::into_inner);
         match overflow.get_mut(&key) {
             None => {
-                overflow.insert(key, event);
+                overflow.insert(key, posted);
             }
             Some(sum) => {
+                sum.guard_ns = sum.guard_ns.saturating_add(posted.guard_ns);
+                sum.stack_ns = sum.stack_ns.saturating_add(posted.stack_ns);
+                let sum = &mut sum.event;
                 // The extent that covers both keeps the view's size right; lengths are summed in
                 // reads, where only the amount matters.
                 if event.kind == EventKind::Write {
@@ -194,8 +284,8 @@ mod tests {
     use super::*;
     use std::sync::Arc;
 
-    fn read(slot: Slot, time_ns: u64) -> Event {
-        Event { length_bytes: 10, ..Event::new(EventKind::Read, slot, 0, time_ns) }
+    fn read(slot: Slot, time_ns: u64) -> Posted {
+        Event { length_bytes: 10, ..Event::new(EventKind::Read, slot, 0, time_ns) }.into()
     }
 
     #[test]
@@ -206,8 +296,8 @@ mod tests {
             mailbox.post(read(3, time_ns));
         }
         let taken = mailbox.take();
-        let events: u64 = taken.iter().map(|change| u64::from(change.event.count)).sum();
-        let bytes: u64 = taken.iter().map(|change| change.event.length_bytes).sum();
+        let events: u64 = taken.iter().map(|change| u64::from(change.posted.event.count)).sum();
+        let bytes: u64 = taken.iter().map(|change| change.posted.event.length_bytes).sum();
         assert_eq!((events, bytes, mailbox.coalesced()), (many, many * 10, 100));
     }
 
@@ -218,10 +308,30 @@ mod tests {
         let other = Arc::clone(&mailbox);
         std::thread::spawn(move || other.post(read(2, 3))).join().expect("thread ends");
         let change = Event::new(EventKind::Create, 2, 0, 3);
-        mailbox.post_change(Change { event: change, created: None });
-        let times: Vec<_> =
-            mailbox.take().iter().map(|c| (c.event.time_ns, c.event.kind)).collect();
+        mailbox.post_change(Change::of(change));
+        let what = |change: &Change| (change.posted.event.time_ns, change.posted.event.kind);
+        let times: Vec<_> = mailbox.take().iter().map(what).collect();
         assert_eq!(times, [(3, EventKind::Create), (3, EventKind::Read), (5, EventKind::Read)]);
         assert!(mailbox.take().is_empty());
+    }
+
+    #[test]
+    fn larger_rings_sum_up_later_and_keep_the_order() {
+        let mailbox = Mailbox::default();
+        for time_ns in 0..10 {
+            mailbox.post(read(3, time_ns));
+        }
+        mailbox.enlarge(true);
+        let many = RING_EVENTS_RECORDING as u64;
+        for time_ns in 10..many {
+            mailbox.post(read(3, time_ns));
+        }
+        let taken = mailbox.take();
+        assert!(taken.iter().map(|change| change.posted.event.time_ns).eq(0..many));
+        assert_eq!(mailbox.coalesced(), 0);
+        mailbox.enlarge(false);
+        mailbox.post(read(3, many));
+        assert_eq!(mailbox.take().len(), 1);
+        assert!(mailbox.rings.lock().expect("nobody panicked").len() <= 1, "old rings are gone");
     }
 }

@@ -15,6 +15,7 @@ use crate::catalog::{GarbageRow, Write};
 use crate::drops::Drop as Superseded;
 use crate::entry::{Entry, Segment, Site};
 use crate::record::{Record, SegmentRecord};
+use crate::ring::Took;
 use crate::shared::Shared;
 
 /// A part of an object: its segment, where the part begins in it, and where in the whole range.
@@ -181,7 +182,7 @@ impl Shared {
         self.post_created(entry, &segment);
         for _ in 0..entry.opens.load(Ordering::Acquire).min(1) {
             let now_ns = self.clock.now_ns();
-            self.post(EventKind::Open, &segment, site.place.tier, now_ns, (0, 0), 0);
+            self.post(EventKind::Open, &segment, site.place.tier, now_ns, (0, 0), Took::default());
         }
         Ok(())
     }
@@ -511,7 +512,7 @@ impl Shared {
             segment.guard.open(&self.parking);
             let took_ns = self.clock.now_ns() - now_ns;
             self.tier(tier).ledger.access(true, 0, took_ns);
-            self.post(EventKind::SetLen, segment, tier, now_ns, (0, inside), took_ns);
+            self.post(EventKind::SetLen, segment, tier, now_ns, (0, inside), Took::of(took_ns));
             return result;
         }
     }

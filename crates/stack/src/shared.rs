@@ -19,7 +19,8 @@ use crate::entry::{Entry, Location, Pending, Segment, Site};
 use crate::guard::Parking;
 use crate::ledger::Ledger;
 use crate::mover::Mover;
-use crate::ring::{Change, Mailbox};
+use crate::recording::Recording;
+use crate::ring::{Change, Mailbox, Posted, Took};
 use crate::runner::Desk;
 use crate::slots::Slots;
 
@@ -37,8 +38,10 @@ pub(crate) struct Shared {
     pub(crate) settings: Settings,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) failpoints: Failpoints,
-    /// One tier and no policy: I/O goes straight to the tier.
+    /// One tier, no policy and no trace: I/O goes straight to the tier.
     pub(crate) is_bare: bool,
+    /// The trace that is recorded, or the end of the last one.
+    pub(crate) recording: Mutex<Recording>,
     pub(crate) entries: Entries,
     pub(crate) parking: Parking,
     pub(crate) slots: Slots,
@@ -161,12 +164,12 @@ impl Shared {
         tier: TierIndex,
         time_ns: u64,
         extent: (u64, u64),
-        latency_ns: u64,
+        took: Took,
     ) {
         if self.is_bare {
             return;
         }
-        self.mailbox.post(Event {
+        let event = Event {
             kind,
             slot: segment.slot,
             incarnation: segment.incarnation,
@@ -175,9 +178,10 @@ impl Shared {
             time_ns,
             offset_bytes: extent.0,
             length_bytes: extent.1,
-            latency_ns,
+            latency_ns: took.latency_ns,
             outcome: Outcome::Done,
-        });
+        };
+        self.mailbox.post(Posted { event, guard_ns: took.guard_ns, stack_ns: took.stack_ns });
     }
 
     /// Posts a change of where a segment is, or whether.
@@ -187,7 +191,7 @@ impl Shared {
         }
         let time_ns = self.clock.now_ns();
         let event = Event { tier, ..Event::new(kind, segment.slot, segment.incarnation, time_ns) };
-        self.mailbox.post_change(Change { event, created: None });
+        self.mailbox.post_change(Change::of(event));
     }
 
     /// Gives a segment its slot; none where nobody looks.

@@ -19,7 +19,9 @@ use crate::report::{
     RebuildReport, SegmentReport, TierReport,
 };
 use crate::shared::{Shared, TierState};
-use crate::{Parts, RebuildOptions, Tactics, backup, check, history, open, rebuild, runner};
+use crate::{
+    Parts, RebuildOptions, Tactics, backup, check, history, open, rebuild, recording, runner,
+};
 
 /// Many tiers as one backend. Cloning is cheap; all clones are the same stack.
 ///
@@ -93,9 +95,16 @@ impl Stack {
     /// for an old copy of a tier or the catalog, `Invalid` where a tier that holds objects is
     /// missing. Nothing was changed then.
     pub fn open(mut parts: Parts) -> Result<Stack> {
-        let (shared, notes) = open::open(&mut parts)?;
+        let (shared, mut notes) = open::open(&mut parts)?;
         let is_writing = shared.check_writable("open").is_ok();
         let threads = Threads::default();
+        if is_writing && let Some(settings) = parts.recording.take() {
+            let begun = recording::begin(&shared, settings);
+            if let Err(error) = begun.and_then(|writer| recording::install(&shared, writer)) {
+                // A trace is not worth a store that does not open.
+                notes.push(format!("no trace is recorded: {}", error.chain()));
+            }
+        }
         let stack = Stack { inner: Arc::new(Inner { shared, threads, notes }) };
         if is_writing {
             let shared = &stack.inner.shared;

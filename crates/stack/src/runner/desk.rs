@@ -6,6 +6,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 use terrace_core::Result;
+use terrace_trace::Writer;
 
 use crate::Tactics;
 use crate::report::PolicyReport;
@@ -18,6 +19,8 @@ pub(crate) enum Command {
     DryRun(bool),
     Calls(Option<u64>, Option<Duration>),
     Message(String, Vec<u8>),
+    /// Record with this, and with decisions begin with another instance of the policy.
+    Record(Box<Writer>, Option<Box<Tactics>>),
     Stop,
 }
 

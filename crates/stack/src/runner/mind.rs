@@ -8,15 +8,18 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use terrace_core::{
-    Action, ActionKind, Actions, Error, ErrorKind, Event, EventKind, Outcome, Policy, Result,
-    SLOT_NONE, SegmentView, Slot, TierIndex, TierSet, TierView, View,
+    Action, ActionKind, Actions, Error, ErrorKind, Event, EventKind, Outcome, Parameter, Policy,
+    Result, SLOT_NONE, SegmentView, Slot, TierIndex, TierSet, TierView, View,
 };
+use terrace_trace::{Cause, ParameterValue, SavedState, Writer};
 
 use super::desk::{Command, Reply};
+use super::witness::Witness;
 use crate::Tactics;
 use crate::account::Class;
 use crate::catalog::Write;
 use crate::mover::{MoveRequest, MoveWish};
+use crate::recording;
 use crate::report::{DecisionReport, ParameterReport, PolicyReport};
 use crate::ring::Change;
 use crate::shared::Shared;
@@ -34,6 +37,8 @@ const ACTIONS_MAX: usize = 100_000;
 pub(crate) struct Mind {
     tactics: Tactics,
     view: View,
+    /// Numbers of objects, by slot.
+    objects: Vec<u64>,
     replaced: Option<String>,
     rounds: u64,
     events: u64,
@@ -58,13 +63,20 @@ impl Mind {
     pub(crate) fn new(shared: &Shared, tactics: Tactics, replaced: Option<String>) -> Result<Self> {
         shared.mailbox.after_events.store(tactics.after_events.max(1), Ordering::Relaxed);
         // What was posted before is in the catalog; what is posted from here on comes again.
-        drop(shared.mailbox.take());
+        let missed = shared.mailbox.take().len() as u64;
+        if let Some(writer) = crate::lock(&shared.recording).writer()
+            && missed > 0
+        {
+            writer.lose(missed);
+        }
         let mut view = View::new(tier_views(shared), shared.settings.seed);
         view.now_ns = shared.clock.now_ns();
-        load_segments(shared, &mut view)?;
+        let mut objects = Vec::new();
+        load_segments(shared, &mut view, &mut objects)?;
         Ok(Self {
             tactics,
             view,
+            objects,
             replaced,
             rounds: 0,
             events: 0,
@@ -117,8 +129,9 @@ impl Mind {
         let next = fallback(shared);
         self.tactics.policy = next.policy;
         self.tactics.name = next.name;
-        self.replaced = Some(why);
+        self.replaced = Some(why.clone());
         self.nonsense = 0;
+        self.record_policy(shared, self.tactics.policy.parameters(), Cause::Fallback { why });
         let placer = self.tactics.policy.placer();
         shared.placer.store(Arc::new(placer));
         self.publish_report(shared, None);
@@ -128,6 +141,7 @@ impl Mind {
     pub(crate) fn introduce(&mut self, shared: &Shared, turn: u64) {
         let saved = shared.catalog.policy_state(&self.tactics.name).ok().flatten();
         let parts = saved.as_deref().and_then(|saved| saved.split_first_chunk::<4>());
+        self.record_start(shared, turn, parts);
         if let Some((version, state)) = parts {
             let version = u32::from_le_bytes(*version);
             // A state that cannot be read means starting without one.
@@ -168,12 +182,17 @@ impl Mind {
             }
         }
         let room = shared.mover.room(shared).min(ACTIONS_MAX);
+        let budget = (self.tactics.round_bytes, room);
         let mut actions = Actions::with_budget(self.tactics.round_bytes, room);
         let planned = self.call(shared, turn, |policy, view| {
             policy.plan(view, &mut actions);
         });
         if planned.is_some() {
-            for action in actions.into_list() {
+            let actions = actions.into_list();
+            if let Some(writer) = crate::lock(&shared.recording).decisions() {
+                self.witness().round(writer, self.rounds, &events, budget, &actions);
+            }
+            for action in actions {
                 self.carry_out(shared, action);
             }
             if self.nonsense > NONSENSE_MAX {
@@ -183,33 +202,119 @@ impl Mind {
             }
             self.publish(shared, turn);
         }
+        recording::tick(shared, now_ns);
     }
 
     /// Takes what was posted into the view.
     fn take_events(&mut self, shared: &Shared) -> Vec<Event> {
-        let mut events = Vec::new();
+        let changes = shared.mailbox.take();
+        let mut events = Vec::with_capacity(changes.len() + self.refused.len() + 1);
         let refused = std::mem::take(&mut self.refused);
-        let refused = refused.into_iter().map(|event| Change { event, created: None });
-        for change in shared.mailbox.take().into_iter().chain(refused) {
-            let event = change.event;
+        // Held over all of it: who asks how the recording goes waits a few milliseconds.
+        let mut recording = crate::lock(&shared.recording);
+        for change in changes.into_iter().chain(refused.into_iter().map(Change::of)) {
+            let event = change.posted.event;
             if let Some(created) = change.created {
-                insert(&mut self.view, event.slot, created);
+                insert(&mut self.view, event.slot, created.view);
+                note_object(&mut self.objects, event.slot, created.object_id);
+                self.record_state(recording.decisions(), &event);
+            }
+            if let Some(writer) = recording.writer() {
+                self.witness().access(writer, &change.posted);
             }
             self.view.apply(&event);
             if event.count > 1 && matches!(event.kind, EventKind::Write | EventKind::SetLen) {
                 // Summed up apart from each other, these have lost their order.
                 refresh_size(shared, &mut self.view, event.slot);
+                self.record_state(recording.decisions(), &event);
             }
             if event.kind == EventKind::Receipt {
                 // The receipt of one action must not hide that another still runs.
                 if let Some(segment) = self.view.segments.get_mut(event.slot as usize) {
                     segment.is_moving = segment.is_live && shared.mover.is_moving(event.slot);
                 }
+                self.record_state(recording.decisions(), &event);
                 self.note_outcome(&event);
             }
             events.push(event);
         }
         events
+    }
+
+    fn witness(&self) -> Witness<'_> {
+        Witness { view: &self.view, objects: &self.objects }
+    }
+
+    /// Records the segment of an event as it is, where the event alone does not tell.
+    fn record_state(&self, writer: Option<&mut Writer>, event: &Event) {
+        let segment = self.view.segments.get(event.slot as usize);
+        if let (Some(writer), Some(segment)) = (writer, segment) {
+            self.witness().state(writer, event.slot, segment, event.time_ns);
+        }
+    }
+
+    /// Records that the policy starts, with everything that it is given.
+    fn record_start(&mut self, shared: &Shared, turn: u64, saved: Option<(&[u8; 4], &[u8])>) {
+        if crate::lock(&shared.recording).decisions().is_none() {
+            return;
+        }
+        if let Some(why) = self.replaced.clone() {
+            self.record_policy(shared, Vec::new(), Cause::Fallback { why });
+        }
+        let Some(parameters) = self.call(shared, turn, |policy, _| policy.parameters()) else {
+            return;
+        };
+        let state = saved.map(|(version, state)| SavedState {
+            version: u32::from_le_bytes(*version),
+            bytes: state.into(),
+        });
+        self.record_snapshot(shared, parameters, Cause::Start(state));
+    }
+
+    fn record_snapshot(&self, shared: &Shared, parameters: Vec<Parameter>, cause: Cause) {
+        if let Some(writer) = crate::lock(&shared.recording).decisions() {
+            self.witness().snapshot(writer);
+        }
+        self.record_policy(shared, parameters, cause);
+    }
+
+    fn record_policy(&self, shared: &Shared, parameters: Vec<Parameter>, cause: Cause) {
+        if let Some(writer) = crate::lock(&shared.recording).decisions() {
+            let (name, seed) = (&self.tactics.name, shared.settings.seed);
+            self.witness().policy(writer, name, seed, parameters, cause);
+        }
+    }
+
+    /// Records that somebody changed the policy's mind.
+    fn record_change(&mut self, shared: &Shared, turn: u64, cause: Cause) {
+        if crate::lock(&shared.recording).decisions().is_none() {
+            return;
+        }
+        if let Some(parameters) = self.call(shared, turn, |policy, _| policy.parameters()) {
+            self.record_policy(shared, parameters, cause);
+        }
+    }
+
+    /// Records a trace from here on.
+    fn record(
+        &mut self,
+        shared: &Shared,
+        turn: u64,
+        writer: Writer,
+        tactics: Option<Tactics>,
+    ) -> Result<()> {
+        let has_decisions = writer.settings().has_decisions;
+        recording::install(shared, writer)?;
+        match tactics {
+            Some(next) if has_decisions => self.swap(shared, turn, next),
+            _ if has_decisions => {
+                if let Some(now) = self.call(shared, turn, |policy, _| policy.parameters()) {
+                    self.record_snapshot(shared, now, Cause::Running);
+                }
+            }
+            _ => {}
+        }
+        Ok(())
     }
 
     fn note_outcome(&mut self, event: &Event) {
@@ -317,7 +422,10 @@ impl Mind {
             }
             Command::Parameter(name, value) => {
                 let set = |policy: &mut dyn Policy, _: &View| policy.set_parameter(&name, &value);
-                self.call(shared, turn, set).ok_or_else(failed)??;
+                let set = self.call(shared, turn, set).ok_or_else(failed)?;
+                let cause = Cause::Parameter(ParameterValue { name, value });
+                self.record_change(shared, turn, cause);
+                set?;
                 Vec::new()
             }
             Command::DryRun(is_dry_run) => {
@@ -335,10 +443,16 @@ impl Mind {
             Command::Message(kind, body) => {
                 let tell =
                     |policy: &mut dyn Policy, view: &View| policy.message(view, &kind, &body);
-                let reply = self.call(shared, turn, tell).ok_or_else(failed)??;
+                let reply = self.call(shared, turn, tell).ok_or_else(failed)?;
+                self.record_change(shared, turn, Cause::Message { kind, body });
+                let reply = reply?;
                 // What a message asks for is done now, not at the next round.
                 self.round(shared, turn);
                 reply
+            }
+            Command::Record(writer, tactics) => {
+                self.record(shared, turn, *writer, tactics.map(|tactics| *tactics))?;
+                Vec::new()
             }
             Command::Stop => {
                 self.save(shared, turn);
@@ -420,7 +534,7 @@ fn describe(shared: &Shared, kind: ActionKind) -> String {
 }
 
 /// The tiers as they are now.
-fn tier_views(shared: &Shared) -> Vec<TierView> {
+pub(crate) fn tier_views(shared: &Shared) -> Vec<TierView> {
     let one = |(index, tier): (usize, &crate::shared::TierState)| {
         let (incoming_bytes, outgoing_bytes) = shared.mover.pending_bytes(TierIndex(index as u8));
         TierView {
@@ -442,7 +556,7 @@ fn tier_views(shared: &Shared) -> Vec<TierView> {
 }
 
 /// Puts every segment of the catalog into the view.
-fn load_segments(shared: &Shared, view: &mut View) -> Result<()> {
+fn load_segments(shared: &Shared, view: &mut View, objects: &mut Vec<u64>) -> Result<()> {
     let (now_ns, wall_ns) = (shared.clock.now_ns(), shared.clock.wall_ns());
     shared.catalog.for_each(&mut |key, record| {
         // A damaged record is reported by `fsck`; a policy cannot do anything about it.
@@ -479,6 +593,7 @@ fn load_segments(shared: &Shared, view: &mut View) -> Result<()> {
                 }
             }
             insert(view, slot, segment);
+            note_object(objects, slot, record.object_id);
         }
         Ok(())
     })
@@ -505,4 +620,13 @@ fn insert(view: &mut View, slot: Slot, segment: SegmentView) {
         view.segments.push(dead);
     }
     view.insert(slot, segment);
+}
+
+/// Notes the number of the object of a slot.
+fn note_object(objects: &mut Vec<u64>, slot: Slot, object_id: u64) {
+    let index = slot as usize;
+    if objects.len() <= index {
+        objects.resize(index + 1, 0);
+    }
+    objects[index] = object_id;
 }

@@ -3,6 +3,7 @@
 
 mod desk;
 mod mind;
+mod witness;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -11,10 +12,12 @@ use std::time::Duration;
 pub(crate) use desk::Desk;
 use desk::{Command, Reply};
 use mind::Mind;
-pub(crate) use mind::fallback;
+pub(crate) use mind::{fallback, tier_views};
 use terrace_core::{Error, ErrorKind, Result};
+use terrace_trace::Writer;
 
 use crate::Tactics;
+use crate::recording;
 use crate::report::PolicyReport;
 use crate::shared::Shared;
 
@@ -85,6 +88,7 @@ pub(crate) fn stop(shared: &Shared) {
     shared.mailbox.call();
     answer.wait(STOP_TIME_MAX);
     shared.desk.abandon();
+    recording::end(shared);
 }
 
 /// What runs where none is configured: new objects go to the first tier with room and stay.
@@ -146,6 +150,11 @@ pub(crate) fn set_calls(
         return Err(Error::invalid("set when the policy is called", "zero would be all the time"));
     }
     ask(shared, Command::Calls(after_events, every)).map(drop)
+}
+
+/// Records a trace from the next batch on.
+pub(crate) fn record(shared: &Shared, writer: Writer, tactics: Option<Tactics>) -> Result<()> {
+    ask(shared, Command::Record(Box::new(writer), tactics.map(Box::new))).map(drop)
 }
 
 /// Sends a message; returns the policy's reply.

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Recording a trace: who starts and ends it, and what there is to say of it.
+
+use terrace_core::{Error, ErrorKind, Result};
+use terrace_trace::{Origin, Settings, Tier, Writer};
+
+use crate::report::RecordingReport;
+use crate::shared::Shared;
+use crate::{Stack, Tactics, runner};
+
+/// The trace that is recorded, or the end of the last one.
+#[derive(Default)]
+pub(crate) struct Recording {
+    running: Option<Running>,
+    last: Option<RecordingReport>,
+}
+
+struct Running {
+    writer: Writer,
+    started_wall_ns: u64,
+}
+
+impl Running {
+    fn report(&self) -> RecordingReport {
+        let settings = self.writer.settings();
+        let report = self.writer.report();
+        RecordingReport {
+            is_running: report.failure.is_none(),
+            directory: settings.directory.display().to_string(),
+            has_decisions: settings.has_decisions,
+            has_hashed_names: settings.salt.is_some(),
+            max_bytes: settings.max_bytes,
+            started_wall_ns: self.started_wall_ns,
+            files: report.files,
+            bytes: report.bytes,
+            records: report.records,
+            summed_up_events: report.summed_up_events,
+            lost_records: report.lost_records,
+            deleted_files: report.deleted_files,
+            failure: report.failure,
+        }
+    }
+}
+
+impl Recording {
+    /// What takes events; `None` where nothing is recorded.
+    pub(crate) fn writer(&mut self) -> Option<&mut Writer> {
+        self.running.as_mut().map(|running| &mut running.writer)
+    }
+
+    /// What takes the policy's inputs and decisions, too.
+    pub(crate) fn decisions(&mut self) -> Option<&mut Writer> {
+        self.writer().filter(|writer| writer.settings().has_decisions)
+    }
+
+    fn report(&self) -> Option<RecordingReport> {
+        self.running.as_ref().map(Running::report).or_else(|| self.last.clone())
+    }
+}
+
+/// Makes a writer for a stack. It waits for the trace's disk; nothing else does.
+pub(crate) fn begin(shared: &Shared, settings: Settings) -> Result<Writer> {
+    let tiers = runner::tier_views(shared);
+    let origin = Origin {
+        store_id: shared.store_id,
+        wall_ns: shared.clock.wall_ns(),
+        monotonic_ns: shared.clock.now_ns(),
+        tiers: tiers.iter().map(Tier::of).collect(),
+    };
+    Writer::begin(settings, origin)
+}
+
+/// Records from now on.
+///
+/// # Errors
+///
+/// `Busy` where something else records.
+pub(crate) fn install(shared: &Shared, writer: Writer) -> Result<()> {
+    let mut recording = crate::lock(&shared.recording);
+    if recording.running.is_some() {
+        return Err(running_already());
+    }
+    recording.running = Some(Running { writer, started_wall_ns: shared.clock.wall_ns() });
+    shared.mailbox.enlarge(true);
+    Ok(())
+}
+
+/// Passes on what was recorded long ago, and ends a recording whose disk failed. Called by the
+/// policy's thread.
+pub(crate) fn tick(shared: &Shared, now_ns: u64) {
+    let mut recording = crate::lock(&shared.recording);
+    let Some(running) = &mut recording.running else { return };
+    running.writer.tick(now_ns);
+    let report = running.report();
+    if !report.is_running {
+        recording.last = Some(report);
+        recording.running = None;
+        shared.mailbox.enlarge(false);
+    }
+}
+
+/// Ends the recording; `None` where there was none.
+pub(crate) fn end(shared: &Shared) -> Option<RecordingReport> {
+    let running = crate::lock(&shared.recording).running.take()?;
+    shared.mailbox.enlarge(false);
+    let mut report = running.report();
+    // The disk is waited for without the lock.
+    let last = running.writer.end();
+    report.is_running = false;
+    (report.files, report.bytes, report.records) = (last.files, last.bytes, last.records);
+    (report.lost_records, report.failure) = (last.lost_records, last.failure);
+    crate::lock(&shared.recording).last = Some(report.clone());
+    Some(report)
+}
+
+fn running_already() -> Error {
+    Error::new(ErrorKind::Busy, "record a trace").because("one is recorded already; stop it first")
+}
+
+impl Stack {
+    /// Records a trace from now on, until [`Stack::stop_recording`] or the end of the stack.
+    ///
+    /// With decisions, `tactics` is another instance of the running policy: it takes over with
+    /// what the policy saves, so that a replay can begin at the same point. Without it the trace
+    /// has everything but what the policy knew at its beginning.
+    ///
+    /// A disk that fails ends the recording and nothing else; [`Stack::recording`] says so.
+    ///
+    /// # Errors
+    ///
+    /// `Unsupported` for a store of one tier that was opened without policy and trace: its I/O
+    /// passes the stack by. `Busy` where one is recorded already or the directory is in use,
+    /// `Exists` where it holds the trace of another store, `Invalid`, `Denied`, `NoSpace`, `Io`.
+    pub fn record(&self, settings: Settings, tactics: Option<Tactics>) -> Result<()> {
+        let shared = &self.inner.shared;
+        shared.check_writable("record a trace")?;
+        if shared.is_bare {
+            return Err(Error::new(ErrorKind::Unsupported, "record a trace").because(
+                "the store has one tier and no policy, and was opened without a trace: its I/O \
+                 passes the stack by; give it a [trace] section and open it again",
+            ));
+        }
+        if crate::lock(&shared.recording).running.is_some() {
+            return Err(running_already());
+        }
+        runner::record(shared, begin(shared, settings)?, tactics)
+    }
+
+    /// Ends the recording once everything that happened so far is in it, and tells of it.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound` where nothing is recorded.
+    pub fn stop_recording(&self) -> Result<RecordingReport> {
+        let shared = &self.inner.shared;
+        if crate::lock(&shared.recording).running.is_some() {
+            // Where the policy does not answer, what it has not seen is not in the trace either.
+            let _ = runner::run_now(shared);
+        }
+        end(shared).ok_or_else(|| {
+            Error::new(ErrorKind::NotFound, "stop the trace").because("none is recorded")
+        })
+    }
+
+    /// The recording that runs, or how the last one ended; `None` where there was none since the
+    /// stack was opened.
+    pub fn recording(&self) -> Option<RecordingReport> {
+        crate::lock(&self.inner.shared.recording).report()
+    }
+}
