@@ -102,7 +102,7 @@ pub(crate) const STATUSES: &[(u8, &str)] = &[
     (1, "failed: input/output error; fsck: problems found"),
     (2, "the command line, or a value in it, is wrong"),
     (3, "not found"),
-    (4, "no space left on any allowed tier"),
+    (4, "no space left on any allowed tier, or a quota is used up"),
     (5, "in use by somebody else: retry later"),
     (6, "exists already"),
     (7, "permission denied, or the object is pinned"),

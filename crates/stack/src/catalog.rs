@@ -394,6 +394,16 @@ impl Catalog {
         })
     }
 
+    /// All pairs of a kind that others know the format of; for kinds that are few.
+    pub(crate) fn rows(&self, kind: u8) -> Result<Vec<terrace_core::Pair>> {
+        let mut rows = Vec::new();
+        self.kv.for_each(KvRange::prefix(&[kind]), &mut |key, value| {
+            rows.push((key.to_vec(), value.to_vec()));
+            Ok(())
+        })?;
+        Ok(rows)
+    }
+
     /// All files that wait to be deleted.
     pub(crate) fn garbage(&self) -> Result<Vec<GarbageRow>> {
         let mut rows = Vec::new();
@@ -528,6 +538,8 @@ pub(crate) enum Write<'a> {
     History(u64, u32, Vec<u8>),
     /// Replaces a policy's state.
     PolicyState(&'a str, Vec<u8>),
+    /// Replaces or removes a pair whose key and format others know.
+    Row(Vec<u8>, Option<Vec<u8>>),
 }
 
 impl Write<'_> {
@@ -546,6 +558,8 @@ impl Write<'_> {
                 txn.put(&history_key(*object_id, *segment), bytes)
             }
             Write::PolicyState(name, bytes) => txn.put(&policy_key(name), bytes),
+            Write::Row(key, Some(bytes)) => txn.put(key, bytes),
+            Write::Row(key, None) => txn.delete(key),
         }
     }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Checks catalog, accounts and media against each other; changes nothing.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::io::IoSliceMut;
 use std::sync::atomic::Ordering;
 
@@ -23,6 +23,8 @@ struct Check<'a> {
     known: HashSet<FileName>,
     /// Bytes of primaries and of copies that the records name, by tier.
     sums: Vec<(u64, u64)>,
+    /// Objects and bytes that the records name, by namespace.
+    usage: BTreeMap<String, (u64, u64)>,
 }
 
 /// Runs the check; `progress` gets the objects done and their total.
@@ -43,6 +45,7 @@ pub(crate) fn run(
         report: CheckReport::default(),
         known: HashSet::new(),
         sums: vec![(0, 0); shared.tiers.len()],
+        usage: BTreeMap::new(),
     };
     let segments = |tier: &TierState| tier.segments.load(Ordering::Relaxed);
     let total: u64 = shared.tiers.iter().map(segments).sum();
@@ -61,6 +64,7 @@ pub(crate) fn run(
     check.unknown_files()?;
     if was_idle && is_idle(shared) {
         check.accounts();
+        check.usage();
     } else {
         check.note("in-use", "store", "accounts are not compared while the store is in use".into());
     }
@@ -86,6 +90,9 @@ impl Check<'_> {
     }
 
     fn object(&mut self, key: &Key, record: &Record) {
+        let bytes: u64 = record.segments.iter().map(|segment| segment.length_bytes).sum();
+        let usage = self.usage.entry(key.namespace().into()).or_default();
+        *usage = (usage.0 + 1, usage.1 + bytes);
         for segment in &record.segments {
             self.report.segments += 1;
             self.file(key, record, segment, &segment.primary, Role::Primary);
@@ -284,6 +291,28 @@ impl Check<'_> {
                     self.problem("accounting", &tier.name, detail);
                 }
             }
+        }
+    }
+}
+
+impl Check<'_> {
+    /// Compares what namespaces are said to take up with what their records sum to.
+    fn usage(&mut self) {
+        let mut summed = std::mem::take(&mut self.usage);
+        for (namespace, usage) in self.shared.usages.all() {
+            let counted = (usage.objects.used(), usage.bytes.used());
+            let (objects, bytes) = summed.remove(&namespace).unwrap_or_default();
+            if counted != (objects, bytes) {
+                let detail = format!(
+                    "it is said to hold {} objects and {} bytes, its records sum to {objects} and \
+                     {bytes}",
+                    counted.0, counted.1
+                );
+                self.problem("usage", &namespace, detail);
+            }
+        }
+        for namespace in summed.into_keys() {
+            self.problem("usage", &namespace, "its objects are not counted".into());
         }
     }
 }

@@ -19,6 +19,7 @@ use crate::entry::{Entry, Pending, Segment, Site};
 use crate::record::{Place, Record, SegmentRecord};
 use crate::ring::{Change, Created, Took};
 use crate::shared::Shared;
+use crate::usage::Counted;
 
 /// A new object before its record is committed.
 pub(crate) struct Draft {
@@ -27,6 +28,7 @@ pub(crate) struct Draft {
     level: Persistency,
     /// The tier that the placer wanted, where that was full.
     spilled_from: Option<TierIndex>,
+    counted: Counted,
 }
 
 impl Draft {
@@ -165,7 +167,8 @@ impl Shared {
             let limit = limit.min(cut) - segment.start_bytes;
             segments.push(Arc::new(self.segment(record.object_id, segment, limit)));
         }
-        Entry::new(key, record, segments)
+        let usage = self.usages.of(key.namespace());
+        Entry::new(key, record, segments, usage)
     }
 
     /// A segment in memory from its record.
@@ -199,6 +202,7 @@ impl Shared {
 
     /// Makes the file of a new object on the tier that the placer chooses, or the next with room.
     pub(crate) fn draft(&self, key: &Key, how: &Open, level: Persistency) -> Result<Draft> {
+        let counted = Counted::new(self.usages.of(key.namespace()), key)?;
         let placement = Placement {
             key,
             hint: how.hint,
@@ -231,7 +235,7 @@ impl Shared {
             identity: how.identity.clone(),
         };
         let spilled_from = (site.place.tier != placed.tier).then_some(placed.tier);
-        Ok(Draft { record, site, level, spilled_from })
+        Ok(Draft { record, site, level, spilled_from, counted })
     }
 
     /// Commits the records of new objects together, as durably as the strongest of them asks.
@@ -292,11 +296,12 @@ impl Shared {
 
     /// Shows a committed object to everyone.
     pub(crate) fn publish(&self, claim: Claim<'_>, draft: Draft) -> Opened {
-        let Draft { record, site, .. } = draft;
+        let Draft { record, site, counted, .. } = draft;
         let limit = record.layout.next_cut(0).unwrap_or(u64::MAX);
         let segment =
             Arc::new(self.new_segment(record.object_id, &record.segments[0], limit, site));
-        let entry = Entry::new(claim.key().clone(), &record, vec![Arc::clone(&segment)]);
+        let segments = vec![Arc::clone(&segment)];
+        let entry = Entry::new(claim.key().clone(), &record, segments, counted.keep());
         entry.opens.fetch_add(1, Ordering::AcqRel);
         let entry = Arc::new(entry);
         self.post_created(&entry, &segment);
@@ -518,8 +523,9 @@ impl Shared {
         self.failpoints.hit("delete.catalog")?;
         entry.is_deleted.store(true, Ordering::Release);
         for ((segment, accounted), length) in segments.iter().zip(&mut held).zip(lengths) {
-            self.forget(segment, accounted, length);
+            self.forget(entry, segment, accounted, length);
         }
+        entry.usage.remove_object();
         drop(held);
         drop(changes);
         for segment in segments.iter() {
@@ -569,6 +575,7 @@ impl Shared {
     /// Accounts a segment's files as garbage. A settling source is garbage already.
     pub(crate) fn forget(
         &self,
+        entry: &Entry,
         segment: &Segment,
         accounted: &mut crate::entry::Accounted,
         length: u64,
@@ -582,6 +589,7 @@ impl Shared {
         account.turn(Class::Reserved, Class::Garbage, from_reserved);
         account.free(Class::Used, accounted.used_bytes - from_used);
         account.free(Class::Reserved, accounted.reserved_bytes - from_reserved);
+        entry.usage.shrink(*accounted, 0);
         *accounted = crate::entry::Accounted::default();
         segment.room_bytes.store(0, Ordering::Release);
         self.tier(location.primary.place.tier).segments.fetch_sub(1, Ordering::Relaxed);

@@ -14,6 +14,7 @@ use crate::dirty::Dirty;
 use crate::guard::Guard;
 use crate::ledger::ObjectLedger;
 use crate::record::{Place, Record, SegmentRecord, Settling};
+use crate::usage::Usage;
 
 /// An object that is open, or was lately.
 #[derive(Debug)]
@@ -42,6 +43,8 @@ pub(crate) struct Entry {
     pub(crate) is_unsynced: AtomicBool,
     pub(crate) opens: AtomicU32,
     pub(crate) ledger: ObjectLedger,
+    /// What its namespace takes up.
+    pub(crate) usage: Arc<Usage>,
 }
 
 /// The list of an object's segments, replaced as a whole. Reads and writes of an object with one
@@ -326,7 +329,12 @@ impl Segment {
 
 impl Entry {
     /// An object from its record, closed and clean.
-    pub(crate) fn new(key: Key, record: &Record, segments: Vec<Arc<Segment>>) -> Self {
+    pub(crate) fn new(
+        key: Key,
+        record: &Record,
+        segments: Vec<Arc<Segment>>,
+        usage: Arc<Usage>,
+    ) -> Self {
         Self {
             key,
             object_id: record.object_id,
@@ -344,6 +352,7 @@ impl Entry {
             is_unsynced: AtomicBool::new(false),
             opens: AtomicU32::new(0),
             ledger: ObjectLedger::default(),
+            usage,
         }
     }
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 use terrace_core::{Access, Error, Result};
 
 use crate::ledger::Count;
+use crate::quota;
 use crate::recover;
 use crate::runner;
 use crate::shared::Shared;
@@ -154,6 +155,7 @@ pub(crate) fn close(shared: &Arc<Shared>, threads: &Threads) -> Result<()> {
         // Everything is durable; what the failed commit left is compared by the next opening.
         return Ok(());
     }
+    quota::save_usage(shared)?;
     let totals = recover::totals(shared);
     shared.catalog.change_header(|header| {
         header.is_clean = true;

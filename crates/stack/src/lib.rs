@@ -31,6 +31,7 @@ mod object;
 mod offline;
 mod open;
 mod parts;
+mod quota;
 mod rebuild;
 mod record;
 mod recording;
@@ -44,6 +45,7 @@ mod slots;
 mod stack;
 mod stat;
 mod transfer;
+mod usage;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -53,6 +55,7 @@ pub use offline::Offline;
 pub use parts::{Parts, Settings, Tactics, Tier};
 pub use rebuild::{RebuildOptions, Saved};
 pub use stack::{MoveKind, MoveTicket, Stack};
+pub use usage::{Quota, QuotaExceeded};
 
 /// Locks; a thread that panicked left nothing half changed behind the locks of this crate, or
 /// what it left is found by the next opening.

@@ -14,6 +14,7 @@ use crate::entries::Opened;
 use crate::entry::{Location, Segment};
 use crate::ledger::Count;
 use crate::ring::Took;
+use crate::shape::NoRoom;
 use crate::shared::Shared;
 
 /// Largest offset: an offset plus a length fits in 63 bits.
@@ -39,7 +40,18 @@ pub(crate) struct StackObject {
 enum Again {
     /// The segment ends before the piece does.
     Restructured,
+    /// The namespace may not take up more: another tier does not help.
+    OverQuota(Error),
     Failed(Error),
+}
+
+impl From<NoRoom> for Again {
+    fn from(refusal: NoRoom) -> Self {
+        match refusal {
+            NoRoom::Here(error) => Again::Failed(error),
+            NoRoom::InQuota(error) => Again::OverQuota(error),
+        }
+    }
 }
 
 impl From<Error> for Again {
@@ -289,7 +301,8 @@ impl StackObject {
             return Ok(0);
         }
         if self.straight()?.is_some() {
-            self.shared.take_room(&self.entry, &self.first, end_bytes)?;
+            let taken = self.shared.take_room(&self.entry, &self.first, end_bytes);
+            taken.map_err(NoRoom::into_error)?;
             if let Some(result) = self.write_straight(offset_bytes, data) {
                 return result.map(|()| total as u64);
             }
@@ -299,6 +312,7 @@ impl StackObject {
             let write = |object: &dyn Object| object.write_at(offset_bytes, data);
             match self.change_segment(&self.first, extent, true, EventKind::Write, write) {
                 Ok(()) => return Ok(total as u64),
+                Err(Again::OverQuota(error)) => return Err(error),
                 Err(Again::Failed(error)) if error.kind() != ErrorKind::NoSpace => {
                     return Err(error);
                 }
@@ -351,11 +365,13 @@ impl StackObject {
                             Err(Again::Restructured) => {}
                             // Somebody else took the room: look again.
                             Err(Again::Failed(error)) if error.kind() == ErrorKind::NoSpace => {}
-                            Err(Again::Failed(error)) => return Err(error),
+                            Err(Again::Failed(error) | Again::OverQuota(error)) => {
+                                return Err(error);
+                            }
                         }
                     }
                 }
-                Err(Again::Failed(error)) => return Err(error),
+                Err(Again::Failed(error) | Again::OverQuota(error)) => return Err(error),
             }
             tries = if at > before { 0 } else { tries + 1 };
             if tries > TRIES_MAX {
@@ -385,10 +401,26 @@ impl StackObject {
                     // First what the full tier has room for, then the rest in another segment.
                     goal = if fits > 0 { segment.start_bytes + start + fits } else { bytes };
                 }
-                Err(Again::Failed(error)) => return Err(error),
+                Err(Again::Failed(error) | Again::OverQuota(error)) => return Err(error),
             }
         }
         Ok(())
+    }
+
+    /// Refuses a cut into a hole whose rest the quota has no room for, while nothing is cut: the
+    /// segment before the hole is to reach to the new end.
+    fn check_cut(&self, bytes: u64) -> Result<()> {
+        let segments = self.entry.segments.load();
+        let (kept, cut): (Vec<_>, Vec<_>) =
+            segments.iter().partition(|segment| segment.start_bytes < bytes);
+        let Some(last) = kept.last() else { return Ok(()) };
+        let need = (bytes - last.start_bytes).saturating_sub(last.length());
+        let freed = cut.iter().map(|segment| segment.length()).sum();
+        let more = need.saturating_sub(freed);
+        if self.entry.usage.has_room(more) || more == 0 {
+            return Ok(());
+        }
+        Err(self.entry.usage.refusal(more, &self.entry.key))
     }
 
     /// The length of the object. Without a policy nothing keeps a cut and a write apart but the
@@ -468,6 +500,7 @@ impl Object for StackObject {
         self.check_access("set length")?;
         let length = self.length()?;
         if bytes < length {
+            self.check_cut(bytes)?;
             self.shared.shrink(&self.entry, bytes)?;
             // Where only a hole was left before the new end, the segment in front is too short.
             self.grow(bytes)?;
@@ -502,7 +535,7 @@ impl Object for StackObject {
             let punch = |object: &dyn Object| object.punch(inside..end);
             match self.change_segment(&segment, inside..end, false, EventKind::Write, punch) {
                 Ok(()) => {}
-                Err(Again::Failed(error)) => return Err(error),
+                Err(Again::Failed(error) | Again::OverQuota(error)) => return Err(error),
                 Err(Again::Restructured) => return self.punch(range),
             }
         }

@@ -19,12 +19,14 @@ use crate::entries::Entries;
 use crate::guard::Parking;
 use crate::ledger::Ledger;
 use crate::mover::Mover;
+use crate::quota;
 use crate::record::TierNumbers;
 use crate::recover;
 use crate::ring::Mailbox;
 use crate::runner::Desk;
 use crate::shared::{Shared, TierState};
 use crate::slots::Slots;
+use crate::usage::Usages;
 use crate::{Offline, Parts, Tier};
 
 /// Numbers reserved at every opening, so that the first creates need no durable commit.
@@ -158,8 +160,11 @@ pub(crate) fn open(parts: &mut Parts) -> Result<(Arc<Shared>, Vec<String>)> {
         let has_volatile = shared.tiers.iter().any(TierState::is_volatile);
         if has_volatile && is_writing {
             recover::forget_volatile(&shared, &mut notes)?;
-        } else if is_writing {
-            recover::collect_garbage(&shared)?;
+        } else {
+            quota::load_usage(&shared, header.epoch)?;
+            if is_writing {
+                recover::collect_garbage(&shared)?;
+            }
         }
     } else if is_writing {
         recover::recover(&shared, &header, &mut notes)?;
@@ -167,6 +172,7 @@ pub(crate) fn open(parts: &mut Parts) -> Result<(Arc<Shared>, Vec<String>)> {
         notes.push("the store was not closed; it is shown as it is, without recovery".into());
         recover::count_only(&shared)?;
     }
+    quota::load_limits(&shared)?;
     Ok((shared, notes))
 }
 
@@ -307,6 +313,7 @@ fn assemble(parts: &mut Parts, header: &Header, numbers: TierNumbers, epoch: u64
         recording: std::sync::Mutex::default(),
         parking: Parking::default(),
         slots: Slots::default(),
+        usages: Usages::default(),
         mailbox: Mailbox::default(),
         placer: ArcSwap::from_pointee(Arc::new(First)),
         desk: Desk::default(),

@@ -122,13 +122,13 @@ pub(crate) fn forget_volatile(shared: &Shared, notes: &mut Vec<String>) -> Resul
         } else if record.segments.iter().any(|one| is_volatile(shared, &one.primary)) {
             removed.push((key, record));
         } else {
-            count(shared, &record);
+            count(shared, &key, &record);
         }
         Ok(())
     })?;
     for (key, record) in &changed {
         shared.catalog.commit(&[Write::Put(key, record)])?;
-        count(shared, record);
+        count(shared, key, record);
     }
     for (key, record) in &removed {
         remove(shared, key, record)?;
@@ -141,9 +141,9 @@ pub(crate) fn forget_volatile(shared: &Shared, notes: &mut Vec<String>) -> Resul
 
 /// Only counts, for a stack that may not change anything.
 pub(crate) fn count_only(shared: &Shared) -> Result<()> {
-    shared.catalog.for_each(&mut |_, record| {
+    shared.catalog.for_each(&mut |key, record| {
         if let Ok(record) = record {
-            count(shared, &record);
+            count(shared, &key, &record);
         }
         Ok(())
     })
@@ -219,7 +219,8 @@ fn is_same_segment(found: &Identity, wanted: &Identity) -> bool {
 }
 
 /// Accounts a record's bytes.
-fn count(shared: &Shared, record: &Record) {
+fn count(shared: &Shared, key: &Key, record: &Record) {
+    crate::quota::count(shared, key, record);
     for segment in &record.segments {
         let tier = shared.tier(segment.primary.tier);
         tier.account.found(Class::Used, segment.length_bytes);
@@ -308,7 +309,7 @@ impl Recovery<'_> {
                 self.name(record.object_id, segment.number, place);
             }
         }
-        count(self.shared, &record);
+        count(self.shared, &key, &record);
         if record != before {
             self.changed.push((key, record, garbage));
             if self.changed.len() >= CHANGES_MAX {

@@ -233,6 +233,22 @@ pub struct ParameterReport {
     pub description: String,
 }
 
+/// What a namespace holds, and what it may hold.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QuotaReport {
+    /// The namespace.
+    pub namespace: String,
+    /// Bytes of its objects, each counted once; an object that is open and grows counts with the
+    /// room that its tier has promised it.
+    pub bytes: u64,
+    /// Most bytes that it may hold; `None` without a limit.
+    pub bytes_max: Option<u64>,
+    /// Its objects.
+    pub objects: u64,
+    /// Most objects that it may hold; `None` without a limit.
+    pub objects_max: Option<u64>,
+}
+
 /// What a check found.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CheckReport {

@@ -21,16 +21,39 @@ use crate::shared::Shared;
 /// A part of an object: its segment, where the part begins in it, and where in the whole range.
 pub(crate) type Piece = (Arc<Segment>, u64, Range<usize>);
 
+/// Why a segment may not grow.
+pub(crate) enum NoRoom {
+    /// Its tier has none, or the object is gone; it may go on elsewhere.
+    Here(Error),
+    /// Its namespace may not take up more, wherever it is.
+    InQuota(Error),
+}
+
+impl NoRoom {
+    /// The error, for those to whom it is all one.
+    pub(crate) fn into_error(self) -> Error {
+        match self {
+            NoRoom::Here(error) | NoRoom::InQuota(error) => error,
+        }
+    }
+}
+
 /// How long one look at a closed gate lasts; those who must have it closed look again.
 const GATE_LOOK: Duration = Duration::from_millis(20);
 
 impl Shared {
-    /// Takes room on the segment's tier so that it may grow to `end_bytes`.
+    /// Takes room on the segment's tier, and in its namespace's quota, so that it may grow to
+    /// `end_bytes`.
     ///
     /// # Errors
     ///
     /// `NoSpace` where the tier is full of what cannot be dropped; `NotFound` once deleted.
-    pub(crate) fn take_room(&self, entry: &Entry, segment: &Segment, end_bytes: u64) -> Result<()> {
+    pub(crate) fn take_room(
+        &self,
+        entry: &Entry,
+        segment: &Segment,
+        end_bytes: u64,
+    ) -> Result<(), NoRoom> {
         // Growing files ask in steps of a quarter, so that appending costs few atomic operations;
         // the bound keeps little room idle while the object is open.
         const STEP_BYTES_MAX: u64 = 4 << 20;
@@ -38,9 +61,11 @@ impl Shared {
         loop {
             let mut accounted = crate::lock(&segment.accounted);
             if entry.is_deleted.load(Ordering::Acquire) {
-                return Err(Error::new(ErrorKind::NotFound, "write")
-                    .because("the object was deleted")
-                    .with("key", &entry.key));
+                return Err(NoRoom::Here(
+                    Error::new(ErrorKind::NotFound, "write")
+                        .because("the object was deleted")
+                        .with("key", &entry.key),
+                ));
             }
             let room = accounted.used_bytes + accounted.reserved_bytes;
             if end_bytes <= room {
@@ -49,22 +74,34 @@ impl Shared {
             let index = segment.location.load().primary.place.tier;
             let tier = self.tier(index);
             let need = end_bytes - room;
+            // No room that could be made on any tier would help.
+            if !entry.usage.has_room(need) {
+                return Err(NoRoom::InQuota(entry.usage.refusal(need, &entry.key)));
+            }
             let step = need.max((room / 4).min(STEP_BYTES_MAX));
-            let taken = [step, need]
-                .into_iter()
-                .find(|bytes| tier.account.take(Class::Reserved, *bytes, tier.capacity_bytes()));
-            if let Some(bytes) = taken {
-                accounted.reserved_bytes += bytes;
-                segment.room_bytes.store(room + bytes, Ordering::Release);
-                return Ok(());
+            for bytes in [step, need] {
+                if !tier.account.take(Class::Reserved, bytes, tier.capacity_bytes()) {
+                    continue;
+                }
+                if entry.usage.take_bytes(bytes) {
+                    accounted.reserved_bytes += bytes;
+                    segment.room_bytes.store(room + bytes, Ordering::Release);
+                    return Ok(());
+                }
+                tier.account.free(Class::Reserved, bytes);
+                if bytes == need {
+                    return Err(NoRoom::InQuota(entry.usage.refusal(need, &entry.key)));
+                }
             }
             drop(accounted);
             if dropped_copies || !self.drop_copies_on(index, need) {
-                return Err(Error::new(ErrorKind::NoSpace, "write")
-                    .with("key", &entry.key)
-                    .with("tier", &tier.name)
-                    .with("need_bytes", need)
-                    .with("capacity_bytes", tier.capacity_bytes()));
+                return Err(NoRoom::Here(
+                    Error::new(ErrorKind::NoSpace, "write")
+                        .with("key", &entry.key)
+                        .with("tier", &tier.name)
+                        .with("need_bytes", need)
+                        .with("capacity_bytes", tier.capacity_bytes()),
+                ));
             }
             dropped_copies = true;
         }
@@ -335,6 +372,7 @@ impl Shared {
         let from = self.tier(full);
         from.account.free(Class::Used, accounted.used_bytes);
         from.account.free(Class::Reserved, accounted.reserved_bytes);
+        entry.usage.shrink(*accounted, 0);
         *accounted = crate::entry::Accounted::default();
         segment.room_bytes.store(0, Ordering::Release);
         drop(accounted);
@@ -448,7 +486,7 @@ impl Shared {
         if result.is_ok() {
             for (segment, accounted) in cut.iter().zip(&mut held) {
                 segment.limit_bytes.store(0, Ordering::Release);
-                self.forget(segment, accounted, segment.length());
+                self.forget(entry, segment, accounted, segment.length());
                 self.post_change(EventKind::Delete, segment, TierIndex(0));
                 self.slots.release(entry.object_id, segment.number);
             }
@@ -495,6 +533,7 @@ impl Shared {
                     segment.length_bytes.store(inside, Ordering::Release);
                     segment.mark(inside, length);
                     self.note_unflushed(entry);
+                    self.trim_cut(entry, segment);
                 } else {
                     // It may have been cut all the same: the file knows.
                     let handle = location.primary.open(self.backend(&location.primary));

@@ -15,7 +15,7 @@ use crate::account::{Account, Class};
 use crate::catalog::Catalog;
 use crate::drops::Drops;
 use crate::entries::Entries;
-use crate::entry::{Entry, Location, Pending, Segment, Site};
+use crate::entry::{Accounted, Entry, Location, Pending, Segment, Site};
 use crate::guard::Parking;
 use crate::ledger::Ledger;
 use crate::mover::Mover;
@@ -23,6 +23,7 @@ use crate::recording::Recording;
 use crate::ring::{Change, Mailbox, Posted, Took};
 use crate::runner::Desk;
 use crate::slots::Slots;
+use crate::usage::Usages;
 
 /// Open tier files that are kept when nobody uses them; each is a descriptor.
 const IDLE_FILES_MAX: usize = 1024;
@@ -45,6 +46,7 @@ pub(crate) struct Shared {
     pub(crate) entries: Entries,
     pub(crate) parking: Parking,
     pub(crate) slots: Slots,
+    pub(crate) usages: Usages,
     pub(crate) mailbox: Mailbox,
     pub(crate) placer: ArcSwap<Arc<dyn Placer>>,
     pub(crate) desk: Desk,
@@ -248,6 +250,20 @@ impl Shared {
                 segment.length_bytes.store(stat.size_bytes, Ordering::Release);
             }
         }
+        self.fit_room(entry, segment, &mut accounted);
+    }
+
+    /// Gives back what was reserved beyond the new end of a segment that was cut. Its gate is
+    /// closed: whoever took room before looks again.
+    pub(crate) fn trim_cut(&self, entry: &Entry, segment: &Segment) {
+        let mut accounted = crate::lock(&segment.accounted);
+        // Without a policy, writers pass no gate.
+        if !self.is_bare && !entry.is_deleted.load(Ordering::Acquire) {
+            self.fit_room(entry, segment, &mut accounted);
+        }
+    }
+
+    fn fit_room(&self, entry: &Entry, segment: &Segment, accounted: &mut Accounted) {
         let length = segment.length();
         let has = accounted.used_bytes + accounted.reserved_bytes;
         let account = &self.tier(segment.location.load().primary.place.tier).account;
@@ -258,8 +274,8 @@ impl Shared {
             account.free(Class::Used, accounted.used_bytes - length);
             account.free(Class::Reserved, accounted.reserved_bytes);
         }
-        accounted.used_bytes = length;
-        accounted.reserved_bytes = 0;
+        entry.usage.shrink(*accounted, length);
+        *accounted = Accounted { used_bytes: length, reserved_bytes: 0 };
         // Behind a close nothing is written any more, also not where it would fit.
         let is_closing = self.is_closing.load(Ordering::Acquire);
         segment.room_bytes.store(if is_closing { 0 } else { length }, Ordering::Release);

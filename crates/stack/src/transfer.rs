@@ -644,6 +644,7 @@ impl Job<'_> {
         from.account.turn(Class::Reserved, class, from_reserved);
         from.account.free(Class::Used, accounted.used_bytes - from_used);
         from.account.free(Class::Reserved, accounted.reserved_bytes - from_reserved);
+        self.entry.usage.shrink(*accounted, length);
         *accounted = Accounted { used_bytes: length, reserved_bytes: 0 };
         self.segment.room_bytes.store(length, Ordering::Release);
         from.segments.fetch_sub(1, Ordering::Relaxed);

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use terrace_core::{Key, Pair, Persistency, Result};
 use terrace_stack::report::{
-    CheckReport, Explanation, LedgerReport, MoveReport, PolicyReport, TierReport,
+    CheckReport, Explanation, LedgerReport, MoveReport, PolicyReport, QuotaReport, TierReport,
 };
 use terrace_stack::{MoveKind, MoveTicket};
 
@@ -225,6 +225,42 @@ impl Store {
         match &self.side {
             Side::Owned(owned) => Ok(owned.stack.ledger()),
             Side::Attached(link) => link.ask(&Call::Ledger),
+        }
+    }
+
+    /// What namespaces hold and may hold: those with objects or a limit, by name.
+    pub fn quotas(&self) -> Result<Vec<QuotaReport>> {
+        match &self.side {
+            Side::Owned(owned) => Ok(owned.stack.quotas()),
+            Side::Attached(link) => link.ask(&Call::Quotas),
+        }
+    }
+
+    /// Limits what a namespace may hold, from now on and over restarts; `None` leaves a limit as
+    /// it is. Less than it holds already is allowed, and forbids it to grow.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` for a namespace that cannot be, or without any limit; `Denied`, `Io`.
+    pub fn set_quota(
+        &self,
+        namespace: &str,
+        bytes_max: Option<u64>,
+        objects_max: Option<u64>,
+    ) -> Result<QuotaReport> {
+        match &self.side {
+            Side::Owned(owned) => owned.stack.set_quota(namespace, bytes_max, objects_max),
+            Side::Attached(link) => {
+                link.ask(&Call::SetQuota { namespace: namespace.into(), bytes_max, objects_max })
+            }
+        }
+    }
+
+    /// Lifts the limits of a namespace. Errors: `NotFound` where it has none, `Denied`, `Io`.
+    pub fn clear_quota(&self, namespace: &str) -> Result<QuotaReport> {
+        match &self.side {
+            Side::Owned(owned) => owned.stack.clear_quota(namespace),
+            Side::Attached(link) => link.ask(&Call::ClearQuota { namespace: namespace.into() }),
         }
     }
 

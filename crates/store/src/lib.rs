@@ -35,6 +35,7 @@ pub use terrace_core::{
 };
 pub use terrace_stack::report::{
     self, BackupReport, CheckReport, DecisionReport, Explanation, HistoryReport, LedgerReport,
-    MoveReport, ParameterReport, PolicyReport, Problem, RebuildReport, SegmentReport, TierReport,
+    MoveReport, ParameterReport, PolicyReport, Problem, QuotaReport, RebuildReport, SegmentReport,
+    TierReport,
 };
-pub use terrace_stack::{MoveKind, MoveTicket, Stack};
+pub use terrace_stack::{MoveKind, MoveTicket, Quota, QuotaExceeded, Stack};

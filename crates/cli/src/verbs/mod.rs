@@ -18,6 +18,7 @@ mod migrate;
 mod pin;
 mod policy;
 mod put;
+mod quota;
 mod restore;
 mod rm;
 mod stat;
@@ -36,6 +37,7 @@ pub(crate) const VERBS: &[Entry] = &[
     entry::<fsck::Fsck>(),
     entry::<backup::Backup>(),
     entry::<restore::Restore>(),
+    entry::<quota::Quota>(),
     entry::<put::Put>(),
     entry::<get::Get>(),
     entry::<cp::Copy>(),

@@ -10,6 +10,7 @@ mod killed;
 mod objects;
 mod pairs;
 mod placement;
+mod quotas;
 mod repair;
 mod scene;
 mod signals;

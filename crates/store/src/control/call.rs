@@ -93,6 +93,15 @@ pub(crate) enum Call {
         replace: bool,
     },
     Ledger,
+    Quotas,
+    SetQuota {
+        namespace: String,
+        bytes_max: Option<u64>,
+        objects_max: Option<u64>,
+    },
+    ClearQuota {
+        namespace: String,
+    },
     /// Body: the key.
     KvGet {
         namespace: String,
@@ -217,6 +226,8 @@ impl Call {
             | Call::SetCalls { .. }
             | Call::Message { .. }
             | Call::RunPolicy
+            | Call::SetQuota { .. }
+            | Call::ClearQuota { .. }
             | Call::KvPut { .. }
             | Call::KvRemove { .. }
             | Call::Delete { .. } => true,

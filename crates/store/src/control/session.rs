@@ -127,6 +127,11 @@ impl Session {
                 Answer::json(&write_backup(stack, Path::new(&file), replace, &mut progress)?)
             }
             Call::Ledger => Answer::json(&stack.ledger()),
+            Call::Quotas => Answer::json(&stack.quotas()),
+            Call::SetQuota { namespace, bytes_max, objects_max } => {
+                Answer::json(&stack.set_quota(&namespace, bytes_max, objects_max)?)
+            }
+            Call::ClearQuota { namespace } => Answer::json(&stack.clear_quota(&namespace)?),
             Call::KvGet { namespace } => {
                 let value = stack.kv_get(&namespace, body)?;
                 Answer::with_bytes(&value.is_some(), value.unwrap_or_default())

@@ -31,6 +31,7 @@ impl Diary {
         placement(store, &mut diary);
         policies(store, &mut diary);
         pairs(store, &mut diary);
+        quotas(store, &mut diary);
         wrong(store, &mut diary);
         diary.lines
     }
@@ -291,6 +292,21 @@ fn pairs(store: &Store, diary: &mut Diary) {
     diary.note("long key", store.kv_put("p", &[1; 600], b"v", level));
     diary.note("no namespace", store.kv_get("", b"k"));
     diary.note("no namespace", store.kv_scan("a/b", b"", None, 1));
+}
+
+fn quotas(store: &Store, diary: &mut Diary) {
+    diary.note("set", store.set_quota("q", Some(1000), None));
+    diary.note("set", store.set_quota("q", None, Some(1)));
+    diary.note("set", store.set_quota("q", None, None));
+    diary.note("write", store.write_all(&key("q/one"), &[1; 1000]));
+    diary.note("write", store.write_all(&key("q/two"), b"x"));
+    let object = store.open(&key("q/one"), &Open::write()).expect("opens");
+    diary.note("grow", object.write(1000, b"x"));
+    drop(object);
+    diary.note("all", store.quotas());
+    diary.note("clear", store.clear_quota("q"));
+    diary.note("clear", store.clear_quota("q"));
+    diary.note("write", store.write_all(&key("q/two"), b"x"));
 }
 
 fn wrong(store: &Store, diary: &mut Diary) {

@@ -143,7 +143,7 @@ impl Run {
 
     fn step(&mut self) {
         type Step = fn(&mut Run);
-        let steps: [(u64, Step); 24] = [
+        let steps: [(u64, Step); 25] = [
             (8, Run::create),
             (4, Run::open_handle),
             (3, Run::close_handle),
@@ -166,6 +166,7 @@ impl Run {
             (4, Run::execute),
             (4, Run::pair),
             (3, Run::faults),
+            (2, Run::quota),
             (1, Run::policy),
             (1, Run::reopen),
         ];
@@ -284,8 +285,29 @@ impl Run {
     fn check_failure(&self, name: &Key, next: Option<&[u8]>, error: &Error) {
         match error.kind() {
             ErrorKind::Io if self.has_faults || is_aftermath(error) => {}
+            ErrorKind::NoSpace if error.chain().contains("quota") => {
+                self.check_quota(name, next, error);
+            }
             ErrorKind::NoSpace => self.check_full(name, next),
             _ => self.fail(&format!("{name} fails without a reason: {}", error.chain())),
+        }
+    }
+
+    /// A quota refuses only what would exceed it.
+    fn check_quota(&self, name: &Key, next: Option<&[u8]>, error: &Error) {
+        let quotas = self.stack().quotas();
+        let quota = quotas.iter().find(|quota| quota.namespace == name.namespace());
+        let quota = quota.expect("a quota is shown");
+        let objects = u64::from(!self.objects.contains_key(name));
+        // A segment that ends before the next one begins leaves a hole, which takes up nothing.
+        let segments = self.stack().explain(name).map_or(Vec::new(), |found| found.segments);
+        let held_bytes = segments.iter().map(|segment| segment.size_bytes).sum();
+        let next_bytes = next.map_or(0, <[u8]>::len) as u64;
+        let growth_bytes = next_bytes.saturating_sub(held_bytes);
+        let is_many = quota.objects_max.is_some_and(|max| quota.objects + objects > max);
+        let is_large = quota.bytes_max.is_some_and(|max| quota.bytes + growth_bytes > max);
+        if !is_many && !is_large {
+            self.fail(&format!("{name} was refused by {quota:?}: {}", error.chain()));
         }
     }
 
@@ -399,6 +421,10 @@ impl Run {
     fn rest(&mut self) {
         self.note("rest".into());
         self.heal();
+        if self.random.chance(0.5) {
+            // Accounts are compared only where nothing is open.
+            self.handles.clear();
+        }
         self.quiet();
         if self.stack().check(false, &mut |_, _| {}).is_err_and(|error| is_aftermath(&error)) {
             // A switch whose target failed to sync is settled by the next opening of the store.

@@ -483,6 +483,28 @@ impl Run {
         (0..3).for_each(|tier| self.world.tier(tier).heal());
     }
 
+    pub(super) fn quota(&mut self) {
+        let limit = |random: &mut Random, around: u64| {
+            random.chance(0.6).then(|| around / 2 + random.below(around + 2))
+        };
+        let held_bytes = self.objects.values().map(|held| held.data.len() as u64).sum();
+        let bytes_max = limit(&mut self.random, held_bytes);
+        let objects_max = limit(&mut self.random, self.objects.len() as u64);
+        self.note(format!("quota of {bytes_max:?} bytes and {objects_max:?} objects"));
+        let result = match (bytes_max, objects_max) {
+            (None, None) => self.stack().clear_quota("test"),
+            _ => self.stack().set_quota("test", bytes_max, objects_max),
+        };
+        match result {
+            Ok(report) => {
+                let held = self.stack().quotas().into_iter().find(|one| one.namespace == "test");
+                assert!(held.is_none_or(|held| held == report), "{report:?}");
+            }
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            Err(error) => self.fail(&format!("the quota is refused: {}", error.chain())),
+        }
+    }
+
     pub(super) fn policy(&mut self) {
         self.note("swap the policy".into());
         let tactics = restless(self.random.next_u64());
