@@ -15,6 +15,7 @@ use crate::certain::SINGLE_SYNCS_MAX;
 use crate::create::Draft;
 use crate::entries::{Claim, Found};
 use crate::object::StackObject;
+use crate::ring::Took;
 use crate::shared::Shared;
 
 /// An object whose file is made and, where it could be, filled.
@@ -107,10 +108,12 @@ fn fill(shared: &Shared, draft: &mut Draft, data: &[u8]) -> Result<Option<u64>> 
     let length_bytes = data.len() as u64;
     let limit_bytes = draft.record.layout.next_cut(0).unwrap_or(u64::MAX);
     let tier = shared.tier(draft.site.place.tier);
-    if length_bytes == 0
-        || length_bytes > limit_bytes
-        || !tier.account.take(Class::Used, length_bytes, tier.capacity_bytes())
-    {
+    // What the quota refuses, the ordinary write refuses and says why.
+    if length_bytes == 0 || length_bytes > limit_bytes || !draft.counted.take_bytes(length_bytes) {
+        return Ok(None);
+    }
+    if !tier.account.take(Class::Used, length_bytes, tier.capacity_bytes()) {
+        draft.counted.free_bytes();
         return Ok(None);
     }
     let started_ns = shared.clock.now_ns();
@@ -125,6 +128,7 @@ fn fill(shared: &Shared, draft: &mut Draft, data: &[u8]) -> Result<Option<u64>> 
     });
     if !matches!(written, Ok(true)) {
         tier.account.free(Class::Used, length_bytes);
+        draft.counted.free_bytes();
     }
     if !written? {
         return Ok(None);
@@ -153,7 +157,14 @@ fn finish(
         shared.tier(tier).ledger.access(true, length_bytes, filled_ns);
         entry.ledger.access(true, length_bytes, filled_ns);
         let now_ns = shared.clock.now_ns();
-        shared.post(EventKind::Write, segment, tier, now_ns, (0, length_bytes), filled_ns);
+        shared.post(
+            EventKind::Write,
+            segment,
+            tier,
+            now_ns,
+            (0, length_bytes),
+            Took::of(filled_ns),
+        );
     }
     let object = StackObject::new(Arc::clone(shared), entry, Access::Write, level);
     if ready.filled_ns.is_some() || data.is_empty() {

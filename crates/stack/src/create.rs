@@ -28,7 +28,7 @@ pub(crate) struct Draft {
     level: Persistency,
     /// The tier that the placer wanted, where that was full.
     spilled_from: Option<TierIndex>,
-    counted: Counted,
+    pub(crate) counted: Counted,
 }
 
 impl Draft {

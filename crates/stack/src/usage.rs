@@ -174,7 +174,10 @@ impl Usage {
 
 /// A new object that counts; no longer when this is dropped before it is [kept](Counted::keep).
 #[derive(Debug)]
-pub(crate) struct Counted(Option<Arc<Usage>>);
+pub(crate) struct Counted {
+    usage: Option<Arc<Usage>>,
+    bytes: u64,
+}
 
 impl Counted {
     /// # Errors
@@ -182,20 +185,36 @@ impl Counted {
     /// `NoSpace` where the namespace has as many objects as it may have.
     pub(crate) fn new(usage: Arc<Usage>, key: &Key) -> Result<Self, Error> {
         if usage.objects.take(1) {
-            return Ok(Self(Some(usage)));
+            return Ok(Self { usage: Some(usage), bytes: 0 });
         }
         Err(usage.exceeded(Quota::Objects, 1, key).into_error("create object", key))
     }
 
+    /// Takes bytes that the object has from the beginning, if they are allowed.
+    pub(crate) fn take_bytes(&mut self, bytes: u64) -> bool {
+        let is_taken = self.usage.as_ref().is_some_and(|usage| usage.take_bytes(bytes));
+        self.bytes += if is_taken { bytes } else { 0 };
+        is_taken
+    }
+
+    /// Gives them back: they are elsewhere, or nowhere.
+    pub(crate) fn free_bytes(&mut self) {
+        let bytes = std::mem::take(&mut self.bytes);
+        if let Some(usage) = &self.usage {
+            usage.bytes.free(bytes);
+        }
+    }
+
     /// The object was made.
     pub(crate) fn keep(mut self) -> Arc<Usage> {
-        self.0.take().expect("it is taken only here")
+        self.usage.take().expect("it is taken only here")
     }
 }
 
 impl Drop for Counted {
     fn drop(&mut self) {
-        if let Some(usage) = &self.0 {
+        self.free_bytes();
+        if let Some(usage) = &self.usage {
             usage.remove_object();
         }
     }

@@ -135,6 +135,7 @@ impl Ground {
             tiers: tiers.clone(),
             catalog,
             tactics,
+            recording: None,
             settings: stack_settings(&settings, options.access),
             clock: Arc::clone(clock),
             failpoints: Failpoints::default(),
