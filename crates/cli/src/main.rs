@@ -12,6 +12,7 @@ mod bench;
 mod command;
 mod context;
 mod demo;
+mod drawing;
 mod failure;
 mod interrupt;
 mod output;

@@ -8,6 +8,7 @@ pub(crate) mod migrate;
 pub(crate) mod overhead;
 mod place;
 mod statistics;
+pub(crate) mod study;
 
 pub(crate) use crate::demo::file_system;
 pub(crate) use place::{fast_place, slow_place};

@@ -17,6 +17,7 @@ fn verbs(scene: &Scene) -> Vec<String> {
 fn subcommands(verb: &str) -> &'static [&'static str] {
     match verb {
         "kv" => &["put", "get", "scan", "rm"],
+        "bench" => &["object", "kv", "amr", "hsm-study"],
         "policy" => &["list", "show", "set", "use", "message", "run"],
         _ => &[],
     }

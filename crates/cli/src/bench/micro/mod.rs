@@ -6,7 +6,7 @@
 pub(super) mod measure;
 pub(crate) mod object;
 pub(crate) mod pairs;
-mod picks;
+pub(super) mod picks;
 pub(super) mod place;
 mod pool;
 pub(super) mod row;

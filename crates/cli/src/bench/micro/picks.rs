@@ -19,13 +19,13 @@ pub(crate) enum Keys {
 const DRAWS: usize = 1 << 16;
 
 /// A sequence of numbers below a bound.
-pub(super) struct Picks {
+pub(in crate::bench) struct Picks {
     numbers: Vec<u32>,
 }
 
 impl Picks {
     /// Draws numbers in `0..count`; `seed` tells threads apart.
-    pub(super) fn new(keys: Keys, count: usize, seed: u64) -> Self {
+    pub(in crate::bench) fn new(keys: Keys, count: usize, seed: u64) -> Self {
         let mut random = Random::new(seed);
         let numbers = match keys {
             Keys::Uniform => (0..DRAWS).map(|_| random.below(count as u64) as u32).collect(),
@@ -35,7 +35,7 @@ impl Picks {
     }
 
     /// The number for a position in the sequence.
-    pub(super) fn at(&self, position: u64) -> usize {
+    pub(in crate::bench) fn at(&self, position: u64) -> usize {
         self.numbers[position as usize % DRAWS] as usize
     }
 }

@@ -5,9 +5,8 @@ use std::fmt::Write;
 
 use terrace_core::units::show_bytes;
 
-use super::scale::{Scale, label};
-use super::{escape, push};
 use crate::demo::report::RunReport;
+use crate::drawing::{Scale, escape, label, push};
 
 const ROW: f64 = 30.0;
 const TOP: f64 = 30.0;

@@ -2,17 +2,13 @@
 //! `demo-report.html`: one self-contained page; drawings are inline SVG, so it needs no script.
 
 mod bars;
-mod scale;
 mod timeline;
-
-use std::fmt::Write;
 
 use terrace_core::units::show_bytes;
 
 use super::report::{DemoReport, Finding, RunReport, Verdict};
 use super::steps::Step;
-
-const STYLE: &str = include_str!("style.css");
+use crate::drawing::{STYLE, escape, push};
 
 /// Writes the page; `next_steps` are commands that work on the store that stays.
 pub(crate) fn page(report: &DemoReport, next_steps: &[Step]) -> String {
@@ -183,25 +179,6 @@ fn steps(html: &mut String, next_steps: &[Step]) {
         push(html, format_args!("# {}\n{}\n\n", escape(&step.what), escape(&step.command)));
     }
     html.push_str("</pre>\n");
-}
-
-fn push(html: &mut String, text: std::fmt::Arguments<'_>) {
-    html.write_fmt(text).expect("a string takes everything");
-}
-
-/// Makes text safe inside an element or an attribute.
-fn escape(text: &str) -> String {
-    let mut safe = String::with_capacity(text.len());
-    for character in text.chars() {
-        match character {
-            '&' => safe.push_str("&amp;"),
-            '<' => safe.push_str("&lt;"),
-            '>' => safe.push_str("&gt;"),
-            '"' => safe.push_str("&quot;"),
-            other => safe.push(other),
-        }
-    }
-    safe
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ use crate::demo::recording::{
     Change, FillSample, Mark, MarkKind, MoveRecord, ObjectRecord, Phase, Recording,
 };
 use crate::demo::report::Machine;
+use crate::drawing::tests::assert_closed;
 
 fn recording(objects: usize) -> Recording {
     let object = |index: usize| {
@@ -105,19 +106,7 @@ fn elements_are_closed_in_order_and_text_is_escaped() {
     let html = page(&report(), &[step]);
     assert!(html.contains("write-buffer &amp; more"));
     assert!(html.contains("idle for &lt;50 ms&gt;"));
-    let mut open = Vec::new();
-    for piece in html.split('<').skip(1) {
-        let (tag, _) = piece.split_once('>').expect("every tag ends");
-        let name = tag.split_whitespace().next().expect("every tag has a name");
-        if tag.ends_with('/') || ["!doctype", "meta"].contains(&name) {
-            continue;
-        }
-        match name.strip_prefix('/') {
-            Some(name) => assert_eq!(open.pop(), Some(name)),
-            None => open.push(name),
-        }
-    }
-    assert_eq!(open, Vec::<&str>::new());
+    assert_closed(&html);
 }
 
 #[test]

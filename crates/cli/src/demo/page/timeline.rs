@@ -3,9 +3,8 @@
 
 use terrace_core::units::show_bytes;
 
-use super::scale::{Scale, label};
-use super::{escape, push};
 use crate::demo::recording::{MarkKind, ObjectRecord, Recording};
+use crate::drawing::{Scale, escape, label, push};
 
 const WIDTH: f64 = 1040.0;
 const LEFT: f64 = 64.0;

@@ -8,13 +8,15 @@ mod tables;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 
+use clap::builder::PossibleValuesParser;
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
+use terrace_core::Error;
 use terrace_core::units::parse_bytes;
 
 use super::{Group, Verb};
 use crate::bench::micro::{self as rows, Kind};
-use crate::bench::{migrate, overhead, slow_place};
+use crate::bench::{fast_place, migrate, overhead, slow_place, study};
 use crate::context::Context;
 use crate::failure::Result;
 use crate::interrupt::Interrupt;
@@ -52,6 +54,12 @@ Examples:
   terrace bench amr --blocks 1000 --queue 64 --writers 4
   terrace bench amr --level storage --steps 4 --blocks 50 --directory /mnt/disk";
 
+const STUDY_EXAMPLES: &str = "\
+Examples:
+  terrace bench hsm-study
+  terrace bench hsm-study --pair tmpfs/disk --objects 128 --directory /mnt/disk
+  terrace bench hsm-study --json | jq '.cases[] | [.pair, .policy, .batch, .write_mb_per_s.median]'";
+
 const KV_EXAMPLES: &str = "\
 Examples:
   terrace bench kv
@@ -60,6 +68,31 @@ Examples:
 
 #[derive(Subcommand, Debug)]
 enum What {
+    /// Every policy over pairs of tiers, with objects of 256 KiB
+    ///
+    /// Writes objects, four times as many as the fast tier takes, then reads twice as often as
+    /// there are objects, the popular ones more often (zipf); each under every built-in policy, over
+    /// memory, tmpfs, a disk and simulated devices, one by one and 8 at once. Draws what it found.
+    #[command(after_long_help = STUDY_EXAMPLES)]
+    HsmStudy {
+        /// Objects of a run
+        #[arg(long, value_name = "COUNT", default_value_t = 32,
+              value_parser = clap::value_parser!(u64).range(8..=1024))]
+        objects: u64,
+        /// Runs of each policy over each pair
+        #[arg(long, value_name = "COUNT", default_value_t = 3,
+              value_parser = clap::value_parser!(u64).range(1..=100))]
+        repetitions: u64,
+        /// Only this pair of tiers; may be given several times
+        #[arg(long = "pair", value_name = "PAIR", value_parser = PossibleValuesParser::new(study::pair_names()))]
+        pairs: Vec<String>,
+        /// Where the tiers on a disk are [default: /var/tmp]
+        #[arg(long, value_name = "DIR")]
+        directory: Option<PathBuf>,
+        /// The drawing
+        #[arg(long, value_name = "FILE", default_value = "hsm-study.svg")]
+        picture: PathBuf,
+    },
     /// Nanoseconds that the stack adds to reads, writes, opens and creates
     ///
     /// The stack has two tiers and the policy lru; the `bare` cases have one tier and no policy.
@@ -142,6 +175,7 @@ impl Verb for Bench {
   terrace bench --case create --case status --threads 1..4 --json
   terrace bench object --level storage --batch 1000 --case create+write --directory /mnt/disk
   terrace bench amr --writers 4
+  terrace bench hsm-study --picture study.svg
   terrace bench overhead --json | jq '.cases[] | {case, raw_ns, stack_ns, verdict}'
   terrace bench migrate --size 256MiB --directory /mnt/disk";
 
@@ -154,6 +188,24 @@ impl Verb for Bench {
                 let settings = options.settings()?;
                 let cases = until_interrupted(|stop| crate::bench::amr::run(&settings, stop))?;
                 show(context, &json!({ "cases": cases }), || tables::amr(&cases).lines())
+            }
+            Some(What::HsmStudy { objects, repetitions, pairs, directory, picture }) => {
+                let settings = study::Settings {
+                    objects: objects as usize,
+                    repetitions: repetitions as usize,
+                    pairs,
+                    fast: fast_place(),
+                    disk: directory.unwrap_or_else(slow_place),
+                };
+                let cases = until_interrupted(|stop| study::run(&settings, stop))?;
+                std::fs::write(&picture, study::picture::draw(&cases)).map_err(|error| {
+                    Error::from_io("write the picture", error).with("file", picture.display())
+                })?;
+                show(context, &json!({ "cases": cases, "picture": picture }), || {
+                    let mut lines = tables::study(&cases).lines();
+                    lines.push(format!("{} shows it", picture.display()));
+                    lines
+                })
             }
             Some(What::Overhead { seconds, groups, cases }) => {
                 let seconds = seconds.clamp(0.1, 3600.0);

@@ -3,6 +3,7 @@
 
 use crate::bench::amr::AmrRow;
 use crate::bench::micro::Row;
+use crate::bench::study::StudyRow;
 use crate::bench::{Bound, Verdict, migrate, overhead};
 use crate::table::Table;
 
@@ -125,6 +126,40 @@ pub(super) fn amr(rows: &[AmrRow]) -> Table {
             format!("{:.2}", row.cpu_us_per_op),
             waited(*waited_ms_per_step).unwrap_or_default(),
             waited(*raw_waited_ms_per_step).unwrap_or_default(),
+        ]);
+    }
+    table
+}
+
+pub(super) fn study(rows: &[StudyRow]) -> Table {
+    let mut table = Table::new(&[2, 4, 5, 6, 7, 8, 9]);
+    let heading = [
+        "tiers",
+        "policy",
+        "batch",
+        "level",
+        "write MB/s (95 %)",
+        "p99 us",
+        "read MB/s (95 %)",
+        "p99 us",
+        "from fast",
+        "moved",
+    ];
+    table.heading(heading);
+    let rate =
+        |rate: &Bound| format!("{:.1} ({:.1} to {:.1})", rate.median, rate.low95, rate.high95);
+    for row in rows {
+        table.row([
+            row.pair.into(),
+            row.policy.clone(),
+            row.batch.to_string(),
+            row.level.into(),
+            rate(&row.write_mb_per_s),
+            format!("{:.0}", row.write_p99_us),
+            rate(&row.read_mb_per_s),
+            format!("{:.0}", row.read_p99_us),
+            format!("{:.0} %", row.fast_reads * 100.0),
+            format!("{:.2} times", row.moved),
         ]);
     }
     table
