@@ -176,7 +176,8 @@ impl Policy for Lru {
 
     fn restore(&mut self, view: &View, version: u32, state: &[u8]) -> Result<()> {
         let state: State = saved::read(self.state_version(), version, state)?;
-        let names = Names::new(view);
+        let leased = state.leases.iter().map(SavedLease::name);
+        let names = Names::new(view, state.tiers.iter().flat_map(|(_, names)| names).chain(leased));
         for (_, newest_first) in &state.tiers {
             for slot in newest_first.iter().rev().filter_map(|name| names.slot(name)) {
                 self.roster.adopt(view, slot);

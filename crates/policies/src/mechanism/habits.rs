@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! How each segment is used: what to expect of it next.
 
+use std::collections::HashMap;
+
 use terrace_core::{Event, EventKind, Slot};
 
 /// Weight of the newest observation in a moving average, once there are as many as its inverse;
@@ -52,21 +54,24 @@ impl Habit {
     }
 }
 
-/// The habits of all segments, by slot.
+/// Segments whose habits are known; each takes about 100 bytes. The half that was left alone for
+/// longest is forgotten where there are more.
+const HABITS_MAX: usize = 1 << 17;
+
+/// The habits of the segments that are used, by slot. Only looked up, never walked in order.
 #[derive(Debug, Default)]
 pub(crate) struct Habits {
-    of: Vec<Habit>,
+    of: HashMap<Slot, Habit>,
 }
 
 impl Habits {
     /// Takes note of a read or write of a segment of `size_bytes`; returns how many accesses there
     /// were without a pause of a horizon between them.
     pub(crate) fn access(&mut self, event: &Event, size_bytes: u64, horizon_ns: u64) -> u32 {
-        let index = event.slot as usize;
-        if index >= self.of.len() {
-            self.of.resize(index + 1, Habit::default());
+        if self.of.len() >= HABITS_MAX && !self.of.contains_key(&event.slot) {
+            self.forget_half();
         }
-        let habit = &mut self.of[index];
+        let habit = self.of.entry(event.slot).or_default();
         let count = event.count.max(1);
         let pause_ns = event.time_ns.saturating_sub(habit.last_ns);
         if pause_ns > horizon_ns {
@@ -101,14 +106,20 @@ impl Habits {
 
     /// What is known of a slot.
     pub(crate) fn of(&self, slot: Slot) -> Habit {
-        self.of.get(slot as usize).copied().unwrap_or_default()
+        self.of.get(&slot).copied().unwrap_or_default()
     }
 
     /// Forgets a slot, for its next user.
     pub(crate) fn forget(&mut self, slot: Slot) {
-        if let Some(habit) = self.of.get_mut(slot as usize) {
-            *habit = Habit::default();
-        }
+        self.of.remove(&slot);
+    }
+
+    fn forget_half(&mut self) {
+        let mut times: Vec<_> = self.of.values().map(|habit| habit.last_ns).collect();
+        let middle = times.len() / 2;
+        let (_, median_ns, _) = times.select_nth_unstable(middle);
+        let median_ns = *median_ns;
+        self.of.retain(|_, habit| habit.last_ns > median_ns);
     }
 }
 
@@ -181,6 +192,18 @@ mod tests {
         }
         let expected = habits.of(0).expected_accesses(25 * HORIZON_NS, HORIZON_NS);
         assert!((1.9..2.1).contains(&expected), "{expected}");
+    }
+
+    #[test]
+    fn of_too_many_those_left_alone_for_longest_are_forgotten() {
+        let mut habits = Habits::default();
+        for slot in 0..=HABITS_MAX as Slot {
+            let time_ns = u64::from(slot);
+            habits.access(&Event { slot, ..read(time_ns, 0, 10) }, 10, u64::MAX);
+        }
+        assert!(habits.of.len() <= HABITS_MAX / 2 + 1, "{}", habits.of.len());
+        let last = HABITS_MAX as Slot;
+        assert_eq!([0, last - 1, last].map(|slot| habits.of(slot).accesses), [0, 1, 1]);
     }
 
     #[test]

@@ -19,19 +19,28 @@ impl Name {
 
 /// Finds slots by name. Only looked up, never walked: its order is chance.
 pub(crate) struct Names<'a> {
-    slots: HashMap<(&'a str, u32), Slot>,
+    slots: HashMap<(&'a str, u32), Option<Slot>>,
 }
 
 impl<'a> Names<'a> {
-    pub(crate) fn new(view: &'a View) -> Self {
-        let named = |(slot, segment): (Slot, &'a SegmentView)| {
-            ((segment.key.as_str(), segment.segment), slot)
-        };
-        Self { slots: view.live().map(named).collect() }
+    /// The slots of these names. A state names few of the segments that a view may have, so what
+    /// is kept is by the former.
+    pub(crate) fn new(view: &'a View, wanted: impl IntoIterator<Item = &'a Name>) -> Self {
+        let wanted = wanted.into_iter().map(|name| ((name.0.as_str(), name.1), None));
+        let mut slots: HashMap<_, Option<Slot>> = wanted.collect();
+        if !slots.is_empty() {
+            for (slot, segment) in view.live() {
+                if let Some(found) = slots.get_mut(&(segment.key.as_str(), segment.segment)) {
+                    *found = Some(slot);
+                }
+            }
+        }
+        Self { slots }
     }
 
+    /// The slot of one of the wanted names, where a live segment has it.
     pub(crate) fn slot(&self, name: &Name) -> Option<Slot> {
-        self.slots.get(&(name.0.as_str(), name.1)).copied()
+        self.slots.get(&(name.0.as_str(), name.1)).copied().flatten()
     }
 }
 

@@ -56,6 +56,13 @@ pub(crate) struct SavedLease {
     left_ns: Option<u64>,
 }
 
+impl SavedLease {
+    /// The segment that it was for.
+    pub(crate) fn name(&self) -> &Name {
+        &self.name
+    }
+}
+
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct StageBody {

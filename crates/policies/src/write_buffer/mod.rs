@@ -169,7 +169,8 @@ impl Policy for WriteBuffer {
     fn restore(&mut self, view: &View, version: u32, state: &[u8]) -> Result<()> {
         let state: State = saved::read(self.state_version(), version, state)?;
         self.classes.restore(&state.classes, view.now_ns);
-        self.staging.restore(view, &Names::new(view), &state.leases);
+        let names = Names::new(view, state.leases.iter().map(SavedLease::name));
+        self.staging.restore(view, &names, &state.leases);
         Ok(())
     }
 }
