@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Measures an engine: `kv_speed ENGINE PAIRS [random]`; see `docs/adr/0002-catalog-engine.md`.
+//! Measures an engine: `kv_speed ENGINE PAIRS [random]`; see `docs/adr/0008-lmdb.md`.
 
 use std::env;
 use std::thread;
 
+use rustix::time::{ClockId, clock_gettime};
 use terrace_backends::kv::open_kv;
 use terrace_core::{Clock, Error, Kv, KvExt, KvRange, Random, Result, SystemClock, Ticket};
 
@@ -32,10 +33,12 @@ fn main() -> Result<()> {
 fn measure(kv: &dyn Kv, pairs: u64, key: &(dyn Fn(u64) -> [u8; 16] + Sync)) -> Result<()> {
     let clock = SystemClock::default();
     let report = |name: &str, count: u64, step: &mut dyn FnMut() -> Result<()>| -> Result<()> {
-        let start_ns = clock.now_ns();
+        let (start_ns, start_cpu_ns) = (clock.now_ns(), cpu_ns());
         step()?;
-        let each_us = (clock.now_ns() - start_ns) as f64 / 1e3 / count as f64;
-        println!("{name:<24} {each_us:>9.2} us");
+        let each_us = |ns: u64| ns as f64 / 1e3 / count as f64;
+        let time_us = each_us(clock.now_ns() - start_ns);
+        let cpu_us = each_us(cpu_ns() - start_cpu_ns);
+        println!("{name:<24} {time_us:>9.2} us {cpu_us:>9.2} us cpu");
         Ok(())
     };
     report("put", pairs, &mut || (0..pairs).try_for_each(|i| kv.put(&key(i), &VALUE).map(drop)))?;
@@ -51,6 +54,7 @@ fn measure(kv: &dyn Kv, pairs: u64, key: &(dyn Fn(u64) -> [u8; 16] + Sync)) -> R
     })?;
     report("scan, per pair", 2 * pairs, &mut || kv.for_each(KvRange::all(), &mut |_, _| Ok(())))?;
     let durable_put = |index| kv.wait(kv.put(&key(index), &VALUE)?);
+    println!("{:<24} {:>9.1} MiB", "anonymous memory", anonymous_mib());
     report("durable put", 1000, &mut || (0..1000).try_for_each(durable_put))?;
     report("durable put, 16 threads", 3200, &mut || {
         thread::scope(|scope| {
@@ -80,4 +84,18 @@ fn measure(kv: &dyn Kv, pairs: u64, key: &(dyn Fn(u64) -> [u8; 16] + Sync)) -> R
 fn key(index: u64, is_random: bool) -> [u8; 16] {
     let high = if is_random { Random::new(index).next_u64() } else { 0 };
     ((u128::from(high) << 64) | u128::from(index)).to_be_bytes()
+}
+
+/// CPU time of all threads so far.
+fn cpu_ns() -> u64 {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+/// Memory of this process that no file backs.
+fn anonymous_mib() -> f64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"));
+    let kib = line.and_then(|line| line.trim().strip_suffix(" kB")?.parse::<f64>().ok());
+    kib.unwrap_or(f64::NAN) / 1024.0
 }

@@ -20,6 +20,7 @@ fn engine(name: &str) -> (Arc<dyn Kv>, TempDir) {
 }
 
 kv_suite!(fjall, engine("fjall"));
+kv_suite!(lmdb, engine("lmdb"));
 kv_suite!(memory, engine("memory"));
 
 kv_reopen_suite!(fjall_reopened, {
@@ -28,11 +29,17 @@ kv_reopen_suite!(fjall_reopened, {
     (move || open_kv("fjall", &path).expect("open"), directory)
 });
 
+kv_reopen_suite!(lmdb_reopened, {
+    let directory = temporary();
+    let path = directory.path().join("catalog");
+    (move || open_kv("lmdb", &path).expect("open"), directory)
+});
+
 /// Fails when an engine was added and not its line above.
 #[test]
 fn every_engine_is_tested() {
     let names: Vec<_> = ENGINES.iter().map(|engine| engine.name).collect();
-    assert_eq!(names, ["fjall", "memory"]);
+    assert_eq!(names, ["fjall", "lmdb", "memory"]);
 }
 
 #[test]
@@ -40,5 +47,5 @@ fn an_unknown_engine_is_named_with_those_that_exist() {
     let error = open_kv("fjal", Path::new("unused")).err().expect("unknown");
     assert_eq!(error.kind(), ErrorKind::Invalid);
     let text = error.to_string();
-    assert!(text.contains("fjall, memory") && text.contains("engine=fjal"), "{text}");
+    assert!(text.contains("fjall, lmdb, memory") && text.contains("engine=fjal"), "{text}");
 }

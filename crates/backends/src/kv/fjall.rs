@@ -50,8 +50,11 @@ const WORKER_THREADS: usize = 1;
 /// Open tables: a catalog of 10 million segments has about 30.
 const OPEN_FILES_MAX: usize = 128;
 
-/// Holds the number of the last sync. It is longer than any legal key, so it cannot collide with
-/// one, and greater than any, so scans meet it last.
+/// Holds the number of the last sync outside of the engine.
+const MARK: &str = "synced";
+
+/// Holds the number of the last sync in the engine. It is longer than any legal key, so it cannot
+/// collide with one, and greater than any, so scans meet it last.
 const SYNC_KEY: [u8; KV_KEY_BYTES_MAX + 1] = [u8::MAX; KV_KEY_BYTES_MAX + 1];
 
 /// Keeps pairs in a directory.
@@ -94,7 +97,7 @@ impl Fjall {
     pub fn open(path: &Path) -> Result<Self> {
         const OPERATION: &str = "open the fjall engine";
         // Without its version file fjall would begin anew over the old tables.
-        if SyncMark::exists(path) && !path.join("version").exists() {
+        if SyncMark::exists(path, MARK) && !path.join("version").exists() {
             return Err(Error::new(ErrorKind::Corrupt, OPERATION)
                 .because("its version file is missing")
                 .with("path", path.display()));
@@ -114,7 +117,7 @@ impl Fjall {
             let number = value.first_chunk().copied().unwrap_or_default();
             u64::from_le_bytes(number)
         });
-        let (mark, marked) = SyncMark::open(path)?;
+        let (mark, marked) = SyncMark::open(path, MARK)?;
         if marked > syncs {
             return Err(Error::new(ErrorKind::Corrupt, OPERATION)
                 .because("durable commits are missing, its journal is damaged")

@@ -4,6 +4,7 @@
 mod fjall;
 mod group_sync;
 mod journal;
+mod lmdb;
 mod memory;
 mod sync_mark;
 
@@ -14,6 +15,7 @@ use std::sync::Arc;
 use terrace_core::{Error, KV_KEY_BYTES_MAX, KV_VALUE_BYTES_MAX, Kv, KvRange, Result, Ticket};
 
 pub use self::fjall::Fjall;
+pub use self::lmdb::Lmdb;
 pub use self::memory::Memory;
 
 /// An engine that [`open_kv`] knows.
@@ -23,6 +25,8 @@ pub struct Engine {
     pub name: &'static str,
     /// What it is for, in one line.
     pub summary: &'static str,
+    /// A file that its directory always has; `None` where it keeps nothing.
+    pub file: Option<&'static str>,
     open: fn(&Path) -> Result<Arc<dyn Kv>>,
 }
 
@@ -31,26 +35,46 @@ pub const ENGINES: &[Engine] = &[
     Engine {
         name: "fjall",
         summary: "log-structured tree in a directory: cheap writes, grouped syncs",
+        file: Some("version"),
         open: fjall::open,
     },
-    Engine { name: "memory", summary: "main memory: gone with the process", open: memory::open },
+    Engine {
+        name: "lmdb",
+        summary: "B-tree in a mapped file behind a journal: cheap reads, grouped syncs",
+        file: Some("data.mdb"),
+        open: lmdb::open,
+    },
+    Engine {
+        name: "memory",
+        summary: "main memory: gone with the process",
+        file: None,
+        open: memory::open,
+    },
 ];
 
 /// Opens the engine called `engine` in the directory `path`, which is made where it is missing.
 ///
 /// # Errors
 ///
-/// `Invalid` (no such engine), `Busy` (another process has it open), `Corrupt` (damaged files),
-/// `Denied`, `NoSpace`, `Io`.
+/// `Invalid` (no such engine, or the pairs of another one are there), `Busy` (somebody has it
+/// open), `Corrupt` (damaged files), `Denied`, `NoSpace`, `Io`.
 pub fn open_kv(engine: &str, path: &Path) -> Result<Arc<dyn Kv>> {
-    match ENGINES.iter().find(|entry| entry.name == engine) {
-        Some(entry) => (entry.open)(path),
-        None => {
-            let names: Vec<_> = ENGINES.iter().map(|entry| entry.name).collect();
-            let reason = format!("there is no such engine; known are {}", names.join(", "));
-            Err(Error::invalid("open a key-value engine", reason).with("engine", engine))
-        }
+    const OPERATION: &str = "open a key-value engine";
+    let Some(entry) = ENGINES.iter().find(|entry| entry.name == engine) else {
+        let names: Vec<_> = ENGINES.iter().map(|entry| entry.name).collect();
+        let reason = format!("there is no such engine; known are {}", names.join(", "));
+        return Err(Error::invalid(OPERATION, reason).with("engine", engine));
+    };
+    // It would begin anew beside them.
+    let is_there = |other: &&Engine| other.file.is_some_and(|file| path.join(file).exists());
+    let mut others = ENGINES.iter().filter(|other| other.name != engine);
+    if let Some(other) = others.find(is_there).filter(|_| entry.file.is_some()) {
+        let reason = format!("the directory has the pairs of the engine {}", other.name);
+        return Err(Error::invalid(OPERATION, reason)
+            .with("engine", engine)
+            .with("path", path.display()));
     }
+    (entry.open)(path)
 }
 
 type Bounds<'a> = (Bound<&'a [u8]>, Bound<&'a [u8]>);

@@ -4,7 +4,7 @@
 //! A log-structured engine takes a damaged log for one that ends early, as it does after a crash,
 //! and opens without the commits behind the damage. So every sync writes its number into the
 //! engine before and into this file after; an engine that knows a smaller number than the file has
-//! lost commits that were durable.
+//! lost commits that were durable. Anything else that only grows can be marked the same way.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -12,16 +12,15 @@ use std::path::{Path, PathBuf};
 
 use terrace_core::{Error, ErrorKind, Result};
 
-/// The number of the last sync, `MAGIC`, and the crc32c of both: 16 bytes, which a disk writes
-/// whole or not at all. The file itself is never synced: an old number is a weaker claim, not a
-/// wrong one.
+/// A number, for example that of the last sync, `MAGIC`, and the crc32c of both: 16 bytes, which a
+/// disk writes whole or not at all. The file itself is never synced: an old number is a weaker
+/// claim, not a wrong one.
 #[derive(Debug)]
 pub(super) struct SyncMark {
     file: File,
     path: PathBuf,
 }
 
-const FILE_NAME: &str = "synced";
 const MAGIC: &[u8; 4] = b"TRSM";
 const RECORD_BYTES: usize = 16;
 
@@ -31,8 +30,8 @@ impl SyncMark {
     /// # Errors
     ///
     /// `Corrupt`, and those of the operating system.
-    pub(super) fn open(directory: &Path) -> Result<(Self, u64)> {
-        let path = directory.join(FILE_NAME);
+    pub(super) fn open(directory: &Path, name: &str) -> Result<(Self, u64)> {
+        let path = directory.join(name);
         let file = OpenOptions::new()
             .read(true)
             .write(true)
@@ -46,8 +45,8 @@ impl SyncMark {
     }
 
     /// Whether a directory has a mark that says anything.
-    pub(super) fn exists(directory: &Path) -> bool {
-        std::fs::metadata(directory.join(FILE_NAME)).is_ok_and(|file| file.len() > 0)
+    pub(super) fn exists(directory: &Path, name: &str) -> bool {
+        std::fs::metadata(directory.join(name)).is_ok_and(|file| file.len() > 0)
     }
 
     /// Replaces the number.

@@ -75,7 +75,7 @@ fn check_catalog(settings: &Settings, section: &Section<'_>) -> Result<()> {
     }
     if !settings.keeps_catalog() && section.has("path") {
         let reason = "a memory catalog keeps nothing in a directory; no `path` is expected, \
-                      or the engine fjall";
+                      or the engine fjall or lmdb";
         return Err(section.wrong("path", reason));
     }
     Ok(())
@@ -87,8 +87,8 @@ fn check_forgetting(settings: &Settings, sections: &Sections<'_>) -> Result<()> 
     match kept {
         Some(tier) if !settings.keeps_catalog() => {
             let reason = format!(
-                "a memory catalog forgets what the {} tier \"{}\" keeps; the engine fjall is \
-                 expected, or tiers in memory only",
+                "a memory catalog forgets what the {} tier \"{}\" keeps; the engine fjall or \
+                 lmdb is expected, or tiers in memory only",
                 tier.backend, tier.name
             );
             Err(sections.catalog.wrong("engine", reason))
@@ -121,7 +121,7 @@ fn check_persistency(
     if asked > Persistency::None && !settings.keeps_catalog() {
         let reason = format!(
             "a memory catalog is lost with the process, and persistency is \"{asked}\"{default}; \
-             the engine fjall is expected, or persistency = \"none\" in [store]"
+             the engine fjall or lmdb is expected, or persistency = \"none\" in [store]"
         );
         return Err(sections.catalog.wrong("engine", reason));
     }

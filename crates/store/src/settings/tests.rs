@@ -92,7 +92,7 @@ const REFUSED: &[(&str, &str, &[&str])] = &[
     ("[[tier]]\nname = \"u\"\npath = \"lock\"", "3:8", &["the store's own lock"]),
     ("TIER[catalog]\npath = \"control.sock\"", "5:8", &["the store's own control.sock"]),
     // Catalog and persistency.
-    ("TIER[catalog]\nengine = \"fjal\"", "5:10", &["did you mean \"fjall\"?", "fjall, memory"]),
+    ("TIER[catalog]\nengine = \"fjal\"", "5:10", &["did you mean \"fjall\"?", "fjall, lmdb, memory"]),
     ("TIER[catalog]\nengine = \"memory\"\npath = \"c\"", "6:8", &["no `path`", "fjall"]),
     ("TIER[catalog]\nengine = \"memory\"", "5:10", &["lost with the process", "\"none\""]),
     ("[store]\npersistency = \"none\"\nTIER[catalog]\nengine = \"memory\"", "7:10",

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What the fjall engine promises beyond the suite: crashes, damage and second openings.
+//! What engines that keep files promise beyond the suite: crashes, damage and second openings.
 
 use std::env;
 use std::fs;
@@ -8,18 +8,24 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
-use terrace_backends::kv::open_kv;
+use terrace_backends::kv::{ENGINES, open_kv};
 use terrace_core::{ErrorKind, Kv, KvExt, KvRange, Random, Result};
 
-fn open(path: &Path) -> Result<Arc<dyn Kv>> {
-    open_kv("fjall", path)
+/// Names of the engines that keep files.
+fn engines() -> impl Iterator<Item = &'static str> {
+    ENGINES.iter().filter(|engine| engine.file.is_some()).map(|engine| engine.name)
+}
+
+fn open(engine: &str, path: &Path) -> Result<Arc<dyn Kv>> {
+    open_kv(engine, path)
 }
 
 /// The error of an opening that must fail.
-fn refused(path: &Path) -> terrace_core::Error {
-    open(path).err().expect("the opening must fail")
+fn refused(engine: &str, path: &Path) -> terrace_core::Error {
+    open(engine, path).err().expect("the opening must fail")
 }
 
+const CHILD_ENGINE: &str = "TERRACE_TEST_KV_ENGINE";
 const CHILD_DIRECTORY: &str = "TERRACE_TEST_KV_CHILD";
 
 fn pair_key(side: u8, index: u32) -> Vec<u8> {
@@ -31,7 +37,8 @@ fn pair_key(side: u8, index: u32) -> Vec<u8> {
 #[test]
 fn child_that_commits_until_it_is_killed() {
     let Some(path) = env::var_os(CHILD_DIRECTORY) else { return };
-    let kv = open(Path::new(&path)).expect("open");
+    let engine = env::var(CHILD_ENGINE).expect("set with the directory");
+    let kv = open(&engine, Path::new(&path)).expect("open");
     let start = kv.scan(&KvRange::prefix(b"a"), usize::MAX).expect("scan").len() as u32;
     for index in start..u32::MAX {
         let value = [index as u8; 300];
@@ -47,12 +54,17 @@ fn child_that_commits_until_it_is_killed() {
 
 #[test]
 fn killed_processes_lose_no_commit() {
+    engines().for_each(kill_processes);
+}
+
+fn kill_processes(engine: &str) {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let path = directory.path().join("catalog");
     let mut random = Random::new(1);
     for _ in 0..5 {
         let mut child = Command::new(env::current_exe().expect("this test"))
             .args(["--exact", "child_that_commits_until_it_is_killed", "--nocapture"])
+            .env(CHILD_ENGINE, engine)
             .env(CHILD_DIRECTORY, &path)
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
@@ -73,7 +85,7 @@ fn killed_processes_lose_no_commit() {
         }
         child.wait().expect("reap");
         let last = last.expect("it committed something");
-        let kv = open(&path).expect("open after the kill");
+        let kv = open(engine, &path).expect("open after the kill");
         let [left, right] =
             [b'a', b'b'].map(|side| kv.scan(&KvRange::prefix(&[side]), usize::MAX).expect("scan"));
         assert!(left.len() as u32 > last, "{} commits, {last} was acknowledged", left.len());
@@ -88,13 +100,29 @@ fn killed_processes_lose_no_commit() {
 
 #[test]
 fn a_second_opening_is_busy() {
-    let directory = tempfile::tempdir().expect("a temporary directory");
-    let first = open(directory.path()).expect("open");
-    let error = refused(directory.path());
-    assert_eq!(error.kind(), ErrorKind::Busy);
-    assert!(error.to_string().contains("path="), "{error}");
-    drop(first);
-    open(directory.path()).expect("free again");
+    for engine in engines() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let first = open(engine, directory.path()).expect("open");
+        let error = refused(engine, directory.path());
+        assert_eq!(error.kind(), ErrorKind::Busy);
+        assert!(error.to_string().contains("path="), "{error}");
+        drop(first);
+        open(engine, directory.path()).expect("free again");
+    }
+}
+
+#[test]
+fn a_directory_of_another_engine_is_refused() {
+    for engine in engines() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        drop(open(engine, directory.path()).expect("open"));
+        for other in engines().filter(|other| *other != engine) {
+            let error = refused(other, directory.path());
+            assert_eq!(error.kind(), ErrorKind::Invalid);
+            assert!(error.to_string().contains(engine), "{error}");
+        }
+        open(engine, directory.path()).expect("as before");
+    }
 }
 
 #[test]
@@ -102,12 +130,14 @@ fn a_file_in_the_place_of_the_directory_is_an_error() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let path = directory.path().join("catalog");
     fs::write(&path, b"not a directory").expect("write");
-    refused(&path);
+    for engine in engines() {
+        refused(engine, &path);
+    }
 }
 
 /// Every file of an engine that has tables and a journal, with its contents.
-fn files_of_an_engine(path: &Path) -> Vec<(PathBuf, Vec<u8>)> {
-    let kv = open(path).expect("open");
+fn files_of(engine: &str, path: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+    let kv = open(engine, path).expect("open");
     // More than a memtable, so that tables are written.
     for round in 0..20u32 {
         let value = vec![round as u8; 100_000];
@@ -119,7 +149,7 @@ fn files_of_an_engine(path: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     }
     drop(kv);
     // A recovery replays the journal; what follows is the journal's content alone.
-    let kv = open(path).expect("open again");
+    let kv = open(engine, path).expect("open again");
     kv.wait(kv.put(b"last", b"value").expect("commit")).expect("wait");
     drop(kv);
     let mut files = Vec::new();
@@ -139,9 +169,9 @@ fn files_of_an_engine(path: &Path) -> Vec<(PathBuf, Vec<u8>)> {
 
 /// Opens damaged files and reads everything: errors must be typed, name the path and not panic;
 /// where nothing fails, nothing may be missing.
-fn check_damaged(path: &Path, damage: &str) {
+fn check_damaged(engine: &str, path: &Path, damage: &str) {
     let read_all = || {
-        let kv = open(path)?;
+        let kv = open(engine, path)?;
         let mut count = 0;
         kv.for_each(KvRange::all(), &mut |_, _| {
             count += 1;
@@ -161,12 +191,18 @@ fn check_damaged(path: &Path, damage: &str) {
 
 #[test]
 fn damage_is_an_error_or_harmless_but_never_silent() {
+    damage("fjall", &[".jnl", "/version", "/synced", "keyspaces/1/tables/"]);
+    damage("lmdb", &["/journal-0", "/journal-1", "/synced", "/data.mdb", "/data-bytes"]);
+}
+
+/// Damages every file in turn; `parts` of names must be among them.
+fn damage(engine: &str, parts: &[&str]) {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let original = directory.path().join("original");
-    let files = files_of_an_engine(&original);
-    let has = |part: &str| files.iter().any(|(path, _)| path.to_string_lossy().contains(part));
-    for part in [".jnl", "/version", "/synced", "keyspaces/1/tables/"] {
-        assert!(has(part), "no {part}");
+    let files = files_of(engine, &original);
+    for part in parts {
+        let has = files.iter().any(|(path, _)| path.to_string_lossy().contains(part));
+        assert!(has, "no {part}");
     }
     let mut random = Random::new(2);
     for (index, (file, contents)) in files.iter().enumerate() {
@@ -188,7 +224,7 @@ fn damage_is_an_error_or_harmless_but_never_silent() {
                 let contents = if path == file { &damaged } else { contents };
                 write_copy(&original, path, &copy, contents);
             }
-            check_damaged(&copy, &format!("{damage} in {}", file.display()));
+            check_damaged(engine, &copy, &format!("{damage} in {}", file.display()));
             fs::remove_dir_all(copy).expect("remove");
         }
     }
@@ -196,15 +232,19 @@ fn damage_is_an_error_or_harmless_but_never_silent() {
 
 #[test]
 fn a_missing_file_is_noticed() {
+    engines().for_each(remove_files);
+}
+
+fn remove_files(engine: &str) {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let original = directory.path().join("original");
-    let files = files_of_an_engine(&original);
+    let files = files_of(engine, &original);
     for (index, (missing, _)) in files.iter().enumerate() {
         let copy = directory.path().join(index.to_string());
         for (path, contents) in files.iter().filter(|(path, _)| path != missing) {
             write_copy(&original, path, &copy, contents);
         }
-        check_damaged(&copy, &format!("{} missing", missing.display()));
+        check_damaged(engine, &copy, &format!("{} missing", missing.display()));
         fs::remove_dir_all(copy).expect("remove");
     }
 }
@@ -218,12 +258,12 @@ fn write_copy(original: &Path, path: &Path, copy: &Path, contents: &[u8]) {
 
 /// Goal: what is only in the journal stays bounded, or each opening would read more of it.
 #[test]
-fn many_short_openings_fill_tables() {
+fn many_short_openings_of_fjall_fill_tables() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let tables = directory.path().join("keyspaces/1/tables");
     let count = || fs::read_dir(&tables).map_or(0, |entries| entries.count());
     for opening in 0..40u32 {
-        let kv = open(directory.path()).expect("open");
+        let kv = open("fjall", directory.path()).expect("open");
         kv.put(&opening.to_be_bytes(), &vec![1; 1 << 20]).expect("commit");
     }
     assert!(count() > 0, "40 MiB were written and a memtable has 16 MiB");
