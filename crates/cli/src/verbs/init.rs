@@ -49,6 +49,12 @@ pub(crate) struct Init {
     #[arg(long, value_name = "NAME", default_value = "lru", conflicts_with = "settings")]
     policy: String,
 
+    /// The engine of the catalog: fjall, or lmdb, which reads and deletes faster and needs less
+    /// memory
+    #[arg(long, value_name = "ENGINE", default_value = "fjall", conflicts_with = "settings",
+          value_parser = ["fjall", "lmdb"])]
+    catalog: String,
+
     /// Use this configuration; relative tier paths in it are relative to DIR
     #[arg(long, value_name = "FILE")]
     settings: Option<PathBuf>,
@@ -72,7 +78,7 @@ impl Verb for Init {
         };
         let settings = match &self.settings {
             Some(file) => read_settings(file)?,
-            None => write_settings(&self.tiers, &self.policy)?,
+            None => write_settings(&self.tiers, &self.catalog, &self.policy)?,
         };
         let path = Path::new(directory);
         Store::init(path, &settings)?;
@@ -148,10 +154,10 @@ fn read_settings(file: &Path) -> Result<String> {
 }
 
 /// The commented configuration of a new store.
-fn write_settings(tiers: &[String], policy: &str) -> Result<String> {
+fn write_settings(tiers: &[String], engine: &str, policy: &str) -> Result<String> {
     let sections = tiers.iter().map(|tier| write_tier(tier)).collect::<Result<Vec<_>>>()?.concat();
     let policy = (policy != "none").then_some(policy);
-    Ok(Settings::text((!tiers.is_empty()).then_some(&sections), policy))
+    Ok(Settings::text((!tiers.is_empty()).then_some(&sections), engine, policy))
 }
 
 /// One `[[tier]]` from `NAME=PATH,SETTING=VALUE,…`. The store checks the settings themselves.
@@ -208,11 +214,16 @@ mod tests {
     }
 
     #[test]
+    fn the_engine_is_written() {
+        let text = write_settings(&[], "lmdb", "none").expect("legal");
+        assert!(text.contains("\n[catalog]\nengine = \"lmdb\"\n"), "{text}");
+    }
+
+    #[test]
     fn the_policy_can_be_left_out() {
-        let text = write_settings(&[], "none").expect("legal");
+        let text = write_settings(&[], "fjall", "none").expect("legal");
         assert!(!text.contains("\n[policy]"), "{text}");
-        assert!(
-            write_settings(&[], "size").expect("legal").contains("\n[policy]\nname = \"size\"")
-        );
+        let text = write_settings(&[], "fjall", "size").expect("legal");
+        assert!(text.contains("\n[policy]\nname = \"size\""), "{text}");
     }
 }

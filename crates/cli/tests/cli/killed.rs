@@ -313,6 +313,16 @@ fn use_everything(scene: &Scene) {
 
 #[test]
 fn nothing_acknowledged_is_lost_by_kill_9() {
+    kill_everything("fjall", 12);
+}
+
+#[test]
+fn nothing_acknowledged_is_lost_by_kill_9_with_the_catalog_in_lmdb() {
+    kill_everything("lmdb", 6);
+}
+
+/// Kills as often as the environment says, or `rounds` times.
+fn kill_everything(engine: &str, rounds: u64) {
     let scene = Scene::empty();
     scene.ok([
         "init",
@@ -323,11 +333,13 @@ fn nothing_acknowledged_is_lost_by_kill_9() {
         "slow=slow,capacity=1GB",
         "--policy",
         "write-buffer",
+        "--catalog",
+        engine,
     ]);
     scene.ok(["policy", "set", "timeout=20ms"]);
     let mut models = vec![Model::default(); WORKERS];
     let mut verified_bytes = 0;
-    for seed in seeds(12) {
+    for seed in seeds(rounds) {
         println!("seed {seed}");
         let mut random = Random::new(seed);
         models = round(&scene, &mut random, seed % 3 != 0, models);

@@ -42,10 +42,11 @@ path = "slow"
 # throttle = { latency = "50ms", bandwidth = "100MB/s", parallelism = 4 }
 "#;
 
+/// `ENGINE` stands for the engine's name, in quotes.
 pub(super) const CATALOG: &str = r#"
-# Where the store remembers which tier has what.
+# Where the store remembers which tier has what. The engine of a store stays what it is.
 [catalog]
-engine = "fjall"
+engine = ENGINE
 path = "catalog"
 "#;
 

@@ -145,11 +145,12 @@ impl Settings {
 
     /// The commented configuration of a new store: two tiers in its directory, and a policy.
     pub fn example() -> String {
-        Settings::text(None, Some("lru"))
+        Settings::text(None, "fjall", Some("lru"))
     }
 
-    /// The same with other `[[tier]]` sections, and with a policy of this name or none.
-    pub fn text(tiers: Option<&str>, policy: Option<&str>) -> String {
+    /// The same with other `[[tier]]` sections, this engine for the catalog, and with a policy of
+    /// this name or none.
+    pub fn text(tiers: Option<&str>, engine: &str, policy: Option<&str>) -> String {
         let name = toml::Value::from(policy.unwrap_or("lru")).to_string();
         let section = example::POLICY.replace("NAME", &name);
         let commented = |line: &str| match line {
@@ -158,7 +159,8 @@ impl Settings {
             _ => format!("{line}\n"),
         };
         let policy: String = section.lines().map(commented).collect();
-        [example::HEAD, tiers.unwrap_or(example::TIERS), example::CATALOG, &policy].concat()
+        let catalog = example::CATALOG.replace("ENGINE", &toml::Value::from(engine).to_string());
+        [example::HEAD, tiers.unwrap_or(example::TIERS), &catalog, &policy].concat()
     }
 
     /// Whether the catalog is in a directory and outlives the process.
