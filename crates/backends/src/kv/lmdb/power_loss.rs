@@ -210,5 +210,5 @@ fn lose_power_all_the_time(seed: u64) {
 
 #[test]
 fn a_loss_of_power_leaves_a_prefix_with_all_that_was_waited_for() {
-    terrace_testkit::seeds(2).into_iter().for_each(lose_power_all_the_time);
+    terrace_testkit::seeds(2).for_each(lose_power_all_the_time);
 }
