@@ -26,6 +26,7 @@ help:
 	@echo "make test   every check and every test, as CI runs them"
 	@echo "make check  the checks alone: layers, licences, links, format, lints, C examples"
 	@echo "make bench  what the stack costs: overhead, single operations, workloads, migrations"
+	@echo "make test-arm64  build for 64-bit ARM, and run the short tests in an emulator"
 	@echo "make fuzz   search for inputs that break a decoder, FUZZ_SECONDS=$(FUZZ_SECONDS) for each"
 	@echo "make soak   random load, faults, crashes and kill -9 for SOAK_MINUTES=$(SOAK_MINUTES)"
 
@@ -79,4 +80,8 @@ fuzz:
 soak: setup-test
 	tools/soak.py --minutes $(SOAK_MINUTES)
 
-.PHONY: help run release bench test check setup-test fuzz soak
+test-arm64: setup-test
+	@tools/setup.sh --arm64
+	tools/test-arm64.sh
+
+.PHONY: help run release bench test check setup-test fuzz soak test-arm64

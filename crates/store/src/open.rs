@@ -178,6 +178,7 @@ pub(crate) fn stack_settings(settings: &Settings, access: Access) -> terrace_sta
         move_threads: settings.move_threads,
         move_bytes_per_s: settings.move_bandwidth,
         move_yields: settings.move_yields,
+        entries_max: settings.objects_in_memory,
         boot_id: boot_id(),
         ..terrace_stack::Settings::default()
     }

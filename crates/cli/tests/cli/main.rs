@@ -14,4 +14,5 @@ mod quotas;
 mod repair;
 mod scene;
 mod signals;
+mod small_node;
 mod stores;

@@ -159,13 +159,7 @@ impl Scene {
 
     /// Starts `hold` and returns once it serves.
     pub(crate) fn hold(&self) -> Held {
-        let mut child =
-            self.command(["hold"]).stdout(Stdio::piped()).spawn().expect("the binary runs");
-        let mut line = String::new();
-        let stdout = child.stdout.take().expect("it is a pipe");
-        BufReader::new(stdout).read_line(&mut line).expect("it prints a line");
-        assert!(line.starts_with("holding store: "), "{line:?}");
-        Held { child }
+        Held::start(self.command(["hold"]))
     }
 
     /// Puts more into the store than one page of a listing holds; returns the numbers given out.
@@ -195,6 +189,22 @@ pub(crate) struct Held {
 }
 
 impl Held {
+    /// Starts a command that holds `store` and returns once it serves.
+    pub(crate) fn start(mut command: Command) -> Self {
+        let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn();
+        let mut held = Self { child: child.expect("the binary runs") };
+        let mut line = String::new();
+        let stdout = held.child.stdout.take().expect("it is a pipe");
+        BufReader::new(stdout).read_line(&mut line).expect("it prints a line");
+        assert!(line.starts_with("holding store: "), "{line:?}");
+        held
+    }
+
+    /// The number of its process.
+    pub(crate) fn process(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Asks it to stop; it must succeed.
     pub(crate) fn stop(mut self) {
         signal(&self.child, rustix::process::Signal::TERM);

@@ -32,6 +32,8 @@ pub struct Settings {
     pub move_bandwidth: Option<f64>,
     /// Whether migrations wait while applications keep a tier busy.
     pub move_yields: bool,
+    /// Most objects that are kept in memory beside those that are open; at least 64.
+    pub objects_in_memory: usize,
     /// In order of preference; 1 to [`terrace_core::TierIndex::COUNT_MAX`].
     pub tiers: Vec<TierSettings>,
     /// Where the catalog is.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! From sections to settings, with the defaults.
 
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -15,6 +16,8 @@ use super::{ThrottleSettings, TierSettings};
 
 /// More threads only wait for the same devices.
 const MOVE_THREADS_MAX: usize = 1024;
+/// One a shard at least; more than 100 GB is a slip.
+const OBJECTS_IN_MEMORY: RangeInclusive<usize> = 64..=1 << 28;
 /// More than any device or cluster serves without queueing.
 const PARALLELISM_MAX: u32 = 65536;
 /// A policy that is called more rarely than this has its `every`.
@@ -37,6 +40,9 @@ pub(super) fn read<'a>(source: Source<'a>, document: &'a Spanned<DeTable<'a>>) -
             .unwrap_or(defaults.move_threads),
         move_bandwidth: store.rate("move_bandwidth")?,
         move_yields: store.switch("move_yields")?.unwrap_or(defaults.move_yields),
+        objects_in_memory: store
+            .count("objects_in_memory", OBJECTS_IN_MEMORY)?
+            .unwrap_or(defaults.entries_max),
         tiers: sections.tiers.iter_mut().map(read_tier).collect::<Result<_>>()?,
         catalog: read_catalog(&sections.catalog)?,
         policy: read_policy(&sections.policy)?,

@@ -13,7 +13,10 @@ use toml::de::{DeTable, DeValue};
 /// Every section with its keys. `docs/configuration.md` has a row for each.
 pub(super) const SECTIONS: &[(&str, &[&str])] = &[
     ("", &["store", "tier", "catalog", "policy"]),
-    ("[store]", &["persistency", "move_threads", "move_bandwidth", "move_yields"]),
+    (
+        "[store]",
+        &["persistency", "move_threads", "move_bandwidth", "move_yields", "objects_in_memory"],
+    ),
     (
         "[[tier]]",
         &[

@@ -40,6 +40,7 @@ const REFUSED: &[(&str, &str, &[&str])] = &[
     ("[store]\npersistency = 1", "2:15", &["the number 1", "\"process\""]),
     ("[store]\npersistency = \"disk\"", "2:15", &["\"disk\"", "none, process, storage"]),
     ("[store]\nmove_threads = 0", "2:16", &["a whole number from 1 to 1024"]),
+    ("[store]\nobjects_in_memory = 63", "2:21", &["a whole number from 64 to 268435456"]),
     ("[store]\nmove_threads = \"4\"", "2:16", &["\"4\"", "a whole number"]),
     ("[store]\nmove_threads = 99999999999999999999", "2:16", &["from 1 to 1024"]),
     ("[store]\nmove_bandwidth = \"3GB\"\nTIER", "2:18", &["\"3GB\"", "\"3GB/s\""]),
@@ -201,6 +202,7 @@ fn what_is_not_said_is_as_the_stack_has_it() {
     assert_eq!(settings.move_threads, defaults.move_threads);
     assert_eq!(settings.move_bandwidth, defaults.move_bytes_per_s);
     assert_eq!(settings.move_yields, defaults.move_yields);
+    assert_eq!(settings.objects_in_memory, defaults.entries_max);
     assert_eq!(settings.tiers[0].figures, Figures::default());
     assert_eq!(settings.tiers[0].watermarks, Watermarks::default());
     assert_eq!(settings.catalog.path, Path::new("catalog"));
@@ -219,7 +221,7 @@ fn what_is_not_said_is_as_the_stack_has_it() {
 fn everything_that_is_said_is_read() {
     let settings = legal(
         "[store]\npersistency = \"none\"\nmove_threads = 0x10\nmove_bandwidth = \"1MB/s\"\n\
-         move_yields = false\n\
+         move_yields = false\nobjects_in_memory = 1000\n\
          [[tier]]\nname = \"ram\"\nbackend = \"memory\"\ncapacity = \"1GiB\"\nlatency = \"80us\"\n\
          bandwidth = \"3GB/s\"\nwrite_bandwidth = \"2GB/s\"\nparallelism = 8\nidle_power = \"5W\"\n\
          active_power = \"9W\"\nwatermarks = { low = 0.5, high = 1, critical = 1.0 }\n\
@@ -250,6 +252,7 @@ fn everything_that_is_said_is_read() {
         move_threads: 16,
         move_bandwidth: Some(1e6),
         move_yields: false,
+        objects_in_memory: 1000,
         tiers: vec![TierSettings {
             name: "ram".into(),
             backend: "memory".into(),
@@ -326,6 +329,13 @@ fn a_file_is_named_in_its_errors() {
     assert!(error.contains(&format!("{}:1:2: ", file.display())), "{error}");
     std::fs::write(&file, Settings::example()).expect("a writable directory");
     assert_eq!(Settings::read(&file).expect("legal"), legal(&Settings::example()));
+}
+
+#[test]
+fn the_configuration_of_a_small_node_is_legal() {
+    let settings = legal(include_str!("../../../../examples/small-node/terrace.toml"));
+    assert!(settings.objects_in_memory < terrace_stack::Settings::default().entries_max);
+    assert_eq!(settings.tiers.len(), 2);
 }
 
 /// What the code reads, the page defines: each key has a row in the table of its section.
