@@ -3,6 +3,9 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use terrace_core::units::parse_duration;
+use terrace_core::{Error, Result};
+
 /// Shows nanoseconds since 1970 as UTC: `2026-11-20 20:04:58Z`; `-` for 0, which means unknown.
 pub(crate) fn show_wall(wall_ns: u64) -> String {
     if wall_ns == 0 {
@@ -13,6 +16,50 @@ pub(crate) fn show_wall(wall_ns: u64) -> String {
     let of_day = seconds % 86_400;
     let (hour, minute, second) = (of_day / 3600, of_day / 60 % 60, of_day % 60);
     format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}Z")
+}
+
+/// The same with nanoseconds, which read back by [`parse_wall`].
+pub(crate) fn show_wall_exactly(wall_ns: u64) -> String {
+    let seconds = show_wall(wall_ns.max(1));
+    format!("{}.{:09}Z", seconds.trim_end_matches('Z'), wall_ns % 1_000_000_000)
+}
+
+/// Reads a point in time: `2026-11-20 20:04:58` in UTC, with or without a fraction and a `Z`, or a
+/// duration before now.
+pub(crate) fn parse_wall(text: &str) -> Result<u64> {
+    if let Ok(ago) = parse_duration(text) {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        return Ok(u64::try_from(now.saturating_sub(ago).as_nanos()).unwrap_or(u64::MAX));
+    }
+    read_wall(text).ok_or_else(|| {
+        let reason = "a time such as \"2026-11-20 20:04:58\" (UTC) is expected, or a duration \
+                      before now such as \"10min\"";
+        Error::invalid("read a time", reason).with("value", format!("{text:?}"))
+    })
+}
+
+fn read_wall(text: &str) -> Option<u64> {
+    let text = text.strip_suffix('Z').unwrap_or(text);
+    let (day, time) = text.split_once([' ', 'T']).unwrap_or((text, "00:00:00"));
+    let (time, fraction) = time.split_once('.').unwrap_or((time, "0"));
+    let numbers = |text: &str, separator| -> Option<Vec<u64>> {
+        let digits = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit());
+        text.split(separator).map(|part| part.parse().ok().filter(|_| digits(part))).collect()
+    };
+    let [year, month, day_of_month] = numbers(day, '-')?.try_into().ok()?;
+    let [hour, minute, second] = numbers(time, ':')?.try_into().ok()?;
+    let is_fraction = fraction.len() <= 9 && fraction.bytes().all(|byte| byte.is_ascii_digit());
+    let is_time = hour < 24 && minute < 60 && second < 60 && is_fraction;
+    if !is_time || !(1970..=2553).contains(&year) {
+        return None;
+    }
+    // At most 584 years of days: looked for by what they are shown as.
+    let first = (year - 1970) * 365;
+    let mut days = first..first + 366 + (year - 1970) / 4 + 1;
+    let days = days.find(|days| date(*days) == (year, month, day_of_month))?;
+    let seconds = days * 86_400 + hour * 3600 + minute * 60 + second;
+    let nanoseconds: u64 = format!("{fraction:0<9}").parse().ok()?;
+    Some(seconds * 1_000_000_000 + nanoseconds)
 }
 
 /// Shows how long ago a point in time was, in its largest unit: `12s ago`.
@@ -59,6 +106,19 @@ fn date(days: u64) -> (u64, u64, u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn times_are_read_as_they_are_shown() {
+        for wall_ns in [1, 951_782_400_000_000_000, 1_709_164_800_123_456_789, 1 << 63] {
+            assert_eq!(parse_wall(&show_wall_exactly(wall_ns)).expect("legal"), wall_ns);
+        }
+        let day = parse_wall("2000-02-29").expect("legal");
+        assert_eq!(day, 951_782_400_000_000_000);
+        assert_eq!(parse_wall("2000-02-29T00:00:01.5").expect("legal"), day + 1_500_000_000);
+        for wrong in ["yesterday", "2001-02-29", "2000-02-29 24:00:00", "2000-13-01", "+1-01-01"] {
+            assert!(parse_wall(wrong).is_err(), "{wrong}");
+        }
+    }
 
     #[test]
     fn times_are_shown_in_utc() {

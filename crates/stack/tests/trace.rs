@@ -238,6 +238,42 @@ fn reads_by_tier(directory: &Path) -> [u64; 2] {
 }
 
 #[test]
+fn events_that_a_full_ring_sums_up_are_counted() {
+    let world = World::two();
+    let directory = tempfile::tempdir().expect("a directory");
+    let shared = Shared::new();
+    let stack = world.create_with(|parts| {
+        parts.tactics = Some(shared.tactics("scripted"));
+        parts.recording = Some(settings(directory.path(), false));
+    });
+    put(&stack, &key("a"), &[1; 100]);
+    let object = stack.open(&key("a"), &Open::read()).expect("opens");
+    stack.run_policy().expect("the policy runs");
+    // It stays in its next call until the rings are full.
+    shared.break_at(scripted::Step::Observe, Breakage::Loop);
+    let reads = 100_000;
+    for _ in 0..reads {
+        object.read(0, &mut [0; 16]).expect("reads");
+    }
+    shared.gate().open();
+    let report = stack.stop_recording().expect("it ran");
+    let (mut told, mut summed_up) = (0, 0);
+    for item in Reader::open(directory.path()).expect("opens") {
+        if let Item::Record(Record::Access(access)) = item.expect("reads")
+            && access.event.kind == EventKind::Read
+        {
+            let count = u64::from(access.event.count);
+            told += count;
+            summed_up += if count > 1 { count } else { 0 };
+        }
+    }
+    assert_eq!((told, summed_up), (reads, report.summed_up_events));
+    assert!(summed_up > 0 && report.lost_records == 0);
+    drop(object);
+    stack.close().expect("closes");
+}
+
+#[test]
 fn closing_a_stack_ends_its_trace() {
     let world = World::two();
     let directory = tempfile::tempdir().expect("a directory");

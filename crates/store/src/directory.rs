@@ -49,6 +49,11 @@ impl Directory {
         self.path.join("lock")
     }
 
+    /// Where the trace goes unless somebody says otherwise.
+    pub(crate) fn trace(&self) -> PathBuf {
+        self.path.join(TRACE)
+    }
+
     pub(crate) fn socket(&self) -> PathBuf {
         self.path.join(SOCKET)
     }
@@ -60,6 +65,9 @@ pub(crate) fn sync_directory(path: &Path) -> Result<()> {
         Error::from_io("sync a directory", error).with("directory", path.display())
     })
 }
+
+/// The name of the directory for the trace.
+pub(crate) const TRACE: &str = "trace";
 
 /// The name of the control socket in the directory.
 pub(crate) const SOCKET: &str = "control.sock";

@@ -17,14 +17,16 @@ mod lock;
 mod open;
 mod owner;
 mod policy;
+mod recording;
 mod repair;
 mod settings;
 mod store;
 mod tiers;
 
+pub use recording::Recording;
 pub use repair::{Rebuilt, Source};
 pub use settings::{CatalogSettings, PolicySettings, PolicySource};
-pub use settings::{Settings, ThrottleSettings, TierSettings};
+pub use settings::{Settings, ThrottleSettings, TierSettings, TraceSettings};
 pub use store::{OpenOptions, PolicyWrapper, Store};
 
 pub use terrace_core::{
@@ -35,7 +37,7 @@ pub use terrace_core::{
 };
 pub use terrace_stack::report::{
     self, BackupReport, CheckReport, DecisionReport, Explanation, HistoryReport, LedgerReport,
-    MoveReport, ParameterReport, PolicyReport, Problem, QuotaReport, RebuildReport, SegmentReport,
-    TierReport,
+    MoveReport, ParameterReport, PolicyReport, Problem, QuotaReport, RebuildReport,
+    RecordingReport, SegmentReport, TierReport,
 };
 pub use terrace_stack::{MoveKind, MoveTicket, Quota, QuotaExceeded, Stack};

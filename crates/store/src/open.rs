@@ -16,7 +16,7 @@ use crate::lock::Lock;
 use crate::owner::{Owned, Owner};
 use crate::settings::Settings;
 use crate::store::{OpenOptions, Side};
-use crate::{policy, tiers};
+use crate::{policy, recording, tiers};
 
 /// Longest wait for an owner that starts, stops, or is a command that soon ends.
 const BUSY_TIME_MAX: Duration = Duration::from_secs(5);
@@ -131,11 +131,15 @@ impl Ground {
             Access::Read => tactics.as_ref().map(policy::resting),
             Access::Write => None,
         };
+        let trace = match (&settings.trace, options.access) {
+            (Some(trace), Access::Write) => Some(recording::of(trace)?),
+            _ => None,
+        };
         let parts = Parts {
             tiers: tiers.clone(),
             catalog,
             tactics,
-            recording: None,
+            recording: trace,
             settings: stack_settings(&settings, options.access),
             clock: Arc::clone(clock),
             failpoints: Failpoints::default(),

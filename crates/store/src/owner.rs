@@ -130,7 +130,12 @@ impl Owned {
         self.check_writable("change the policy")?;
         let source = policy::source(&policy::absolute(name)?);
         let policy = policy::make(&source, parameters, &self.tiers)?;
-        let mut tactics = Tactics::new(&policy::name(&source), policy);
+        let tactics = self.called_as_now(Tactics::new(&policy::name(&source), policy));
+        self.change(&Change::Policy(&source, parameters), || self.stack.set_policy(tactics))
+    }
+
+    /// A policy that is called as the present one is.
+    pub(crate) fn called_as_now(&self, mut tactics: Tactics) -> Tactics {
         if let Some(configured) = &self.settings.policy {
             tactics.round_bytes = configured.round_bytes;
             tactics.call_time_max = configured.call_time_max;
@@ -140,7 +145,7 @@ impl Owned {
             tactics.every = Duration::from_nanos(now.every_ns);
             tactics.is_dry_run = now.is_dry_run;
         }
-        self.change(&Change::Policy(&source, parameters), || self.stack.set_policy(tactics))
+        tactics
     }
 
     pub(crate) fn set_parameter(&self, name: &str, value: &str) -> Result<()> {
@@ -179,7 +184,7 @@ impl Owned {
         amend_file(&self.directory.settings(), change)
     }
 
-    fn check_writable(&self, operation: &'static str) -> Result<()> {
+    pub(crate) fn check_writable(&self, operation: &'static str) -> Result<()> {
         match self.access {
             Access::Write => Ok(()),
             Access::Read => Err(Error::new(ErrorKind::Denied, operation)

@@ -23,6 +23,8 @@ const SLOTS_AHEAD_MAX: usize = 1 << 16;
 /// the steps say, with [`Scene::view`] as it is then.
 #[derive(Debug)]
 pub struct Scene {
+    /// Whether the file is of a recording with decisions; of others there is nothing to replay.
+    has_decisions: bool,
     tiers: Vec<Tier>,
     view: View,
     pending: Vec<Event>,
@@ -56,7 +58,7 @@ pub enum Step {
 impl Default for Scene {
     fn default() -> Self {
         let view = View::new(Vec::new(), 0);
-        Self { tiers: Vec::new(), view, pending: Vec::new(), round: None }
+        Self { has_decisions: false, tiers: Vec::new(), view, pending: Vec::new(), round: None }
     }
 }
 
@@ -68,11 +70,15 @@ impl Scene {
 
     /// Takes the head of a file.
     pub fn file(&mut self, head: &Head) {
+        self.has_decisions = head.has_decisions;
         self.tiers.clone_from(&head.tiers);
     }
 
     /// Takes a record; returns a step once it is complete.
     pub fn take(&mut self, record: &Record) -> Option<Step> {
+        if !self.has_decisions {
+            return None;
+        }
         match record {
             Record::Access(access) => self.access(access),
             Record::Snapshot(snapshot) => self.begin(snapshot),

@@ -9,13 +9,13 @@ use terrace_core::{Backend, BackendExt, Error, ErrorKind, Key, Object, ObjectExt
 use terrace_stack::Stack;
 
 use super::blocks::{Buffer, GROUPS_MIN, Samples, Step, Until, block, interleave};
-use super::place::{Scratch, directory, fast_place, stack};
+use super::place::{Scratch, directory, fast_place, slow_place, stack};
 use super::statistics::{Bound, median};
 use super::{Verdict, cpu_ns};
 use crate::progress::Progress;
 
 /// What can be measured, in the order of the table.
-pub(crate) const CASES: [&str; 10] = [
+pub(crate) const CASES: [&str; 14] = [
     "read-4k",
     "write-4k",
     "read-1m",
@@ -26,6 +26,10 @@ pub(crate) const CASES: [&str; 10] = [
     "create",
     "scaling-2-read-4k",
     "scaling-2-write-4k",
+    "record-read-4k",
+    "record-write-4k",
+    "record-read-64k",
+    "record-write-64k",
 ];
 
 /// How much is measured.
@@ -72,9 +76,11 @@ enum Bar {
 impl Bar {
     fn words(self) -> &'static str {
         match self {
+            Bar::MoreNs(80.0) => "at most 80 ns more",
             Bar::MoreNs(300.0) => "at most 300 ns more",
             Bar::MoreNs(500.0) => "at most 500 ns more",
             Bar::MoreNs(_) => "at most 5000 ns more",
+            Bar::Ratio(1.03) => "at most 1.03 times",
             Bar::Ratio(1.02) => "at most 1.02 times",
             Bar::Ratio(_) => "at most 1.01 times",
             Bar::Scaling(_) => "at least 0.9 times the scaling of the raw backend",
@@ -103,12 +109,16 @@ struct Bench {
     /// One tier and no policy.
     bare: Stack,
     below_bare: Arc<dyn Backend>,
+    /// Two tiers and a policy, and a trace is recorded; beside `stacked`, where none is.
+    recorded: Stack,
     progress: Progress,
 }
 
 /// Runs the chosen cases.
 pub(crate) fn run(settings: &Settings) -> Result<Vec<Case>> {
     let scratch = Scratch::new(&fast_place())?;
+    let beside = Scratch::new(&fast_place())?;
+    let trace = Scratch::new(&slow_place())?;
     let tier = |name: &str| scratch.inside(name);
     let [fast, slow, alone] = [tier("tier0")?, tier("tier1")?, tier("bare")?];
     let directory_of = |path: &Path| directory(path);
@@ -127,12 +137,27 @@ pub(crate) fn run(settings: &Settings) -> Result<Vec<Case>> {
         below_stacked: directory_of(&fast)?,
         bare: stack(&scratch, &[&alone], None)?,
         below_bare: directory_of(&alone)?,
+        recorded: stack(
+            &beside,
+            &[&beside.inside("tier0")?, &beside.inside("tier1")?],
+            Some("lru"),
+        )?,
         progress: Progress::items("bench overhead", Some(total)),
     };
+    if chosen.iter().any(|case| case.starts_with("record")) {
+        bench.recorded.record(recording(trace.path()), None)?;
+    }
     let cases = chosen.into_iter().map(|case| bench.case(case)).collect::<Result<Vec<_>>>()?;
     bench.stacked.close()?;
     bench.bare.close()?;
+    bench.recorded.close()?;
     Ok(cases)
+}
+
+/// A trace of all events, on a disk as it would be; as bounded as anything that a benchmark leaves.
+fn recording(directory: &Path) -> terrace_trace::Settings {
+    let directory = directory.into();
+    terrace_trace::Settings { directory, max_bytes: 256 << 20, salt: None, has_decisions: false }
 }
 
 impl Bench {
@@ -147,7 +172,11 @@ impl Bench {
             "open" => self.opens(case),
             "create" => self.creates(case),
             "scaling-2-read-4k" => self.scaling(case, false),
-            _ => self.scaling(case, true),
+            "scaling-2-write-4k" => self.scaling(case, true),
+            "record-read-4k" => self.recordings(case, 4 << 10, false, Bar::MoreNs(80.0)),
+            "record-write-4k" => self.recordings(case, 4 << 10, true, Bar::MoreNs(80.0)),
+            "record-read-64k" => self.recordings(case, 64 << 10, false, Bar::Ratio(1.03)),
+            _ => self.recordings(case, 64 << 10, true, Bar::Ratio(1.03)),
         }
     }
 
@@ -165,6 +194,27 @@ impl Bench {
         };
         let pair = Pair::new(above, &**below, case)?;
         let sides = [&*pair.raw, &*pair.stack].map(|object| transfer(object, bytes, is_write));
+        let until = Until::TimeNs(self.block_ns);
+        let samples = interleave(self.groups, until, bytes, sides, &mut self.progress)?;
+        Ok(row(case, &samples, &samples.paired(|raw, stack| stack / raw), bar))
+    }
+
+    /// A stack that records beside one that does not, on objects alike: `raw` is the second.
+    fn recordings(
+        &mut self,
+        case: &'static str,
+        bytes: usize,
+        is_write: bool,
+        bar: Bar,
+    ) -> Result<Case> {
+        let key = Key::new("bench", case)?;
+        let make = |stack: &Stack| -> Result<Box<dyn Object>> {
+            let object = stack.open(&key, &Open::create_new())?;
+            object.write(0, &vec![7; OBJECT_BYTES])?;
+            Ok(object)
+        };
+        let objects = [make(&self.stacked)?, make(&self.recorded)?];
+        let sides = objects.each_ref().map(|object| transfer(&**object, bytes, is_write));
         let until = Until::TimeNs(self.block_ns);
         let samples = interleave(self.groups, until, bytes, sides, &mut self.progress)?;
         Ok(row(case, &samples, &samples.paired(|raw, stack| stack / raw), bar))

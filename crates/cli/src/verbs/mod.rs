@@ -23,6 +23,7 @@ mod restore;
 mod rm;
 mod stat;
 mod tiers;
+mod trace;
 
 use clap::{ArgMatches, Args, Command};
 
@@ -51,6 +52,7 @@ pub(crate) const VERBS: &[Entry] = &[
     entry::<pin::Pin>(),
     entry::<pin::Unpin>(),
     entry::<policy::Policy>(),
+    entry::<trace::Trace>(),
     entry::<demo::Demo>(),
     entry::<bench::Bench>(),
     entry::<completions::Completions>(),

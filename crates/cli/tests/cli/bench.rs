@@ -38,6 +38,10 @@ fn overhead_has_its_cases_and_no_verdict_from_few_groups() {
         "create",
         "scaling-2-read-4k",
         "scaling-2-write-4k",
+        "record-read-4k",
+        "record-write-4k",
+        "record-read-64k",
+        "record-write-64k",
     ];
     assert_eq!(names(cases), expected);
     assert_numbers(cases, &["raw_ns", "stack_ns", "cpu_ns_per_op", "ratio"]);

@@ -18,6 +18,7 @@ fn subcommands(verb: &str) -> &'static [&'static str] {
     match verb {
         "kv" => &["put", "get", "scan", "rm"],
         "bench" => &["object", "kv", "amr", "hsm-study"],
+        "trace" => &["record", "stop", "status", "show", "export"],
         "policy" => &["list", "show", "set", "use", "message", "run"],
         _ => &[],
     }
@@ -47,6 +48,7 @@ fn a_wrong_command_line_is_one_line_and_status_2() {
         &["frobnicate"][..],
         &["kv"],
         &["policy"],
+        &["trace"],
         &["put"],
         &["put", "a", "b", "c"],
         &["ls", "--no-such"],

@@ -16,3 +16,4 @@ mod scene;
 mod signals;
 mod small_node;
 mod stores;
+mod traces;

@@ -9,6 +9,8 @@ use terrace_core::{
 };
 use terrace_stack::MoveKind;
 
+use crate::recording::Recording;
+
 /// Version of the protocol; other versions are refused.
 pub(super) const PROTOCOL_VERSION: u32 = 1;
 
@@ -92,6 +94,9 @@ pub(crate) enum Call {
         file: String,
         replace: bool,
     },
+    Record(Recording),
+    StopRecording,
+    Recording,
     Ledger,
     Quotas,
     SetQuota {
@@ -228,6 +233,8 @@ impl Call {
             | Call::RunPolicy
             | Call::SetQuota { .. }
             | Call::ClearQuota { .. }
+            | Call::Record(_)
+            | Call::StopRecording
             | Call::KvPut { .. }
             | Call::KvRemove { .. }
             | Call::Delete { .. } => true,

@@ -126,6 +126,9 @@ impl Session {
                 let mut progress = |pairs| progress(pairs, 0);
                 Answer::json(&write_backup(stack, Path::new(&file), replace, &mut progress)?)
             }
+            Call::Record(recording) => owned.record(&recording).map(Answer::done),
+            Call::StopRecording => Answer::json(&stack.stop_recording()?),
+            Call::Recording => Answer::json(&stack.recording()),
             Call::Ledger => Answer::json(&stack.ledger()),
             Call::Quotas => Answer::json(&stack.quotas()),
             Call::SetQuota { namespace, bytes_max, objects_max } => {

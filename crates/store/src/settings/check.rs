@@ -18,6 +18,7 @@ pub(super) struct Sections<'a> {
     pub(super) tiers: Vec<Section<'a>>,
     pub(super) catalog: Section<'a>,
     pub(super) policy: Section<'a>,
+    pub(super) trace: Section<'a>,
 }
 
 pub(super) fn check(settings: &Settings, sections: &Sections<'_>) -> Result<()> {
@@ -132,6 +133,7 @@ fn check_paths(settings: &Settings, sections: &Sections<'_>) -> Result<()> {
     match paths::collision(&paths::places(settings)) {
         None => Ok(()),
         Some((Place::Tier(index), reason)) => Err(sections.tiers[index].wrong("path", reason)),
+        Some((Place::Trace, reason)) => Err(sections.trace.wrong("path", reason)),
         Some((_, reason)) => Err(sections.catalog.wrong("path", reason)),
     }
 }

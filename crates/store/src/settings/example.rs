@@ -66,4 +66,9 @@ dry_run = false
 
 # [policy.parameters]
 # idle = "1s"
+
+# Records what happens in the store while it is open; `terrace trace show` shows it.
+# [trace]
+# path = "trace"
+# max_size = "1GB"
 "#;

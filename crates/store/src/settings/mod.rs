@@ -40,6 +40,8 @@ pub struct Settings {
     pub catalog: CatalogSettings,
     /// What decides; `None`: new objects go to the first tier with room and stay.
     pub policy: Option<PolicySettings>,
+    /// The trace that every opening records; `None` for none.
+    pub trace: Option<TraceSettings>,
 }
 
 /// A tier: where its bytes are, and what it can do.
@@ -98,6 +100,19 @@ pub struct PolicySettings {
     pub dry_run: bool,
     /// Its parameters as (name, text), in the order of the file.
     pub parameters: Vec<(String, String)>,
+}
+
+/// What every opening records of the store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TraceSettings {
+    /// Its directory.
+    pub path: PathBuf,
+    /// Record the policy's inputs and decisions, too.
+    pub decisions: bool,
+    /// Hash names.
+    pub hash_names: bool,
+    /// Most bytes of all its files.
+    pub max_bytes: u64,
 }
 
 /// Where a policy comes from.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Directories of tiers and catalog: side by side, and made relative to the store's.
+//! Directories of tiers, catalog and trace: side by side, and made relative to the store's.
 //!
 //! Compared by their names alone: nothing has to exist yet. Superblocks find what links hide.
 
@@ -18,6 +18,7 @@ pub(super) enum Place {
     Own,
     Catalog,
     Tier(usize),
+    Trace,
 }
 
 /// A path with its place and what people call it.
@@ -32,6 +33,9 @@ pub(super) fn resolved(settings: &Settings, dir: &Path) -> Result<Settings> {
     settings.catalog.path = dir.join(&settings.catalog.path);
     for path in settings.tiers.iter_mut().filter_map(|tier| tier.path.as_mut()) {
         *path = dir.join(&*path);
+    }
+    if let Some(trace) = &mut settings.trace {
+        trace.path = dir.join(&trace.path);
     }
     if let Some(PolicySource::Library(path)) =
         settings.policy.as_mut().map(|policy| &mut policy.source)
@@ -73,7 +77,12 @@ pub(super) fn places(settings: &Settings) -> Vec<Claim> {
         let label = format!("tier \"{}\"", tier.name);
         tier.path.clone().map(|path| Claim { place: Place::Tier(index), label, path })
     });
-    own.chain(catalog).chain(tiers).collect()
+    let trace = settings.trace.iter().map(|trace| Claim {
+        place: Place::Trace,
+        label: "the trace".into(),
+        path: trace.path.clone(),
+    });
+    own.chain(catalog).chain(tiers).chain(trace).collect()
 }
 
 /// The first place whose path is that of an earlier one, inside it or around it, and why.

@@ -12,7 +12,8 @@ use toml::de::DeTable;
 use super::check::{self, Sections};
 use super::section::{Section, Source};
 use super::{CatalogSettings, PolicySettings, PolicySource, Settings};
-use super::{ThrottleSettings, TierSettings};
+use super::{ThrottleSettings, TierSettings, TraceSettings};
+use crate::directory::TRACE;
 
 /// More threads only wait for the same devices.
 const MOVE_THREADS_MAX: usize = 1024;
@@ -30,6 +31,7 @@ pub(super) fn read<'a>(source: Source<'a>, document: &'a Spanned<DeTable<'a>>) -
         tiers: whole.sections("tier", "[[tier]]")?,
         catalog: whole.section("catalog", "[catalog]")?,
         policy: whole.section("policy", "[policy]")?,
+        trace: whole.section("trace", "[trace]")?,
     };
     let defaults = terrace_stack::Settings::default();
     let store = &sections.store;
@@ -46,6 +48,7 @@ pub(super) fn read<'a>(source: Source<'a>, document: &'a Spanned<DeTable<'a>>) -
         tiers: sections.tiers.iter_mut().map(read_tier).collect::<Result<_>>()?,
         catalog: read_catalog(&sections.catalog)?,
         policy: read_policy(&sections.policy)?,
+        trace: read_trace(&sections.trace)?,
     };
     let count_max = TierIndex::COUNT_MAX;
     match sections.tiers.len() {
@@ -217,6 +220,27 @@ fn read_policy(section: &Section<'_>) -> Result<Option<PolicySettings>> {
         dry_run: section.switch("dry_run")?.unwrap_or(false),
         parameters: parameters.into_iter().map(|(_, name, text)| (name, text)).collect(),
     }))
+}
+
+fn read_trace(section: &Section<'_>) -> Result<Option<TraceSettings>> {
+    if !section.is_given() {
+        return Ok(None);
+    }
+    let settings = TraceSettings {
+        path: read_path(section, "path", TRACE)?.unwrap_or_else(|| TRACE.into()),
+        decisions: section.switch("decisions")?.unwrap_or(false),
+        hash_names: section.switch("hash_names")?.unwrap_or(false),
+        max_bytes: section.size("max_size")?.unwrap_or(terrace_trace::MAX_BYTES_DEFAULT),
+    };
+    if settings.max_bytes < terrace_trace::MAX_BYTES_MIN {
+        let reason = "`max_size` is too small for a trace; at least \"4MiB\" is expected";
+        return Err(section.wrong("max_size", reason));
+    }
+    if settings.decisions && settings.hash_names {
+        let reason = "decisions tell the names that `hash_names` hides; one of them is expected";
+        return Err(section.wrong("hash_names", reason));
+    }
+    Ok(Some(settings))
 }
 
 fn read_path(section: &Section<'_>, key: &str, example: &str) -> Result<Option<PathBuf>> {

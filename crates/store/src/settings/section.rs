@@ -12,7 +12,7 @@ use toml::de::{DeTable, DeValue};
 
 /// Every section with its keys. `docs/configuration.md` has a row for each.
 pub(super) const SECTIONS: &[(&str, &[&str])] = &[
-    ("", &["store", "tier", "catalog", "policy"]),
+    ("", &["store", "tier", "catalog", "policy", "trace"]),
     (
         "[store]",
         &["persistency", "move_threads", "move_bandwidth", "move_yields", "objects_in_memory"],
@@ -51,6 +51,7 @@ pub(super) const SECTIONS: &[(&str, &[&str])] = &[
             "parameters",
         ],
     ),
+    ("[trace]", &["path", "decisions", "hash_names", "max_size"]),
 ];
 
 /// Letters of what is compared with what there is; longer words are no slips.

@@ -93,6 +93,10 @@ const REFUSED: &[(&str, &str, &[&str])] = &[
     ("[[tier]]\nname = \"u\"\npath = \"lock\"", "3:8", &["the store's own lock"]),
     ("TIER[catalog]\npath = \"control.sock\"", "5:8", &["the store's own control.sock"]),
     // Catalog and persistency.
+    ("TIER[trace]\npath = \"t/x\"", "5:8", &["inside that of tier \"t\""]),
+    ("TIER[trace]\nmax_size = \"1MB\"", "5:12", &["too small", "4MiB"]),
+    ("TIER[trace]\ndecisions = true\nhash_names = true", "6:14", &["decisions tell the names"]),
+    ("TIER[trace]\ndecision = true", "5:1", &["did you mean `decisions`?"]),
     ("TIER[catalog]\nengine = \"fjal\"", "5:10", &["did you mean \"fjall\"?", "fjall, lmdb, memory"]),
     ("TIER[catalog]\nengine = \"memory\"\npath = \"c\"", "6:8", &["no `path`", "fjall"]),
     ("TIER[catalog]\nengine = \"memory\"", "5:10", &["lost with the process", "\"none\""]),
@@ -229,7 +233,8 @@ fn everything_that_is_said_is_read() {
          [catalog]\nengine = \"memory\"\n\
          [policy]\nlibrary = \"./x.so\"\nafter_events = 7\nevery = \"2s\"\nround_bytes = \"1MB\"\n\
          call_time_max = \"1min\"\ndry_run = true\n\
-         [policy.parameters]\nz = \"text\"\na = 1_000\nm = -0.5\nb = true\nh = 0xff",
+         [policy.parameters]\nz = \"text\"\na = 1_000\nm = -0.5\nb = true\nh = 0xff\n\
+         [trace]\npath = \"/var/t\"\ndecisions = true\nhash_names = false\nmax_size = \"8MiB\"",
     );
     let figures = Figures {
         capacity_bytes: 1 << 30,
@@ -270,6 +275,12 @@ fn everything_that_is_said_is_read() {
             call_time_max: Duration::from_secs(60),
             dry_run: true,
             parameters: pairs.map(|(name, text)| (name.into(), text.into())).into(),
+        }),
+        trace: Some(TraceSettings {
+            path: "/var/t".into(),
+            decisions: true,
+            hash_names: false,
+            max_bytes: 8 << 20,
         }),
     };
     assert_eq!(settings, expected);
