@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `terrace bench` at its smallest: what it prints, not how fast anything is.
 
+use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::scene::Scene;
+use crate::scene::{Scene, finish, piped, signal};
 
 fn ran(arguments: &[&str]) -> Value {
     let text = Scene::empty().ok([&["bench"], arguments, &["--json"]].concat());
@@ -213,6 +214,25 @@ fn hsm_study_runs_every_policy_single_and_in_batches_and_draws_it() {
     let picture = String::from_utf8(scene.read("study.svg")).expect("UTF-8");
     assert!(picture.starts_with("<svg") && picture.ends_with("</svg>\n"));
     assert_eq!(picture.matches("<g><title>").count(), expected.len());
+}
+
+#[test]
+fn an_interrupted_benchmark_leaves_nothing() {
+    let scene = Scene::empty();
+    let place = scene.path("place");
+    std::fs::create_dir(&place).expect("a directory");
+    let entries = || std::fs::read_dir(&place).expect("is there").count();
+    let endless =
+        ["bench", "object", "--case", "create", "--seconds", "3600", "--directory", "place"];
+    let child = piped(&mut scene.command(endless));
+    // It listens for signals before it makes anything.
+    while entries() == 0 {
+        std::thread::yield_now();
+    }
+    signal(&child, Signal::INT);
+    let ran = finish(child);
+    assert_eq!(ran.signal, Some(2), "{ran:?}");
+    assert_eq!((entries(), ran.stdout.as_str()), (0, ""));
 }
 
 #[test]

@@ -28,7 +28,8 @@ pub(crate) const BATCH: usize = 8;
 /// How much is measured.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
-    /// Objects of a run; the fast tier has room for a quarter of them.
+    /// Objects of a run over a simulated device; eight times as many over others. The fast tier has
+    /// room for a quarter of them.
     pub(crate) objects: usize,
     pub(crate) repetitions: usize,
     /// Names of pairs; all where there are none.
@@ -121,6 +122,7 @@ fn plans(chosen: &[String]) -> Vec<Plan> {
 
 fn row(settings: &Settings, plan: &Plan, runs: &[Run]) -> StudyRow {
     let mb = OBJECT_BYTES as f64 / 1e6;
+    let objects = plan.pair.objects(settings.objects);
     let bound = |of: &dyn Fn(&Run) -> f64| Bound::of(&runs.iter().map(of).collect::<Vec<_>>());
     let p99_us = |of: &dyn Fn(&Run) -> &Histogram<u64>| {
         let mut all = latencies();
@@ -136,8 +138,8 @@ fn row(settings: &Settings, plan: &Plan, runs: &[Run]) -> StudyRow {
         batch: plan.batch,
         level: plan.pair.level().word(),
         size_bytes: OBJECT_BYTES,
-        objects: settings.objects,
-        write_mb_per_s: bound(&|run| settings.objects as f64 * mb / run.write_s),
+        objects,
+        write_mb_per_s: bound(&|run| objects as f64 * mb / run.write_s),
         write_p99_us: p99_us(&|run| &run.writes_ns),
         read_mb_per_s: bound(&|run| run.reads as f64 * mb / run.read_s),
         read_p99_us: p99_us(&|run| &run.reads_ns),

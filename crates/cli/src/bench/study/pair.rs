@@ -75,6 +75,13 @@ pub(super) const PAIRS: &[Pair] = &[
 ];
 
 impl Pair {
+    /// Objects of a run: more where nothing is simulated, because that takes milliseconds.
+    pub(super) fn objects(&self, objects: usize) -> usize {
+        const REAL_TIMES: usize = 8;
+        let is_simulated = self.media.iter().any(|medium| matches!(medium, Medium::Simulated(_)));
+        if is_simulated { objects } else { objects * REAL_TIMES }
+    }
+
     /// The strongest level short of syncing that both tiers give.
     pub(super) fn level(&self) -> Persistency {
         if self.media.contains(&Medium::Memory) { Persistency::None } else { Persistency::Process }

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The study as a drawing: for each pair of tiers, how fast each policy lets write and read.
 
-use terrace_core::units::show_bytes;
-
 use super::{OBJECT_BYTES, StudyRow};
 use crate::bench::Bound;
 use crate::drawing::{STYLE, Scale, escape, label, push};
@@ -28,12 +26,11 @@ pub(crate) fn draw(rows: &[StudyRow]) -> String {
         push(
             &mut svg,
             format_args!(
-                "<text class=\"strong\" x=\"20\" y=\"26\">Policies over pairs of tiers: {} objects of \
-                 {}, of which the fast tier takes a quarter</text>\n\
+                "<text class=\"strong\" x=\"20\" y=\"26\">Policies over pairs of tiers: objects of {} KiB, of \
+                 which the fast tier takes a quarter</text>\n\
                  <text x=\"20\" y=\"46\">MB/s, medians of {} runs; lines are their 95 % bounds. Paler: in \
                  batches. At the end of a bar of reading: how much of it the fast tier served.</text>\n",
-                row.objects,
-                show_bytes(OBJECT_BYTES as u64),
+                OBJECT_BYTES >> 10,
                 row.repetitions,
             ),
         );
@@ -58,13 +55,14 @@ fn draw_pair(svg: &mut String, rows: &[StudyRow], top: f64) {
         svg,
         format_args!(
             "<text class=\"strong\" x=\"20\" y=\"{:.1}\">{}</text>\
-             <text x=\"140\" y=\"{:.1}\">{}; level {}</text>\n\
+             <text x=\"140\" y=\"{:.1}\">{}; {} objects; level {}</text>\n\
              <text class=\"strong\" x=\"{}\" y=\"{:.1}\">write</text>\
              <text class=\"strong\" x=\"{}\" y=\"{:.1}\">read</text>\n",
             top + 14.0,
             escape(rows[0].pair),
             top + 14.0,
             escape(rows[0].tiers),
+            rows[0].objects,
             rows[0].level,
             WRITE.0,
             top + 36.0,
@@ -102,7 +100,7 @@ fn draw_pair(svg: &mut String, rows: &[StudyRow], top: f64) {
         );
         let is_paler = row.batch > 1;
         bar(svg, write, &row.write_mb_per_s, y, is_paler, "");
-        let share = format!("{:.0} %", row.fast_reads * 100.0);
+        let share = format!(", {:.0} %", row.fast_reads * 100.0);
         bar(svg, read, &row.read_mb_per_s, y, is_paler, &share);
         svg.push_str("</g>\n");
     }
@@ -117,7 +115,7 @@ fn bar(svg: &mut String, scale: Scale, bound: &Bound, y: f64, is_paler: bool, no
         format_args!(
             "<rect class=\"{class}\" x=\"{start:.1}\" y=\"{y:.1}\" width=\"{:.1}\" height=\"16\"/>\
              <path class=\"write\" d=\"M{low:.1} {middle:.1}H{high:.1}\"/>\
-             <text x=\"{:.1}\" y=\"{:.1}\">{} {note}</text>",
+             <text x=\"{:.1}\" y=\"{:.1}\">{}{note}</text>",
             end - start,
             high.max(end) + 6.0,
             y + 12.0,

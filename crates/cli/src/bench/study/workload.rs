@@ -47,7 +47,8 @@ pub(super) fn run(settings: &Settings, plan: &Plan, repetition: u64) -> Result<R
     let fast = Scratch::new(&settings.fast)?;
     let disk = Scratch::new(&settings.disk)?;
     let mut tiers = Vec::new();
-    let fast_bytes = (settings.objects.div_ceil(FAST_PART) * OBJECT_BYTES) as u64;
+    let objects = plan.pair.objects(settings.objects);
+    let fast_bytes = (objects.div_ceil(FAST_PART) * OBJECT_BYTES) as u64;
     for (index, medium) in plan.pair.media.iter().enumerate() {
         let scratch = if *medium == Medium::Disk { &disk } else { &fast };
         let name = ["fast", "slow"][index];
@@ -55,7 +56,7 @@ pub(super) fn run(settings: &Settings, plan: &Plan, repetition: u64) -> Result<R
         tiers.push(medium.tier(name, &scratch.inside(name)?, capacity_bytes)?);
     }
     let stack = stack(plan, &fast, tiers)?;
-    let run = measure(&stack, settings.objects, plan, repetition);
+    let run = measure(&stack, objects, plan, repetition);
     stack.close()?;
     run
 }

@@ -75,7 +75,7 @@ enum What {
     /// memory, tmpfs, a disk and simulated devices, one by one and 8 at once. Draws what it found.
     #[command(after_long_help = STUDY_EXAMPLES)]
     HsmStudy {
-        /// Objects of a run
+        /// Objects of a run over a simulated device; eight times as many over others
         #[arg(long, value_name = "COUNT", default_value_t = 32,
               value_parser = clap::value_parser!(u64).range(8..=1024))]
         objects: u64,
