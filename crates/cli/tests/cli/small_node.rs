@@ -12,14 +12,14 @@ use crate::scene::{Held, Scene};
 const SETTINGS: &str = include_str!("../../../../examples/small-node/terrace.toml");
 
 /// As many as `TERRACE_OBJECTS` says, or a quick number.
-const OBJECTS: usize = 20_000;
+const OBJECTS: usize = 5_000;
 
 /// What one request carries.
 const BATCH: usize = 1000;
 
 /// Anonymous memory of the process, stacks of its threads included: what `docs/small-node.md`
 /// promises for so many objects, of the 4 GiB that such a node has.
-const MEMORY_BYTES_MAX: u64 = 192 << 20;
+const MEMORY_BYTES_MAX: u64 = 128 << 20;
 const OBJECT_BYTES_MAX: u64 = 2 << 10;
 
 fn key(number: usize) -> Key {
