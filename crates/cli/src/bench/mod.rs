@@ -7,6 +7,7 @@ pub(crate) mod micro;
 pub(crate) mod migrate;
 pub(crate) mod overhead;
 mod place;
+pub(crate) mod size;
 mod statistics;
 pub(crate) mod study;
 

@@ -71,6 +71,24 @@ const KV_CASES: [&str; 4] = ["put", "get", "delete", "put+delete"];
 const QUICK: [&str; 4] = ["--seconds", "0.02", "--repetitions", "2"];
 
 #[test]
+fn size_makes_a_store_in_another_process_and_meets_all_of_it() {
+    let scene = Scene::empty();
+    let place = scene.path("place");
+    std::fs::create_dir(&place).expect("room");
+    let place = place.to_str().expect("UTF-8");
+    let text = scene.ok(["bench", "size", "--objects", "1500", "--directory", place, "--json"]);
+    let report: Value = serde_json::from_str(&text).expect("JSON");
+    assert_eq!((&report["objects"], &report["policy"]), (&1500.into(), &"lru".into()));
+    let rows = report["rows"].as_array().expect("rows");
+    let steps: Vec<_> = rows.iter().map(|row| row["step"].as_str().expect("text")).collect();
+    assert_eq!(steps, ["open", "list", "stat", "open and read", "fsck", "close"]);
+    assert_numbers(&report["rows"], &["seconds", "per_s", "memory_bytes", "bytes_per_object"]);
+    // So few objects say nothing about many.
+    assert!(rows.iter().all(|row| row["verdict"].is_null()), "{text}");
+    assert_eq!(std::fs::read_dir(place).expect("there").count(), 0, "it is removed");
+}
+
+#[test]
 fn without_a_part_it_measures_single_operations_on_objects_and_pairs() {
     let report = ran(&QUICK);
     let cases = &report["cases"];

@@ -16,7 +16,7 @@ use terrace_core::units::parse_bytes;
 
 use super::{Group, Verb};
 use crate::bench::micro::{self as rows, Kind};
-use crate::bench::{fast_place, migrate, overhead, slow_place, study};
+use crate::bench::{fast_place, migrate, overhead, size, slow_place, study};
 use crate::context::Context;
 use crate::failure::Result;
 use crate::interrupt::Interrupt;
@@ -145,6 +145,11 @@ enum What {
     /// Raw is the same program on the bare backend. Its rate of writing includes the computing.
     #[command(after_long_help = AMR_EXAMPLES)]
     Amr(amr::Amr),
+    /// Time and memory that a store of many objects takes
+    ///
+    /// Makes a store of empty objects in another process, then opens, lists, reads and checks it in
+    /// this one; `memory` is the anonymous memory of this process.
+    Size(size::Settings),
     /// A large object between main memory and a disk, beside `cp` and fsync
     ///
     /// Copies physically, in both directions, and looks at what readers and writers notice.
@@ -177,6 +182,7 @@ impl Verb for Bench {
   terrace bench amr --writers 4
   terrace bench hsm-study --picture study.svg
   terrace bench overhead --json | jq '.cases[] | {case, raw_ns, stack_ns, verdict}'
+  terrace bench size --objects 3000000
   terrace bench migrate --size 256MiB --directory /mnt/disk";
 
     fn run(self, context: &Context) -> Result<()> {
@@ -213,6 +219,10 @@ impl Verb for Bench {
                 let cases = overhead::run(&settings)?;
                 show(context, &json!({ "cases": cases }), || tables::overhead(&cases).lines())
             }
+            Some(What::Size(settings)) => match size::run(&settings)? {
+                Some(report) => show(context, &json!(report), || report.table().lines()),
+                None => Ok(()),
+            },
             Some(What::Migrate { size, directory, rounds, moves }) => {
                 let report = migrate::run(&migrate::Settings {
                     size_bytes: parse_bytes(&size)?.max(4096),

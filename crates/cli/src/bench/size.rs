@@ -1,0 +1,292 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What a store of many objects takes: time to open, memory, listing, checking.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use clap::Args;
+use serde::Serialize;
+use terrace_backends::kv::open_kv;
+use terrace_core::{
+    Backend, Clock, Cursor, Error, ErrorKind, Figures, Hint, Key, ObjectExt, Op, Open, Persistency,
+    Random, Request, Result, Semantics, SystemClock, TierView, View,
+};
+use terrace_stack::{Parts, Stack, Tactics, Tier};
+
+use super::Verdict;
+use super::place::{Scratch, directory, fast_place};
+use crate::table::Table;
+
+/// Objects created with one call.
+const BATCH: u64 = 1000;
+
+/// Objects that are opened and read, at most.
+const ACCESSES_MAX: u64 = 100_000;
+
+/// Objects from which on the bars hold: below, what every store takes decides.
+const BARS_FROM: u64 = 1_000_000;
+
+/// A store of this many opens in `OPEN_S_MAX`.
+const OPEN_OBJECTS_MAX: u64 = 1_000_000;
+const OPEN_S_MAX: f64 = 2.0;
+
+/// Memory of the process for each object.
+const BYTES_MAX: f64 = 300.0;
+
+/// From here on, 1.3 times as much.
+const MANY: u64 = 10_000_000;
+
+/// What to measure.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Settings {
+    /// How many objects; each is empty and takes an inode
+    #[arg(long, value_name = "COUNT", default_value_t = 1_000_000,
+          value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
+    objects: u64,
+    /// Where the store is made, and removed afterwards [default: /dev/shm]
+    #[arg(long, value_name = "DIR")]
+    directory: Option<PathBuf>,
+    /// The policy of the store
+    #[arg(long, value_name = "NAME", default_value = "lru")]
+    policy: String,
+    /// The engine of its catalog
+    #[arg(long, value_name = "NAME", default_value = "fjall")]
+    engine: String,
+    /// Only make a store in this directory: what the command starts itself for, so that memory
+    /// that creating took is not counted
+    #[arg(long, value_name = "DIR", hide = true)]
+    fill: Option<PathBuf>,
+}
+
+/// What was measured.
+#[derive(Debug, Serialize)]
+pub(crate) struct Report {
+    objects: u64,
+    policy: String,
+    engine: String,
+    create_per_s: f64,
+    rows: Vec<Row>,
+}
+
+#[derive(Debug, Serialize)]
+struct Row {
+    step: &'static str,
+    seconds: f64,
+    per_s: f64,
+    /// Anonymous memory of the process after the step.
+    memory_bytes: u64,
+    bytes_per_object: f64,
+    bar: String,
+    verdict: Option<Verdict>,
+}
+
+/// Makes a store in a process of its own, then opens it here and looks at it; `None` in that
+/// other process.
+pub(crate) fn run(settings: &Settings) -> Result<Option<Report>> {
+    if let Some(place) = &settings.fill {
+        fill(place, settings).map(|()| None)
+    } else {
+        measure(settings).map(Some)
+    }
+}
+
+fn measure(settings: &Settings) -> Result<Report> {
+    let place = settings.directory.clone().unwrap_or_else(fast_place);
+    let scratch = Scratch::new(&place)?;
+    let clock = SystemClock::default();
+    let create_s = seconds(&clock, || fill_elsewhere(scratch.path(), settings))?.1;
+    let mut steps = Steps { clock: &clock, objects: settings.objects, rows: Vec::new() };
+    let stack = steps.take("open", 1, || Stack::open(parts(scratch.path(), settings)?))?;
+    steps.take("list", settings.objects, || list(&stack, settings.objects))?;
+    let accesses = settings.objects.min(ACCESSES_MAX);
+    steps.take("stat", accesses, || each(settings.objects, accesses, |key| stack.stat(key)))?;
+    steps.take("open and read", accesses, || {
+        each(settings.objects, accesses, |key| {
+            stack.open(key, &Open::read())?.read(0, &mut [0; 64])
+        })
+    })?;
+    steps.take("fsck", settings.objects, || check(&stack, settings.objects))?;
+    steps.take("close", 1, || stack.close())?;
+    Ok(Report {
+        objects: settings.objects,
+        policy: settings.policy.clone(),
+        engine: settings.engine.clone(),
+        create_per_s: settings.objects as f64 / create_s,
+        rows: steps.rows,
+    })
+}
+
+/// Rows as they come.
+struct Steps<'a> {
+    clock: &'a SystemClock,
+    objects: u64,
+    rows: Vec<Row>,
+}
+
+impl Steps<'_> {
+    fn take<T>(
+        &mut self,
+        step: &'static str,
+        count: u64,
+        body: impl FnOnce() -> Result<T>,
+    ) -> Result<T> {
+        let (value, seconds) = seconds(self.clock, body)?;
+        let memory_bytes = anonymous_bytes()?;
+        let bytes_per_object = memory_bytes as f64 / self.objects as f64;
+        let (bar, is_met) = self.bar(step, seconds, bytes_per_object);
+        let verdict = is_met.map(|is_met| if is_met { Verdict::Met } else { Verdict::Missed });
+        let per_s = count as f64 / seconds.max(1e-9);
+        self.rows.push(Row { step, seconds, per_s, memory_bytes, bytes_per_object, bar, verdict });
+        Ok(value)
+    }
+
+    /// The bar of a step, and whether it is met. What a check keeps in memory is gone with it.
+    fn bar(&self, step: &str, seconds: f64, bytes_per_object: f64) -> (String, Option<bool>) {
+        if self.objects < BARS_FROM || matches!(step, "fsck" | "close") {
+            return (String::new(), None);
+        }
+        let bytes_max = if self.objects < MANY { BYTES_MAX } else { 1.3 * BYTES_MAX };
+        let fits = bytes_per_object <= bytes_max;
+        if step == "open" && self.objects <= OPEN_OBJECTS_MAX {
+            let bar = format!("{OPEN_S_MAX} s, {bytes_max:.0} B an object");
+            return (bar, Some(fits && seconds <= OPEN_S_MAX));
+        }
+        (format!("{bytes_max:.0} B an object"), Some(fits))
+    }
+}
+
+impl Report {
+    /// For people.
+    pub(crate) fn table(&self) -> Table {
+        let mut table = Table::new(&[1, 2, 3, 4]);
+        table.heading(["step", "seconds", "per s", "memory MB", "B an object", "bar", "verdict"]);
+        for row in &self.rows {
+            table.row([
+                row.step.into(),
+                format!("{:.2}", row.seconds),
+                format!("{:.0}", row.per_s),
+                format!("{:.0}", row.memory_bytes as f64 / 1e6),
+                format!("{:.0}", row.bytes_per_object),
+                row.bar.clone(),
+                row.verdict.map_or("", Verdict::word).into(),
+            ]);
+        }
+        table
+    }
+}
+
+fn seconds<T>(clock: &SystemClock, body: impl FnOnce() -> Result<T>) -> Result<(T, f64)> {
+    let started_ns = clock.now_ns();
+    let value = body()?;
+    Ok((value, (clock.now_ns() - started_ns) as f64 / 1e9))
+}
+
+fn fill_elsewhere(place: &Path, settings: &Settings) -> Result<()> {
+    const OPERATION: &str = "make a large store";
+    let program =
+        std::env::current_exe().map_err(|error| Error::from_io("find this program", error))?;
+    let mut command = Command::new(program);
+    command.args(["bench", "size", "--policy", &settings.policy, "--engine", &settings.engine]);
+    command.args(["--objects", &settings.objects.to_string(), "--fill"]).arg(place);
+    let ended = command.status().map_err(|error| Error::from_io(OPERATION, error))?;
+    if ended.success() {
+        return Ok(());
+    }
+    // It has said why.
+    Err(Error::new(ErrorKind::Io, OPERATION).because(ended.to_string()))
+}
+
+fn fill(place: &Path, settings: &Settings) -> Result<()> {
+    let parts = parts(place, settings)?;
+    Stack::create(&parts)?;
+    let stack = Stack::open(parts)?;
+    let semantics = Semantics { persistency: Persistency::Process };
+    let mut number = 0;
+    while number < settings.objects {
+        let end = (number + BATCH).min(settings.objects);
+        let keys: Vec<Key> = (number..end).map(name).collect::<Result<_>>()?;
+        let request = |key| Request::Create { key, data: &[], hint: Hint::default() };
+        let mut operations: Vec<_> = keys.iter().map(|key| Op::new(request(key))).collect();
+        stack.execute(&mut operations, &semantics);
+        for operation in operations {
+            operation.outcome.expect("a batch fills every outcome")?;
+        }
+        number = end;
+    }
+    stack.close()
+}
+
+fn parts(place: &Path, settings: &Settings) -> Result<Parts> {
+    let policy = settings.policy.as_str();
+    let inside = |name: &str| {
+        let path = place.join(name);
+        let made = std::fs::create_dir_all(&path);
+        made.map(|()| path).map_err(|error| Error::from_io("make a directory", error))
+    };
+    let names = ["tier0", "tier1"];
+    let mut tiers = Vec::new();
+    for name in names {
+        tiers.push(Tier::new(name, directory(&inside(name)?)?));
+    }
+    let mut parts = Parts::new(tiers, open_kv(&settings.engine, &inside("catalog")?)?);
+    let view = names.map(|name| TierView::empty(name, Figures::default()));
+    let decides = terrace_policies::create(policy, &View::new(view.into(), 0), &[])?;
+    parts.tactics = Some(Tactics::new(policy, decides));
+    Ok(parts)
+}
+
+fn name(number: u64) -> Result<Key> {
+    Key::new("bench", &format!("object-{number}"))
+}
+
+fn list(stack: &Stack, objects: u64) -> Result<()> {
+    let mut cursor = Cursor::start();
+    let mut count = 0;
+    loop {
+        let page = stack.list("bench", "", &cursor, BATCH as usize)?;
+        count += page.keys.len() as u64;
+        match page.next {
+            Some(next) => cursor = next,
+            None => break,
+        }
+    }
+    expect_all("list a large store", count, objects)
+}
+
+/// Does something with objects chosen by chance.
+fn each<T>(objects: u64, count: u64, mut body: impl FnMut(&Key) -> Result<T>) -> Result<()> {
+    let mut random = Random::new(1);
+    (0..count).try_for_each(|_| body(&name(random.below(objects))?).map(drop))
+}
+
+fn check(stack: &Stack, objects: u64) -> Result<()> {
+    let report = stack.check(false, &mut |_, _| {})?;
+    if let Some(problem) = report.problems.first() {
+        return Err(Error::new(ErrorKind::Corrupt, "check a large store")
+            .because(problem.detail.clone())
+            .with("place", &problem.place));
+    }
+    expect_all("check a large store", report.objects, objects)
+}
+
+fn expect_all(operation: &'static str, found: u64, expected: u64) -> Result<()> {
+    if found == expected {
+        return Ok(());
+    }
+    Err(Error::new(ErrorKind::Corrupt, operation)
+        .because("not every object was met once")
+        .with("found", found)
+        .with("expected", expected))
+}
+
+/// Memory of this process that no file is behind.
+fn anonymous_bytes() -> Result<u64> {
+    const OPERATION: &str = "read the memory of this process";
+    let status = std::fs::read_to_string("/proc/self/status")
+        .map_err(|error| Error::from_io(OPERATION, error))?;
+    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"));
+    let kibibytes = line.and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok());
+    kibibytes.map(|count| count * 1024).ok_or_else(|| {
+        Error::new(ErrorKind::Unsupported, OPERATION).because("the kernel does not tell it")
+    })
+}
