@@ -171,8 +171,9 @@ impl Mover {
         if request.slot.is_some_and(|meant| meant != slot) {
             return Err(Outcome::Stale);
         }
-        let from = check(shared, &entry, segment, &request)?;
+        // Under the lock: a migration that ends now has moved the segment already.
         let mut state = crate::lock(&self.state);
+        let from = check(shared, &entry, segment, &request)?;
         let segment_key = (entry.object_id, segment.number);
         let is_full = state.waiting >= shared.settings.queue_max;
         if is_full || state.by_segment.contains_key(&segment_key) {

@@ -175,6 +175,12 @@ impl Job<'_> {
         if !is_there || self.entry.is_deleted.load(Ordering::Acquire) {
             return Err(stop(Outcome::Stale));
         }
+        // An empty segment may have been put elsewhere, where there is room for its first bytes.
+        let tier = self.segment.location.load().primary.place.tier;
+        if self.one.request.wish != MoveWish::DropCopy && tier != self.one.from {
+            let detail = "it was put on another tier meanwhile";
+            return Err(Stop::Outcome(Outcome::Stale, detail.into()));
+        }
         Ok(())
     }
 

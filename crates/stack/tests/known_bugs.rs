@@ -665,3 +665,33 @@ fn a_file_in_use_is_no_garbage_whatever_a_failed_commit_says() {
     assert_eq!(stack.read_all(&name).expect("reads"), [7; 5000]);
     assert_sound(&world, &stack);
 }
+
+/// An empty object is put elsewhere when its tier has no room for the first bytes, also while a
+/// migration of it waits for its target.
+#[test]
+fn a_move_accounts_for_the_tier_that_it_really_leaves() {
+    let tiers = [
+        ("fast", 20_000, Persistency::Storage),
+        ("slow", ROOMY, Persistency::Storage),
+        ("third", ROOMY, Persistency::Storage),
+    ];
+    let world = World::with(&tiers);
+    let stack = world.create();
+    let name = key("put-elsewhere");
+    put(&stack, &name, b"");
+    put(&stack, &key("filler"), &[1; 15_000]);
+    let object = stack.open(&name, &Open::write()).expect("opens");
+    world.tier(2).hold(|moment| moment.call == Call::Create && !moment.is_done);
+    let tickets = stack.migrate(&name, TierIndex(2), MoveKind::Move, 0, "test").expect("queued");
+    world.tier(2).wait_until_held();
+    object.write(0, &[2; 10_000]).expect("goes to the second tier");
+    assert_eq!(stack.explain(&name).expect("exists").segments[0].tier, "slow");
+    world.tier(2).release();
+    let ended = stack.wait(tickets[0], LONG).expect("known").expect("ends");
+    assert_eq!(outcome_of(&ended), "stale");
+    drop(object);
+    assert_eq!(stack.read_all(&name).expect("reads"), [2; 10_000]);
+    assert_sound(&world, &stack);
+    migrate(&stack, &name, TierIndex(2), MoveKind::Move);
+    assert_sound(&world, &stack);
+}
