@@ -18,7 +18,7 @@ use crate::failure::Result;
 ///
 /// A trace has every event with its time, object, tier, range, latency and waits, and on request
 /// what the policy saw and decided. It is a directory of files, by default `trace` in the
-/// directory of the store; docs/trace.md says more. A [trace] section in terrace.toml records
+/// directory of the store; docs/trace.md says more. A `[trace]` section in terrace.toml records
 /// whenever the store is open.
 #[derive(Args, Debug)]
 pub(crate) struct Trace {
