@@ -105,6 +105,8 @@ pub(crate) struct Mailbox {
     ring_events: AtomicUsize,
     rings: Mutex<Vec<Consumer<Posted>>>,
     changes: Mutex<Vec<Change>>,
+    /// Accesses that are younger than what was taken last.
+    held_back: Mutex<Vec<Change>>,
     /// What full rings summed up, by segment and kind.
     overflow: Mutex<HashMap<(Slot, u32, u32), Posted>>,
     coalesced: AtomicU64,
@@ -122,6 +124,7 @@ impl Default for Mailbox {
             ring_events: AtomicUsize::new(RING_EVENTS),
             rings: Mutex::default(),
             changes: Mutex::default(),
+            held_back: Mutex::default(),
             overflow: Mutex::default(),
             coalesced: AtomicU64::new(0),
             after_events: AtomicU64::new(1000),
@@ -187,25 +190,25 @@ impl Mailbox {
         self.is_called.store(false, Ordering::Release);
     }
 
-    /// Takes everything that was posted, oldest first; changes before accesses of the same time.
-    pub(crate) fn take(&self) -> Vec<Change> {
-        // Rings first: an access that is posted after this is younger than the changes below, and
-        // one that is posted before has its segment's `Create` below.
-        let mut accesses = Vec::new();
-        let mut rings = self.rings.lock().unwrap_or_else(PoisonError::into_inner);
-        for ring in rings.iter_mut() {
-            while let Ok(posted) = ring.pop() {
-                accesses.push(Change { posted, created: None });
-            }
-        }
-        rings.retain(|ring| !ring.is_abandoned() || !ring.is_empty());
-        drop(rings);
-        let overflow =
-            std::mem::take(&mut *self.overflow.lock().unwrap_or_else(PoisonError::into_inner));
+    /// Takes everything that happened up to `until_ns`, which is now or earlier, oldest first;
+    /// changes before accesses of the same time. What is younger is given by a later call, so that
+    /// what one thread did comes in its order, also over several calls.
+    pub(crate) fn take(&self, until_ns: u64) -> Vec<Change> {
+        let is_due = |change: &Change| change.posted.event.time_ns <= until_ns;
+        let mut accesses = std::mem::take(&mut *crate::lock(&self.held_back));
+        self.drain(&mut accesses);
+        let overflow = std::mem::take(&mut *crate::lock(&self.overflow));
         accesses.extend(overflow.into_values().map(|posted| Change { posted, created: None }));
-        let mut all =
-            std::mem::take(&mut *self.changes.lock().unwrap_or_else(PoisonError::into_inner));
-        all.append(&mut accesses);
+        let mut changes = crate::lock(&self.changes);
+        let (mut all, later) = std::mem::take(&mut *changes).into_iter().partition(is_due);
+        *changes = later;
+        drop(changes);
+        // Once more: an access before one of these changes is there by now. The `Create` in front
+        // of an access that is due was there before.
+        self.drain(&mut accesses);
+        let (due, later): (Vec<_>, _) = accesses.into_iter().partition(is_due);
+        *crate::lock(&self.held_back) = later;
+        all.extend(due);
         // Stable, so that changes stay before accesses of the same nanosecond; slot and kind make
         // the order of what a hash map held the same in every run.
         all.sort_by_key(|change| {
@@ -214,6 +217,17 @@ impl Mailbox {
             (event.time_ns, is_access, if is_access { event.slot } else { 0 })
         });
         all
+    }
+
+    /// Empties the rings.
+    fn drain(&self, accesses: &mut Vec<Change>) {
+        let mut rings = crate::lock(&self.rings);
+        for ring in rings.iter_mut() {
+            while let Ok(posted) = ring.pop() {
+                accesses.push(Change { posted, created: None });
+            }
+        }
+        rings.retain(|ring| !ring.is_abandoned() || !ring.is_empty());
     }
 
     /// Events that full rings summed up so far.
@@ -295,7 +309,7 @@ mod tests {
         for time_ns in 0..many {
             mailbox.post(read(3, time_ns));
         }
-        let taken = mailbox.take();
+        let taken = mailbox.take(u64::MAX);
         let events: u64 = taken.iter().map(|change| u64::from(change.posted.event.count)).sum();
         let bytes: u64 = taken.iter().map(|change| change.posted.event.length_bytes).sum();
         assert_eq!((events, bytes, mailbox.coalesced()), (many, many * 10, 100));
@@ -310,9 +324,27 @@ mod tests {
         let change = Event::new(EventKind::Create, 2, 0, 3);
         mailbox.post_change(Change::of(change));
         let what = |change: &Change| (change.posted.event.time_ns, change.posted.event.kind);
-        let times: Vec<_> = mailbox.take().iter().map(what).collect();
+        let times: Vec<_> = mailbox.take(u64::MAX).iter().map(what).collect();
         assert_eq!(times, [(3, EventKind::Create), (3, EventKind::Read), (5, EventKind::Read)]);
-        assert!(mailbox.take().is_empty());
+        assert!(mailbox.take(u64::MAX).is_empty());
+    }
+
+    #[test]
+    fn what_is_younger_comes_later_and_in_its_order() {
+        let mailbox = Mailbox::default();
+        let delete = |time_ns| Change::of(Event::new(EventKind::Delete, 3, 0, time_ns));
+        mailbox.post(read(3, 10));
+        mailbox.post_change(delete(20));
+        mailbox.post(read(4, 25));
+        mailbox.post_change(delete(30));
+        let take = |until_ns| -> Vec<u64> {
+            mailbox.take(until_ns).iter().map(|change| change.posted.event.time_ns).collect()
+        };
+        assert!(take(5).is_empty());
+        assert_eq!(take(20), [10, 20]);
+        mailbox.post(read(4, 28));
+        assert_eq!(take(28), [25, 28]);
+        assert_eq!(take(u64::MAX), [30]);
     }
 
     #[test]
@@ -326,12 +358,12 @@ mod tests {
         for time_ns in 10..many {
             mailbox.post(read(3, time_ns));
         }
-        let taken = mailbox.take();
+        let taken = mailbox.take(u64::MAX);
         assert!(taken.iter().map(|change| change.posted.event.time_ns).eq(0..many));
         assert_eq!(mailbox.coalesced(), 0);
         mailbox.enlarge(false);
         mailbox.post(read(3, many));
-        assert_eq!(mailbox.take().len(), 1);
+        assert_eq!(mailbox.take(u64::MAX).len(), 1);
         assert!(mailbox.rings.lock().expect("nobody panicked").len() <= 1, "old rings are gone");
     }
 }

@@ -63,7 +63,7 @@ impl Mind {
     pub(crate) fn new(shared: &Shared, tactics: Tactics, replaced: Option<String>) -> Result<Self> {
         shared.mailbox.after_events.store(tactics.after_events.max(1), Ordering::Relaxed);
         // What was posted before is in the catalog; what is posted from here on comes again.
-        let missed = shared.mailbox.take().len() as u64;
+        let missed = shared.mailbox.take(u64::MAX).len() as u64;
         if let Some(writer) = crate::lock(&shared.recording).writer()
             && missed > 0
         {
@@ -207,7 +207,7 @@ impl Mind {
 
     /// Takes what was posted into the view.
     fn take_events(&mut self, shared: &Shared) -> Vec<Event> {
-        let changes = shared.mailbox.take();
+        let changes = shared.mailbox.take(shared.clock.now_ns());
         let mut events = Vec::with_capacity(changes.len() + self.refused.len() + 1);
         let refused = std::mem::take(&mut self.refused);
         // Held over all of it: who asks how the recording goes waits a few milliseconds.
