@@ -109,7 +109,7 @@ impl Default for Settings {
             move_bytes_per_s: None,
             switch_time_max: Duration::from_millis(2),
             queue_max: 1 << 20,
-            entries_max: 1 << 14,
+            entries_max: 1 << 16,
             move_yields: true,
             boot_id: String::new(),
             seed: 0,
