@@ -99,7 +99,7 @@ pub(crate) fn from_output(error: io::Error) -> Failure {
 /// The exit statuses with their meaning; documented in `docs/cli.md` and in every help page.
 pub(crate) const STATUSES: &[(u8, &str)] = &[
     (0, "done"),
-    (1, "failed: input/output error; fsck: problems found"),
+    (1, "failed: input/output error; fsck, scrub: problems found"),
     (2, "the command line, or a value in it, is wrong"),
     (3, "not found"),
     (4, "no space left on any allowed tier, or a quota is used up"),

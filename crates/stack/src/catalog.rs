@@ -394,6 +394,27 @@ impl Catalog {
         })
     }
 
+    /// Up to `max` objects behind `after`, of one namespace or of all.
+    pub(crate) fn page(
+        &self,
+        namespace: Option<&str>,
+        after: Option<&Key>,
+        max: usize,
+    ) -> Result<ObjectPage> {
+        let prefix = namespace.map_or(vec![OBJECT], |namespace| scoped(OBJECT, namespace, b""));
+        let range = KvRange::prefix(&prefix);
+        let range = after.map_or_else(|| range.clone(), |key| range.after(&object_key(key)));
+        let pairs = self.kv.scan(&range, max)?;
+        let is_last = pairs.len() < max;
+        let object = |(key, value): (Vec<u8>, Vec<u8>)| {
+            let key = parse_object_key(&key)?;
+            let record = Record::decode(&value, &self.tiers);
+            let record = record.map_err(|error| error.with("key", &key));
+            Ok((key, record))
+        };
+        Ok(ObjectPage { objects: pairs.into_iter().map(object).collect::<Result<_>>()?, is_last })
+    }
+
     /// All pairs of a kind that others know the format of; for kinds that are few.
     pub(crate) fn rows(&self, kind: u8) -> Result<Vec<terrace_core::Pair>> {
         let mut rows = Vec::new();
@@ -522,6 +543,13 @@ impl Txn for Watched<'_> {
     fn scan(&mut self, range: &KvRange, max: usize) -> Result<Vec<terrace_core::Pair>> {
         self.txn.scan(range, max)
     }
+}
+
+/// Some objects. A record that cannot be read is given as its error.
+pub(crate) struct ObjectPage {
+    pub(crate) objects: Vec<(Key, Result<Record>)>,
+    /// No more follow.
+    pub(crate) is_last: bool,
 }
 
 /// One change of the catalog.

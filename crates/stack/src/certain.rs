@@ -33,6 +33,11 @@ impl Shared {
         }
         let primary = Arc::clone(&location.primary);
         let next = self.location(primary, Vec::new(), None, None);
+        if location.checksum.is_none() && location.copies.is_empty() {
+            // The catalog knows of nothing that is to be taken back.
+            segment.location.store(Arc::new(next));
+            return Ok(());
+        }
         let dropped: Vec<_> = location.copies.to_vec();
         self.commit_location(entry, segment, &next, &dropped)?;
         self.failpoints.hit("write.unclean")?;

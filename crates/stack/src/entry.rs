@@ -111,6 +111,8 @@ pub(crate) struct Location {
     pub(crate) best: usize,
     pub(crate) checksum: Option<u32>,
     pub(crate) settling: Option<Pending>,
+    /// A scrub computes a checksum: whoever writes replaces the location first.
+    pub(crate) is_watched: bool,
 }
 
 /// The source of a switch that is not yet certain.
@@ -250,7 +252,7 @@ impl Location {
                 (best, best_cost) = (index + 1, copy_cost);
             }
         }
-        Self { primary, copies, best, checksum, settling }
+        Self { primary, copies, best, checksum, settling, is_watched: false }
     }
 
     /// The site that readers use.
@@ -259,10 +261,11 @@ impl Location {
         if self.best == 0 { &self.primary } else { &self.copies[self.best - 1] }
     }
 
-    /// Whether something would become wrong by a write: copies or a checksum.
+    /// Whether something would become wrong by a write: copies, a checksum, or one that is being
+    /// computed.
     #[inline]
     pub(crate) fn is_clean(&self) -> bool {
-        self.checksum.is_some() || !self.copies.is_empty()
+        self.checksum.is_some() || !self.copies.is_empty() || self.is_watched
     }
 
     /// The primary, then the copies.

@@ -40,6 +40,9 @@ pub(crate) struct Threads {
 /// Starts the keeper and the dropper.
 pub(crate) fn start(shared: &Arc<Shared>, threads: &Threads) -> Result<()> {
     spawn(shared, threads, "terrace-keeper", keep)?;
+    if shared.settings.scrub_every.is_some() {
+        spawn(shared, threads, "terrace-scrub", |shared, _| crate::scrub::tick(shared))?;
+    }
     spawn(shared, threads, "terrace-dropper", |shared, _| {
         shared.drops.wait(DROP_RETRY);
         shared.drops.run(shared);
@@ -55,16 +58,16 @@ fn spawn(
     // The threads do not keep the stack alive: it ends with its last user.
     let shared: Weak<Shared> = Arc::downgrade(shared);
     let stop = Arc::clone(&threads.stop);
-    let is_keeper = name == "terrace-keeper";
+    // The dropper waits for work by itself.
+    let pause = if name == "terrace-dropper" { Duration::ZERO } else { TICK };
     let thread = std::thread::Builder::new()
         .name(name.into())
         .spawn(move || {
             for ticks in 0_u32.. {
                 let held = crate::lock(&stop.0);
-                let longest = if is_keeper { TICK } else { Duration::ZERO };
                 let (stopped, _) = stop
                     .1
-                    .wait_timeout_while(held, longest, |stopped| !*stopped)
+                    .wait_timeout_while(held, pause, |stopped| !*stopped)
                     .unwrap_or_else(PoisonError::into_inner);
                 if *stopped {
                     return;
@@ -123,6 +126,7 @@ pub(crate) fn close(shared: &Arc<Shared>, threads: &Threads) -> Result<()> {
         runner::stop(shared);
     }
     shared.is_closing.store(true, Ordering::Release);
+    shared.scrubbing.wait();
     let all_ended = shared.mover.stop(shared, STOP_TIME_MAX);
     *crate::lock(&threads.stop.0) = true;
     threads.stop.1.notify_all();

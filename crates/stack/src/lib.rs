@@ -39,6 +39,7 @@ mod recover;
 pub mod report;
 mod ring;
 mod runner;
+mod scrub;
 mod shape;
 mod shared;
 mod slots;
@@ -54,6 +55,7 @@ pub use failpoints::FAILPOINTS;
 pub use offline::Offline;
 pub use parts::{Parts, Settings, Tactics, Tier};
 pub use rebuild::{RebuildOptions, Saved};
+pub use scrub::{SCRUB_BYTES_PER_S, ScrubOptions};
 pub use stack::{MoveKind, MoveTicket, Stack};
 pub use usage::{Quota, QuotaExceeded};
 

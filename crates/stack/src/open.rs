@@ -24,6 +24,7 @@ use crate::record::TierNumbers;
 use crate::recover;
 use crate::ring::Mailbox;
 use crate::runner::Desk;
+use crate::scrub::Scrubbing;
 use crate::shared::{Shared, TierState};
 use crate::slots::Slots;
 use crate::usage::Usages;
@@ -314,6 +315,7 @@ fn assemble(parts: &mut Parts, header: &Header, numbers: TierNumbers, epoch: u64
         parking: Parking::default(),
         slots: Slots::default(),
         usages: Usages::default(),
+        scrubbing: Scrubbing::default(),
         mailbox: Mailbox::default(),
         placer: ArcSwap::from_pointee(Arc::new(First)),
         desk: Desk::default(),

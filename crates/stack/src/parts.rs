@@ -94,6 +94,10 @@ pub struct Settings {
     pub entries_max: usize,
     /// Whether migrations wait while applications keep a tier busy.
     pub move_yields: bool,
+    /// Scrub in the background this often; `None`: only when asked to.
+    pub scrub_every: Option<Duration>,
+    /// Most bytes per second that a scrub in the background reads; above zero.
+    pub scrub_bytes_per_s: f64,
     /// Tells one boot of the machine from another.
     pub boot_id: String,
     /// Seed of the policy's generator.
@@ -111,6 +115,8 @@ impl Default for Settings {
             queue_max: 1 << 20,
             entries_max: 1 << 16,
             move_yields: true,
+            scrub_every: None,
+            scrub_bytes_per_s: crate::SCRUB_BYTES_PER_S,
             boot_id: String::new(),
             seed: 0,
         }

@@ -233,6 +233,67 @@ pub struct ParameterReport {
     pub description: String,
 }
 
+/// What a scrub did.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ScrubReport {
+    /// Objects that were read.
+    pub objects: u64,
+    /// Their segments.
+    pub segments: u64,
+    /// Files that were opened.
+    pub files: u64,
+    /// Bytes that were read; holes have none.
+    pub read_bytes: u64,
+    /// Those of them that were read after the operating system was asked to forget what it had
+    /// cached of the file, so that they came from the medium unless they waited to be written.
+    /// The others may have come from a cache.
+    pub medium_bytes: u64,
+    /// Checksums that were recorded for the first time since a write.
+    pub recorded: u64,
+    /// Segments and files that said nothing: written, moved or deleted meanwhile, or offline.
+    pub skipped: u64,
+    /// Whether it came to the end.
+    pub is_complete: bool,
+    /// How many problems are left.
+    pub problem_count: u64,
+    /// The first of them; bounded.
+    pub problems: Vec<Problem>,
+    /// What was wrong and is right again; bounded.
+    pub repairs: Vec<Problem>,
+}
+
+/// When a store was scrubbed, and how far it is.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ScrubStatus {
+    /// How often it is scrubbed in the background; `None`: only when somebody asks.
+    pub every_ns: Option<u64>,
+    /// How fast it is read then.
+    pub bytes_per_s: f64,
+    /// Whether it is read in the background at this moment.
+    pub is_running: bool,
+    /// The scrub in the background that has begun and not ended, as of its last note.
+    pub begun: Option<ScrubSummary>,
+    /// The last object that it has done.
+    pub position: Option<String>,
+    /// The last scrub of the whole store.
+    pub ended: Option<ScrubSummary>,
+    /// The problems that the first of these, or else the second, has found; bounded.
+    pub findings: Vec<Problem>,
+}
+
+/// One scrub in figures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ScrubSummary {
+    /// When it began, or ended, nanoseconds since 1970.
+    pub wall_ns: u64,
+    /// Objects that were read.
+    pub objects: u64,
+    /// Bytes that were read.
+    pub read_bytes: u64,
+    /// Problems that are left.
+    pub problems: u64,
+}
+
 /// What a namespace holds, and what it may hold.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QuotaReport {

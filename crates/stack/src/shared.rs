@@ -3,6 +3,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use terrace_core::{
@@ -22,6 +23,7 @@ use crate::mover::Mover;
 use crate::recording::Recording;
 use crate::ring::{Change, Mailbox, Posted, Took};
 use crate::runner::Desk;
+use crate::scrub::Scrubbing;
 use crate::slots::Slots;
 use crate::usage::Usages;
 
@@ -47,6 +49,7 @@ pub(crate) struct Shared {
     pub(crate) parking: Parking,
     pub(crate) slots: Slots,
     pub(crate) usages: Usages,
+    pub(crate) scrubbing: Scrubbing,
     pub(crate) mailbox: Mailbox,
     pub(crate) placer: ArcSwap<Arc<dyn Placer>>,
     pub(crate) desk: Desk,
@@ -202,6 +205,24 @@ impl Shared {
             (terrace_core::SLOT_NONE, 0)
         } else {
             self.slots.assign(object_id, segment)
+        }
+    }
+
+    /// Pauses in proportion to how busy applications keep these tiers, after a piece of background
+    /// work that took so long.
+    pub(crate) fn yield_to_foreground(&self, tiers: &[TierIndex], took_ns: u64) {
+        if !self.settings.move_yields {
+            return;
+        }
+        let busy = |tier: &TierIndex| self.tier(*tier).utilisation_permille.load(Ordering::Relaxed);
+        let busiest = tiers.iter().map(busy).max().unwrap_or(0);
+        // Below half, the device has room for both; fully busy, background work takes half its
+        // time.
+        const FREE_PERMILLE: u64 = 500;
+        if busiest > FREE_PERMILLE {
+            let pause_ns = took_ns * (busiest.min(1000) - FREE_PERMILLE) / FREE_PERMILLE;
+            // Bounded, so that one slow request does not put it to sleep.
+            self.clock.sleep(Duration::from_nanos(pause_ns.min(10_000_000)));
         }
     }
 

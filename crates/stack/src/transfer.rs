@@ -480,7 +480,7 @@ impl Job<'_> {
             target.tier.ledger.add(Count::MovedInBytes, count as u64);
             target.tier.ledger.add(Count::MoveDeviceNs, took_ns / 2);
             self.one.copied_bytes.fetch_add(count as u64, Ordering::Relaxed);
-            self.yield_to_foreground(took_ns);
+            self.shared.yield_to_foreground(&[self.one.from, self.to()], took_ns);
             at += count as u64;
         }
         Ok(checksum)
@@ -495,22 +495,6 @@ impl Job<'_> {
         *free_ns = start_ns + (bytes as f64 / rate * 1e9) as u64;
         drop(free_ns);
         self.shared.clock.sleep(Duration::from_nanos(start_ns - now_ns));
-    }
-
-    /// Pauses in proportion to how busy applications keep the two tiers.
-    fn yield_to_foreground(&self, took_ns: u64) {
-        if !self.shared.settings.move_yields {
-            return;
-        }
-        let busy = |tier: &TierState| tier.utilisation_permille.load(Ordering::Relaxed);
-        let busiest = busy(self.shared.tier(self.one.from)).max(busy(self.shared.tier(self.to())));
-        // Below half, the device has room for both; fully busy, a migration takes half its time.
-        const FREE_PERMILLE: u64 = 500;
-        if busiest > FREE_PERMILLE {
-            let pause_ns = took_ns * (busiest.min(1000) - FREE_PERMILLE) / FREE_PERMILLE;
-            // Bounded, so that one slow request does not put the migration to sleep.
-            self.shared.clock.sleep(Duration::from_nanos(pause_ns.min(10_000_000)));
-        }
     }
 
     /// One attempt to switch; false where writers did not pause.
@@ -566,6 +550,12 @@ impl Job<'_> {
         let location = self.segment.location.load_full();
         self.finish_file(&location.primary, target, length).map_err(|error| early(error.into()))?;
         let checksum = checksum.filter(|_| !was_written);
+        if checksum.is_some() && location.checksum.is_some_and(|known| checksum != Some(known)) {
+            let error = Error::new(ErrorKind::Corrupt, "migrate a segment")
+                .because("its bytes fail their checksum; see terrace scrub")
+                .with("tier", &self.shared.tier(location.primary.place.tier).name);
+            return Err(early(Stop::Failed(error)));
+        }
         let source = Arc::clone(&location.primary);
         let site = Arc::clone(&target.site);
         let next = match wish {

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use common::crashing::{Crash, Crashing, Visits};
 use common::expected::Expected;
+use common::hooked::{Call, Verdict};
 use common::pattern::stamped;
 use common::world::{
     LONG, World, all_keys, assert_sound, assert_sound_after, bounded, in_parallel, key, migrate,
@@ -18,7 +19,7 @@ use terrace_core::{
     Backend, BackendExt, Clock, ErrorKind, Hint, Key, Object, ObjectExt, Op, Open, Persistency,
     Request, Result, Semantics, SystemClock, TierIndex,
 };
-use terrace_stack::{FAILPOINTS, MoveKind, Stack};
+use terrace_stack::{FAILPOINTS, MoveKind, ScrubOptions, Stack};
 use terrace_testkit::seeds;
 
 const FAST: TierIndex = TierIndex(0);
@@ -200,7 +201,9 @@ impl<'a> Application<'a> {
         self.delete(&twice)?;
         let second = self.create(&twice)?;
         self.write(&twice, &*second, 0, 1600)?;
+        self.scrub()?;
         self.migrate(&twice, SLOW, MoveKind::Copy)?;
+        self.mend(&twice)?;
         self.stack().drop_copy(&twice, SLOW)?;
         self.put_pair(b"pair", b"second")?;
         self.execute(&batch)?;
@@ -226,6 +229,29 @@ impl<'a> Application<'a> {
         if self.level >= Persistency::Process {
             self.objects.values_mut().chain(self.pairs.values_mut()).for_each(Expected::settle);
         }
+        Ok(())
+    }
+
+    /// Reads everything, records checksums, and returns what was mended.
+    fn scrub(&mut self) -> Result<usize> {
+        let options = ScrubOptions { bytes_per_s: f64::INFINITY, namespace: None };
+        let report = self.stack().scrub(&options, &mut |_, _| true)?;
+        self.heard()?;
+        assert_eq!(report.problem_count, 0, "{report:?}");
+        Ok(report.repairs.len())
+    }
+
+    /// Writes a primary anew that cannot be read, from its copy.
+    fn mend(&mut self, name: &Key) -> Result<()> {
+        let unreadable = self.stack().explain(name)?.segments.remove(0).stored_as;
+        let name = unreadable.split_once('/').expect("a key").1.to_owned();
+        self.world.tier(0).on(move |moment| {
+            let fails = moment.call == Call::Read && moment.name == name;
+            if fails { Verdict::Fail(ErrorKind::Io) } else { Verdict::Go }
+        });
+        let mended = self.scrub();
+        self.world.tier(0).heal();
+        assert_eq!(mended?, 1);
         Ok(())
     }
 

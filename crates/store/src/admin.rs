@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use terrace_core::{Key, Pair, Persistency, Result};
 use terrace_stack::report::{
-    CheckReport, Explanation, LedgerReport, MoveReport, PolicyReport, QuotaReport, TierReport,
+    CheckReport, Explanation, LedgerReport, MoveReport, PolicyReport, QuotaReport, ScrubReport,
+    ScrubStatus, TierReport,
 };
-use terrace_stack::{MoveKind, MoveTicket};
+use terrace_stack::{MoveKind, MoveTicket, ScrubOptions};
 
 use crate::Store;
 use crate::control::Call;
@@ -225,6 +226,36 @@ impl Store {
         match &self.side {
             Side::Owned(owned) => Ok(owned.stack.ledger()),
             Side::Attached(link) => link.ask(&Call::Ledger),
+        }
+    }
+
+    /// Reads every file at a bounded rate and compares it with its checksum, records checksums that
+    /// are missing, and mends what a copy can mend.
+    ///
+    /// `progress` gets the bytes done and their total now and then. False ends the scrub of an
+    /// owned store; one that is attached is read by its owner until this process ends.
+    ///
+    /// # Errors
+    ///
+    /// `Busy` where another one was asked for, `Invalid` for a rate of zero; what the catalog says.
+    pub fn scrub(
+        &self,
+        options: &ScrubOptions,
+        progress: &mut dyn FnMut(u64, u64) -> bool,
+    ) -> Result<ScrubReport> {
+        match &self.side {
+            Side::Owned(owned) => owned.stack.scrub(options, progress),
+            Side::Attached(link) => link.scrub(options, &mut |done, total| {
+                progress(done, total);
+            }),
+        }
+    }
+
+    /// When the store was last scrubbed, and how far it is now.
+    pub fn scrub_status(&self) -> Result<ScrubStatus> {
+        match &self.side {
+            Side::Owned(owned) => owned.stack.scrub_status(),
+            Side::Attached(link) => link.ask(&Call::ScrubStatus),
         }
     }
 

@@ -38,6 +38,6 @@ pub use terrace_core::{
 pub use terrace_stack::report::{
     self, BackupReport, CheckReport, DecisionReport, Explanation, HistoryReport, LedgerReport,
     MoveReport, ParameterReport, PolicyReport, Problem, QuotaReport, RebuildReport,
-    RecordingReport, SegmentReport, TierReport,
+    RecordingReport, ScrubReport, ScrubStatus, ScrubSummary, SegmentReport, TierReport,
 };
-pub use terrace_stack::{MoveKind, MoveTicket, Quota, QuotaExceeded, Stack};
+pub use terrace_stack::{MoveKind, MoveTicket, Quota, QuotaExceeded, ScrubOptions, Stack};

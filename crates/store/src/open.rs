@@ -183,6 +183,8 @@ pub(crate) fn stack_settings(settings: &Settings, access: Access) -> terrace_sta
         move_bytes_per_s: settings.move_bandwidth,
         move_yields: settings.move_yields,
         entries_max: settings.objects_in_memory,
+        scrub_every: settings.scrub_every,
+        scrub_bytes_per_s: settings.scrub_bandwidth,
         boot_id: boot_id(),
         ..terrace_stack::Settings::default()
     }

@@ -21,6 +21,7 @@ mod put;
 mod quota;
 mod restore;
 mod rm;
+mod scrub;
 mod stat;
 mod tiers;
 mod trace;
@@ -36,6 +37,7 @@ pub(crate) const VERBS: &[Entry] = &[
     entry::<init::Init>(),
     entry::<hold::Hold>(),
     entry::<fsck::Fsck>(),
+    entry::<scrub::Scrub>(),
     entry::<backup::Backup>(),
     entry::<restore::Restore>(),
     entry::<quota::Quota>(),

@@ -13,6 +13,7 @@ mod placement;
 mod quotas;
 mod repair;
 mod scene;
+mod scrubs;
 mod signals;
 mod small_node;
 mod stores;

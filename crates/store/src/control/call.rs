@@ -98,6 +98,12 @@ pub(crate) enum Call {
     StopRecording,
     Recording,
     Ledger,
+    Scrub {
+        /// Rounded; at least 1.
+        bytes_per_s: u64,
+        namespace: Option<String>,
+    },
+    ScrubStatus,
     Quotas,
     SetQuota {
         namespace: String,
@@ -231,6 +237,7 @@ impl Call {
             | Call::SetCalls { .. }
             | Call::Message { .. }
             | Call::RunPolicy
+            | Call::Scrub { .. }
             | Call::SetQuota { .. }
             | Call::ClearQuota { .. }
             | Call::Record(_)

@@ -111,7 +111,8 @@ impl<'a> Desk<'a> {
         let Side::Owned(owner) = &self.store.side else {
             return Err(Error::invalid("serve a request", "another process owns the store"));
         };
-        let answer = self.session.carry_out(owner, call, &request.body, &mut |_, _| {})?;
+        let answer =
+            self.session.carry_out(owner, call, &request.body, &mut |_, _| {}, &|| true)?;
         Ok((answer.json, answer.bytes))
     }
 }

@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 use terrace_core::{Access, Applied, Clock, Error, ErrorKind, Pair, Persistency, Result};
+use terrace_stack::ScrubOptions;
+use terrace_stack::report::ScrubReport;
 
 use super::call::{Call, PROTOCOL_VERSION, Scanned, Welcome};
 use super::nanoseconds;
@@ -89,6 +91,17 @@ impl Link {
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<T> {
         read(&self.wire.lend()?.exchange(call, &[], progress)?)
+    }
+
+    pub(crate) fn scrub(
+        &self,
+        options: &ScrubOptions,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<ScrubReport> {
+        // Beyond every device, and JSON knows no infinity.
+        let bytes_per_s = options.bytes_per_s.max(1.0) as u64;
+        let call = Call::Scrub { bytes_per_s, namespace: options.namespace.clone() };
+        read(&self.wire.lend()?.exchange(&call, &[], progress)?)
     }
 
     pub(crate) fn kv_get(&self, namespace: &str, key: &[u8]) -> Result<Option<Vec<u8>>> {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The owner's side: accepts connections and carries out their requests, a thread each.
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::BufReader;
@@ -238,12 +239,14 @@ impl Server {
         call: Call,
         body: &[u8],
     ) -> Result<Answer> {
+        let is_gone = Cell::new(false);
         let mut progress = |done, total| {
-            // A peer that is gone is noticed when the answer is sent.
-            reply(stream, id, Outcome::Progress { done, total }, &[]);
+            // Most that takes long has to end all the same; a scrub has not.
+            is_gone.set(!reply(stream, id, Outcome::Progress { done, total }, &[]));
         };
         // A bug that one request runs into is no reason to end the others.
-        let work = || session.carry_out(&self.owned, call, body, &mut progress);
+        let is_gone = || is_gone.get();
+        let work = || session.carry_out(&self.owned, call, body, &mut progress, &is_gone);
         catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {
             Err(Error::new(ErrorKind::Io, "serve a request")
                 .because("the owner of the store met a bug; its standard error tells more"))

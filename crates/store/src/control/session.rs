@@ -13,7 +13,7 @@ use terrace_core::{
     Access, Backend, Cursor, Error, ErrorKind, Hint, Object, Op, Open, Reply, Request, Result,
     Semantics,
 };
-use terrace_stack::MoveTicket;
+use terrace_stack::{MoveTicket, ScrubOptions};
 
 use super::call::{Call, Ended, Failure, Listed, Operation, Room, Scanned, Stated};
 use super::frame::DATA_BYTES_MAX;
@@ -80,6 +80,7 @@ impl Session {
         call: Call,
         body: &[u8],
         progress: &mut dyn FnMut(u64, u64),
+        is_gone: &dyn Fn() -> bool,
     ) -> Result<Answer> {
         if self.access == Access::Read && call.is_change() {
             return Err(Error::new(ErrorKind::Denied, "change the store")
@@ -130,6 +131,15 @@ impl Session {
             Call::StopRecording => Answer::json(&stack.stop_recording()?),
             Call::Recording => Answer::json(&stack.recording()),
             Call::Ledger => Answer::json(&stack.ledger()),
+            Call::Scrub { bytes_per_s, namespace } => {
+                let options = ScrubOptions { bytes_per_s: bytes_per_s as f64, namespace };
+                let report = stack.scrub(&options, &mut |done, total| {
+                    progress(done, total);
+                    !is_gone()
+                });
+                Answer::json(&report?)
+            }
+            Call::ScrubStatus => Answer::json(&stack.scrub_status()?),
             Call::Quotas => Answer::json(&stack.quotas()),
             Call::SetQuota { namespace, bytes_max, objects_max } => {
                 Answer::json(&stack.set_quota(&namespace, bytes_max, objects_max)?)

@@ -50,6 +50,11 @@ pub(super) const CATALOG: &str = r#"
 [catalog]
 engine = ENGINE
 path = "catalog"
+
+# Reads everything in the background and compares it with its checksums.
+# [scrub]
+# every = "7d"
+# bandwidth = "50MB/s"
 "#;
 
 /// `NAME` stands for the policy's, in quotes.

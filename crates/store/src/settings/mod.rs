@@ -34,6 +34,10 @@ pub struct Settings {
     pub move_yields: bool,
     /// Most objects that are kept in memory beside those that are open; at least 64.
     pub objects_in_memory: usize,
+    /// How often everything is read to find what rots; `None`: only when somebody asks.
+    pub scrub_every: Option<Duration>,
+    /// Most bytes per second that are read for that.
+    pub scrub_bandwidth: f64,
     /// In order of preference; 1 to [`terrace_core::TierIndex::COUNT_MAX`].
     pub tiers: Vec<TierSettings>,
     /// Where the catalog is.

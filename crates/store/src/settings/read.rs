@@ -33,6 +33,7 @@ pub(super) fn read<'a>(source: Source<'a>, document: &'a Spanned<DeTable<'a>>) -
         policy: whole.section("policy", "[policy]")?,
         trace: whole.section("trace", "[trace]")?,
     };
+    let scrub = whole.section("scrub", "[scrub]")?;
     let defaults = terrace_stack::Settings::default();
     let store = &sections.store;
     let settings = Settings {
@@ -45,6 +46,8 @@ pub(super) fn read<'a>(source: Source<'a>, document: &'a Spanned<DeTable<'a>>) -
         objects_in_memory: store
             .count("objects_in_memory", OBJECTS_IN_MEMORY)?
             .unwrap_or(defaults.entries_max),
+        scrub_every: scrub.interval("every")?,
+        scrub_bandwidth: scrub.rate("bandwidth")?.unwrap_or(defaults.scrub_bytes_per_s),
         tiers: sections.tiers.iter_mut().map(read_tier).collect::<Result<_>>()?,
         catalog: read_catalog(&sections.catalog)?,
         policy: read_policy(&sections.policy)?,

@@ -12,7 +12,7 @@ use toml::de::{DeTable, DeValue};
 
 /// Every section with its keys. `docs/configuration.md` has a row for each.
 pub(super) const SECTIONS: &[(&str, &[&str])] = &[
-    ("", &["store", "tier", "catalog", "policy", "trace"]),
+    ("", &["store", "tier", "catalog", "policy", "trace", "scrub"]),
     (
         "[store]",
         &["persistency", "move_threads", "move_bandwidth", "move_yields", "objects_in_memory"],
@@ -38,6 +38,7 @@ pub(super) const SECTIONS: &[(&str, &[&str])] = &[
     ("watermarks", &["low", "high", "critical"]),
     ("throttle", &["latency", "bandwidth", "read_bandwidth", "write_bandwidth", "parallelism"]),
     ("[catalog]", &["engine", "path"]),
+    ("[scrub]", &["every", "bandwidth"]),
     (
         "[policy]",
         &[

@@ -45,6 +45,8 @@ const REFUSED: &[(&str, &str, &[&str])] = &[
     ("[store]\nmove_threads = 99999999999999999999", "2:16", &["from 1 to 1024"]),
     ("[store]\nmove_bandwidth = \"3GB\"\nTIER", "2:18", &["\"3GB\"", "\"3GB/s\""]),
     ("[store]\nmove_bandwidth = \"0B/s\"\nTIER", "2:18", &["above zero"]),
+    ("[scrub]\nevery = \"0s\"\nTIER", "2:9", &["above zero"]),
+    ("[scrub]\nbandwidth = \"0B/s\"\nTIER", "2:13", &["above zero"]),
     ("[store]\nmove_yields = \"no\"", "2:15", &["\"no\"", "true or false"]),
     ("TIERcapacity = 200", "4:12", &["tier \"t\"", "the number 200", "\"200GB\""]),
     ("TIERcapacity = \"0GB\"", "4:12", &["`capacity` is zero", "above zero"]),
@@ -207,6 +209,8 @@ fn what_is_not_said_is_as_the_stack_has_it() {
     assert_eq!(settings.move_bandwidth, defaults.move_bytes_per_s);
     assert_eq!(settings.move_yields, defaults.move_yields);
     assert_eq!(settings.objects_in_memory, defaults.entries_max);
+    assert_eq!(settings.scrub_every, defaults.scrub_every);
+    assert_eq!(settings.scrub_bandwidth, defaults.scrub_bytes_per_s);
     assert_eq!(settings.tiers[0].figures, Figures::default());
     assert_eq!(settings.tiers[0].watermarks, Watermarks::default());
     assert_eq!(settings.catalog.path, Path::new("catalog"));
@@ -231,6 +235,7 @@ fn everything_that_is_said_is_read() {
          active_power = \"9W\"\nwatermarks = { low = 0.5, high = 1, critical = 1.0 }\n\
          throttle = { latency = \"1ms\", read_bandwidth = \"1GB/s\", parallelism = 2 }\n\
          [catalog]\nengine = \"memory\"\n\
+         [scrub]\nevery = \"7d\"\nbandwidth = \"5MB/s\"\n\
          [policy]\nlibrary = \"./x.so\"\nafter_events = 7\nevery = \"2s\"\nround_bytes = \"1MB\"\n\
          call_time_max = \"1min\"\ndry_run = true\n\
          [policy.parameters]\nz = \"text\"\na = 1_000\nm = -0.5\nb = true\nh = 0xff\n\
@@ -258,6 +263,8 @@ fn everything_that_is_said_is_read() {
         move_bandwidth: Some(1e6),
         move_yields: false,
         objects_in_memory: 1000,
+        scrub_every: Some(Duration::from_secs(7 * 86_400)),
+        scrub_bandwidth: 5e6,
         tiers: vec![TierSettings {
             name: "ram".into(),
             backend: "memory".into(),

@@ -143,7 +143,7 @@ impl Run {
 
     fn step(&mut self) {
         type Step = fn(&mut Run);
-        let steps: [(u64, Step); 25] = [
+        let steps: [(u64, Step); 26] = [
             (8, Run::create),
             (4, Run::open_handle),
             (3, Run::close_handle),
@@ -167,6 +167,7 @@ impl Run {
             (4, Run::pair),
             (3, Run::faults),
             (2, Run::quota),
+            (2, Run::scrub),
             (1, Run::policy),
             (1, Run::reopen),
         ];

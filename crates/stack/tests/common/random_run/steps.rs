@@ -8,7 +8,7 @@ use terrace_core::{
     Access, Backend, BackendExt, Create, Cursor, ErrorKind, Hint, ObjectExt, Op, Open, Random,
     Reply, Request, Semantics, TierIndex,
 };
-use terrace_stack::MoveKind;
+use terrace_stack::{MoveKind, ScrubOptions};
 
 use super::{Handle, Held, KINDS, LEVELS, OBJECT_BYTES_MAX, Run, is_aftermath};
 use crate::common::hooked::{Call, Verdict};
@@ -481,6 +481,16 @@ impl Run {
     pub(super) fn heal(&mut self) {
         self.has_faults = false;
         (0..3).for_each(|tier| self.world.tier(tier).heal());
+    }
+
+    pub(super) fn scrub(&mut self) {
+        self.note("scrub".into());
+        let options = ScrubOptions { bytes_per_s: f64::INFINITY, namespace: None };
+        match self.stack().scrub(&options, &mut |_, _| true) {
+            Ok(report) if report.problem_count == 0 || self.has_faults => {}
+            Ok(report) => self.fail(&format!("a scrub found {report:?}")),
+            Err(error) => self.fail(&format!("a scrub fails: {}", error.chain())),
+        }
     }
 
     pub(super) fn quota(&mut self) {

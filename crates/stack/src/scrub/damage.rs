@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What is done about a file that fails its checksum.
+
+use std::io::{IoSlice, IoSliceMut};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use terrace_core::{
+    Create, Error, ErrorKind, Key, Object, Open, Persistency, Result, Role, Semantics, TierIndex,
+};
+
+use super::Scrub;
+use super::read::{Found, STEP_BYTES};
+use super::record::is_same;
+use crate::account::Class;
+use crate::catalog::{GarbageRow, Write};
+use crate::drops::Drop as Superseded;
+use crate::entry::{Entry, Location, Segment, Site};
+use crate::record::Place;
+
+/// How an attempt to write a primary anew ended.
+enum Mended {
+    Done,
+    /// It was written, moved or deleted meanwhile, or the scrub is to end.
+    Changed,
+}
+
+impl Scrub<'_> {
+    /// Looks closer at a segment of which a file looked bad, and mends what can be mended.
+    pub(super) fn damage(&mut self, key: &Key, object_id: u64, number: u32) -> Result<()> {
+        let Some((entry, segment)) = self.find(key, object_id, number)? else {
+            self.report.skipped += 1;
+            return Ok(());
+        };
+        let _ = self.shared.settle(&entry, &segment);
+        let location = segment.location.load_full();
+        let (Some(checksum), None) = (location.checksum, &location.settling) else {
+            self.report.skipped += 1;
+            return Ok(());
+        };
+        let mut good = None;
+        let mut bad = Vec::new();
+        for site in location.sites() {
+            match self.file(site.place.tier, &site.key, segment.length())? {
+                Found::Whole(sum) if sum == checksum => good = good.or(Some(Arc::clone(site))),
+                Found::Whole(_) => {
+                    let tier = &self.shared.tier(site.place.tier).name;
+                    let detail = format!("{} on {tier} fails its checksum", site.key);
+                    bad.push((site, "damaged-data", detail));
+                }
+                Found::Bad(kind, detail) => bad.push((site, kind, detail)),
+                Found::Offline => self.report.skipped += 1,
+                Found::Stopped => return Ok(()),
+            }
+        }
+        // As long as this is its location nobody has written to it.
+        if !is_same(&entry, &segment, &location) {
+            self.report.skipped += 1;
+            return Ok(());
+        }
+        for (site, kind, detail) in bad {
+            let is_primary = Arc::ptr_eq(site, &location.primary);
+            let mended = match &good {
+                Some(_) if !self.can_write() => Err("nothing may be changed".into()),
+                None => Err("no other file of it is right".into()),
+                Some(good) if is_primary => self.mend(&entry, &segment, &location, good),
+                Some(_) => self
+                    .shared
+                    .drop_copy(&entry, &segment, site.place.tier)
+                    .map(|_| (Mended::Done, "the copy was dropped"))
+                    .map_err(|error| error.chain()),
+            };
+            match mended {
+                Ok((Mended::Done, what)) => {
+                    self.repaired(kind, key, format!("{detail}; {what}"));
+                }
+                Ok((Mended::Changed, _)) => self.report.skipped += 1,
+                Err(reason) => self.problem(kind, key, format!("{detail}; {reason}")),
+            }
+        }
+        if !entry.is_open() {
+            self.shared.close_files(&entry);
+        }
+        Ok(())
+    }
+
+    fn mend(
+        &mut self,
+        entry: &Entry,
+        segment: &Segment,
+        location: &Arc<Location>,
+        good: &Arc<Site>,
+    ) -> Result<(Mended, &'static str), String> {
+        let tier = location.primary.place.tier;
+        let state = self.shared.tier(tier);
+        let bytes = segment.length();
+        let take = || state.account.take(Class::Reserved, bytes, state.capacity_bytes());
+        if !(take() || (self.shared.drop_copies_on(tier, bytes) && take())) {
+            let reason = "a copy is right, but the tier has no room for a new file";
+            return Err(format!("{reason} need_bytes={bytes}"));
+        }
+        let result = self.mend_reserved(entry, segment, location, good);
+        if !matches!(result, Ok(Mended::Done)) {
+            state.account.free(Class::Reserved, bytes);
+        }
+        result
+            .map(|mended| (mended, "it was written anew from a copy"))
+            .map_err(|error| format!("a copy is right, but {}", error.chain()))
+    }
+
+    /// Writes a primary anew on its tier; room for it is reserved.
+    fn mend_reserved(
+        &mut self,
+        entry: &Entry,
+        segment: &Segment,
+        location: &Arc<Location>,
+        good: &Arc<Site>,
+    ) -> Result<Mended> {
+        let shared = self.shared;
+        let (site, object) = self.make_file(entry, segment, location.primary.place.tier)?;
+        let written = self.fill(&*object, good, segment.length(), location.checksum);
+        let switched = match written {
+            Ok(true) => self.put_in_place(entry, segment, location, &site),
+            Ok(false) => Ok(Mended::Changed),
+            Err(error) => Err(error),
+        };
+        drop(object);
+        let is_named = segment.location.load().primary.place == site.place;
+        if !is_named && !shared.is_broken.load(Ordering::Acquire) {
+            // What stays is marked as unfinished, and deleted by the next recovery.
+            let _ = shared.backend(&site).delete(&site.key);
+        }
+        switched
+    }
+
+    fn make_file(
+        &self,
+        entry: &Entry,
+        segment: &Segment,
+        tier: TierIndex,
+    ) -> Result<(Arc<Site>, Box<dyn Object>)> {
+        let file = self.shared.catalog.number()?;
+        let place = Place { tier, file, generation: file, epoch: self.shared.epoch };
+        let site = Site::new(place, entry.object_id, segment.number);
+        let how = Open {
+            create: Create::New,
+            semantics: Semantics { persistency: Persistency::None },
+            identity: self.identity(entry, segment, &place, Role::Partial),
+            size_hint_bytes: Some(segment.length()),
+            ..Open::default()
+        };
+        let object = self.shared.backend(&site).open(&site.key, &how)?;
+        Ok((site, object))
+    }
+
+    fn identity(
+        &self,
+        entry: &Entry,
+        segment: &Segment,
+        place: &Place,
+        role: Role,
+    ) -> Option<Arc<terrace_core::Identity>> {
+        let (key, start) = (&entry.key, segment.start_bytes);
+        self.shared.identity(key, entry.object_id, segment.number, start, place, role)
+    }
+
+    /// Copies the right bytes, and looks whether the new file returns them; false where the scrub
+    /// is to end.
+    fn fill(
+        &mut self,
+        target: &dyn Object,
+        good: &Arc<Site>,
+        length: u64,
+        checksum: Option<u32>,
+    ) -> Result<bool> {
+        let handle = good.open(self.shared.backend(good))?;
+        let source = handle.as_ref().expect("it was just opened");
+        let mut buffer = vec![0; STEP_BYTES];
+        let (mut at, mut copied, mut back) = (0, 0, 0);
+        while at < length {
+            let want = buffer.len().min((length - at) as usize);
+            if !self.pace(want as u64) {
+                return Ok(false);
+            }
+            let count = source.read_at(at, &mut [IoSliceMut::new(&mut buffer[..want])])?;
+            if count == 0 {
+                break;
+            }
+            copied = crc32c::crc32c_append(copied, &buffer[..count]);
+            target.write_at(at, &[IoSlice::new(&buffer[..count])])?;
+            let read = target.read_at(at, &mut [IoSliceMut::new(&mut buffer[..count])])?;
+            back = crc32c::crc32c_append(back, &buffer[..read]);
+            at += count as u64;
+        }
+        if at != length || Some(copied) != checksum || copied != back {
+            return Err(Error::new(ErrorKind::Corrupt, "write a file anew")
+                .because("the bytes that were written fail the checksum")
+                .with("copy", &good.key));
+        }
+        target.set_modified(source.stat()?.modified_ns)?;
+        target.sync()?;
+        Ok(true)
+    }
+
+    /// Makes a finished file the primary. Nobody writes meanwhile: the location says that there is
+    /// a checksum, and taking that back needs the lock.
+    fn put_in_place(
+        &self,
+        entry: &Entry,
+        segment: &Segment,
+        location: &Arc<Location>,
+        site: &Arc<Site>,
+    ) -> Result<Mended> {
+        let shared = self.shared;
+        let _changes = crate::lock(&entry.changes);
+        if !is_same(entry, segment, location) || shared.is_closing.load(Ordering::Acquire) {
+            return Ok(Mended::Changed);
+        }
+        if let Some(identity) = self.identity(entry, segment, &site.place, Role::Primary) {
+            shared.backend(site).set_identity(&site.key, &identity)?;
+        }
+        shared.backend(site).sync()?;
+        shared.failpoints.hit("scrub.mended")?;
+        let next =
+            shared.location(Arc::clone(site), location.copies.clone(), location.checksum, None);
+        let record = entry.record_with(segment.number, &next);
+        let row = GarbageRow {
+            object_id: entry.object_id,
+            segment: segment.number,
+            place: location.primary.place,
+            bytes: segment.length(),
+        };
+        let writes = [Write::Put(&entry.key, &record), Write::Garbage(row.clone())];
+        if let Err(error) = shared.catalog.commit(&writes) {
+            // It may have been written all the same: written back, or nothing is written any more.
+            let before = [Write::Put(&entry.key, &entry.record_now()), Write::GarbageGone(&row)];
+            if shared.catalog.commit(&before).is_err() {
+                shared.is_broken.store(true, Ordering::Release);
+            }
+            return Err(error);
+        }
+        segment.location.store(Arc::new(next));
+        // The old file takes up what was reserved for the new one, until it is deleted.
+        let account = &shared.tier(site.place.tier).account;
+        account.turn(Class::Reserved, Class::Garbage, row.bytes);
+        shared.drops.add(vec![Superseded { site: Arc::clone(&location.primary), row }]);
+        // It is done whatever comes.
+        let _ = shared.failpoints.hit("scrub.in-place");
+        Ok(Mended::Done)
+    }
+}

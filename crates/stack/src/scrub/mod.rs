@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Reads everything at a bounded rate, and finds what rots before somebody needs it.
+//!
+//! `read` is one file, `damage` what is done about a bad one, `record` how a checksum is computed
+//! beside writers, `schedule` when it happens by itself.
+
+mod damage;
+mod read;
+mod record;
+mod schedule;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+use terrace_core::{Error, ErrorKind, Key, Result};
+
+use crate::Stack;
+use crate::entry::{Entry, Segment};
+use crate::record::{Record, SegmentRecord};
+use crate::report::{Problem, ScrubReport, ScrubStatus};
+use crate::shared::Shared;
+use read::Found;
+
+pub(crate) use schedule::tick;
+
+/// Bytes per second that a scrub reads, unless it is told otherwise.
+pub const SCRUB_BYTES_PER_S: f64 = 50e6;
+
+/// Objects that are taken from the catalog at a time.
+const PAGE_OBJECTS: usize = 64;
+
+/// How often a scrub asks whether it is to go on, and tells how far it is.
+const TOLD_NS: u64 = 100_000_000;
+
+/// Findings of one scrub that are kept; more are only counted.
+const FINDINGS_MAX: usize = 1000;
+
+/// What a scrub reads, and how fast.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ScrubOptions {
+    /// Most bytes per second; above zero.
+    pub bytes_per_s: f64,
+    /// Only the objects of this namespace.
+    pub namespace: Option<String>,
+}
+
+impl Default for ScrubOptions {
+    fn default() -> Self {
+        Self { bytes_per_s: SCRUB_BYTES_PER_S, namespace: None }
+    }
+}
+
+/// One scrub at a time.
+#[derive(Debug, Default)]
+pub(crate) struct Scrubbing {
+    running: Mutex<()>,
+    /// Somebody asks for a scrub: the one in the background lets go.
+    is_asked: AtomicBool,
+    is_running: AtomicBool,
+    /// Before this time nothing is due, nanoseconds since 1970.
+    idle_until_ns: Mutex<u64>,
+}
+
+impl Scrubbing {
+    /// Waits for the end of a scrub that has noticed that the store is closing.
+    pub(crate) fn wait(&self) {
+        drop(crate::lock(&self.running));
+    }
+}
+
+impl Stack {
+    /// Reads every file and compares it with its checksum; where there is none and nobody writes
+    /// meanwhile, the checksum is recorded. A damaged copy is dropped where another file is right,
+    /// a damaged primary is written anew from a copy that is right; without any it is reported,
+    /// and nothing is deleted. A scrub that runs in the background lets this one go first.
+    ///
+    /// `progress` gets the bytes done and their total now and then; false ends the scrub.
+    ///
+    /// # Errors
+    ///
+    /// `Busy` where another one was asked for, `Invalid` for a rate of zero; what the catalog says.
+    pub fn scrub(
+        &self,
+        options: &ScrubOptions,
+        progress: &mut dyn FnMut(u64, u64) -> bool,
+    ) -> Result<ScrubReport> {
+        let shared = &self.inner.shared;
+        if options.bytes_per_s.is_nan() || options.bytes_per_s <= 0.0 {
+            return Err(Error::invalid("scrub", "the bandwidth must be above zero"));
+        }
+        if shared.scrubbing.is_asked.swap(true, Ordering::AcqRel) {
+            return Err(Error::new(ErrorKind::Busy, "scrub").because("another scrub runs"));
+        }
+        let result = schedule::run_asked(shared, options, progress);
+        shared.scrubbing.is_asked.store(false, Ordering::Release);
+        result
+    }
+
+    /// When the store was last scrubbed, and how far it is now. Errors: what the catalog says.
+    pub fn scrub_status(&self) -> Result<ScrubStatus> {
+        schedule::status(&self.inner.shared)
+    }
+}
+
+/// A scrub that runs.
+struct Scrub<'a> {
+    shared: &'a Shared,
+    bytes_per_s: f64,
+    /// Gets what was done so far; whether to go on.
+    go_on: &'a mut dyn FnMut(&ScrubReport) -> bool,
+    /// Earliest time at which the next bytes may be read.
+    free_ns: u64,
+    told_ns: u64,
+    is_stopped: bool,
+    buffer: Vec<u8>,
+    report: ScrubReport,
+}
+
+impl<'a> Scrub<'a> {
+    fn new(
+        shared: &'a Shared,
+        bytes_per_s: f64,
+        go_on: &'a mut dyn FnMut(&ScrubReport) -> bool,
+    ) -> Self {
+        Self {
+            shared,
+            bytes_per_s,
+            go_on,
+            free_ns: 0,
+            told_ns: 0,
+            is_stopped: false,
+            buffer: Vec::new(),
+            report: ScrubReport::default(),
+        }
+    }
+
+    /// Walks over the objects behind `after`; `each` gets every one that is done. Memory is bounded
+    /// by a page of records.
+    fn walk(
+        &mut self,
+        namespace: Option<&str>,
+        mut after: Option<Key>,
+        each: &mut dyn FnMut(&Key, &ScrubReport) -> Result<()>,
+    ) -> Result<()> {
+        loop {
+            let page = self.shared.catalog.page(namespace, after.as_ref(), PAGE_OBJECTS)?;
+            for (key, record) in page.objects {
+                match record {
+                    Ok(record) => self.object(&key, &record)?,
+                    Err(error) => self.problem("damaged-record", &key, error.chain()),
+                }
+                if self.is_stopped() {
+                    return Ok(());
+                }
+                self.report.objects += 1;
+                each(&key, &self.report)?;
+                after = Some(key);
+            }
+            if page.is_last {
+                self.report.is_complete = true;
+                return Ok(());
+            }
+        }
+    }
+
+    fn object(&mut self, key: &Key, record: &Record) -> Result<()> {
+        // Lengths in the catalog lag behind those of objects in memory.
+        let in_memory = self.shared.entries.peek(key).map(|entry| entry.record_now());
+        let record = in_memory.as_ref().unwrap_or(record);
+        for segment in &record.segments {
+            self.report.segments += 1;
+            match segment.checksum {
+                Some(_) => self.compare(key, record.object_id, segment)?,
+                None => self.record(key, record.object_id, segment)?,
+            }
+            if self.is_stopped() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads the files of a segment whose checksum is known. What looks bad is looked at again,
+    /// closer.
+    fn compare(&mut self, key: &Key, object_id: u64, segment: &SegmentRecord) -> Result<()> {
+        for place in std::iter::once(&segment.primary).chain(&segment.copies) {
+            let name = place.key(object_id, segment.number);
+            let found = self.file(place.tier, &name, segment.length_bytes)?;
+            match found {
+                Found::Whole(sum) if Some(sum) == segment.checksum => {}
+                Found::Stopped => return Ok(()),
+                Found::Offline => self.report.skipped += 1,
+                _ => return self.damage(key, object_id, segment.number),
+            }
+        }
+        Ok(())
+    }
+
+    /// An object in memory, if it is still the same; whoever holds it keeps it there.
+    fn find(
+        &self,
+        key: &Key,
+        object_id: u64,
+        number: u32,
+    ) -> Result<Option<(Arc<Entry>, Arc<Segment>)>> {
+        let entry = self.shared.borrow_entry(key)?;
+        let Some(entry) = entry.filter(|entry| entry.object_id == object_id) else {
+            return Ok(None);
+        };
+        let segments = entry.segments.load_full();
+        let segment = segments.iter().find(|segment| segment.number == number);
+        Ok(segment.map(|segment| (Arc::clone(&entry), Arc::clone(segment))))
+    }
+
+    fn problem(&mut self, kind: &str, key: &Key, detail: String) {
+        self.report.problem_count += 1;
+        note(&mut self.report.problems, kind, key, detail);
+    }
+
+    fn repaired(&mut self, kind: &str, key: &Key, detail: String) {
+        note(&mut self.report.repairs, kind, key, detail);
+    }
+
+    /// Whether it is to end: the store closes, or whoever asked for it does not want it any more.
+    fn is_stopped(&mut self) -> bool {
+        if self.is_stopped || self.shared.is_closing.load(Ordering::Acquire) {
+            self.is_stopped = true;
+            return true;
+        }
+        let now_ns = self.shared.clock.now_ns();
+        if now_ns.saturating_sub(self.told_ns) >= TOLD_NS {
+            self.told_ns = now_ns;
+            self.is_stopped = !(self.go_on)(&self.report);
+        }
+        self.is_stopped
+    }
+
+    fn can_write(&self) -> bool {
+        self.shared.check_writable("scrub").is_ok()
+    }
+}
+
+fn note(findings: &mut Vec<Problem>, kind: &str, key: &Key, detail: String) {
+    if findings.len() < FINDINGS_MAX {
+        findings.push(Problem { kind: kind.into(), place: key.as_str().into(), detail });
+    }
+}
