@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 use std::hash::Hasher;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use arc_swap::ArcSwap;
 use terrace_core::{
@@ -323,7 +323,7 @@ fn assemble(parts: &mut Parts, header: &Header, numbers: TierNumbers, epoch: u64
         drops: Drops::default(),
         unflushed: std::sync::Mutex::default(),
         unsettled: std::sync::Mutex::default(),
-        idle_files: AtomicUsize::new(0),
+        idle: std::sync::Mutex::default(),
         is_closing: AtomicBool::new(false),
         is_broken: AtomicBool::new(false),
         opened_clock_ns: parts.clock.now_ns(),

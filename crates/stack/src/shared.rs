@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What all parts of a stack share.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -59,7 +60,8 @@ pub(crate) struct Shared {
     pub(crate) unflushed: Mutex<Vec<Arc<Entry>>>,
     /// Objects with a switch that its migration could not make certain.
     pub(crate) unsettled: Mutex<Vec<Arc<Entry>>>,
-    pub(crate) idle_files: AtomicUsize,
+    /// Objects that were open and may keep their files open; the oldest first.
+    pub(crate) idle: Mutex<VecDeque<Weak<Entry>>>,
     pub(crate) is_closing: AtomicBool,
     /// The catalog may say something else than memory: nothing may be written any more.
     pub(crate) is_broken: AtomicBool,
@@ -235,14 +237,23 @@ impl Shared {
 
     /// Settles an object's room, and closes its files where too many are open, after its last
     /// handle was closed.
-    pub(crate) fn last_close(&self, entry: &Entry) {
+    pub(crate) fn last_close(&self, entry: &Arc<Entry>) {
         for segment in entry.segments.load().iter() {
             self.trim_room(entry, segment);
         }
-        if self.idle_files.load(Ordering::Relaxed) >= IDLE_FILES_MAX {
-            self.close_files(entry);
-        } else {
-            self.idle_files.fetch_add(1, Ordering::Relaxed);
+        // One that is opened and closed again and again keeps its place.
+        if entry.is_idle_listed.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let mut idle = crate::lock(&self.idle);
+        idle.push_back(Arc::downgrade(entry));
+        let oldest = if idle.len() > IDLE_FILES_MAX { idle.pop_front() } else { None };
+        drop(idle);
+        let Some(oldest) = oldest.and_then(|oldest| oldest.upgrade()) else { return };
+        oldest.is_idle_listed.store(false, Ordering::Release);
+        // What is open now is listed again when it is closed.
+        if !oldest.is_open() {
+            self.close_files(&oldest);
         }
     }
 

@@ -6,6 +6,7 @@ mod common;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use common::hooked::{Call, Verdict};
 use common::world::{World, key, put};
 use terrace_core::{
     Backend, BackendExt, Cursor, ErrorKind, Figures, Hint, Key, Kv, KvRange, Op, Pair, Persistency,
@@ -170,4 +171,27 @@ fn a_stat_of_what_moved_or_grew_is_that_of_now() {
     assert_eq!((after.size_bytes, after.modified_ns), (5000, before.modified_ns));
     stack.delete(&moved).expect("is there");
     assert_eq!(stack.stat(&moved).expect_err("is gone").kind(), ErrorKind::NotFound);
+}
+
+/// A cache of open files that counts every close would be full after the first thousand.
+#[test]
+fn objects_that_are_used_again_and_again_keep_their_files_open() {
+    let world = World::two();
+    let stack = world.create();
+    let names: Vec<_> = (0..10).map(name).collect();
+    names.iter().for_each(|name| put(&stack, name, b"data"));
+    let opens = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&opens);
+    world.tier(0).on(move |moment| {
+        let is_open = moment.call == Call::Open && !moment.is_done;
+        counted.fetch_add(usize::from(is_open), Ordering::AcqRel);
+        Verdict::Go
+    });
+    for _ in 0..300 {
+        for name in &names {
+            assert_eq!(stack.read_all(name).expect("reads"), b"data");
+        }
+    }
+    let opens = opens.load(Ordering::Acquire);
+    assert!(opens <= names.len(), "{opens} files were opened for {} objects", names.len());
 }
