@@ -7,11 +7,10 @@ use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
-use terrace_core::{
-    Error, ErrorKind, Key, Kv, KvExt, KvRange, Persistency, Result, Superblock, Ticket, Txn,
-};
+use terrace_core::{Key, Kv, KvExt, KvRange, Persistency, Result, Superblock, Ticket, Txn};
 
 use crate::codec::{Reader, Writer, corrupt};
+use crate::header::Header;
 use crate::record::{Place, Record, TierNumbers};
 
 pub(crate) const HEADER_KEY: &[u8] = b"h";
@@ -22,7 +21,6 @@ const HISTORY: u8 = b'y';
 const POLICY_STATE: u8 = b'p';
 const SUPERBLOCK_KEY: &[u8] = b"s";
 
-const HEADER_VERSION: u8 = 1;
 const GARBAGE_VERSION: u8 = 1;
 const SUPERBLOCK_VERSION: u8 = 1;
 
@@ -33,102 +31,6 @@ const NUMBERS_RESERVED: u64 = 1 << 20;
 /// commits waiting for the rest; sooner, when so few keys are left.
 const COPY_ROUNDS_MAX: usize = 20;
 const COPY_LAST_KEYS: usize = 1000;
-
-/// Version of everything that the stack writes; a store of a newer one is refused.
-pub(crate) const FORMAT_VERSION: u32 = 1;
-
-/// What the catalog says about the store.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Header {
-    pub(crate) store_id: u128,
-    /// Number of the store's latest opening.
-    pub(crate) epoch: u64,
-    /// Whether that opening was ended by a close.
-    pub(crate) is_clean: bool,
-    /// Number of the latest opening up to which catalog and media were known to agree: durably,
-    /// because it was closed.
-    pub(crate) settled_epoch: u64,
-    /// Whether the machine restarted since then.
-    pub(crate) is_rebooted: bool,
-    /// Hash of the machine's boot in which it was opened.
-    pub(crate) boot: u64,
-    /// When it was opened, nanoseconds since 1970.
-    pub(crate) opened_ns: u64,
-    /// No object id or generation from here on was used.
-    pub(crate) next_number: u64,
-    pub(crate) tiers: Vec<TierEntry>,
-}
-
-/// What the catalog says about a tier; the totals hold after a clean close.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct TierEntry {
-    pub(crate) number: u8,
-    pub(crate) name: String,
-    pub(crate) segments: u64,
-    pub(crate) used_bytes: u64,
-    pub(crate) copy_bytes: u64,
-    pub(crate) garbage_bytes: u64,
-}
-
-impl TierEntry {
-    pub(crate) fn new(number: u8, name: &str) -> Self {
-        let name = name.into();
-        Self { number, name, segments: 0, used_bytes: 0, copy_bytes: 0, garbage_bytes: 0 }
-    }
-
-    pub(crate) fn holds_anything(&self) -> bool {
-        self.segments + self.used_bytes + self.copy_bytes + self.garbage_bytes > 0
-    }
-}
-
-impl Header {
-    pub(crate) fn encode(&self) -> Vec<u8> {
-        let mut out = Writer::new(HEADER_VERSION);
-        out.u32(FORMAT_VERSION).u128(self.store_id).u64(self.epoch);
-        out.u8(u8::from(self.is_clean)).u64(self.settled_epoch).u8(u8::from(self.is_rebooted));
-        out.u64(self.boot).u64(self.opened_ns).u64(self.next_number);
-        out.u32(self.tiers.len() as u32);
-        for tier in &self.tiers {
-            out.u8(tier.number).text(&tier.name).u64(tier.segments);
-            out.u64(tier.used_bytes).u64(tier.copy_bytes).u64(tier.garbage_bytes);
-        }
-        out.finish()
-    }
-
-    pub(crate) fn decode(bytes: &[u8]) -> Result<Self> {
-        let mut input = Reader::new(bytes, HEADER_VERSION, "header")?;
-        let format = input.u32()?;
-        if format != FORMAT_VERSION {
-            return Err(Error::new(ErrorKind::Unsupported, "open the catalog")
-                .because("the store was written by another version of terrace")
-                .with("found_format", format)
-                .with("expected_format", FORMAT_VERSION));
-        }
-        let mut header = Header {
-            store_id: input.u128()?,
-            epoch: input.u64()?,
-            is_clean: input.flag()?,
-            settled_epoch: input.u64()?,
-            is_rebooted: input.flag()?,
-            boot: input.u64()?,
-            opened_ns: input.u64()?,
-            next_number: input.u64()?,
-            tiers: Vec::new(),
-        };
-        for _ in 0..input.u32()? {
-            header.tiers.push(TierEntry {
-                number: input.u8()?,
-                name: input.text()?,
-                segments: input.u64()?,
-                used_bytes: input.u64()?,
-                copy_bytes: input.u64()?,
-                garbage_bytes: input.u64()?,
-            });
-        }
-        input.finish()?;
-        Ok(header)
-    }
-}
 
 /// A superseded file that waits to be deleted.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -142,7 +44,7 @@ pub(crate) struct GarbageRow {
 impl GarbageRow {
     pub(crate) fn encode(&self, tiers: &TierNumbers) -> Vec<u8> {
         let mut out = Writer::new(GARBAGE_VERSION);
-        out.u8(tiers.numbers[self.place.tier.index()]).u64(self.object_id);
+        out.u8(tiers.number(self.place.tier)).u64(self.object_id);
         out.u32(self.segment).u64(self.place.file).u64(self.bytes);
         out.finish()
     }

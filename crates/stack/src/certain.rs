@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use terrace_core::{EventKind, Result, Role, TierIndex};
+use terrace_core::{Error, ErrorKind, EventKind, Result, Role, TierIndex};
 
 use crate::account::Class;
 use crate::catalog::{GarbageRow, Write};
@@ -21,6 +21,7 @@ impl Shared {
     /// Prepares the first write to a segment with copies or a checksum: they are gone from the
     /// catalog, durably, before a byte changes.
     pub(crate) fn make_unclean(&self, entry: &Entry, segment: &Segment) -> Result<()> {
+        self.check_online(segment)?;
         self.settle(entry, segment)?;
         let _changes = crate::lock(&entry.changes);
         let location = segment.location.load_full();
@@ -43,6 +44,17 @@ impl Shared {
         self.failpoints.hit("write.unclean")?;
         self.show_location(entry, segment, next, dropped);
         Ok(())
+    }
+
+    /// Refuses what would change a segment whose primary cannot be reached: its copies stay.
+    pub(crate) fn check_online(&self, segment: &Segment) -> Result<()> {
+        let tier = self.tier(segment.location.load().primary.place.tier);
+        match &tier.offline {
+            Some(reason) => Err(Error::new(ErrorKind::Io, "change an object")
+                .because(format!("the tier that it is on is offline: {reason}"))
+                .with("tier", &tier.name)),
+            None => Ok(()),
+        }
     }
 
     /// Drops the clean copy of a segment on a tier; false where there is none.
@@ -265,7 +277,7 @@ impl Shared {
             })?;
         } else {
             unsynced.iter().try_for_each(|entry| self.sync_entry(entry))?;
-            let online = self.tiers.iter().filter(|tier| tier.offline.is_none());
+            let online = self.tiers.iter().filter(|tier| tier.is_online());
             online.into_iter().try_for_each(|tier| tier.backend.sync())?;
         }
         self.catalog.wait_all()
@@ -275,7 +287,7 @@ impl Shared {
     fn sync_tiers(&self, unsynced: &[Arc<Entry>]) -> Result<()> {
         // Before the sync, so that what is written meanwhile counts as not synced.
         unsynced.iter().for_each(|entry| entry.is_unsynced.store(false, Ordering::Release));
-        let online = self.tiers.iter().filter(|tier| tier.offline.is_none());
+        let online = self.tiers.iter().filter(|tier| tier.is_online());
         online
             .into_iter()
             .try_for_each(|tier| tier.backend.sync_all())

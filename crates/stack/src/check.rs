@@ -11,7 +11,8 @@ use crate::account::Class;
 use crate::files::{self, FileName};
 use crate::record::{Place, Record, SegmentRecord};
 use crate::report::{CheckReport, Problem};
-use crate::shared::{Shared, TierState};
+use crate::shared::Shared;
+use crate::tiers::TierState;
 
 /// How often progress is told, in objects.
 const PROGRESS_OBJECTS: u64 = 256;
@@ -226,7 +227,7 @@ impl Check<'_> {
 
     fn unknown_files(&mut self) -> Result<()> {
         for (index, tier) in self.shared.tiers.iter().enumerate() {
-            if tier.offline.is_some() {
+            if !tier.is_online() {
                 continue;
             }
             let mut unknown = Vec::new();

@@ -291,6 +291,7 @@ impl Shared {
         // Without a row the file is found by the scan after the crash that must have come between:
         // a file of this opening without a record.
         let _ = self.catalog.commit(&writes);
+        self.tier(row.place.tier).segments.fetch_sub(1, Ordering::SeqCst);
         self.drops.add(vec![Superseded { site: Arc::clone(&draft.site), row }]);
     }
 
@@ -310,13 +311,12 @@ impl Shared {
         Opened(entry)
     }
 
-    /// Counts a new segment and tells the policy of it.
+    /// Tells the policy of a new segment.
     pub(crate) fn post_created(&self, entry: &Entry, segment: &Segment) {
-        let tier = segment.location.load().primary.place.tier;
-        self.tier(tier).segments.fetch_add(1, Ordering::Relaxed);
         if self.is_bare {
             return;
         }
+        let tier = segment.location.load().primary.place.tier;
         let now_ns = self.clock.now_ns();
         let view = self.view_of(entry, segment, now_ns);
         let event = Event {
@@ -362,7 +362,7 @@ impl Shared {
                 self.mailbox.call();
             })
             .ok()
-            .filter(|placed| placed.tier.index() < self.tiers.len())
+            .filter(|placed| self.tiers.get(placed.tier).is_some())
             .unwrap_or_else(|| Placed::on(TierIndex(0)))
     }
 
@@ -408,8 +408,13 @@ impl Shared {
         let able = (wanted.0..count)
             .chain((0..wanted.0).rev())
             .map(TierIndex)
-            .filter(|tier| self.tier(*tier).keeps(level) && self.tier(*tier).offline.is_none());
+            .filter(|tier| self.tier(*tier).keeps(level) && self.tier(*tier).takes_data());
         if able.clone().next().is_none() {
+            if self.tiers.present().any(|tier| tier.keeps(level)) {
+                return Err(Error::new(ErrorKind::NoSpace, "create object")
+                    .because("every tier that could keep it is drained or offline")
+                    .with("persistency", level));
+            }
             return Err(Error::new(ErrorKind::Unsupported, "create object")
                 .because("no tier can keep what is asked for")
                 .with("persistency", level));
@@ -436,7 +441,12 @@ impl Shared {
             .unwrap_or_else(|| Error::new(ErrorKind::NoSpace, "create object").with("key", key)))
     }
 
-    /// Makes a segment's file on one tier; `file` is a number that no other file has.
+    /// Makes a segment's file on one tier and counts the segment there; `file` is a number that no
+    /// other file has.
+    ///
+    /// # Errors
+    ///
+    /// `NoSpace` where the tier takes no new data; what the tier says. Then nothing is counted.
     pub(crate) fn new_file_on(
         &self,
         key: &Key,
@@ -454,7 +464,20 @@ impl Shared {
             identity: self.identity(key, object_id, segment, start_bytes, &place, Role::Primary),
             ..Open::default()
         };
-        Site::made(place, object_id, segment, |file| self.tier(tier).backend.open(file, &how))
+        let state = self.tier(tier);
+        // Counted first: a tier that is being removed is closed first, and then counted.
+        state.segments.fetch_add(1, Ordering::SeqCst);
+        let made = if state.takes_data() {
+            Site::made(place, object_id, segment, |file| state.backend.open(file, &how))
+        } else {
+            Err(Error::new(ErrorKind::NoSpace, "create object")
+                .because("the tier takes nothing new")
+                .with("tier", &state.name))
+        };
+        if made.is_err() {
+            state.segments.fetch_sub(1, Ordering::SeqCst);
+        }
+        made
     }
 
     /// Who a stored file is, where its tier keeps such things.

@@ -82,6 +82,10 @@ impl Drops {
             let rest = all.split_off(all.len().min(BATCH));
             let mut deleted = Vec::new();
             for drop in std::mem::replace(&mut all, rest) {
+                if shared.tier(drop.site.place.tier).offline.is_some() {
+                    // Its row stays until the tier is back.
+                    continue;
+                }
                 // Ours is the only reference: no location names it and no operation uses it.
                 let is_unused = Arc::strong_count(&drop.site) == 1;
                 if is_unused && delete(shared, &drop).is_ok() {

@@ -119,16 +119,16 @@ impl Backend for Stack {
 
     fn capability(&self) -> Capability {
         let tiers = &self.shared().tiers;
-        let strongest = tiers.iter().map(|tier| tier.capability.persistency).max();
+        let strongest = tiers.present().map(|tier| tier.capability.persistency).max();
         let strongest = strongest.unwrap_or(Persistency::None);
         Capability {
             persistency: strongest.min(self.shared().catalog.persistency()),
-            sparse: tiers.iter().all(|tier| tier.capability.sparse),
+            sparse: tiers.present().all(|tier| tier.capability.sparse),
             ordered_listing: true,
             // What an outer store syncs must be durable, wherever the policy puts it.
-            identity: !tiers.iter().any(crate::shared::TierState::is_volatile),
-            leases: self.shared().is_bare && tiers[0].capability.leases,
-            keeps_data: tiers.iter().all(|tier| tier.capability.keeps_data),
+            identity: !tiers.present().any(crate::tiers::TierState::is_volatile),
+            leases: self.shared().is_bare && tiers.present().all(|tier| tier.capability.leases),
+            keeps_data: tiers.present().all(|tier| tier.capability.keeps_data),
         }
     }
 
@@ -170,15 +170,15 @@ impl Backend for Stack {
 
     fn space(&self) -> Result<Space> {
         let tiers = &self.shared().tiers;
-        let capacity = |sum: u64, tier: &crate::shared::TierState| {
+        let capacity = |sum: u64, tier: &crate::tiers::TierState| {
             sum.saturating_add(tier.figures.capacity_bytes)
         };
-        let used = tiers.iter().map(|tier| tier.account.taken()).sum();
-        Ok(Space { capacity_bytes: tiers.iter().fold(0, capacity), used_bytes: used })
+        let used = tiers.present().map(|tier| tier.account.taken()).sum();
+        Ok(Space { capacity_bytes: tiers.present().fold(0, capacity), used_bytes: used })
     }
 
     fn execute(&self, operations: &mut [Op<'_>], semantics: &Semantics) {
-        let is_slow = self.shared().tiers.iter().any(|tier| tier.figures.latency_ns >= SLOW_NS);
+        let is_slow = self.shared().tiers.present().any(|tier| tier.figures.latency_ns >= SLOW_NS);
         if is_slow && operations.len() > 1 {
             return self.execute_wide(operations, semantics);
         }

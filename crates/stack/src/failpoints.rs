@@ -4,6 +4,7 @@
 /// All failpoints, in the order of the life of an object. The crash tests enumerate this table
 /// and fail when one was not visited.
 pub const FAILPOINTS: &[&str] = &[
+    "open.superblock",
     "open.superblocks",
     "open.header",
     "recover.reverted",
@@ -46,6 +47,11 @@ pub const FAILPOINTS: &[&str] = &[
     "drop.file",
     "drop.row",
     "flush.catalog",
+    "add.superblock",
+    "add.header",
+    "drain.header",
+    "remove.header",
+    "remove.superblock",
     "close.synced",
     "close.header",
 ];

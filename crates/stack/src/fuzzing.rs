@@ -4,7 +4,8 @@
 
 use terrace_core::Result;
 
-use crate::catalog::{self, GarbageRow, Header};
+use crate::catalog::{self, GarbageRow};
+use crate::header::Header;
 use crate::history;
 use crate::record::{Record, TierNumbers};
 
@@ -22,5 +23,5 @@ pub const RECORDS: &[(&str, Reencode)] = &[
 
 /// Three tiers; a configuration that was reordered numbers them like this.
 fn tiers() -> TierNumbers {
-    TierNumbers { numbers: vec![2, 0, 1] }
+    TierNumbers::new(&[2, 0, 1])
 }

@@ -24,7 +24,7 @@ pub(crate) fn note_move(shared: &Shared, one: &Move, outcome: Outcome, took_ns: 
     }
     let report = one.report(shared);
     let what = match (outcome, one.request.wish) {
-        (Outcome::Done, MoveWish::Move) => "moved".into(),
+        (Outcome::Done, MoveWish::Move | MoveWish::Drain) => "moved".into(),
         (Outcome::Done, MoveWish::Promote) => "promoted".into(),
         (Outcome::Done, MoveWish::Copy) => "copied".into(),
         (Outcome::Done, MoveWish::DropCopy) => "dropped copy".into(),
@@ -66,7 +66,11 @@ pub(crate) fn spilled(shared: &Shared, wanted: TierIndex, to: TierIndex) -> Vec<
         by: "stack".into(),
         what: "spilled".into(),
         tier: shared.tier(to).name.clone(),
-        reason: format!("{} was full", shared.tier(wanted).name),
+        reason: match shared.tier(wanted) {
+            tier if tier.is_retired() => format!("{} was removed", tier.name),
+            tier if tier.takes_data() => format!("{} was full", tier.name),
+            tier => format!("{} takes nothing new", tier.name),
+        },
         bytes: 0,
         duration_ns: 0,
         modelled_energy_j: 0.0,

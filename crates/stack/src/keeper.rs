@@ -37,7 +37,7 @@ pub(crate) struct Threads {
     close: Mutex<()>,
 }
 
-/// Starts the keeper and the dropper.
+/// Starts the keeper, the dropper and the drainer.
 pub(crate) fn start(shared: &Arc<Shared>, threads: &Threads) -> Result<()> {
     spawn(shared, threads, "terrace-keeper", keep)?;
     if shared.settings.scrub_every.is_some() {
@@ -46,6 +46,15 @@ pub(crate) fn start(shared: &Arc<Shared>, threads: &Threads) -> Result<()> {
     spawn(shared, threads, "terrace-dropper", |shared, _| {
         shared.drops.wait(DROP_RETRY);
         shared.drops.run(shared);
+    })?;
+    if shared.is_bare {
+        return Ok(());
+    }
+    // Drains of before go on at once.
+    shared.drains.wake();
+    spawn(shared, threads, "terrace-drainer", |shared, _| {
+        shared.drains.wait();
+        shared.drains.run(shared);
     })
 }
 
@@ -131,6 +140,7 @@ pub(crate) fn close(shared: &Arc<Shared>, threads: &Threads) -> Result<()> {
     *crate::lock(&threads.stop.0) = true;
     threads.stop.1.notify_all();
     shared.drops.wake();
+    shared.drains.wake();
     for thread in crate::lock(&threads.joins).drain(..) {
         // A panic of a background thread has been printed; closing goes on.
         let _ = thread.join();
@@ -155,6 +165,11 @@ pub(crate) fn close(shared: &Arc<Shared>, threads: &Threads) -> Result<()> {
         shared.clock.sleep(Duration::from_millis(5));
     }
     shared.catalog.wait_all()?;
+    if shared.tiers.iter().any(|tier| tier.offline.is_some()) {
+        // What is on a tier that is missing is compared when it is back: until then no opening
+        // takes catalog and media for equal, and what is young stays young.
+        return Ok(());
+    }
     if shared.catalog.has_failed() {
         // Everything is durable; what the failed commit left is compared by the next opening.
         return Ok(());
@@ -164,7 +179,9 @@ pub(crate) fn close(shared: &Arc<Shared>, threads: &Threads) -> Result<()> {
     shared.catalog.change_header(|header| {
         header.is_clean = true;
         header.settled_epoch = header.epoch;
-        for (entry, (segments, used, copies, garbage)) in header.tiers.iter_mut().zip(totals) {
+        for entry in &mut header.tiers {
+            let tier = shared.catalog.tiers.index(entry.number).expect("it is open");
+            let (segments, used, copies, garbage) = totals[tier.index()];
             entry.segments = segments;
             entry.used_bytes = used;
             entry.copy_bytes = copies;

@@ -5,6 +5,7 @@
 //! what happens after a crash, and `runner` the policy's thread.
 
 mod account;
+mod add;
 mod backup;
 mod batch;
 mod catalog;
@@ -13,16 +14,19 @@ mod check;
 mod codec;
 mod create;
 mod dirty;
+mod drain;
 mod drops;
 mod entries;
 mod entry;
 mod face;
 mod failpoints;
 mod files;
+mod format;
 #[doc(hidden)]
 pub mod fuzzing;
 mod guard;
 mod hash;
+mod header;
 mod history;
 mod keeper;
 mod ledger;
@@ -36,6 +40,7 @@ mod rebuild;
 mod record;
 mod recording;
 mod recover;
+mod remove;
 pub mod report;
 mod ring;
 mod runner;
@@ -45,6 +50,7 @@ mod shared;
 mod slots;
 mod stack;
 mod stat;
+mod tiers;
 mod transfer;
 mod usage;
 

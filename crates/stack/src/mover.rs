@@ -30,6 +30,8 @@ const IDLE_TIME: Duration = Duration::from_secs(2);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MoveWish {
     Move,
+    /// A move away from a tier that is being drained; of pinned objects, too.
+    Drain,
     Promote,
     Copy,
     DropCopy,
@@ -39,6 +41,7 @@ impl MoveWish {
     fn word(self) -> &'static str {
         match self {
             MoveWish::Move => "move",
+            MoveWish::Drain => "drain",
             MoveWish::Promote => "promote",
             MoveWish::Copy => "copy",
             MoveWish::DropCopy => "drop-copy",
@@ -277,6 +280,30 @@ impl Mover {
         ids.into_iter().filter(|id| self.cancel(shared, *id)).count()
     }
 
+    /// Cancels all that `is_meant` chooses, and waits up to `longest` for those that run; true when
+    /// none of them is left.
+    pub(crate) fn cancel_where(
+        &self,
+        shared: &Shared,
+        is_meant: impl Fn(&Move) -> bool,
+        longest: Duration,
+    ) -> bool {
+        let meant = |state: &State| {
+            let active = state.active.values().filter(|one| is_meant(one));
+            active.map(|one| one.id).collect::<Vec<_>>()
+        };
+        let ids = meant(&crate::lock(&self.state));
+        for id in ids {
+            self.cancel(shared, id);
+        }
+        let state = crate::lock(&self.state);
+        let (state, _) = self
+            .ended
+            .wait_timeout_while(state, longest, |state| !meant(state).is_empty())
+            .unwrap_or_else(PoisonError::into_inner);
+        meant(&state).is_empty()
+    }
+
     /// Migrations that may still be queued.
     pub(crate) fn room(&self, shared: &Shared) -> usize {
         shared.settings.queue_max - crate::lock(&self.state).waiting.min(shared.settings.queue_max)
@@ -399,7 +426,7 @@ impl State {
         }
         let change = |sum: &mut u64| if begins { *sum += bytes } else { *sum -= bytes };
         change(&mut self.pending.entry(one.request.to).or_default().0);
-        if one.request.wish == MoveWish::Move {
+        if matches!(one.request.wish, MoveWish::Move | MoveWish::Drain) {
             change(&mut self.pending.entry(one.from).or_default().1);
         }
     }
@@ -417,11 +444,11 @@ fn check(
     segment: &Segment,
     request: &MoveRequest,
 ) -> Result<TierIndex, Outcome> {
-    let Some(target) = shared.tiers.get(request.to.index()) else { return Err(Outcome::Invalid) };
+    let Some(target) = shared.tiers.get(request.to) else { return Err(Outcome::Invalid) };
     let location = segment.location.load();
     let from = location.primary.place.tier;
     let has_copy = location.copies.iter().any(|copy| copy.place.tier == request.to);
-    if entry.is_pinned.load(Ordering::Acquire) {
+    if entry.is_pinned.load(Ordering::Acquire) && request.wish != MoveWish::Drain {
         return Err(Outcome::Pinned);
     }
     if shared.is_bare || shared.settings.access == terrace_core::Access::Read {
@@ -433,7 +460,14 @@ fn check(
     match request.wish {
         MoveWish::DropCopy if has_copy => Ok(request.to),
         MoveWish::DropCopy => Err(Outcome::Invalid),
+        // Only what is a copy there already can do without the primary.
+        _ if shared.tier(from).offline.is_some()
+            && !(has_copy && matches!(request.wish, MoveWish::Move | MoveWish::Drain)) =>
+        {
+            Err(Outcome::Io)
+        }
         _ if from == request.to => Err(Outcome::Already),
+        _ if !target.takes_data() => Err(Outcome::NoSpace),
         MoveWish::Copy if has_copy => Err(Outcome::Already),
         MoveWish::Copy => Ok(from),
         _ if !target.keeps(entry.persistency()) => Err(Outcome::TooWeak),

@@ -552,7 +552,8 @@ impl Object for StackObject {
                 continue;
             }
             let location = segment.location.load();
-            let handle = location.primary.open(self.shared.backend(&location.primary))?;
+            let site = self.shared.reachable(&location);
+            let handle = site.open(self.shared.backend(site))?;
             let inside = offset_bytes.saturating_sub(segment.start_bytes);
             let found = handle.as_ref().expect("it was just opened").next_data(inside)?;
             if let Some(range) = found {

@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 use std::hash::Hasher;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::AtomicBool;
 
 use arc_swap::ArcSwap;
 use terrace_core::{
@@ -12,12 +12,14 @@ use terrace_core::{
     TierIndex,
 };
 
-use crate::account::{Account, Class};
-use crate::catalog::{Catalog, FORMAT_VERSION, Header, TierEntry};
+use crate::account::Class;
+use crate::catalog::Catalog;
+use crate::drain::Drains;
 use crate::drops::Drops;
 use crate::entries::Entries;
+use crate::format::{self, FORMAT_VERSION};
 use crate::guard::Parking;
-use crate::ledger::Ledger;
+use crate::header::{Header, TierEntry};
 use crate::mover::Mover;
 use crate::quota;
 use crate::record::TierNumbers;
@@ -25,8 +27,9 @@ use crate::recover;
 use crate::ring::Mailbox;
 use crate::runner::Desk;
 use crate::scrub::Scrubbing;
-use crate::shared::{Shared, TierState};
+use crate::shared::Shared;
 use crate::slots::Slots;
+use crate::tiers::{TierState, Tiers};
 use crate::usage::Usages;
 use crate::{Offline, Parts, Tier};
 
@@ -55,7 +58,7 @@ pub(crate) fn create(parts: &Parts) -> Result<u128> {
         if !keeps_identity(tier) {
             continue;
         }
-        if let Some(found) = tier.backend.superblock()? {
+        if let Some(found) = tier.backend.superblock()?.filter(|found| !is_free(found)) {
             return Err(Error::new(ErrorKind::Exists, "make a store")
                 .because("the tier belongs to a store already")
                 .with("tier", &tier.name)
@@ -72,6 +75,7 @@ pub(crate) fn create(parts: &Parts) -> Result<u128> {
     }
     let tiers = parts.tiers.iter().enumerate();
     let header = Header {
+        format: FORMAT_VERSION,
         store_id,
         epoch: 0,
         is_clean: true,
@@ -80,13 +84,13 @@ pub(crate) fn create(parts: &Parts) -> Result<u128> {
         boot: 0,
         opened_ns: parts.clock.wall_ns(),
         next_number: 1,
-        tiers: tiers.map(|(index, tier)| TierEntry::new(index as u8, &tier.name)).collect(),
+        tiers: tiers.map(|(index, tier)| TierEntry::new(index as u8, &tier.name, 0)).collect(),
     };
     Catalog::create(&*parts.catalog, &header)?;
     Ok(store_id)
 }
 
-fn superblock(store_id: u128, tier: &str, epoch: u64) -> Superblock {
+pub(crate) fn superblock(store_id: u128, tier: &str, epoch: u64) -> Superblock {
     Superblock {
         store_id,
         tier: tier.into(),
@@ -123,7 +127,7 @@ pub(crate) fn check_parts(parts: &Parts) -> Result<()> {
     }
     let offline = parts.tiers.iter().find(|tier| tier.offline.is_some());
     match offline {
-        Some(tier) if parts.settings.access == Access::Write => {
+        Some(tier) if parts.settings.access == Access::Write && !parts.settings.degraded => {
             Err(Error::new(ErrorKind::Io, "open a store")
                 .because(tier.offline.clone().unwrap_or_default())
                 .with("tier", &tier.name))
@@ -145,10 +149,17 @@ pub(crate) fn open(parts: &mut Parts) -> Result<(Arc<Shared>, Vec<String>)> {
     let entries = match_tiers(parts, &header)?;
     let is_writing = parts.settings.access == Access::Write;
     let epoch = if is_writing { header.epoch + 1 } else { header.epoch };
-    let numbers = entries.iter().map(|entry| entry.number).collect();
-    let shared = assemble(parts, &header, TierNumbers { numbers }, epoch);
+    let shared = assemble(parts, &header, &entries, epoch);
     let is_clean = header.is_clean;
     if is_writing {
+        if header.format < FORMAT_VERSION {
+            notes.push(format!(
+                "the store was upgraded from format {} to {FORMAT_VERSION}; terrace before {} \
+                 opens it no longer",
+                header.format,
+                format::release(FORMAT_VERSION),
+            ));
+        }
         begin_epoch(&shared, &header, entries.clone())?;
     }
     if is_clean {
@@ -168,6 +179,9 @@ pub(crate) fn open(parts: &mut Parts) -> Result<(Arc<Shared>, Vec<String>)> {
             }
         }
     } else if is_writing {
+        for entry in header.tiers.iter().filter(|entry| entry.epoch < header.epoch) {
+            notes.push(format!("the tier {} was missing when the store was last open", entry.name));
+        }
         recover::recover(&shared, &header, &mut notes)?;
     } else {
         notes.push("the store was not closed; it is shown as it is, without recovery".into());
@@ -184,7 +198,10 @@ fn check_tiers(parts: &mut Parts, header: &Header, notes: &mut Vec<String>) -> R
             continue;
         }
         if let Err(error) = check_superblock(tier, header) {
-            if parts.settings.access == Access::Write {
+            let is_missing = matches!(error.kind(), ErrorKind::Io | ErrorKind::NotFound)
+                || is_empty(tier, header).unwrap_or(true);
+            let may_miss = parts.settings.degraded && is_missing;
+            if parts.settings.access == Access::Write && !may_miss {
                 return Err(error);
             }
             notes.push(error.chain());
@@ -197,6 +214,12 @@ fn check_tiers(parts: &mut Parts, header: &Header, notes: &mut Vec<String>) -> R
     Ok(())
 }
 
+/// Whether there is nothing where a known tier was: its disk is not mounted there.
+fn is_empty(tier: &Tier, header: &Header) -> Result<bool> {
+    let is_known = header.tiers.iter().any(|entry| entry.name == tier.name);
+    Ok(is_known && tier.backend.superblock()?.is_none())
+}
+
 fn check_superblock(tier: &Tier, header: &Header) -> Result<()> {
     let wrong = |kind, reason: String| {
         Err(Error::new(kind, "open a store")
@@ -204,9 +227,9 @@ fn check_superblock(tier: &Tier, header: &Header) -> Result<()> {
             .with("tier", &tier.name)
             .with("target", tier.backend.target()))
     };
-    let known = header.tiers.iter().any(|entry| entry.name == tier.name);
-    let Some(found) = tier.backend.superblock()? else {
-        if known {
+    let known = header.tiers.iter().find(|entry| entry.name == tier.name);
+    let Some(found) = tier.backend.superblock()?.filter(|found| !is_free(found)) else {
+        if known.is_some() {
             let reason = "the tier is empty: it lost its superblock, or another directory is \
                           mounted there";
             return wrong(ErrorKind::Stale, reason.into());
@@ -223,16 +246,19 @@ fn check_superblock(tier: &Tier, header: &Header) -> Result<()> {
         let reason = format!("the directory is that of tier {}: tiers are swapped", found.tier);
         return wrong(ErrorKind::Denied, reason);
     }
-    if found.format_version != FORMAT_VERSION || found.feature_bits != 0 {
+    format::check(found.format_version)
+        .map_err(|error| error.with("tier", &tier.name).with("target", tier.backend.target()))?;
+    if found.feature_bits != 0 {
         let reason = "the tier was written by another version of terrace";
         return wrong(ErrorKind::Unsupported, reason.into());
     }
     // A crash between superblocks and header leaves the superblock one ahead.
-    if found.epoch < header.epoch {
+    let epoch = known.map_or(header.epoch, |entry| entry.epoch);
+    if found.epoch < epoch {
         let reason = "the tier is an old copy: the store was opened since it was last written";
         return wrong(ErrorKind::Stale, reason.into());
     }
-    if found.epoch > header.epoch + 1 {
+    if found.epoch > epoch + 1 {
         let reason = "the catalog is an old copy: the tier was written since";
         return wrong(ErrorKind::Stale, reason.into());
     }
@@ -257,14 +283,19 @@ fn match_tiers(parts: &Parts, header: &Header) -> Result<Vec<TierEntry>> {
                 .with("segments", entry.segments));
         }
     }
-    let mut next = header.tiers.iter().map(|entry| entry.number).max().map_or(0, |max| max + 1);
     let mut entries = Vec::new();
     for tier in &parts.tiers {
         match header.tiers.iter().find(|entry| entry.name == tier.name) {
             Some(entry) => entries.push(entry.clone()),
             None => {
-                entries.push(TierEntry::new(next, &tier.name));
-                next += 1;
+                if tier.offline.is_some() && parts.settings.access == Access::Write {
+                    return Err(Error::new(ErrorKind::Io, "open a store")
+                        .because("a tier that is new to the store is missing")
+                        .with("tier", &tier.name));
+                }
+                let used: Vec<_> = entries.iter().map(|entry: &TierEntry| entry.number).collect();
+                let number = header.new_tier_number(&used);
+                entries.push(TierEntry::new(number, &tier.name, header.epoch));
             }
         }
     }
@@ -272,16 +303,23 @@ fn match_tiers(parts: &Parts, header: &Header) -> Result<Vec<TierEntry>> {
 }
 
 /// Marks the store as open: superblocks first, then the header, both durably.
-fn begin_epoch(shared: &Shared, header: &Header, entries: Vec<TierEntry>) -> Result<()> {
-    for tier in &shared.tiers {
-        let is_kept = tier.capability.identity && !tier.is_volatile();
+fn begin_epoch(shared: &Shared, header: &Header, mut entries: Vec<TierEntry>) -> Result<()> {
+    for tier in shared.tiers.iter() {
+        let is_kept = tier.is_online() && tier.capability.identity && !tier.is_volatile();
         if is_kept {
             let next = superblock(header.store_id, &tier.name, shared.epoch);
             tier.backend.set_superblock(&next).map_err(|error| error.with("tier", &tier.name))?;
+            shared.failpoints.hit("open.superblock")?;
         }
     }
     shared.failpoints.hit("open.superblocks")?;
+    for (entry, tier) in entries.iter_mut().zip(shared.tiers.iter()) {
+        if tier.is_online() {
+            entry.epoch = shared.epoch;
+        }
+    }
     shared.catalog.change_header(|next| {
+        next.format = FORMAT_VERSION;
         next.epoch = shared.epoch;
         next.is_rebooted = !next.is_clean && (next.is_rebooted || next.boot != shared.boot);
         next.is_clean = false;
@@ -294,18 +332,24 @@ fn begin_epoch(shared: &Shared, header: &Header, entries: Vec<TierEntry>) -> Res
     shared.failpoints.hit("open.header")
 }
 
-fn assemble(parts: &mut Parts, header: &Header, numbers: TierNumbers, epoch: u64) -> Arc<Shared> {
+fn assemble(parts: &mut Parts, header: &Header, entries: &[TierEntry], epoch: u64) -> Arc<Shared> {
     let targets: Vec<_> = parts.tiers.iter().map(|tier| tier.backend.target()).collect();
     let target = format!("stack:{}", targets.join("+"));
-    let tiers: Vec<_> = parts.tiers.iter().map(tier_state).collect();
-    let is_bare = tiers.len() == 1 && parts.tactics.is_none() && parts.recording.is_none();
+    let states = parts.tiers.iter().zip(entries);
+    let states = states.map(|(tier, entry)| TierState::new(tier, entry.is_draining));
+    let numbers: Vec<_> = entries.iter().map(|entry| entry.number).collect();
+    let is_bare = parts.tiers.len() == 1 && parts.tactics.is_none() && parts.recording.is_none();
     Arc::new(Shared {
         target,
         store_id: header.store_id,
         epoch,
         boot: boot_number(&parts.settings.boot_id),
-        tiers,
-        catalog: Catalog::new(Arc::clone(&parts.catalog), header.clone(), numbers),
+        tiers: Tiers::new(states),
+        catalog: Catalog::new(
+            Arc::clone(&parts.catalog),
+            header.clone(),
+            TierNumbers::new(&numbers),
+        ),
         entries: Entries::new(parts.settings.entries_max),
         settings: parts.settings.clone(),
         clock: Arc::clone(&parts.clock),
@@ -321,6 +365,7 @@ fn assemble(parts: &mut Parts, header: &Header, numbers: TierNumbers, epoch: u64
         desk: Desk::default(),
         mover: Mover::default(),
         drops: Drops::default(),
+        drains: Drains::default(),
         unflushed: std::sync::Mutex::default(),
         unsettled: std::sync::Mutex::default(),
         idle: std::sync::Mutex::default(),
@@ -331,19 +376,14 @@ fn assemble(parts: &mut Parts, header: &Header, numbers: TierNumbers, epoch: u64
     })
 }
 
-fn tier_state(tier: &Tier) -> TierState {
-    TierState {
-        name: tier.name.clone(),
-        backend: Arc::clone(&tier.backend),
-        figures: tier.figures,
-        watermarks: tier.watermarks,
-        offline: tier.offline.clone(),
-        capability: tier.backend.capability(),
-        account: Account::default(),
-        segments: AtomicU64::new(0),
-        ledger: Ledger::default(),
-        utilisation_permille: AtomicU64::new(0),
-    }
+/// What a tier says of itself that was removed from its store: it is nobody's.
+pub(crate) fn free_superblock() -> Superblock {
+    superblock(0, "", 0)
+}
+
+/// Whether a tier is nobody's.
+pub(crate) fn is_free(found: &Superblock) -> bool {
+    found.store_id == 0
 }
 
 /// A number for a boot's name; CRCs of the text and of its reverse are enough to tell boots apart.

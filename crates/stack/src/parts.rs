@@ -19,7 +19,7 @@ pub struct Tier {
     pub figures: Figures,
     /// Its fill levels.
     pub watermarks: Watermarks,
-    /// Why it cannot be used; only allowed with [`Access::Read`].
+    /// Why it cannot be used; only allowed with [`Access::Read`] and [`Settings::degraded`].
     pub offline: Option<String>,
 }
 
@@ -80,6 +80,8 @@ impl Tactics {
 pub struct Settings {
     /// Whether the stack may change anything.
     pub access: Access,
+    /// Whether the stack may be opened for writing where tiers are offline.
+    pub degraded: bool,
     /// The level of objects whose application says nothing.
     pub persistency: Persistency,
     /// Migrations that run at once.
@@ -108,6 +110,7 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             access: Access::Write,
+            degraded: false,
             persistency: Persistency::Process,
             move_threads: 4,
             move_bytes_per_s: None,

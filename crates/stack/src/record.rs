@@ -2,6 +2,7 @@
 //! What the catalog keeps of an object; the format is in `docs/formats/catalog.md`.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 
 use terrace_core::{
     Hint, Identity, Key, Layout, Persistency, Result, Role, Temperature, TierIndex,
@@ -91,26 +92,66 @@ fn push_hex(text: &mut String, number: u64, digits_min: u32) {
     }
 }
 
-/// Translates between a tier's place in the configuration and its number in the catalog, which
-/// stays when the configuration is reordered.
-#[derive(Clone, Debug, Default)]
+/// Translates between a tier's index and its number in the catalog, which stays when the
+/// configuration is reordered. Tiers may be added, and none is taken out.
+#[derive(Debug, Default)]
 pub(crate) struct TierNumbers {
-    /// By tier index.
-    pub(crate) numbers: Vec<u8>,
+    /// By tier index; those from `count` on mean nothing.
+    numbers: [AtomicU8; TierIndex::COUNT_MAX],
+    count: AtomicUsize,
 }
 
 impl TierNumbers {
-    fn number(&self, tier: TierIndex) -> u8 {
-        self.numbers[tier.index()]
+    /// Numbers by index.
+    ///
+    /// # Panics
+    ///
+    /// Where there are more than tiers in a store.
+    pub(crate) fn new(numbers: &[u8]) -> Self {
+        let new = Self::default();
+        numbers.iter().for_each(|number| new.push(*number));
+        new
+    }
+
+    /// Adds the number of the next tier; one caller at a time.
+    pub(crate) fn push(&self, number: u8) {
+        let count = self.count.load(Ordering::Acquire);
+        self.numbers[count].store(number, Ordering::Relaxed);
+        self.count.store(count + 1, Ordering::Release);
+    }
+
+    /// All, by index.
+    pub(crate) fn all(&self) -> Vec<u8> {
+        let count = self.count.load(Ordering::Acquire);
+        self.numbers[..count].iter().map(|number| number.load(Ordering::Relaxed)).collect()
+    }
+
+    pub(crate) fn number(&self, tier: TierIndex) -> u8 {
+        self.numbers[tier.index()].load(Ordering::Relaxed)
     }
 
     pub(crate) fn index(&self, number: u8) -> Option<TierIndex> {
-        let position = self.numbers.iter().position(|known| *known == number)?;
+        let count = self.count.load(Ordering::Acquire);
+        let is_it = |known: &AtomicU8| known.load(Ordering::Relaxed) == number;
+        let position = self.numbers[..count].iter().position(is_it)?;
         Some(TierIndex(position as u8))
     }
 }
 
+impl SegmentRecord {
+    /// All files: the primary, the copies, and the source of a switch that is not settled.
+    pub(crate) fn places(&self) -> impl Iterator<Item = &Place> {
+        let source = self.settling.as_ref().map(|settling| &settling.source);
+        std::iter::once(&self.primary).chain(&self.copies).chain(source)
+    }
+}
+
 impl Record {
+    /// Whether any of its files is on a tier.
+    pub(crate) fn is_on(&self, tier: TierIndex) -> bool {
+        self.segments.iter().flat_map(SegmentRecord::places).any(|place| place.tier == tier)
+    }
+
     pub(crate) fn encode(&self, tiers: &TierNumbers) -> Vec<u8> {
         let mut out = Writer::new(VERSION);
         out.u64(self.object_id);
@@ -345,7 +386,7 @@ mod tests {
                 key: Key::new("outer", "name").expect("legal"),
             })),
         };
-        (record, TierNumbers { numbers: vec![4, 2] })
+        (record, TierNumbers::new(&[4, 2]))
     }
 
     #[test]

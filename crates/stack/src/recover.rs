@@ -9,14 +9,15 @@ use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 
 use terrace_core::{
-    ErrorKind, Identity, Key, Open, Persistency, Result, Role, Semantics, TierIndex,
+    Error, ErrorKind, Identity, Key, Open, Persistency, Result, Role, Semantics, TierIndex,
 };
 
 use crate::account::Class;
-use crate::catalog::{GarbageRow, Header, Write};
+use crate::catalog::{GarbageRow, Write};
 use crate::drops::Drop as Superseded;
 use crate::entry::Site;
 use crate::files::{self, FileName};
+use crate::header::Header;
 use crate::record::{Place, Record, SegmentRecord};
 use crate::shared::Shared;
 
@@ -63,8 +64,10 @@ pub(crate) fn recover(shared: &Shared, crashed: &Header, notes: &mut Vec<String>
         reverted: 0,
         damaged: 0,
     };
-    for index in 0..shared.tiers.len() {
-        recovery.list_files(TierIndex(index as u8))?;
+    for (tier, state) in shared.tiers.indexed() {
+        if state.is_online() {
+            recovery.list_files(tier)?;
+        }
     }
     shared.catalog.for_each(&mut |key, record| match record {
         Ok(record) => recovery.look_at(key, record),
@@ -107,7 +110,7 @@ pub(crate) fn recover(shared: &Shared, crashed: &Header, notes: &mut Vec<String>
 
 /// After a clean close: what was on volatile tiers is gone.
 pub(crate) fn forget_volatile(shared: &Shared, notes: &mut Vec<String>) -> Result<()> {
-    for tier in &shared.tiers {
+    for tier in shared.tiers.iter() {
         for class in [Class::Used, Class::Copy, Class::Garbage] {
             tier.account.free(class, tier.account.bytes(class));
         }
@@ -151,12 +154,16 @@ pub(crate) fn count_only(shared: &Shared) -> Result<()> {
 
 /// Hands the files that wait to be deleted to the dropper; accounts what is not yet accounted.
 pub(crate) fn collect_garbage(shared: &Shared) -> Result<()> {
-    for tier in &shared.tiers {
+    for tier in shared.tiers.iter() {
         tier.account.free(Class::Garbage, tier.account.bytes(Class::Garbage));
     }
     let mut drops = Vec::new();
     for row in shared.catalog.garbage()? {
         let tier = shared.tier(row.place.tier);
+        if tier.offline.is_some() {
+            tier.account.found(Class::Garbage, row.bytes);
+            continue;
+        }
         let row = match tier.backend.stat(&name(&row)) {
             Ok(stat) => GarbageRow { bytes: stat.size_bytes, ..row },
             Err(_) => GarbageRow { bytes: 0, ..row },
@@ -187,15 +194,13 @@ fn remove(shared: &Shared, key: &Key, record: &Record) -> Result<()> {
 
 /// All files of a segment as garbage.
 fn rows(object_id: u64, segment: &SegmentRecord) -> Vec<GarbageRow> {
-    let source = segment.settling.as_ref().map(|settling| &settling.source);
-    let places = std::iter::once(&segment.primary).chain(&segment.copies).chain(source);
     let row = |place: &Place| GarbageRow {
         object_id,
         segment: segment.number,
         place: *place,
         bytes: segment.length_bytes,
     };
-    places.map(row).collect()
+    segment.places().map(row).collect()
 }
 
 /// Removes copies on volatile tiers; true where there were any and the primary is not volatile.
@@ -269,6 +274,14 @@ impl Recovery<'_> {
         self.forget_lost_tail(&mut record, &mut garbage, is_new_boot);
         for segment in &mut record.segments {
             segment.copies.retain(|copy| !is_volatile(self.shared, copy));
+            if self.is_offline(&segment.primary) {
+                // Its copies serve readers until it is back.
+                segment.copies.retain(|copy| {
+                    self.is_offline(copy)
+                        || self.length(before.object_id, segment.number, copy).is_some()
+                });
+                continue;
+            }
             if is_new_boot {
                 // Writes that made a checksum void may have outlived the note of it.
                 segment.checksum = None;
@@ -283,7 +296,9 @@ impl Recovery<'_> {
                 }
             }
             let (object_id, number) = (before.object_id, segment.number);
-            segment.copies.retain(|copy| self.length(object_id, number, copy).is_some());
+            segment.copies.retain(|copy| {
+                self.is_offline(copy) || self.length(object_id, number, copy).is_some()
+            });
             match self.length(object_id, number, &segment.primary) {
                 Some(bytes) => segment.length_bytes = bytes,
                 None if self.may_be_lost(before.persistency, &segment.primary, is_new_boot) => {
@@ -326,12 +341,28 @@ impl Recovery<'_> {
         segment: &mut SegmentRecord,
         garbage: &mut Vec<GarbageRow>,
     ) -> Result<()> {
-        let Some(settling) = segment.settling.take() else { return Ok(()) };
+        let Some(settling) = segment.settling else { return Ok(()) };
+        if self.is_offline(&segment.primary) {
+            // Decided when it is back; until then nobody writes.
+            return Ok(());
+        }
+        let is_other_boot = settling.boot != self.shared.boot;
+        if is_other_boot && self.is_offline(&settling.source) {
+            // The target may have lost its last bytes, and writes to it would be lost when the
+            // source is back.
+            let tier = self.shared.tier(settling.source.tier);
+            return Err(Error::new(ErrorKind::Io, "open a store without a tier")
+                .because(
+                    "power was lost in the middle of a move from it; open the store with it once",
+                )
+                .with("tier", &tier.name));
+        }
+        segment.settling = None;
         let (number, bytes) = (segment.number, segment.length_bytes);
         let row = |place| GarbageRow { object_id, segment: number, place, bytes };
         // Without its source, which nobody had synced then, the target is all there is.
         let has_source = self.length(object_id, number, &settling.source).is_some();
-        if settling.boot != self.shared.boot && has_source {
+        if is_other_boot && has_source {
             // The target may have lost its last bytes; the source was kept for this.
             garbage.push(row(segment.primary));
             segment.primary = settling.source;
@@ -348,9 +379,14 @@ impl Recovery<'_> {
         self.shared.failpoints.hit("recover.settled")
     }
 
-    /// The bytes of a file, where it exists.
+    /// The bytes of a file, where it exists on a tier that is there.
     fn length(&self, object_id: u64, segment: u32, place: &Place) -> Option<u64> {
         self.files.get(&FileName::of(object_id, segment, place)).map(|file| file.bytes)
+    }
+
+    /// Whether nothing can be known of a file now.
+    fn is_offline(&self, place: &Place) -> bool {
+        self.shared.tier(place.tier).offline.is_some()
     }
 
     /// Makes a file's mark say what the catalog says: a switch marks files before and after its
@@ -364,6 +400,9 @@ impl Recovery<'_> {
         role: Role,
     ) -> Result<()> {
         let (number, start) = (segment.number, segment.start_bytes);
+        if self.is_offline(place) {
+            return Ok(());
+        }
         let wanted = self.shared.identity(key, object_id, number, start, place, role);
         let Some(wanted) = wanted else { return Ok(()) };
         let backend = &self.shared.tier(place.tier).backend;
@@ -390,7 +429,8 @@ impl Recovery<'_> {
         let mut index = 0;
         record.segments.retain(|segment| {
             index += 1;
-            let has_file = self.length(object_id, segment.number, &segment.primary).is_some();
+            let has_file = self.is_offline(&segment.primary)
+                || self.length(object_id, segment.number, &segment.primary).is_some();
             let is_lost =
                 index > 1 && !has_file && self.may_be_lost(level, &segment.primary, is_new_boot);
             if is_lost {
@@ -421,7 +461,7 @@ impl Recovery<'_> {
 
     fn commit(&mut self) -> Result<()> {
         // Names and marks first: a record that is durable never names a file that is not.
-        for tier in &self.shared.tiers {
+        for tier in self.shared.tiers.iter().filter(|tier| tier.is_online()) {
             tier.backend.sync()?;
         }
         for batch in std::mem::take(&mut self.changed).chunks(BATCH) {
@@ -483,7 +523,7 @@ impl Recovery<'_> {
 
 /// Everything a clean close must know of a tier.
 pub(crate) fn totals(shared: &Shared) -> Vec<(u64, u64, u64, u64)> {
-    let one = |tier: &crate::shared::TierState| {
+    let one = |tier: &crate::tiers::TierState| {
         (
             tier.segments.load(Ordering::Relaxed),
             tier.account.bytes(Class::Used),

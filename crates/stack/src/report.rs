@@ -14,6 +14,9 @@ pub struct TierReport {
     pub offline: Option<String>,
     /// Whether it takes new data.
     pub is_writable: bool,
+    /// How far it is emptied, where it is drained.
+    #[serde(default)]
+    pub drain: Option<DrainReport>,
     /// The strongest level it gives.
     pub persistency: String,
     /// What it may hold; `None` without a bound.
@@ -45,6 +48,32 @@ pub struct TierReport {
     /// Modelled energy since the store was opened: idle power over the time, plus the rest of the
     /// active power over the busy time.
     pub modelled_energy_j: f64,
+}
+
+/// How far a tier is emptied.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DrainReport {
+    /// Whether nothing is left.
+    pub is_done: bool,
+    /// Primary segments that are left.
+    pub segments: u64,
+    /// Bytes that are left, of all classes.
+    pub bytes: u64,
+    /// Segments that could not move when all were last tried; they are tried again.
+    pub stuck_segments: u64,
+    /// The first of them.
+    pub stuck: Vec<Stuck>,
+}
+
+/// A segment that cannot leave a tier that is drained.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stuck {
+    /// The object.
+    pub key: String,
+    /// Which of its segments.
+    pub segment: u32,
+    /// Why: how its migration ended.
+    pub reason: String,
 }
 
 /// Where time went since the store was opened.

@@ -252,6 +252,7 @@ impl Shared {
         let mut writes = vec![Write::Put(&entry.key, &record), Write::Garbage(row.clone())];
         writes.extend(kept.map(Write::GarbageGone));
         let is_back = self.catalog.commit(&writes).is_ok();
+        self.tier(site.place.tier).segments.fetch_sub(1, Ordering::SeqCst);
         if is_back {
             self.drops.add(vec![Superseded { site, row }]);
         }
@@ -322,10 +323,10 @@ impl Shared {
             let sum = state.account.taken().saturating_add(bytes);
             *tier != full
                 && state.keeps(entry.persistency())
-                && state.offline.is_none()
+                && state.takes_data()
                 && sum <= state.capacity_bytes()
         };
-        let tiers = (0..self.tiers.len()).map(|index| TierIndex(index as u8));
+        let tiers = self.tiers.indexed().map(|(tier, _)| tier);
         let Some(next) = tiers.clone().filter(|tier| *tier > full).chain(tiers).find(has_room)
         else {
             return Ok(false);
@@ -377,7 +378,6 @@ impl Shared {
         segment.room_bytes.store(0, Ordering::Release);
         drop(accounted);
         from.segments.fetch_sub(1, Ordering::Relaxed);
-        self.tier(next).segments.fetch_add(1, Ordering::Relaxed);
         self.drops.add(vec![Superseded { site: Arc::clone(old), row }]);
         self.post_change(EventKind::Moved, segment, next);
         Ok(true)
@@ -414,7 +414,7 @@ impl Shared {
             .map(|index| TierIndex(index as u8))
             .filter(|tier| {
                 let state = self.tier(*tier);
-                state.keeps(entry.persistency()) && state.offline.is_none() && free(tier) > 0
+                state.keeps(entry.persistency()) && state.takes_data() && free(tier) > 0
             })
             .collect();
         let left = extent.end - length.min(extent.end);
@@ -454,6 +454,8 @@ impl Shared {
         }
         let old = entry.segments.load_full();
         let keep = old.iter().filter(|segment| segment.start_bytes < bytes).count().max(1);
+        // All or nothing: the last one that stays is cut after the others are gone.
+        self.check_online(&old[keep - 1])?;
         if keep < old.len() {
             self.cut_segments(entry, &old, keep)?;
         }

@@ -2,30 +2,31 @@
 //! What all parts of a stack share.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use terrace_core::{
-    Access, Backend, Capability, Clock, Error, ErrorKind, Event, EventKind, Failpoints, Figures,
-    Outcome, Persistency, Placer, Result, TierIndex, Watermarks,
+    Access, Backend, Clock, Error, ErrorKind, Event, EventKind, Failpoints, Outcome, Placer,
+    Result, TierIndex,
 };
 
 use crate::Settings;
-use crate::account::{Account, Class};
+use crate::account::Class;
 use crate::catalog::Catalog;
+use crate::drain::Drains;
 use crate::drops::Drops;
 use crate::entries::Entries;
 use crate::entry::{Accounted, Entry, Location, Pending, Segment, Site};
 use crate::guard::Parking;
-use crate::ledger::Ledger;
 use crate::mover::Mover;
 use crate::recording::Recording;
 use crate::ring::{Change, Mailbox, Posted, Took};
 use crate::runner::Desk;
 use crate::scrub::Scrubbing;
 use crate::slots::Slots;
+use crate::tiers::{TierState, Tiers};
 use crate::usage::Usages;
 
 /// Open tier files that are kept when nobody uses them; each is a descriptor.
@@ -37,7 +38,7 @@ pub(crate) struct Shared {
     pub(crate) store_id: u128,
     pub(crate) epoch: u64,
     pub(crate) boot: u64,
-    pub(crate) tiers: Vec<TierState>,
+    pub(crate) tiers: Tiers,
     pub(crate) catalog: Catalog,
     pub(crate) settings: Settings,
     pub(crate) clock: Arc<dyn Clock>,
@@ -56,6 +57,7 @@ pub(crate) struct Shared {
     pub(crate) desk: Desk,
     pub(crate) mover: Mover,
     pub(crate) drops: Drops,
+    pub(crate) drains: Drains,
     /// Objects whose length is not in the catalog yet.
     pub(crate) unflushed: Mutex<Vec<Arc<Entry>>>,
     /// Objects with a switch that its migration could not make certain.
@@ -70,51 +72,10 @@ pub(crate) struct Shared {
     pub(crate) utilisation_since: Mutex<(u64, Vec<u64>)>,
 }
 
-/// A tier of an open stack.
-pub(crate) struct TierState {
-    pub(crate) name: String,
-    pub(crate) backend: Arc<dyn Backend>,
-    pub(crate) figures: Figures,
-    pub(crate) watermarks: Watermarks,
-    pub(crate) offline: Option<String>,
-    pub(crate) capability: Capability,
-    pub(crate) account: Account,
-    pub(crate) segments: AtomicU64,
-    pub(crate) ledger: Ledger,
-    /// Share of the last interval in which applications kept it busy, in 1/1000.
-    pub(crate) utilisation_permille: AtomicU64,
-}
-
-impl TierState {
-    /// Most bytes that existing data may grow to.
-    pub(crate) fn capacity_bytes(&self) -> u64 {
-        self.figures.capacity_bytes
-    }
-
-    /// Most bytes up to which new data and clean copies are put here.
-    pub(crate) fn critical_bytes(&self) -> u64 {
-        let capacity = self.figures.capacity_bytes;
-        if capacity == u64::MAX {
-            capacity
-        } else {
-            (capacity as f64 * self.watermarks.critical) as u64
-        }
-    }
-
-    /// Whether it can keep what was promised.
-    pub(crate) fn keeps(&self, level: Persistency) -> bool {
-        self.capability.persistency >= level
-    }
-
-    /// Whether what it holds is gone after the process ends.
-    pub(crate) fn is_volatile(&self) -> bool {
-        self.capability.persistency == Persistency::None
-    }
-}
-
 impl Shared {
+    #[inline]
     pub(crate) fn tier(&self, tier: TierIndex) -> &TierState {
-        &self.tiers[tier.index()]
+        self.tiers.get(tier).expect("an index is only made for a tier")
     }
 
     pub(crate) fn backend(&self, site: &Site) -> &dyn Backend {
@@ -160,6 +121,14 @@ impl Shared {
             }
         };
         Location::new(primary, copies, checksum, settling, cost)
+    }
+
+    /// The primary, or what readers use instead where its tier is offline.
+    pub(crate) fn reachable<'a>(&self, location: &'a Location) -> &'a Arc<Site> {
+        match &self.tier(location.primary.place.tier).offline {
+            Some(_) => location.read_site(),
+            None => &location.primary,
+        }
     }
 
     /// Posts an access for the policy.

@@ -18,9 +18,11 @@ use crate::report::{
     BackupReport, CheckReport, Explanation, HistoryReport, LedgerReport, MoveReport, PolicyReport,
     RebuildReport, SegmentReport, TierReport,
 };
-use crate::shared::{Shared, TierState};
+use crate::shared::Shared;
+use crate::tiers::TierState;
 use crate::{
-    Parts, RebuildOptions, Tactics, backup, check, history, open, rebuild, recording, runner,
+    Parts, RebuildOptions, Tactics, Tier, add, backup, check, drain, history, open, rebuild,
+    recording, remove, runner,
 };
 
 /// Many tiers as one backend. Cloning is cheap; all clones are the same stack.
@@ -137,7 +139,8 @@ impl Stack {
     /// All tiers in order of preference.
     pub fn tiers(&self) -> Vec<TierReport> {
         let shared = &self.inner.shared;
-        shared.tiers.iter().map(|tier| tier_report(shared, tier)).collect()
+        let present = shared.tiers.indexed().filter(|(_, tier)| !tier.is_retired());
+        present.map(|(index, tier)| tier_report(shared, index, tier)).collect()
     }
 
     /// A tier by name.
@@ -147,12 +150,60 @@ impl Stack {
     /// `NotFound` lists the names there are.
     pub fn tier(&self, name: &str) -> Result<TierIndex> {
         let tiers = &self.inner.shared.tiers;
-        let position = tiers.iter().position(|tier| tier.name == name).ok_or_else(|| {
-            let names: Vec<_> = tiers.iter().map(|tier| tier.name.as_str()).collect();
+        tiers.find(name).map(|(tier, _)| tier).ok_or_else(|| {
+            let names: Vec<_> = tiers.present().map(|tier| tier.name.as_str()).collect();
             Error::new(ErrorKind::NotFound, "find a tier")
                 .because(format!("there is no tier {name:?}; there are {}", names.join(", ")))
-        })?;
-        Ok(TierIndex(position as u8))
+        })
+    }
+
+    /// Adds an empty tier; it is the least preferred one until the store is opened with its parts
+    /// in another order. `tactics` is the policy over the tiers with the new one, as in [`Parts`]:
+    /// it takes over from the one that runs, with its state where both have the same name.
+    ///
+    /// # Errors
+    ///
+    /// `Exists` for a tier in use or a name that the store has, `Busy` with 32 tiers (those that
+    /// were removed since the opening count) or where the policy does not answer, which leaves the
+    /// tier added, `Unsupported` for a durable tier that keeps no identities and for a store of one
+    /// tier that was opened without a policy, `Denied`, `Io`.
+    pub fn add_tier(&self, tier: Tier, tactics: Option<Tactics>) -> Result<()> {
+        add::add(&self.inner.shared, tier, tactics)
+    }
+
+    /// Whether it was opened with one tier and no policy: its tiers change only while it is closed.
+    pub fn has_fixed_tiers(&self) -> bool {
+        self.inner.shared.is_bare
+    }
+
+    /// Begins to empty a tier, while the store is in use: nothing new is put there, its clean copies
+    /// are dropped, and its primaries move to other tiers, those of pinned objects too, which stay
+    /// pinned. Goes on after a restart; [`TierReport::drain`] says how far it is, and what cannot
+    /// move. Done already is no error.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound`, `Invalid` where no other tier takes new data, `Unsupported` for a store of one
+    /// tier that was opened without a policy, `Denied`, `Io`.
+    pub fn drain_tier(&self, name: &str) -> Result<()> {
+        drain::begin(&self.inner.shared, name, self.tier(name)?)
+    }
+
+    /// Ends the drain of a tier; what has moved stays where it is now. Errors: `NotFound`,
+    /// `Denied`, `Io`.
+    pub fn undrain_tier(&self, name: &str) -> Result<()> {
+        drain::cancel(&self.inner.shared, self.tier(name)?)
+    }
+
+    /// Removes a tier that holds nothing. Its backend stays open until the store is closed.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` for a tier that holds something, with figures, and for the only tier; `NotFound`,
+    /// `Busy`, `Corrupt` (a damaged record may name it), `Unsupported` for a store of one tier that
+    /// was opened without a policy, `Denied`, `Io`.
+    pub fn remove_tier(&self, name: &str) -> Result<()> {
+        remove::remove(&self.inner.shared, name, self.tier(name)?)
     }
 
     /// Everything about an object.
@@ -251,6 +302,11 @@ impl Stack {
         shared.check_writable("migrate")?;
         if shared.is_bare {
             return Err(Error::new(ErrorKind::Invalid, "migrate").because("the store has one tier"));
+        }
+        let is_closed = |tier: &&TierState| tier.offline.is_none() && !tier.takes_data();
+        if let Some(tier) = shared.tiers.get(to).filter(is_closed) {
+            return Err(Error::invalid("migrate", "the tier is drained: it takes nothing new")
+                .with("tier", &tier.name));
         }
         let entry = self.find(key, "migrate")?;
         let mut tickets = Vec::new();
@@ -526,7 +582,7 @@ fn unknown_move(ticket: MoveTicket) -> Error {
         .with("id", ticket.0)
 }
 
-fn tier_report(shared: &Shared, tier: &TierState) -> TierReport {
+fn tier_report(shared: &Shared, index: TierIndex, tier: &TierState) -> TierReport {
     let finite = |rate: f64| rate.is_finite().then_some(rate);
     let figures = &tier.figures;
     let ledger = tier.ledger.report();
@@ -539,7 +595,8 @@ fn tier_report(shared: &Shared, tier: &TierState) -> TierReport {
         name: tier.name.clone(),
         target: tier.backend.target().into(),
         offline: tier.offline.clone(),
-        is_writable: tier.offline.is_none(),
+        is_writable: tier.takes_data(),
+        drain: drain::report(shared, index),
         persistency: tier.capability.persistency.word().into(),
         capacity_bytes: (capacity != u64::MAX).then_some(capacity),
         used_bytes: tier.account.bytes(Class::Used),

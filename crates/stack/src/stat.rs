@@ -5,7 +5,7 @@
 use terrace_core::{Error, ErrorKind, Key, Result, Stat};
 
 use crate::entry::Entry;
-use crate::record::Record;
+use crate::record::{Place, Record};
 use crate::shared::Shared;
 
 impl Shared {
@@ -34,7 +34,8 @@ impl Shared {
         for segment in entry.segments.load().iter() {
             // Its sites are not deleted while this is held.
             let location = segment.location.load();
-            let one = location.primary.stat(self.backend(&location.primary))?;
+            let site = self.reachable(&location);
+            let one = site.stat(self.backend(site))?;
             self.add(&mut sum, segment.start_bytes, &one);
         }
         Ok(sum)
@@ -45,8 +46,12 @@ impl Shared {
         let length = record.segments.last().map_or(0, |last| last.start_bytes + last.length_bytes);
         let mut sum = Stat { size_bytes: length, created_ns: record.created_ns, ..Stat::default() };
         for segment in &record.segments {
-            let name = segment.primary.key(record.object_id, segment.number);
-            let one = self.tier(segment.primary.tier).backend.stat(&name)?;
+            // A clean copy has the same length and times.
+            let is_there = |place: &&Place| self.tier(place.tier).offline.is_none();
+            let place = std::iter::once(&segment.primary).chain(&segment.copies).find(is_there);
+            let place = place.unwrap_or(&segment.primary);
+            let name = place.key(record.object_id, segment.number);
+            let one = self.tier(place.tier).backend.stat(&name)?;
             self.add(&mut sum, segment.start_bytes, &one);
         }
         Ok(sum)

@@ -24,7 +24,8 @@ use crate::entry::{Accounted, Entry, Pending, Segment, Site};
 use crate::ledger::Count;
 use crate::mover::{Move, MoveWish};
 use crate::record::Place;
-use crate::shared::{Shared, TierState};
+use crate::shared::Shared;
+use crate::tiers::TierState;
 
 /// Bytes copied at a time: they stay in the processor's cache between reading, checking, writing
 /// and checking again.
@@ -123,18 +124,24 @@ fn try_carry_out(shared: &Shared, one: &Move) -> Result<(), Stop> {
     let segments = entry.segments.load_full();
     let found = segments.iter().find(|segment| segment.number == one.request.segment);
     let segment = found.ok_or_else(|| stop(Outcome::Stale))?;
-    if entry.is_pinned.load(Ordering::Acquire) {
+    let wish = one.request.wish;
+    if entry.is_pinned.load(Ordering::Acquire) && wish != MoveWish::Drain {
         return Err(stop(Outcome::Pinned));
+    }
+    // Looked at once it is among those that run: a tier that is being removed is closed first, and
+    // then those are waited for.
+    if wish != MoveWish::DropCopy && !shared.tier(one.request.to).takes_data() {
+        return Err(Stop::Outcome(Outcome::NoSpace, "the tier takes nothing new".into()));
     }
     let job = Job { shared, one, entry: &entry, segment };
     job.check()?;
-    let result = match one.request.wish {
+    let result = match wish {
         MoveWish::DropCopy => match shared.drop_copy(&entry, segment, one.request.to)? {
             true => Ok(()),
             false => Err(stop(Outcome::Invalid)),
         },
         MoveWish::Copy => job.transfer(),
-        MoveWish::Move | MoveWish::Promote => match job.copy_on_target() {
+        MoveWish::Move | MoveWish::Drain | MoveWish::Promote => match job.copy_on_target() {
             true => job.flip(),
             false => job.transfer(),
         },
@@ -164,6 +171,12 @@ struct Target<'a> {
 impl Job<'_> {
     fn to(&self) -> TierIndex {
         self.one.request.to
+    }
+
+    /// Whether the source stays as a clean copy: never on a tier that is being drained.
+    fn keeps_source(&self) -> bool {
+        let is_promoted = self.one.request.wish == MoveWish::Promote;
+        is_promoted && self.shared.tier(self.one.from).takes_data()
     }
 
     fn check(&self) -> Result<(), Stop> {
@@ -221,7 +234,7 @@ impl Job<'_> {
         let tier = self.shared.tier(self.to());
         let bytes = self.segment.length();
         let limit = match self.one.request.wish {
-            MoveWish::Move => tier.capacity_bytes(),
+            MoveWish::Move | MoveWish::Drain => tier.capacity_bytes(),
             _ => tier.critical_bytes(),
         };
         let take = || tier.account.take(Class::Reserved, bytes, limit);
@@ -532,7 +545,7 @@ impl Job<'_> {
         self.copy_dirty(target).map_err(early)?;
         self.check().map_err(early)?;
         let was_written = crate::lock(&self.segment.dirty).as_ref().is_some_and(Dirty::was_written);
-        let wish = self.one.request.wish;
+        let (wish, stays) = (self.one.request.wish, self.keeps_source());
         if wish == MoveWish::Copy && was_written {
             return Err(early(Stop::Outcome(
                 Outcome::HotWrite,
@@ -566,7 +579,7 @@ impl Job<'_> {
             }
             _ => {
                 let mut copies = location.copies.clone();
-                if wish == MoveWish::Promote {
+                if stays {
                     copies.push(Arc::clone(&source));
                 }
                 let pending = Pending { source, bytes: length, boot: self.shared.boot };
@@ -589,7 +602,6 @@ impl Job<'_> {
             self.shared.post_change(EventKind::Copied, self.segment, self.to());
         } else {
             target.tier.account.turn(Class::Reserved, Class::Used, length);
-            let stays = wish == MoveWish::Promote;
             self.leave(&mut accounted, length, stays);
             self.shared.post_change(EventKind::Moved, self.segment, self.to());
             if stays {
@@ -694,7 +706,8 @@ impl Job<'_> {
         let parking = &self.shared.parking;
         for attempt in 0..ATTEMPTS_MAX {
             self.check()?;
-            if self.one.request.wish == MoveWish::Promote {
+            let stays = self.keeps_source();
+            if stays {
                 // It stays as a copy, which must be as durable as the primary. A write between
                 // this and the switch drops the copies, and the switch with them.
                 self.shared.sync_site(&self.segment.location.load_full().primary)?;
@@ -703,7 +716,7 @@ impl Job<'_> {
             let gate = crate::lock(&self.segment.gate);
             let longest = self.shared.settings.switch_time_max;
             if self.segment.guard.close(parking, longest) {
-                let result = self.flip_closed(site);
+                let result = self.flip_closed(site, stays);
                 self.segment.guard.open(parking);
                 return result;
             }
@@ -714,7 +727,7 @@ impl Job<'_> {
         Err(stop(Outcome::HotWrite))
     }
 
-    fn flip_closed(&self, site: &Arc<Site>) -> Result<(), Stop> {
+    fn flip_closed(&self, site: &Arc<Site>, stays: bool) -> Result<(), Stop> {
         self.check()?;
         let location = self.segment.location.load_full();
         let (on_target, others): (Vec<_>, Vec<_>) =
@@ -727,7 +740,6 @@ impl Job<'_> {
         }
         let length = self.segment.length();
         let old = Arc::clone(&location.primary);
-        let stays = self.one.request.wish == MoveWish::Promote;
         let mut copies = others;
         if stays {
             copies.push(Arc::clone(&old));

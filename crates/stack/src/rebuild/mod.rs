@@ -22,8 +22,10 @@ use self::choose::{Choice, Chooser};
 use self::read::{list_all, read_files};
 use self::saved::SavedCatalog;
 use crate::Parts;
-use crate::catalog::{Catalog, GarbageRow, Header, TierEntry, Write};
+use crate::catalog::{Catalog, GarbageRow, Write};
 use crate::files::FileName;
+use crate::format::FORMAT_VERSION;
+use crate::header::{Header, TierEntry};
 use crate::open::{boot_number, check_parts, keeps_identity};
 use crate::record::{Record, TierNumbers};
 use crate::report::{Problem, RebuildReport};
@@ -71,7 +73,7 @@ pub(crate) fn run(
         Some(saved) => Some(SavedCatalog::read(saved, parts, store_id)?),
         None => None,
     };
-    let numbers = TierNumbers { numbers: (0..parts.tiers.len()).map(|tier| tier as u8).collect() };
+    let numbers = TierNumbers::new(&(0..parts.tiers.len() as u8).collect::<Vec<_>>());
     let header = first_header(parts, store_id, epoch);
     let mut rebuild = Rebuild {
         parts,
@@ -137,6 +139,7 @@ fn refusal(kind: ErrorKind, reason: &'static str) -> Error {
 fn first_header(parts: &Parts, store_id: u128, epoch: u64) -> Header {
     let tiers = parts.tiers.iter().enumerate();
     Header {
+        format: FORMAT_VERSION,
         store_id,
         epoch,
         is_clean: false,
@@ -145,7 +148,7 @@ fn first_header(parts: &Parts, store_id: u128, epoch: u64) -> Header {
         boot: boot_number(&parts.settings.boot_id),
         opened_ns: parts.clock.wall_ns(),
         next_number: 1,
-        tiers: tiers.map(|(index, tier)| TierEntry::new(index as u8, &tier.name)).collect(),
+        tiers: tiers.map(|(index, tier)| TierEntry::new(index as u8, &tier.name, epoch)).collect(),
     }
 }
 

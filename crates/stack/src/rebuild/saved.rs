@@ -7,7 +7,8 @@ use terrace_core::{Error, ErrorKind, Key, Kv, KvRange, Result};
 
 use super::Saved;
 use crate::Parts;
-use crate::catalog::{Catalog, GARBAGE, HEADER_KEY, Header, OBJECT, TierEntry};
+use crate::catalog::{Catalog, GARBAGE, HEADER_KEY, OBJECT};
+use crate::header::{Header, TierEntry};
 use crate::record::{Record, TierNumbers};
 
 /// Pairs that are copied together.
@@ -96,5 +97,5 @@ fn numbers(parts: &Parts, known: &[TierEntry]) -> TierNumbers {
         let entry = known.iter().find(|entry| entry.name == tier.name);
         entry.map_or_else(|| unused.next().expect("tiers are few"), |entry| entry.number)
     });
-    TierNumbers { numbers: numbers.collect() }
+    TierNumbers::new(&numbers.collect::<Vec<_>>())
 }

@@ -169,7 +169,10 @@ impl Mind {
         let mut events = self.take_events(shared);
         let now_ns = shared.clock.now_ns();
         self.view.now_ns = now_ns;
-        self.view.tiers = tier_views(shared);
+        let mut tiers = tier_views(shared);
+        // A tier that was added is shown to a policy that was made for it; `swap` brings one.
+        tiers.truncate(self.view.tiers.len());
+        self.view.tiers = tiers;
         events.push(Event::new(EventKind::Timer, SLOT_NONE, 0, now_ns));
         self.rounds += 1;
         self.events += events.len() as u64;
@@ -468,6 +471,7 @@ impl Mind {
         shared.mailbox.after_events.store(next.after_events.max(1), Ordering::Relaxed);
         shared.desk.set_call_time_max(next.call_time_max);
         self.tactics = next;
+        self.view.tiers = tier_views(shared);
         self.replaced = None;
         self.decisions.clear();
         self.introduce(shared, turn);
@@ -522,7 +526,7 @@ impl Mind {
 
 fn describe(shared: &Shared, kind: ActionKind) -> String {
     let name = |tier: TierIndex| {
-        shared.tiers.get(tier.index()).map_or_else(|| format!("tier {tier}"), |t| t.name.clone())
+        shared.tiers.get(tier).map_or_else(|| format!("tier {tier}"), |t| t.name.clone())
     };
     match kind {
         ActionKind::Move { to } => format!("move to {}", name(to)),
@@ -535,7 +539,7 @@ fn describe(shared: &Shared, kind: ActionKind) -> String {
 
 /// The tiers as they are now.
 pub(crate) fn tier_views(shared: &Shared) -> Vec<TierView> {
-    let one = |(index, tier): (usize, &crate::shared::TierState)| {
+    let one = |(index, tier): (usize, &crate::tiers::TierState)| {
         let (incoming_bytes, outgoing_bytes) = shared.mover.pending_bytes(TierIndex(index as u8));
         TierView {
             name: tier.name.clone(),
@@ -549,7 +553,7 @@ pub(crate) fn tier_views(shared: &Shared) -> Vec<TierView> {
             incoming_bytes,
             outgoing_bytes,
             utilisation: tier.utilisation_permille.load(Ordering::Relaxed) as f64 / 1000.0,
-            is_writable: tier.offline.is_none(),
+            is_writable: tier.takes_data(),
         }
     };
     shared.tiers.iter().enumerate().map(one).collect()

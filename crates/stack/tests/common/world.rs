@@ -156,6 +156,18 @@ impl World {
         &self.tiers[index].disk
     }
 
+    /// The disk behind the tier of this name.
+    pub(crate) fn disk_of(&self, name: &str) -> &SimTier {
+        let found = self.tiers.iter().find(|tier| tier.name == name);
+        &found.expect("it is one of this world").disk
+    }
+
+    /// The tier of this name, to be added to a store.
+    pub(crate) fn tier_to_add(&self, name: &str) -> Tier {
+        let found = self.parts().tiers.into_iter().find(|tier| tier.name == name);
+        found.expect("it is one of this world")
+    }
+
     /// The catalog's engine.
     pub(crate) fn kv(&self) -> &SimKv {
         &self.kv
@@ -343,8 +355,8 @@ pub(crate) fn problems_at_rest(world: &World, stack: &Stack) -> Result<(), Strin
         explanations.push(stack.explain(&name).map_err(|error| error.chain())?);
     }
     let is_unused = explanations.iter().all(|explanation| explanation.opens == 0);
-    for (index, tier) in stack.tiers().iter().enumerate() {
-        compare_with_media(tier, &world.disk(index).files(), &explanations, is_unused)
+    for tier in &stack.tiers() {
+        compare_with_media(tier, &world.disk_of(&tier.name).files(), &explanations, is_unused)
             .map_err(|problem| format!("{problem}; noted {:?}", check.notes))?;
         let waiting = tier.reserved_bytes + tier.garbage_bytes;
         if is_unused && waiting > 0 && tier.is_writable {

@@ -11,7 +11,7 @@ use terrace_core::{
     Access, Backend, BackendExt, Error, ErrorKind, Key, Object, Open, Persistency, Random, Result,
     Semantics,
 };
-use terrace_stack::{MoveKind, MoveTicket, Stack};
+use terrace_stack::{MoveKind, MoveTicket, Parts, Stack};
 
 use crate::common::crashing::Crash;
 use crate::common::expected::Expected;
@@ -25,6 +25,13 @@ const OBJECT_BYTES_MAX: u64 = 60_000;
 
 const LEVELS: [Persistency; 3] = [Persistency::None, Persistency::Process, Persistency::Storage];
 const KINDS: [MoveKind; 3] = [MoveKind::Move, MoveKind::Promote, MoveKind::Copy];
+
+/// The tier that comes and goes.
+const SPARE: &str = "spare";
+
+fn without_spare(parts: &mut Parts) {
+    parts.tiers.retain(|tier| tier.name != SPARE);
+}
 
 /// A name of every sort; few, so that they are used again.
 const NAMES: [&str; 10] =
@@ -66,6 +73,7 @@ pub(crate) struct Run {
     handles: Vec<Handle>,
     tickets: Vec<MoveTicket>,
     lives: u64,
+    has_spare: bool,
     has_faults: bool,
     has_policy: bool,
     trace: VecDeque<String>,
@@ -88,8 +96,9 @@ impl Run {
             ("memory", 40 * unit, Persistency::None),
             ("fast", 120 * unit, Persistency::Storage),
             ("slow", 200 * unit, Persistency::Storage),
+            (SPARE, 100 * unit, Persistency::Storage),
         ]);
-        world.create_parts(|_| {});
+        world.create_parts(without_spare);
         let mut run = Self {
             random,
             world,
@@ -100,6 +109,7 @@ impl Run {
             handles: Vec::new(),
             tickets: Vec::new(),
             lives: 0,
+            has_spare: false,
             has_faults: false,
             has_policy: false,
             trace: VecDeque::new(),
@@ -132,18 +142,22 @@ impl Run {
         let seed = self.random.next_u64();
         self.has_policy = self.random.chance(0.6);
         let tactics = self.has_policy.then(|| restless(seed));
+        let has_spare = self.has_spare;
         let stack = self.world.open_with(|parts| {
             parts.settings.entries_max = entries_max;
             parts.settings.seed = seed;
             promise_nothing(parts);
             parts.tactics = tactics;
+            if !has_spare {
+                without_spare(parts);
+            }
         });
         self.stack = Some(stack);
     }
 
     fn step(&mut self) {
         type Step = fn(&mut Run);
-        let steps: [(u64, Step); 26] = [
+        let steps: [(u64, Step); 28] = [
             (8, Run::create),
             (4, Run::open_handle),
             (3, Run::close_handle),
@@ -169,6 +183,8 @@ impl Run {
             (2, Run::quota),
             (2, Run::scrub),
             (1, Run::policy),
+            (3, Run::drain),
+            (3, Run::spare),
             (1, Run::reopen),
         ];
         let total = steps.iter().map(|(weight, _)| weight).sum();
@@ -239,7 +255,8 @@ impl Run {
             return;
         };
         self.note(format!("… failed: {}", error.chain()));
-        self.check_failure(name, next.as_deref(), &error);
+        let level = self.objects.get(name).map_or(Persistency::None, |held| held.level);
+        self.check_failure(name, level, next.as_deref(), &error);
         // What failed is undone or done, byte by byte; the model goes on from what is found.
         self.heal();
         let mut expected = Expected::missing();
@@ -283,13 +300,13 @@ impl Run {
     }
 
     /// A failure needs a reason: an injected fault, or full tiers.
-    fn check_failure(&self, name: &Key, next: Option<&[u8]>, error: &Error) {
+    fn check_failure(&self, name: &Key, level: Persistency, next: Option<&[u8]>, error: &Error) {
         match error.kind() {
             ErrorKind::Io if self.has_faults || is_aftermath(error) => {}
             ErrorKind::NoSpace if error.chain().contains("quota") => {
                 self.check_quota(name, next, error);
             }
-            ErrorKind::NoSpace => self.check_full(name, next),
+            ErrorKind::NoSpace => self.check_full(name, level, next),
             _ => self.fail(&format!("{name} fails without a reason: {}", error.chain())),
         }
     }
@@ -313,23 +330,20 @@ impl Run {
     }
 
     /// An application sees `NoSpace` only when every allowed tier is full.
-    fn check_full(&self, name: &Key, next: Option<&[u8]>) {
+    fn check_full(&self, name: &Key, level: Persistency, next: Option<&[u8]>) {
         let is_moving = self.stack().moves().iter().any(|report| report.state != "ended");
         if self.has_policy || is_moving {
             // Migrations hold room that is given back before one can look.
             return;
         }
-        let (before, level) = self
-            .objects
-            .get(name)
-            .map_or((0, Persistency::None), |held| (held.data.len(), held.level));
+        let before = self.objects.get(name).map_or(0, |held| held.data.len());
         let need_bytes = next.map_or(0, <[u8]>::len).saturating_sub(before) as u64;
         for tier in self.stack().tiers() {
             let taken = tier.used_bytes + tier.reserved_bytes + tier.garbage_bytes;
             let limit = tier.capacity_bytes.unwrap_or(u64::MAX) as f64 * tier.watermarks[2];
             let free_bytes = (limit as u64).saturating_sub(taken);
             let is_allowed = tier.persistency.parse::<Persistency>().expect("a level") >= level;
-            if is_allowed && free_bytes >= need_bytes.max(1) {
+            if is_allowed && tier.is_writable && free_bytes >= need_bytes.max(1) {
                 self.fail(&format!(
                     "{name} needs {need_bytes} bytes at level {level}, there is room: {tier:?}"
                 ));

@@ -10,7 +10,7 @@ use terrace_core::{
 };
 use terrace_stack::{MoveKind, ScrubOptions};
 
-use super::{Handle, Held, KINDS, LEVELS, OBJECT_BYTES_MAX, Run, is_aftermath};
+use super::{Handle, Held, KINDS, LEVELS, OBJECT_BYTES_MAX, Run, SPARE, is_aftermath};
 use crate::common::hooked::{Call, Verdict};
 use crate::common::pattern::difference;
 use crate::common::restless::restless;
@@ -45,7 +45,7 @@ impl Run {
             Err(error) if is_there && error.kind() == ErrorKind::Exists => {}
             Err(error) => {
                 self.note(format!("… failed: {}", error.chain()));
-                self.check_failure(&name, Some(&[]), &error);
+                self.check_failure(&name, level, Some(&[]), &error);
                 self.heal();
                 let found = self.found(&name);
                 let before = self.objects.get(&name).map(|held| held.data.clone());
@@ -68,7 +68,8 @@ impl Run {
         let access = if self.random.chance(0.5) { Access::Read } else { Access::Write };
         self.note(format!("open {name} for {access:?}"));
         let held = &self.objects[&name];
-        let semantics = Semantics { persistency: held.level };
+        let level = held.level;
+        let semantics = Semantics { persistency: level };
         let (life, how) = (held.life, Open { access, semantics, ..Open::default() });
         match self.stack().open(&name, &how) {
             Ok(object) => self.handles.push(Handle {
@@ -79,7 +80,7 @@ impl Run {
                 has_failed_sync: false,
                 ghost: None,
             }),
-            Err(error) => self.check_failure(&name, None, &error),
+            Err(error) => self.check_failure(&name, level, None, &error),
         }
     }
 
@@ -161,7 +162,11 @@ impl Run {
         let result = self.with_object(&name, |object| object.allocate(range));
         let is_refused = matches!(&result, Err(error)
             if [ErrorKind::Unsupported, ErrorKind::NoSpace].contains(&error.kind()));
-        if !is_refused {
+        // Where tiers are closed, the segment that is to be added may find none after those before
+        // it have grown.
+        let is_closed = self.stack().tiers().iter().any(|tier| tier.drain.is_some());
+        let has_no_space = matches!(&result, Err(error) if error.kind() == ErrorKind::NoSpace);
+        if !is_refused || is_closed && has_no_space {
             return self.conclude(&name, Some(next), result);
         }
         // A promise of room may be refused where a write would not be; then nothing changes.
@@ -520,5 +525,49 @@ impl Run {
         let tactics = restless(self.random.next_u64());
         self.stack().set_policy(tactics).expect("swaps");
         self.has_policy = true;
+    }
+
+    /// Begins or ends the drain of a tier.
+    pub(super) fn drain(&mut self) {
+        let tiers = self.stack().tiers();
+        let tier = &tiers[self.random.below(tiers.len() as u64) as usize];
+        if tier.drain.is_some() {
+            self.note(format!("drain {} no longer", tier.name));
+            return self.stack().undrain_tier(&tier.name).expect("ends");
+        }
+        self.note(format!("drain {}", tier.name));
+        match self.stack().drain_tier(&tier.name) {
+            Err(error) if error.kind() != ErrorKind::Invalid => {
+                self.fail(&format!("cannot drain: {}", error.chain()));
+            }
+            // It is the last one that takes anything.
+            _ => {}
+        }
+    }
+
+    /// Adds the spare tier, or removes it.
+    pub(super) fn spare(&mut self) {
+        if self.has_spare {
+            self.note("remove the spare tier".into());
+            match self.stack().remove_tier(SPARE) {
+                Ok(()) => self.has_spare = false,
+                Err(error) => {
+                    self.note(format!("… refused: {}", error.chain()));
+                    if ![ErrorKind::Invalid, ErrorKind::Busy].contains(&error.kind()) {
+                        self.fail("this is no reason to keep a tier");
+                    }
+                }
+            }
+            return;
+        }
+        self.note("add the spare tier".into());
+        let tier = self.world.tier_to_add(SPARE);
+        let tactics = self.has_policy.then(|| restless(self.random.next_u64()));
+        match self.stack().add_tier(tier, tactics) {
+            Ok(()) => self.has_spare = true,
+            // It was added and removed too often since the last opening.
+            Err(error) if error.kind() == ErrorKind::Busy => {}
+            Err(error) => self.fail(&format!("cannot add: {}", error.chain())),
+        }
     }
 }

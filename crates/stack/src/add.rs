@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Adding a tier to a store that is open.
+
+use std::sync::Arc;
+
+use terrace_core::{Cursor, Error, ErrorKind, Result, TierIndex};
+
+use crate::header::TierEntry;
+use crate::open::{is_free, keeps_identity, superblock};
+use crate::record::SEGMENT_NAMESPACE;
+use crate::runner;
+use crate::shared::Shared;
+use crate::tiers::TierState;
+use crate::{Tactics, Tier};
+
+const OPERATION: &str = "add a tier";
+
+/// Adds a tier behind the others, and swaps the policy for one that knows it.
+///
+/// The superblock comes first, then the catalog, then memory. A crash in between leaves a
+/// superblock of this store that names a tier which it does not have; that one may be added again.
+pub(crate) fn add(shared: &Arc<Shared>, tier: Tier, tactics: Option<Tactics>) -> Result<()> {
+    shared.check_writable(OPERATION)?;
+    check_many(shared, OPERATION)?;
+    let _changing = crate::lock(&shared.tiers.changing);
+    check(shared, &tier)
+        .map_err(|error| error.with("tier", &tier.name).with("target", tier.backend.target()))?;
+    if keeps_identity(&tier) {
+        let next = superblock(shared.store_id, &tier.name, shared.epoch);
+        tier.backend.set_superblock(&next).map_err(|error| error.with("tier", &tier.name))?;
+    }
+    shared.failpoints.hit("add.superblock")?;
+    let number = shared.catalog.header().new_tier_number(&shared.catalog.tiers.all());
+    shared.catalog.change_header(|header| {
+        header.tiers.push(TierEntry::new(number, &tier.name, shared.epoch));
+    })?;
+    shared.failpoints.hit("add.header")?;
+    // Before the tier is to be seen: whoever sees it may write a record that names it.
+    shared.catalog.tiers.push(number);
+    // Closed until the policy knows it: one that does not would meet segments on a tier that its
+    // view does not have.
+    shared.tiers.push(TierState::new(&tier, true));
+    let tactics = tactics.unwrap_or_else(|| runner::none(shared));
+    let swapped = runner::set_policy(shared, tactics);
+    let (_, state) = shared.tiers.find(&tier.name).expect("it was just added");
+    state.set_draining(false);
+    swapped
+}
+
+/// A store with one tier and no policy reads and writes past all that moves objects.
+pub(crate) fn check_many(shared: &Shared, operation: &'static str) -> Result<()> {
+    if shared.is_bare {
+        return Err(Error::new(ErrorKind::Unsupported, operation).because(
+            "the store was opened with one tier and no policy; change its tiers while it is closed",
+        ));
+    }
+    Ok(())
+}
+
+fn check(shared: &Shared, tier: &Tier) -> Result<()> {
+    let refused = |kind, reason: &'static str| Err(Error::new(kind, OPERATION).because(reason));
+    if let Some(reason) = &tier.offline {
+        return Err(Error::new(ErrorKind::Io, OPERATION).because(reason.clone()));
+    }
+    if shared.tiers.len() >= TierIndex::COUNT_MAX {
+        return refused(
+            ErrorKind::Busy,
+            "a store has at most 32 tiers, and those that were removed count until it is opened \
+             again",
+        );
+    }
+    if shared.tiers.find(&tier.name).is_some() {
+        return refused(ErrorKind::Exists, "the store has a tier of this name");
+    }
+    let capability = tier.backend.capability();
+    if capability.persistency == terrace_core::Persistency::None {
+        return Ok(());
+    }
+    if !capability.identity {
+        return refused(
+            ErrorKind::Unsupported,
+            "its file system keeps no extended attributes (user.*)",
+        );
+    }
+    let found = tier.backend.superblock()?;
+    let is_begun = |found: &terrace_core::Superblock| {
+        (found.store_id, found.tier.as_str()) == (shared.store_id, tier.name.as_str())
+    };
+    if found.is_some_and(|found| !is_free(&found) && !is_begun(&found)) {
+        return refused(ErrorKind::Exists, "it belongs to a store already");
+    }
+    let page = tier.backend.list(SEGMENT_NAMESPACE, "", &Cursor::start(), 1)?;
+    if !page.keys.is_empty() {
+        return refused(ErrorKind::Exists, "it holds files of a tier already");
+    }
+    Ok(())
+}

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The tiers of an open stack: some may be added, none is ever taken out of the list.
+//!
+//! A tier that was removed keeps its place, retired, until the store is opened again, so that an
+//! index means the same tier for as long as anybody may hold it.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+
+use terrace_core::{Backend, Capability, Figures, Persistency, TierIndex, Watermarks};
+
+use crate::Tier;
+use crate::account::Account;
+use crate::ledger::Ledger;
+
+/// A tier of an open stack.
+pub(crate) struct TierState {
+    pub(crate) name: String,
+    pub(crate) backend: Arc<dyn Backend>,
+    pub(crate) figures: Figures,
+    pub(crate) watermarks: Watermarks,
+    pub(crate) offline: Option<String>,
+    pub(crate) capability: Capability,
+    pub(crate) account: Account,
+    /// Primaries, and new segments whose files are being made.
+    pub(crate) segments: AtomicU64,
+    pub(crate) ledger: Ledger,
+    /// Share of the last interval in which applications kept it busy, in 1/1000.
+    pub(crate) utilisation_permille: AtomicU64,
+    is_draining: AtomicBool,
+    is_retired: AtomicBool,
+}
+
+impl TierState {
+    /// A tier that holds nothing.
+    pub(crate) fn new(tier: &Tier, is_draining: bool) -> Self {
+        Self {
+            name: tier.name.clone(),
+            backend: Arc::clone(&tier.backend),
+            figures: tier.figures,
+            watermarks: tier.watermarks,
+            offline: tier.offline.clone(),
+            capability: tier.backend.capability(),
+            account: Account::default(),
+            segments: AtomicU64::new(0),
+            ledger: Ledger::default(),
+            utilisation_permille: AtomicU64::new(0),
+            is_draining: AtomicBool::new(is_draining),
+            is_retired: AtomicBool::new(false),
+        }
+    }
+
+    /// Most bytes that existing data may grow to.
+    pub(crate) fn capacity_bytes(&self) -> u64 {
+        self.figures.capacity_bytes
+    }
+
+    /// Most bytes up to which new data and clean copies are put here.
+    pub(crate) fn critical_bytes(&self) -> u64 {
+        let capacity = self.figures.capacity_bytes;
+        if capacity == u64::MAX {
+            capacity
+        } else {
+            (capacity as f64 * self.watermarks.critical) as u64
+        }
+    }
+
+    /// Whether it can keep what was promised.
+    pub(crate) fn keeps(&self, level: Persistency) -> bool {
+        self.capability.persistency >= level
+    }
+
+    /// Whether what it holds is gone after the process ends.
+    pub(crate) fn is_volatile(&self) -> bool {
+        self.capability.persistency == Persistency::None
+    }
+
+    /// Whether new data may be put here.
+    pub(crate) fn takes_data(&self) -> bool {
+        // Sequentially consistent: whoever counts a new file first and looks here then is seen by
+        // whoever closes the tier first and counts then.
+        self.offline.is_none() && !self.is_draining.load(Ordering::SeqCst)
+    }
+
+    /// Whether what it holds is to move away.
+    pub(crate) fn is_draining(&self) -> bool {
+        self.is_draining.load(Ordering::SeqCst)
+    }
+
+    /// Closes it to new data, or opens it again.
+    pub(crate) fn set_draining(&self, is_draining: bool) {
+        self.is_draining.store(is_draining, Ordering::SeqCst);
+    }
+
+    /// Whether it was removed from the store: it holds nothing and takes nothing.
+    pub(crate) fn is_retired(&self) -> bool {
+        self.is_retired.load(Ordering::SeqCst)
+    }
+
+    /// Makes it one that was removed, for good.
+    pub(crate) fn retire(&self) {
+        self.set_draining(true);
+        self.is_retired.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether its device can be used.
+    pub(crate) fn is_online(&self) -> bool {
+        self.offline.is_none() && !self.is_retired()
+    }
+
+    /// Segments and bytes of all classes.
+    pub(crate) fn holds_anything(&self) -> bool {
+        self.segments.load(Ordering::SeqCst) > 0 || self.account.taken() > 0
+    }
+}
+
+/// All tiers, by index. Looking one up costs what it costs in a list that never changes.
+pub(crate) struct Tiers {
+    slots: Box<[OnceLock<TierState>]>,
+    /// Held while a tier is added, drained or removed: one at a time.
+    pub(crate) changing: Mutex<()>,
+}
+
+impl Tiers {
+    pub(crate) fn new(tiers: impl IntoIterator<Item = TierState>) -> Self {
+        let slots = (0..TierIndex::COUNT_MAX).map(|_| OnceLock::new()).collect();
+        let all = Self { slots, changing: Mutex::default() };
+        for tier in tiers {
+            all.push(tier);
+        }
+        all
+    }
+
+    /// Adds a tier behind the others; the caller holds `changing`.
+    ///
+    /// # Panics
+    ///
+    /// Where there are as many as there may be.
+    pub(crate) fn push(&self, tier: TierState) {
+        let slot = &self.slots[self.len()];
+        assert!(slot.set(tier).is_ok(), "the slot behind the last tier is empty");
+    }
+
+    /// How many there are, retired ones included.
+    pub(crate) fn len(&self) -> usize {
+        self.iter().count()
+    }
+
+    #[inline]
+    pub(crate) fn get(&self, tier: TierIndex) -> Option<&TierState> {
+        self.slots.get(tier.index())?.get()
+    }
+
+    /// All, by index, retired ones included.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &TierState> + Clone {
+        self.slots.iter().map_while(OnceLock::get)
+    }
+
+    /// All with their indices.
+    pub(crate) fn indexed(&self) -> impl Iterator<Item = (TierIndex, &TierState)> + Clone {
+        self.iter().enumerate().map(|(index, tier)| (TierIndex(index as u8), tier))
+    }
+
+    /// Those that belong to the store.
+    pub(crate) fn present(&self) -> impl Iterator<Item = &TierState> + Clone {
+        self.iter().filter(|tier| !tier.is_retired())
+    }
+
+    /// The tier of this name, if the store has it.
+    pub(crate) fn find(&self, name: &str) -> Option<(TierIndex, &TierState)> {
+        self.indexed().find(|(_, tier)| tier.name == name && !tier.is_retired())
+    }
+}
