@@ -24,6 +24,59 @@ impl Store {
         }
     }
 
+    /// Adds an empty tier and keeps it in the configuration. `section` is the text of its
+    /// `[[tier]]` section; its directory is made if it is missing. It comes before the tier
+    /// `before`, or behind all; that order holds from the next opening on, until then it is the
+    /// least preferred tier. True where it is used at once, false for a store of one tier without
+    /// a policy, which uses it from the next opening on.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` for a section that is wrong, `NotFound` for `before`, `Exists` for a directory in
+    /// use, `Denied`, `Busy`, `NoSpace`, `Io`.
+    pub fn add_tier(&self, section: &str, before: Option<&str>) -> Result<bool> {
+        match &self.side {
+            Side::Owned(owned) => owned.add_tier(section, before),
+            Side::Attached(link) => {
+                link.ask(&Call::AddTier { section: section.into(), before: before.map(Into::into) })
+            }
+        }
+    }
+
+    /// Begins to empty a tier; [`TierReport::drain`] says how far it is. It goes on whenever the
+    /// store is open, until it is ended. Objects that are pinned move, too, and stay pinned.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound`, `Invalid` where no other tier takes new data, `Unsupported`, `Denied`, `Io`.
+    pub fn drain_tier(&self, name: &str) -> Result<()> {
+        match &self.side {
+            Side::Owned(owned) => owned.stack.drain_tier(name),
+            Side::Attached(link) => link.ask(&Call::DrainTier { tier: name.into() }),
+        }
+    }
+
+    /// Ends the drain of a tier. Errors: `NotFound`, `Denied`, `Io`.
+    pub fn undrain_tier(&self, name: &str) -> Result<()> {
+        match &self.side {
+            Side::Owned(owned) => owned.stack.undrain_tier(name),
+            Side::Attached(link) => link.ask(&Call::UndrainTier { tier: name.into() }),
+        }
+    }
+
+    /// Removes a tier that holds nothing, from the configuration, too. Its directory stays.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` for a tier that holds something, with figures, and for the only one; `NotFound`,
+    /// `Busy`, `Corrupt` (a damaged record may name it), `Unsupported`, `Denied`, `Io`.
+    pub fn remove_tier(&self, name: &str) -> Result<()> {
+        match &self.side {
+            Side::Owned(owned) => owned.remove_tier(name),
+            Side::Attached(link) => link.ask(&Call::RemoveTier { tier: name.into() }),
+        }
+    }
+
     /// Everything about an object. Errors: `NotFound`, `Corrupt`, `Io`.
     pub fn explain(&self, key: &Key) -> Result<Explanation> {
         match &self.side {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Changes of the policy, written into `terrace.toml` so that they outlive the process.
+//! Changes of the policy and of the tiers, written into `terrace.toml` so that they outlive the process.
 //!
 //! Everything else in the file stays as it is: other sections, order and comments.
 
@@ -14,9 +14,11 @@ use toml_edit::{DocumentMut, Item, Table, TableLike, Value};
 
 use crate::settings::{PolicySource, Settings};
 
-const OPERATION: &str = "keep the change of the policy in the configuration";
+mod tiers;
 
-/// A change that the running policy has taken already.
+const OPERATION: &str = "keep the change in the configuration";
+
+/// A change of a store that runs.
 pub(crate) enum Change<'a> {
     /// Another policy, with these parameters and no others.
     Policy(&'a PolicySource, &'a [(String, String)]),
@@ -26,13 +28,27 @@ pub(crate) enum Change<'a> {
     DryRun(bool),
     /// When it is called.
     Calls(Option<u64>, Option<Duration>),
+    /// A further tier: the text of its section, and the tier before which it comes, or all others.
+    AddTier(&'a str, Option<&'a str>),
+    /// No longer the tier of this name.
+    RemoveTier(&'a str),
 }
 
 /// Replaces a configuration by the same with the change: a crash leaves one of the two.
 pub(crate) fn amend_file(file: &Path, change: &Change<'_>) -> Result<()> {
+    let before = read(file)?;
+    replace(file, &before, &amend(&before, &file.display().to_string(), change)?)
+}
+
+/// The text of a configuration.
+pub(crate) fn read(file: &Path) -> Result<String> {
     let failed = |error| Error::from_io(OPERATION, error).with("file", file.display());
-    let before = fs::read_to_string(file).map_err(failed)?;
-    let after = amend(&before, &file.display().to_string(), change)?;
+    fs::read_to_string(file).map_err(failed)
+}
+
+/// Replaces the text `before` of a configuration, durably.
+pub(crate) fn replace(file: &Path, before: &str, after: &str) -> Result<()> {
+    let failed = |error| Error::from_io(OPERATION, error).with("file", file.display());
     if after == before {
         return Ok(());
     }
@@ -58,6 +74,17 @@ pub(crate) fn amend(text: &str, origin: &str, change: &Change<'_>) -> Result<Str
     let mut document: DocumentMut = text.parse().map_err(|error: toml_edit::TomlError| {
         Error::invalid(OPERATION, "it can no longer be read").with("file", origin).caused_by(error)
     })?;
+    match change {
+        Change::AddTier(section, before) => {
+            tiers::add(&mut document, origin, section, *before)?;
+            return checked(&document, origin);
+        }
+        Change::RemoveTier(name) => {
+            tiers::remove(&mut document, origin, name)?;
+            return checked(&document, origin);
+        }
+        _ => {}
+    }
     if !document.contains_key("policy") {
         if !matches!(change, Change::Policy(..)) {
             return Ok(text.into());
@@ -88,7 +115,13 @@ pub(crate) fn amend(text: &str, origin: &str, change: &Change<'_>) -> Result<Str
                 set(policy, "every", Value::from(format_duration(*every)));
             }
         }
+        Change::AddTier(..) | Change::RemoveTier(_) => unreachable!("they were made above"),
     }
+    checked(&document, origin)
+}
+
+/// The text of a configuration that can be read again.
+fn checked(document: &DocumentMut, origin: &str) -> Result<String> {
     let text = document.to_string();
     Settings::parse(&text, origin)?;
     Ok(text)

@@ -46,7 +46,7 @@ pub(crate) fn init(directory: &Directory, settings_text: &str) -> Result<()> {
         made.empty_directory(&settings.catalog.path)?;
     }
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
-    let tiers = tiers::open(&settings, Access::Write, &clock)?;
+    let tiers = tiers::open(&settings, Access::Write, false, &clock)?;
     if let Some(policy) = &settings.policy {
         // Only to see that it can be made.
         policy::tactics(policy, &tiers)?;
@@ -86,7 +86,7 @@ fn write_durably(path: &Path, text: &str) -> Result<()> {
 
 /// What was made so far; dropped before [`Made::keep`], all of it is removed again.
 #[derive(Default)]
-struct Made {
+pub(crate) struct Made {
     things: Vec<Thing>,
 }
 
@@ -100,7 +100,7 @@ enum Thing {
 
 impl Made {
     /// Makes a directory and those above it, as far as they are missing.
-    fn directory(&mut self, path: &Path) -> Result<()> {
+    pub(crate) fn directory(&mut self, path: &Path) -> Result<()> {
         let failed = |error| Error::from_io(OPERATION, error).with("directory", path.display());
         let mut missing: Vec<&Path> = Vec::new();
         for above in path.ancestors() {
@@ -154,7 +154,7 @@ impl Made {
         self.things.push(Thing::File(path));
     }
 
-    fn keep(mut self) {
+    pub(crate) fn keep(mut self) {
         self.things.clear();
     }
 }

@@ -14,6 +14,7 @@ mod face;
 pub mod fuzzing;
 mod init;
 mod lock;
+mod membership;
 mod open;
 mod owner;
 mod policy;

@@ -125,7 +125,9 @@ impl Ground {
     ) -> Result<Owned> {
         let Ground { settings, catalog, lock } = self;
         raise_descriptors();
-        let tiers = tiers::open(&settings, options.access, clock)?;
+        let degraded = options.degraded || settings.degraded;
+        let may_miss = degraded || options.access == Access::Read;
+        let tiers = tiers::open(&settings, options.access, may_miss, clock)?;
         let tactics = tactics(&settings, &tiers, options)?;
         let resting = match options.access {
             Access::Read => tactics.as_ref().map(policy::resting),
@@ -140,7 +142,10 @@ impl Ground {
             catalog,
             tactics,
             recording: trace,
-            settings: stack_settings(&settings, options.access),
+            settings: terrace_stack::Settings {
+                degraded,
+                ..stack_settings(&settings, options.access)
+            },
             clock: Arc::clone(clock),
             failpoints: Failpoints::default(),
         };
@@ -152,6 +157,7 @@ impl Ground {
         let access = options.access;
         let directory = directory.clone();
         let amending = Mutex::default();
+        let tiers = Mutex::new(tiers);
         Ok(Owned { stack, directory, access, settings, tiers, resting, amending, _lock: lock })
     }
 }

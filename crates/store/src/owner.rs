@@ -108,11 +108,11 @@ pub(crate) struct Owned {
     pub(crate) access: Access,
     /// As they were when the store was opened.
     pub(crate) settings: Settings,
-    /// For policies that are made while the store runs.
-    pub(crate) tiers: Vec<Tier>,
+    /// For policies that are made while the store runs; by index, those that were removed too.
+    pub(crate) tiers: Mutex<Vec<Tier>>,
     /// The configured policy, where nothing may be changed and none runs.
     pub(crate) resting: Option<PolicyReport>,
-    /// Held while the policy is changed, so that the file tells the last change.
+    /// Held while policy or tiers are changed, so that the file tells the last change.
     pub(crate) amending: Mutex<()>,
     /// The last field: the next owner may come once everything else is gone.
     pub(crate) _lock: Lock,
@@ -129,9 +129,12 @@ impl Owned {
     pub(crate) fn set_policy(&self, name: &str, parameters: &[(String, String)]) -> Result<()> {
         self.check_writable("change the policy")?;
         let source = policy::source(&policy::absolute(name)?);
-        let policy = policy::make(&source, parameters, &self.tiers)?;
-        let tactics = self.called_as_now(Tactics::new(&policy::name(&source), policy));
-        self.change(&Change::Policy(&source, parameters), || self.stack.set_policy(tactics))
+        self.change(&Change::Policy(&source, parameters), || {
+            let tiers = self.tiers.lock().unwrap_or_else(PoisonError::into_inner);
+            let policy = policy::make(&source, parameters, &tiers)?;
+            let tactics = Tactics::new(&policy::name(&source), policy);
+            self.stack.set_policy(self.called_as_now(tactics))
+        })
     }
 
     /// A policy that is called as the present one is.

@@ -3,6 +3,7 @@
 
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
+use std::sync::PoisonError;
 
 use serde::{Deserialize, Serialize};
 use terrace_core::{Error, Result};
@@ -115,7 +116,10 @@ impl Owned {
         let Some(now) = self.policy() else { return Ok(None) };
         let pairs = now.parameters.iter().map(|one| (one.name.clone(), one.value.clone()));
         let source = policy::source(&now.name);
-        let policy = policy::make(&source, &pairs.collect::<Vec<_>>(), &self.tiers)?;
+        let policy = {
+            let tiers = self.tiers.lock().unwrap_or_else(PoisonError::into_inner);
+            policy::make(&source, &pairs.collect::<Vec<_>>(), &tiers)?
+        };
         Ok(Some(self.called_as_now(Tactics::new(&now.name, policy))))
     }
 }

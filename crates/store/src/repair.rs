@@ -202,7 +202,10 @@ fn build(
     let parts = Parts {
         settings: stack_settings(settings, Access::Write),
         clock: Arc::clone(&clock),
-        ..Parts::new(tiers::open(settings, Access::Write, &clock)?, open_kv(engine, &places.new)?)
+        ..Parts::new(
+            tiers::open(settings, Access::Write, false, &clock)?,
+            open_kv(engine, &places.new)?,
+        )
     };
     let result = Stack::rebuild(&parts, &RebuildOptions { saved, accepts_old_tiers }, progress);
     // Engines close before their directories are renamed or removed.

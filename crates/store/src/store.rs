@@ -53,6 +53,10 @@ pub struct OpenOptions {
     pub policy_wrapper: Option<PolicyWrapper>,
     /// Instead of the configured `dry_run`; needs ownership.
     pub dry_run: Option<bool>,
+    /// Whether the store may be opened for writing where tiers are missing, as if the configuration
+    /// said so. Objects on them fail with `Io`, or are read from clean copies elsewhere; everything
+    /// else works.
+    pub degraded: bool,
 }
 
 impl Default for OpenOptions {
@@ -63,6 +67,7 @@ impl Default for OpenOptions {
             serve: true,
             policy_wrapper: None,
             dry_run: None,
+            degraded: false,
         }
     }
 }
@@ -74,6 +79,7 @@ impl fmt::Debug for OpenOptions {
             .field("attach", &self.attach)
             .field("serve", &self.serve)
             .field("dry_run", &self.dry_run)
+            .field("degraded", &self.degraded)
             .finish_non_exhaustive()
     }
 }

@@ -17,10 +17,11 @@ use crate::settings::{ThrottleSettings, TierSettings};
 /// What a new file system has in its root.
 const LOST_AND_FOUND: &str = "lost+found";
 
-/// Opens all tiers. One that cannot be used is an error, or offline where nothing is changed.
+/// Opens all tiers. One that cannot be used is an error, or offline where tiers `may_miss`.
 pub(crate) fn open(
     settings: &Settings,
     access: Access,
+    may_miss: bool,
     clock: &Arc<dyn Clock>,
 ) -> Result<Vec<Tier>> {
     let mut homes = HashMap::new();
@@ -32,7 +33,7 @@ pub(crate) fn open(
         });
         let (backend, offline) = match opened {
             Ok(backend) => (backend, None),
-            Err(error) if access == Access::Read => {
+            Err(error) if may_miss && is_missing(&error, access) => {
                 let reason = error.chain();
                 let offline: Arc<dyn Backend> =
                     Arc::new(Offline::new(target(tier), reason.clone()));
@@ -40,15 +41,42 @@ pub(crate) fn open(
             }
             Err(error) => return Err(error.with("tier", &tier.name)),
         };
-        tiers.push(Tier {
-            name: tier.name.clone(),
-            backend,
-            figures: tier.figures,
-            watermarks: tier.watermarks,
-            offline,
-        });
+        tiers.push(tier_of(tier, backend, offline));
     }
     Ok(tiers)
+}
+
+/// Whether a tier that cannot be opened is one that may be offline. Where something is changed, a
+/// directory that holds something else is a mistake, and not a missing disk.
+fn is_missing(error: &Error, access: Access) -> bool {
+    access == Access::Read || matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Io)
+}
+
+/// Opens a tier that is to be added to a store with these settings, which have it already.
+pub(crate) fn open_further(
+    tier: &TierSettings,
+    settings: &Settings,
+    clock: &Arc<dyn Clock>,
+) -> Result<Tier> {
+    let mut homes = HashMap::new();
+    // One that is missing cannot be the same.
+    for other in settings.tiers.iter().filter(|other| other.name != tier.name) {
+        let _ = check_distinct(other, &mut homes);
+    }
+    let backend = open_one(tier, Access::Write, clock)
+        .and_then(|backend| check_distinct(tier, &mut homes).map(|()| backend))
+        .map_err(|error| error.with("tier", &tier.name))?;
+    Ok(tier_of(tier, backend, None))
+}
+
+fn tier_of(tier: &TierSettings, backend: Arc<dyn Backend>, offline: Option<String>) -> Tier {
+    Tier {
+        name: tier.name.clone(),
+        backend,
+        figures: tier.figures,
+        watermarks: tier.watermarks,
+        offline,
+    }
 }
 
 fn open_one(

@@ -34,6 +34,13 @@ pub(crate) struct Hold {
     #[arg(long)]
     dry_run: bool,
 
+    /// Hold the store also where tiers are missing
+    ///
+    /// Objects on a missing tier cannot be read or written, unless a clean copy elsewhere serves
+    /// readers; everything else works. The tier is compared when it is back, at the next opening.
+    #[arg(long)]
+    degraded: bool,
+
     /// Stop after this time, for example 90s or 10min; default: hold until a signal comes
     #[arg(long = "for", value_name = "DURATION")]
     time: Option<String>,
@@ -45,12 +52,14 @@ impl Verb for Hold {
     const EXAMPLES: &'static str = "
   terrace hold &                        in the background; stop with: kill %1
   terrace hold --for 10min              for a while
-  terrace hold --dry-run                see what the policy would do";
+  terrace hold --dry-run                see what the policy would do
+  terrace hold --degraded               go on without a tier that is missing";
 
     fn run(self, context: &Context) -> Result<()> {
         let time = self.time.as_deref().map(parse_duration).transpose()?;
         let interrupt = Interrupt::watch()?;
-        let mut options = OpenOptions { attach: false, ..OpenOptions::default() };
+        let mut options =
+            OpenOptions { attach: false, degraded: self.degraded, ..OpenOptions::default() };
         if self.dry_run {
             options.dry_run = Some(true);
         }

@@ -167,26 +167,34 @@ fn write_tier(text: &str) -> Result<String> {
         Error::invalid("read a tier", "the form NAME=PATH[,SETTING=VALUE]... is expected")
             .with("tier", format!("{text:?}"))
     })?;
-    let mut tier = format!("\n[[tier]]\nname = {}\n", quoted(&name));
+    let settings = parts.map(address::assignment).collect::<Result<Vec<_>>>()?;
     match path.as_str() {
-        "memory:" | "null:" => {
-            tier.push_str(&format!("backend = {}\n", quoted(path.trim_end_matches(':'))));
-        }
-        _ => {
-            let absolute = std::path::absolute(&path).map_err(|error| {
-                Error::from_io("read a tier", error).with("tier", format!("{text:?}"))
-            })?;
-            let absolute = absolute.display().to_string();
-            tier.push_str(&format!("backend = \"file\"\npath = {}\n", quoted(&absolute)));
-        }
+        "memory:" | "null:" => tier_section(&name, path.trim_end_matches(':'), None, &settings),
+        _ => tier_section(&name, "file", Some(&path), &settings),
     }
-    for setting in parts {
-        let (name, value) = address::assignment(setting)?;
+}
+
+/// The text of a `[[tier]]` section. A path is relative to the working directory.
+pub(super) fn tier_section(
+    name: &str,
+    backend: &str,
+    path: Option<&str>,
+    settings: &[(String, String)],
+) -> Result<String> {
+    let mut section =
+        format!("\n[[tier]]\nname = {}\nbackend = {}\n", quoted(name), quoted(backend));
+    if let Some(path) = path {
+        let absolute = std::path::absolute(path).map_err(|error| {
+            Error::from_io("read a tier", error).with("tier", name).with("path", path)
+        })?;
+        section.push_str(&format!("path = {}\n", quoted(&absolute.display().to_string())));
+    }
+    for (name, value) in settings {
         let is_number = value.parse::<f64>().is_ok();
-        let value = if is_number { value } else { quoted(&value) };
-        tier.push_str(&format!("{name} = {value}\n"));
+        let value = if is_number { value.clone() } else { quoted(value) };
+        section.push_str(&format!("{name} = {value}\n"));
     }
-    Ok(tier)
+    Ok(section)
 }
 
 /// A TOML string. JSON's escapes are a part of TOML's.

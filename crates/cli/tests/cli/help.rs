@@ -19,6 +19,7 @@ fn subcommands(verb: &str) -> &'static [&'static str] {
         "kv" => &["put", "get", "scan", "rm"],
         "bench" => &["object", "kv", "amr", "hsm-study"],
         "trace" => &["record", "stop", "status", "show", "export"],
+        "tiers" => &["add", "drain", "remove", "replace"],
         "policy" => &["list", "show", "set", "use", "message", "run"],
         _ => &[],
     }

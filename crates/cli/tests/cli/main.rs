@@ -4,6 +4,8 @@
 
 mod bench;
 mod copies;
+mod degraded;
+mod formats;
 mod held;
 mod help;
 mod killed;
@@ -17,4 +19,5 @@ mod scrubs;
 mod signals;
 mod small_node;
 mod stores;
+mod tiers;
 mod traces;

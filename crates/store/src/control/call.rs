@@ -27,6 +27,19 @@ pub(crate) enum Call {
         access: Access,
     },
     Tiers,
+    AddTier {
+        section: String,
+        before: Option<String>,
+    },
+    DrainTier {
+        tier: String,
+    },
+    UndrainTier {
+        tier: String,
+    },
+    RemoveTier {
+        tier: String,
+    },
     Explain {
         #[serde(with = "key_text")]
         key: Key,
@@ -225,7 +238,11 @@ impl Call {
     /// themselves what they are not open for.
     pub(super) fn is_change(&self) -> bool {
         match self {
-            Call::Migrate { .. }
+            Call::AddTier { .. }
+            | Call::DrainTier { .. }
+            | Call::UndrainTier { .. }
+            | Call::RemoveTier { .. }
+            | Call::Migrate { .. }
             | Call::DropCopy { .. }
             | Call::Cancel { .. }
             | Call::CancelAll

@@ -91,6 +91,12 @@ impl Session {
         match call {
             Call::Hello { .. } => Err(Error::invalid("serve a request", "`hello` comes once")),
             Call::Tiers => Answer::json(&stack.tiers()),
+            Call::AddTier { section, before } => {
+                Answer::json(&owned.add_tier(&section, before.as_deref())?)
+            }
+            Call::DrainTier { tier } => stack.drain_tier(&tier).map(Answer::done),
+            Call::UndrainTier { tier } => stack.undrain_tier(&tier).map(Answer::done),
+            Call::RemoveTier { tier } => owned.remove_tier(&tier).map(Answer::done),
             Call::Explain { key } => Answer::json(&stack.explain(&key)?),
             Call::Migrate { key, to, kind, priority, reason } => {
                 let tickets = stack.migrate(&key, stack.tier(&to)?, kind, priority, &reason)?;

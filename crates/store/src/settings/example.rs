@@ -14,6 +14,8 @@ move_threads = 4
 # move_bandwidth = "500MB/s"
 # Whether migrations wait while applications keep a tier busy.
 # move_yields = true
+# Whether the store may be used while tiers are missing: what is there fails, the rest works.
+# degraded = false
 # Objects kept in memory beside those that are open, about 1 kB each.
 # objects_in_memory = 65536
 

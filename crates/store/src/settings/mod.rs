@@ -32,6 +32,8 @@ pub struct Settings {
     pub move_bandwidth: Option<f64>,
     /// Whether migrations wait while applications keep a tier busy.
     pub move_yields: bool,
+    /// Whether it may be opened for writing where tiers are missing.
+    pub degraded: bool,
     /// Most objects that are kept in memory beside those that are open; at least 64.
     pub objects_in_memory: usize,
     /// How often everything is read to find what rots; `None`: only when somebody asks.

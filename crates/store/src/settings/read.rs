@@ -42,6 +42,7 @@ pub(super) fn read<'a>(source: Source<'a>, document: &'a Spanned<DeTable<'a>>) -
             .count("move_threads", 1..=MOVE_THREADS_MAX)?
             .unwrap_or(defaults.move_threads),
         move_bandwidth: store.rate("move_bandwidth")?,
+        degraded: store.switch("degraded")?.unwrap_or(defaults.degraded),
         move_yields: store.switch("move_yields")?.unwrap_or(defaults.move_yields),
         objects_in_memory: store
             .count("objects_in_memory", OBJECTS_IN_MEMORY)?

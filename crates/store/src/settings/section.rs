@@ -15,7 +15,14 @@ pub(super) const SECTIONS: &[(&str, &[&str])] = &[
     ("", &["store", "tier", "catalog", "policy", "trace", "scrub"]),
     (
         "[store]",
-        &["persistency", "move_threads", "move_bandwidth", "move_yields", "objects_in_memory"],
+        &[
+            "persistency",
+            "move_threads",
+            "move_bandwidth",
+            "move_yields",
+            "degraded",
+            "objects_in_memory",
+        ],
     ),
     (
         "[[tier]]",

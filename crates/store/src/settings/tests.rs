@@ -211,6 +211,7 @@ fn what_is_not_said_is_as_the_stack_has_it() {
     assert_eq!(settings.objects_in_memory, defaults.entries_max);
     assert_eq!(settings.scrub_every, defaults.scrub_every);
     assert_eq!(settings.scrub_bandwidth, defaults.scrub_bytes_per_s);
+    assert_eq!(settings.degraded, defaults.degraded);
     assert_eq!(settings.tiers[0].figures, Figures::default());
     assert_eq!(settings.tiers[0].watermarks, Watermarks::default());
     assert_eq!(settings.catalog.path, Path::new("catalog"));
@@ -229,7 +230,7 @@ fn what_is_not_said_is_as_the_stack_has_it() {
 fn everything_that_is_said_is_read() {
     let settings = legal(
         "[store]\npersistency = \"none\"\nmove_threads = 0x10\nmove_bandwidth = \"1MB/s\"\n\
-         move_yields = false\nobjects_in_memory = 1000\n\
+         move_yields = false\ndegraded = true\nobjects_in_memory = 1000\n\
          [[tier]]\nname = \"ram\"\nbackend = \"memory\"\ncapacity = \"1GiB\"\nlatency = \"80us\"\n\
          bandwidth = \"3GB/s\"\nwrite_bandwidth = \"2GB/s\"\nparallelism = 8\nidle_power = \"5W\"\n\
          active_power = \"9W\"\nwatermarks = { low = 0.5, high = 1, critical = 1.0 }\n\
@@ -262,6 +263,7 @@ fn everything_that_is_said_is_read() {
         move_threads: 16,
         move_bandwidth: Some(1e6),
         move_yields: false,
+        degraded: true,
         objects_in_memory: 1000,
         scrub_every: Some(Duration::from_secs(7 * 86_400)),
         scrub_bandwidth: 5e6,

@@ -1,57 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `terrace tiers`.
+//! The listing of the tiers.
 
-use clap::Args;
 use serde_json::json;
 use terrace_core::units::{show_bytes, show_ns, show_rate};
 use terrace_store::TierReport;
 
-use super::{Group, Verb};
 use crate::context::Context;
 use crate::failure::Result;
-use crate::output::{Output, count};
+use crate::output::{Output, count, show_name};
 use crate::table::Table;
 
-/// Show the tiers: capacity, use and state
-///
-/// Prints the tiers in their order of preference. `used` are objects, `copies` clean copies (they
-/// make room by themselves), `reserved` is promised to growing objects and running migrations,
-/// `garbage` waits to be deleted. `fill` is the share of the capacity that all of them take.
-///
-/// --long adds the figures from the configuration and what was done since the store was opened.
-/// Energy is modelled from the configured watts, not measured.
-#[derive(Args, Debug)]
-pub(crate) struct Tiers {
-    /// Also print figures, work done and modelled energy
-    #[arg(short, long)]
-    long: bool,
-}
-
-impl Verb for Tiers {
-    const NAME: &'static str = "tiers";
-    const GROUP: Group = Group::Placement;
-    const EXAMPLES: &'static str = "
-  terrace tiers
-  terrace tiers --long
-  terrace tiers --json | jq '.tiers[] | {name, used_bytes}'";
-
-    fn run(self, context: &Context) -> Result<()> {
-        let tiers = context.with_store_for_reading(|store| Ok(store.tiers()?))?;
-        let mut output = Output::new();
-        if context.is_json {
-            output.json(&json!({ "tiers": tiers }))?;
-        } else {
-            for line in overview(&tiers).lines() {
-                output.line(line)?;
-            }
-            if self.long {
-                for tier in &tiers {
-                    print_details(tier, &mut output)?;
-                }
+/// Prints all tiers.
+pub(super) fn list(context: &Context, is_long: bool) -> Result<()> {
+    let tiers = context.with_store_for_reading(|store| Ok(store.tiers()?))?;
+    let mut output = Output::new();
+    if context.is_json {
+        output.json(&json!({ "tiers": tiers }))?;
+    } else {
+        for line in overview(&tiers).lines() {
+            output.line(line)?;
+        }
+        if is_long {
+            for tier in &tiers {
+                print_details(tier, &mut output)?;
             }
         }
-        output.flush()
     }
+    output.flush()
 }
 
 fn overview(tiers: &[TierReport]) -> Table {
@@ -91,6 +66,8 @@ fn state(tier: &TierReport) -> &'static str {
     match (&tier.offline, tier.is_writable) {
         (Some(_), _) => "offline",
         (None, true) => "online",
+        (None, false) if tier.drain.as_ref().is_some_and(|drain| drain.is_done) => "drained",
+        (None, false) if tier.drain.is_some() => "draining",
         (None, false) => "read-only",
     }
 }
@@ -100,6 +77,21 @@ fn print_details(tier: &TierReport, output: &mut Output) -> Result<()> {
     output.line(format!("{}:", tier.name))?;
     if let Some(reason) = &tier.offline {
         output.line(format!("  offline: {reason}"))?;
+    }
+    if let Some(drain) = &tier.drain {
+        let left = count(drain.segments, "segment");
+        output.line(match drain.is_done {
+            true => "  drained: it can be removed".into(),
+            false => format!("  draining: {left}, {} left", show_bytes(drain.bytes)),
+        })?;
+        for stuck in &drain.stuck {
+            output.line(format!(
+                "  cannot move {} segment {}: {}",
+                show_name(&stuck.key),
+                stuck.segment,
+                stuck.reason
+            ))?;
+        }
     }
     let rate = |rate: Option<f64>| rate.map_or("not configured".into(), show_rate);
     let ledger = &tier.ledger;

@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Adding, draining, removing and replacing a tier.
+
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use serde_json::json;
+use terrace_core::units::show_bytes;
+use terrace_core::{Error, ErrorKind};
+use terrace_store::{Store, TierReport};
+
+use crate::address;
+use crate::context::Context;
+use crate::failure::Result;
+use crate::interrupt::Interrupt;
+use crate::output::{Output, count, show_name};
+use crate::progress::Progress;
+use crate::verbs::init::tier_section;
+
+/// Between two looks at a drain: short enough for a bar and for Ctrl-C.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// How long a drain may stand still, with something that cannot move, until waiting ends.
+const STILL_TIME_MAX: Duration = Duration::from_secs(10);
+
+#[derive(Args, Debug)]
+pub(super) struct Add {
+    /// The name of the new tier
+    name: String,
+    #[command(flatten)]
+    section: Section,
+    /// Put it before this tier in the order of preference; default: behind all
+    #[arg(long, value_name = "TIER")]
+    before: Option<String>,
+}
+
+/// What a new tier is like.
+#[derive(Args, Debug)]
+struct Section {
+    /// What keeps its bytes
+    #[arg(long, value_name = "BACKEND", default_value = "file")]
+    backend: String,
+    /// Its directory, for the backend `file`
+    #[arg(long, value_name = "DIR")]
+    path: Option<String>,
+    /// The most that it may hold, for example 200GB
+    #[arg(long, value_name = "SIZE")]
+    capacity: Option<String>,
+    /// Time from a request to its first byte, for example 80us
+    #[arg(long, value_name = "DURATION")]
+    latency: Option<String>,
+    /// Rate of one large read or write, for example 3GB/s
+    #[arg(long, value_name = "RATE")]
+    bandwidth: Option<String>,
+    /// Another setting of its section in terrace.toml, for example watermarks.high=0.8
+    #[arg(long, value_name = "NAME=VALUE")]
+    setting: Vec<String>,
+}
+
+impl Section {
+    /// Its text.
+    fn text(&self, name: &str) -> Result<String> {
+        let mut settings = Vec::new();
+        for (key, value) in [
+            ("capacity", &self.capacity),
+            ("latency", &self.latency),
+            ("bandwidth", &self.bandwidth),
+        ] {
+            settings.extend(value.iter().map(|value| (key.to_string(), value.clone())));
+        }
+        for setting in &self.setting {
+            settings.push(address::assignment(setting)?);
+        }
+        tier_section(name, &self.backend, self.path.as_deref(), &settings)
+    }
+}
+
+impl Add {
+    pub(super) fn run(self, context: &Context) -> Result<()> {
+        let section = self.section.text(&self.name)?;
+        let is_used =
+            context.with_store(|store| Ok(store.add_tier(&section, self.before.as_deref())?))?;
+        let mut output = Output::new();
+        if context.is_json {
+            output.json(&json!({ "added": self.name, "is_used": is_used }))?;
+        } else {
+            let when = if is_used { "" } else { "; it is used from the next opening on" };
+            output.line(format!("added the tier {}{when}", self.name))?;
+        }
+        output.flush()
+    }
+}
+
+#[derive(Args, Debug)]
+pub(super) struct Drain {
+    /// The tier
+    name: String,
+    /// End the drain; what has moved stays where it is now
+    #[arg(long, conflicts_with = "wait")]
+    cancel: bool,
+    /// Wait until the tier is empty
+    ///
+    /// Fails where what is left cannot move for ten seconds; the drain goes on all the same.
+    #[arg(long)]
+    wait: bool,
+}
+
+impl Drain {
+    pub(super) fn run(self, context: &Context) -> Result<()> {
+        let interrupt = Interrupt::watch()?;
+        let report = context.with_store(|store| {
+            if self.cancel {
+                store.undrain_tier(&self.name)?;
+            } else {
+                store.drain_tier(&self.name)?;
+                match self.wait {
+                    true => wait_until_drained(store, &self.name, &interrupt)?,
+                    false if !store.is_attached() => context.note(
+                        "nothing holds this store: the drain goes on whenever it is open; \
+                         `terrace hold` keeps it open, --wait waits here",
+                    ),
+                    false => {}
+                }
+            }
+            find(store, &self.name)
+        })?;
+        let mut output = Output::new();
+        if context.is_json {
+            output.json(&json!({ "tier": report.name, "drain": report.drain }))?;
+        } else {
+            output.line(match &report.drain {
+                None => format!("{} is no longer drained", report.name),
+                Some(drain) if drain.is_done => {
+                    format!("{0} is empty; `terrace tiers remove {0}` removes it", report.name)
+                }
+                Some(drain) => format!(
+                    "{} is drained: {}, {} left",
+                    report.name,
+                    count(drain.segments, "segment"),
+                    show_bytes(drain.bytes)
+                ),
+            })?;
+        }
+        output.flush()
+    }
+}
+
+fn find(store: &Store, name: &str) -> Result<TierReport> {
+    let tiers = store.tiers()?;
+    let found = tiers.into_iter().find(|tier| tier.name == name);
+    Ok(found.ok_or_else(|| {
+        Error::new(ErrorKind::NotFound, "find a tier").because(format!("there is no tier {name:?}"))
+    })?)
+}
+
+fn has(store: &Store, name: &str) -> Result<bool> {
+    Ok(store.tiers()?.iter().any(|tier| tier.name == name))
+}
+
+/// Waits for the end of a drain. What cannot move for long ends it with an error that names it.
+fn wait_until_drained(store: &Store, name: &str, interrupt: &Interrupt) -> Result<()> {
+    let mut progress = Progress::bytes(&format!("drain {name}"), Some(0));
+    let (mut total_bytes, mut last, mut moved) = (0, None, Instant::now());
+    loop {
+        interrupt.check("the drain goes on whenever the store is open")?;
+        let report = find(store, name)?;
+        let Some(drain) = report.drain else {
+            let reason = "somebody ended its drain";
+            return Err(Error::new(ErrorKind::Busy, "wait for an empty tier")
+                .because(reason)
+                .with("tier", name)
+                .into());
+        };
+        if drain.is_done {
+            return Ok(());
+        }
+        total_bytes = drain.bytes.max(total_bytes);
+        progress.set(total_bytes - drain.bytes, total_bytes);
+        if last != Some((drain.bytes, drain.segments)) {
+            (last, moved) = (Some((drain.bytes, drain.segments)), Instant::now());
+        }
+        if let Some(stuck) = drain.stuck.first()
+            && moved.elapsed() > STILL_TIME_MAX
+        {
+            return Err(Error::new(ErrorKind::NoSpace, "empty a tier")
+                .because(format!(
+                    "{} cannot move, the first: {}; the drain goes on whenever the store is open",
+                    count(drain.stuck_segments, "segment"),
+                    stuck.reason
+                ))
+                .with("tier", name)
+                .with("object", show_name(&stuck.key))
+                .into());
+        }
+        std::thread::sleep(LOOK);
+    }
+}
+
+pub(super) fn remove(context: &Context, name: &str) -> Result<()> {
+    context.with_store(|store| Ok(store.remove_tier(name)?))?;
+    print_removed(context, name, None)
+}
+
+fn print_removed(context: &Context, name: &str, by: Option<&str>) -> Result<()> {
+    let mut output = Output::new();
+    if context.is_json {
+        output.json(&json!({ "removed": name, "added": by }))?;
+    } else if let Some(by) = by {
+        output.line(format!("replaced the tier {name} by {by}"))?;
+    } else {
+        output.line(format!("removed the tier {name}"))?;
+    }
+    output.flush()
+}
+
+#[derive(Args, Debug)]
+pub(super) struct Replace {
+    /// The tier that goes
+    old: String,
+    /// The name of the tier that comes
+    new: String,
+    #[command(flatten)]
+    section: Section,
+}
+
+impl Replace {
+    pub(super) fn run(self, context: &Context) -> Result<()> {
+        let interrupt = Interrupt::watch()?;
+        let section = self.section.text(&self.new)?;
+        // Apart from the rest: a store of one tier without a policy knows the new one only after it
+        // was opened again.
+        context.with_store(|store| {
+            // Where it is there, an earlier replacement was interrupted.
+            if !has(store, &self.new)? {
+                find(store, &self.old)?;
+                store.add_tier(&section, Some(&self.old))?;
+            }
+            Ok(())
+        })?;
+        context.with_store(|store| {
+            if has(store, &self.old)? {
+                store.drain_tier(&self.old)?;
+                wait_until_drained(store, &self.old, &interrupt)?;
+                store.remove_tier(&self.old)?;
+            }
+            Ok(())
+        })?;
+        print_removed(context, &self.old, Some(&self.new))
+    }
+}
