@@ -5,6 +5,7 @@
 use terrace_core::Result;
 
 use crate::catalog::{self, GarbageRow};
+use crate::format::FORMAT_VERSION;
 use crate::header::Header;
 use crate::history;
 use crate::record::{Record, TierNumbers};
@@ -15,11 +16,23 @@ pub type Reencode = fn(&[u8]) -> Result<Vec<u8>>;
 /// Every kind of record in the catalog.
 pub const RECORDS: &[(&str, Reencode)] = &[
     ("object", |bytes| Ok(Record::decode(bytes, &tiers())?.encode(&tiers()))),
-    ("header", |bytes| Ok(Header::decode(bytes)?.encode())),
+    ("header", reencode_header),
     ("garbage", |bytes| Ok(GarbageRow::decode(bytes, &tiers())?.encode(&tiers()))),
     ("superblock", |bytes| Ok(catalog::encode_superblock(&catalog::decode_superblock(bytes)?))),
     ("history", |bytes| Ok(history::encode(&history::decode(bytes)?))),
 ];
+
+/// A header of the version before is written in the present one; what that says must be the same.
+fn reencode_header(bytes: &[u8]) -> Result<Vec<u8>> {
+    let header = Header::decode(bytes)?;
+    let again = header.encode();
+    if header.format == FORMAT_VERSION {
+        return Ok(again);
+    }
+    let upgraded = Header::decode(&again)?;
+    assert_eq!(upgraded, Header { format: FORMAT_VERSION, ..header });
+    Ok(bytes.into())
+}
 
 /// Three tiers; a configuration that was reordered numbers them like this.
 fn tiers() -> TierNumbers {
