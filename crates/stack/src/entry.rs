@@ -41,6 +41,8 @@ pub(crate) struct Entry {
     pub(crate) is_dirty: AtomicBool,
     /// Whether bytes were written that no sync has covered.
     pub(crate) is_unsynced: AtomicBool,
+    /// Whether its last handle was closed before.
+    pub(crate) was_closed: AtomicBool,
     /// Whether it is in the list of those that may keep their files open.
     pub(crate) is_idle_listed: AtomicBool,
     pub(crate) opens: AtomicU32,
@@ -355,6 +357,7 @@ impl Entry {
             is_deleted: AtomicBool::new(false),
             is_dirty: AtomicBool::new(false),
             is_unsynced: AtomicBool::new(false),
+            was_closed: AtomicBool::new(false),
             is_idle_listed: AtomicBool::new(false),
             opens: AtomicU32::new(0),
             ledger: ObjectLedger::default(),

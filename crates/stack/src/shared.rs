@@ -211,12 +211,22 @@ impl Shared {
             self.trim_room(entry, segment);
         }
         // One that is opened and closed again and again keeps its place.
-        if entry.is_idle_listed.swap(true, Ordering::AcqRel) {
+        if entry.is_idle_listed.load(Ordering::Acquire) {
             return;
         }
+        let is_used_again = entry.was_closed.swap(true, Ordering::AcqRel);
         let mut idle = crate::lock(&self.idle);
-        idle.push_back(Arc::downgrade(entry));
-        let oldest = if idle.len() > IDLE_FILES_MAX { idle.pop_front() } else { None };
+        let is_full = idle.len() >= IDLE_FILES_MAX;
+        if is_full && !is_used_again {
+            // Most objects are used once, and closing another's file, which no cache has any
+            // more, would take longer than making this one did.
+            drop(idle);
+            return self.close_files(entry);
+        }
+        if !entry.is_idle_listed.swap(true, Ordering::AcqRel) {
+            idle.push_back(Arc::downgrade(entry));
+        }
+        let oldest = if is_full { idle.pop_front() } else { None };
         drop(idle);
         let Some(oldest) = oldest.and_then(|oldest| oldest.upgrade()) else { return };
         oldest.is_idle_listed.store(false, Ordering::Release);
