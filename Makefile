@@ -63,6 +63,8 @@ check: setup-test
 	cargo fmt --all --check
 	cargo fmt --check --manifest-path examples/policies/write-buffer-rust/Cargo.toml
 	cargo fmt --check --manifest-path fuzz/Cargo.toml
+	@# `make fuzz` builds from this lock file, which nothing else here reads.
+	cargo metadata --locked --format-version 1 --manifest-path fuzz/Cargo.toml >/dev/null
 	$(MAKE) --no-print-directory -B -C examples/policies/lru-c
 	cargo clippy --locked --workspace --all-targets -- -D warnings
 	cargo clippy --locked --manifest-path examples/policies/write-buffer-rust/Cargo.toml \

@@ -290,7 +290,7 @@ impl View {
         }
         match event.kind {
             EventKind::Create | EventKind::Present | EventKind::Timer => {}
-            EventKind::Open => segment.opens += event.count,
+            EventKind::Open => segment.opens = segment.opens.saturating_add(event.count),
             EventKind::Close => {
                 segment.opens = segment.opens.saturating_sub(event.count);
                 segment.last_close_ns = event.time_ns;
@@ -298,7 +298,7 @@ impl View {
             EventKind::Read => segment.last_read_ns = event.time_ns,
             EventKind::Write => {
                 segment.last_write_ns = event.time_ns;
-                let end_bytes = event.offset_bytes + event.length_bytes;
+                let end_bytes = event.offset_bytes.saturating_add(event.length_bytes);
                 segment.size_bytes = segment.size_bytes.max(end_bytes);
             }
             EventKind::SetLen => {

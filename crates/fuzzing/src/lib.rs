@@ -13,6 +13,7 @@ mod names;
 mod policies;
 mod records;
 mod socket;
+mod trace;
 mod units;
 
 pub use mutate::Mutator;
@@ -44,6 +45,10 @@ pub const TARGETS: &[Target] = &[
     target("file-identity", records::identity, 16 << 10, 32, 20_000),
     target("file-superblock", records::superblock, 16 << 10, 32, 20_000),
     target("backup", backup::backup, 256 << 10, 256, 20_000),
+    // A block has 64 KiB, and a search behind damage looks at twice as many at a time. A record of
+    // a few bytes takes a hundred.
+    target("trace-file", trace::file, 1 << 20, 512, 5_000),
+    target("trace-blocks", trace::blocks, 64 << 20, 4096, 5_000),
     // A frame may announce 1 MiB of header and 4 MiB of payload before it brings them.
     target("control-request", socket::request, 8 << 20, 256, 10_000),
     target("control-reply", socket::reply, 8 << 20, 256, 10_000),

@@ -12,6 +12,8 @@ mod directory;
 mod disk;
 mod entry;
 mod file;
+#[doc(hidden)]
+pub mod fuzzing;
 mod index;
 mod names;
 mod reader;

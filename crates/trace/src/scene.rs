@@ -13,9 +13,13 @@ use crate::record::{
 /// Most slots that a snapshot may say there are: its segments follow, and grow the view further.
 const SLOTS_MAX: u32 = 1 << 22;
 
-/// How far a slot may be beyond those that are known. Segments that are created at once come in
-/// another order than their slots.
+/// How far a slot may be beyond those that are known: segments that are created at once come in
+/// another order than their slots, …
 const SLOTS_AHEAD_MAX: usize = 1 << 16;
+
+/// … and for each segment that came so far, that slots of segments that are gone were in between.
+/// A trace from anywhere takes memory in proportion to its length.
+const SLOTS_AHEAD_PER_STATE: usize = 16;
 
 /// Follows a trace and keeps the view as the policy had it.
 ///
@@ -27,6 +31,8 @@ pub struct Scene {
     has_decisions: bool,
     tiers: Vec<Tier>,
     view: View,
+    /// The first slot that no snapshot and no number of segments so far explains.
+    slots_max: usize,
     pending: Vec<Event>,
     /// The round whose decisions still come.
     round: Option<(Round, Vec<Event>, Vec<Action>)>,
@@ -58,7 +64,14 @@ pub enum Step {
 impl Default for Scene {
     fn default() -> Self {
         let view = View::new(Vec::new(), 0);
-        Self { has_decisions: false, tiers: Vec::new(), view, pending: Vec::new(), round: None }
+        Self {
+            has_decisions: false,
+            tiers: Vec::new(),
+            view,
+            slots_max: SLOTS_AHEAD_MAX,
+            pending: Vec::new(),
+            round: None,
+        }
     }
 }
 
@@ -118,14 +131,17 @@ impl Scene {
             last_write_ns: 0,
             last_close_ns: 0,
         };
-        self.view.segments.resize(snapshot.slots.min(SLOTS_MAX) as usize, dead);
+        let slots = snapshot.slots.min(SLOTS_MAX) as usize;
+        self.view.segments.resize(slots, dead);
+        self.slots_max = slots + SLOTS_AHEAD_MAX;
     }
 
     fn state(&mut self, State { slot, view }: &State) -> Option<Step> {
         let index = *slot as usize;
-        if index > self.view.segments.len() + SLOTS_AHEAD_MAX {
+        if index >= self.slots_max {
             return Some(Step::Gap);
         }
+        self.slots_max += SLOTS_AHEAD_PER_STATE;
         while self.view.segments.len() < index {
             self.view.segments.push(SegmentView { is_live: false, ..view.clone() });
         }

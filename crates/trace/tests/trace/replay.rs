@@ -109,3 +109,16 @@ fn a_missing_part_is_a_gap() {
     assert_eq!(scene.take(&round(1, 0)), Some(Step::Gap), "an event is missing");
     assert_eq!(scene.take(&segment(1 << 30)), Some(Step::Gap), "a slot from nowhere");
 }
+
+#[test]
+fn a_few_segments_cannot_make_a_large_view() {
+    let mut scene = scene();
+    let mut one = segment(0);
+    let mut ahead = |further: u32| {
+        let Record::State(state) = &mut one else { unreachable!("it is a state") };
+        state.slot += further;
+        scene.take(&one)
+    };
+    assert_eq!(ahead(60_000), None, "segments that are created at once come in any order");
+    assert_eq!(ahead(60_000), Some(Step::Gap), "so far ahead are only those that a snapshot counts");
+}
