@@ -72,7 +72,10 @@ fn read(directory: &Path, file: &[u8]) -> Vec<Record> {
             }
             Ok(Some(Item::Problem(problem))) => {
                 assert!(!problem.to_string().is_empty());
-                assert!(problem.offset_bytes <= file.len().max(FILE_MAGIC.len()) as u64, "{problem}");
+                assert!(
+                    problem.offset_bytes <= file.len().max(FILE_MAGIC.len()) as u64,
+                    "{problem}"
+                );
                 problems += 1;
             }
             Err(error) => assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}"),

@@ -6,7 +6,6 @@
 //! never see half a batch, syncs shared by waiting threads, and noticing a journal that lost its
 //! end ([`SyncMark`]).
 
-use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,16 +13,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fjall::{
     Database, Keyspace, KeyspaceCreateOptions, LsmError, OwnedWriteBatch, PersistMode, Readable,
-    UserKey, UserValue,
+    Slice,
 };
 use terrace_core::{
     Error, ErrorKind, KV_KEY_BYTES_MAX, Kv, KvRange, Pair, Persistency, Result, Ticket, Txn,
 };
 
+use super::changing::{self, Changing, Committed};
 use super::group_sync::GroupSync;
 use super::journal::Journal;
 use super::sync_mark::SyncMark;
-use super::{bounds, check_key, check_ticket, check_value};
+use super::{bounds, check_key, check_ticket};
 
 /// Blocks of tables kept in memory. fjall's own default; the catalog's hot part is cached above.
 const CACHE_BYTES: u64 = 32 << 20;
@@ -169,7 +169,7 @@ impl Fjall {
 
     /// Lets a full memtable be written to the disk, and begins a new one.
     fn make_room(&self, changes: &Changes) -> Result<()> {
-        let size_bytes = |(key, value): (&UserKey, &Option<UserValue>)| {
+        let size_bytes = |(key, value): (&Slice, &Option<Slice>)| {
             let value_bytes = value.as_ref().map_or(0, |value| value.len());
             (key.len() + value_bytes) as u64 + PAIR_OVERHEAD_BYTES
         };
@@ -260,12 +260,11 @@ impl Kv for Fjall {
     fn transact(&self, body: &mut dyn FnMut(&mut dyn Txn) -> Result<()>) -> Result<Ticket> {
         let _writer: MutexGuard<'_, ()> =
             self.writer.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut txn = FjallTxn { kv: self, changes: Changes::new() };
-        body(&mut txn)?;
-        if txn.changes.is_empty() {
+        let changes = Changing::collect(self, body)?;
+        if changes.is_empty() {
             return Ok(Ticket(self.committed.load(Ordering::Acquire)));
         }
-        self.commit(txn.changes)
+        self.commit(changes)
     }
 
     fn wait(&self, ticket: Ticket) -> Result<()> {
@@ -274,49 +273,27 @@ impl Kv for Fjall {
     }
 }
 
-/// New values by key; `None` removes.
-type Changes = BTreeMap<UserKey, Option<UserValue>>;
+type Changes = changing::Changes<Slice>;
 
-/// The only writer's view: what is committed, under its own changes.
-struct FjallTxn<'a> {
-    kv: &'a Fjall,
-    changes: Changes,
-}
+impl Committed for Fjall {
+    type Bytes = Slice;
 
-impl Txn for FjallTxn<'_> {
-    fn get(&mut self, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        check_key(key)?;
-        match self.changes.get(key) {
-            Some(value) => Ok(value.as_ref().map(|value| value.to_vec())),
-            None => self.kv.read(key),
-        }
+    fn read_committed(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        self.read(key)
     }
 
-    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
-        check_key(key)?;
-        check_value(key, value)?;
-        self.changes.insert(key.into(), Some(value.into()));
-        Ok(())
-    }
-
-    fn delete(&mut self, key: &[u8]) -> Result<()> {
-        check_key(key)?;
-        self.changes.insert(key.into(), None);
-        Ok(())
-    }
-
-    fn scan(&mut self, range: &KvRange, max: usize) -> Result<Vec<Pair>> {
+    fn scan_under(&self, changes: &Changes, range: &KvRange, max: usize) -> Result<Vec<Pair>> {
         let Some(bounds) = bounds(range) else { return Ok(Vec::new()) };
         // At most `max` of each can be among the first `max` of both.
-        let mut found: Vec<Pair> = self.kv.call("scan a range", || {
+        let mut found: Vec<Pair> = self.call("scan a range", || {
             let is_unchanged = |pair: &fjall::Result<Pair>| match pair {
-                Ok((key, _)) => !self.changes.contains_key(key.as_slice()),
+                Ok((key, _)) => !changes.contains_key(key.as_slice()),
                 Err(_) => true,
             };
-            let committed = self.kv.pairs.range::<&[u8], _>(bounds);
+            let committed = self.pairs.range::<&[u8], _>(bounds);
             pairs(committed).filter(is_unchanged).take(max).collect()
         })?;
-        let changed = self.changes.range::<[u8], _>(bounds);
+        let changed = changes.range::<[u8], _>(bounds);
         let written = changed.filter_map(|(key, value)| Some((key, value.as_ref()?)));
         found.extend(written.take(max).map(|(key, value)| (key.to_vec(), value.to_vec())));
         found.sort();

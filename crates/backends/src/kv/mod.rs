@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Key-value engines, by name.
 
+mod changing;
 mod fjall;
 mod group_sync;
 mod journal;

@@ -120,5 +120,9 @@ fn a_few_segments_cannot_make_a_large_view() {
         scene.take(&one)
     };
     assert_eq!(ahead(60_000), None, "segments that are created at once come in any order");
-    assert_eq!(ahead(60_000), Some(Step::Gap), "so far ahead are only those that a snapshot counts");
+    assert_eq!(
+        ahead(60_000),
+        Some(Step::Gap),
+        "so far ahead are only those that a snapshot counts"
+    );
 }

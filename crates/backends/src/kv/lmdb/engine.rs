@@ -10,6 +10,7 @@ use terrace_core::{Failpoints, KvRange, Pair, Result, Ticket};
 use super::journal::{Changes, Journal};
 use super::merge::{Change, Layer, merged};
 use super::tree::{Refusal, Tree};
+use crate::kv::changing::Committed;
 use crate::kv::group_sync::GroupSync;
 use crate::kv::sync_mark::SyncMark;
 use crate::kv::{Bounds, bounds};
@@ -116,21 +117,6 @@ impl Engine {
         self.tree().get(key)
     }
 
-    /// The pairs of a range, under the changes of a transaction.
-    pub(super) fn scan(&self, range: &KvRange, max: usize, own: &Changes) -> Result<Vec<Pair>> {
-        let Some(bounds) = bounds(range) else { return Ok(Vec::new()) };
-        // Held while the tree reads, and commits wait: the layers must stay one state.
-        let state = self.state();
-        let tree = self.tree();
-        let txn = tree.begin()?;
-        let mut layers = vec![layer(own, bounds)?, layer(&state.active, bounds)?];
-        if let Some(frozen) = &state.frozen {
-            layers.push(layer(&frozen.changes, bounds)?);
-        }
-        layers.push(Layer::new(tree.range(&txn, bounds)?)?);
-        merged(layers, max)
-    }
-
     /// Whether changes are to be written to the tree before more are taken.
     pub(super) fn is_full(&self) -> bool {
         let state = self.state();
@@ -205,6 +191,28 @@ impl Engine {
         self.journals.iter().try_for_each(Journal::sync)?;
         self.durable_mark.write(committed)?;
         Ok(Ticket(committed))
+    }
+}
+
+impl Committed for Engine {
+    type Bytes = Box<[u8]>;
+
+    fn read_committed(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        self.get(key)
+    }
+
+    fn scan_under(&self, own: &Changes, range: &KvRange, max: usize) -> Result<Vec<Pair>> {
+        let Some(bounds) = bounds(range) else { return Ok(Vec::new()) };
+        // Held while the tree reads, and commits wait: the layers must stay one state.
+        let state = self.state();
+        let tree = self.tree();
+        let txn = tree.begin()?;
+        let mut layers = vec![layer(own, bounds)?, layer(&state.active, bounds)?];
+        if let Some(frozen) = &state.frozen {
+            layers.push(layer(&frozen.changes, bounds)?);
+        }
+        layers.push(Layer::new(tree.range(&txn, bounds)?)?);
+        merged(layers, max)
     }
 }
 

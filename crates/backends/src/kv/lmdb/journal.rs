@@ -4,7 +4,6 @@
 //! Specified, with a test vector, in `docs/formats/lmdb.md`. A commit is one record; the first that
 //! is not whole ends the journal.
 
-use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::io::{BufReader, ErrorKind as Os, Read};
 use std::os::unix::fs::FileExt;
@@ -16,8 +15,10 @@ use rustix::fs::FallocateFlags;
 use rustix::io::{Errno, retry_on_intr};
 use terrace_core::{Error, ErrorKind, Result};
 
-/// New values by key; `None` removes.
-pub(super) type Changes = BTreeMap<Box<[u8]>, Option<Box<[u8]>>>;
+use crate::kv::changing;
+
+/// What journals and memory hold of commits.
+pub(super) type Changes = changing::Changes<Box<[u8]>>;
 
 /// Room is asked for in steps of this: a sync that need not make the file longer takes 110 us, one
 /// that does 160 us (ext4, virtual machine).

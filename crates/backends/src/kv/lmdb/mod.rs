@@ -33,9 +33,10 @@ use terrace_core::{
 use self::engine::{Engine, Limits, State};
 use self::journal::{Changes, Journal, encode};
 use self::tree::Tree;
+use super::changing::{Changing, Committed};
 use super::group_sync::GroupSync;
 use super::sync_mark::SyncMark;
-use super::{check_key, check_ticket, check_value};
+use super::{check_key, check_ticket};
 
 const OPENING: &str = "open the lmdb engine";
 
@@ -234,55 +235,21 @@ impl Kv for Lmdb {
     }
 
     fn scan(&self, range: &KvRange, max: usize) -> Result<Vec<Pair>> {
-        self.engine.scan(range, max, &Changes::new())
+        self.engine.scan_under(&Changes::new(), range, max)
     }
 
     fn transact(&self, body: &mut dyn FnMut(&mut dyn Txn) -> Result<()>) -> Result<Ticket> {
         let mut writer = self.writer();
-        let mut txn = LmdbTxn { engine: &self.engine, changes: Changes::new() };
-        body(&mut txn)?;
-        if txn.changes.is_empty() {
+        let changes = Changing::collect(&*self.engine, body)?;
+        if changes.is_empty() {
             return Ok(Ticket(self.engine.state().committed));
         }
-        self.commit(&mut writer, txn.changes)
+        self.commit(&mut writer, changes)
     }
 
     fn wait(&self, ticket: Ticket) -> Result<()> {
         check_ticket(ticket, self.engine.state().committed)?;
         self.engine.group.wait(ticket, || self.engine.sync())
-    }
-}
-
-/// The only writer's view: what is committed, under its own changes.
-struct LmdbTxn<'a> {
-    engine: &'a Engine,
-    changes: Changes,
-}
-
-impl Txn for LmdbTxn<'_> {
-    fn get(&mut self, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        check_key(key)?;
-        match self.changes.get(key) {
-            Some(value) => Ok(value.as_deref().map(<[u8]>::to_vec)),
-            None => self.engine.get(key),
-        }
-    }
-
-    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
-        check_key(key)?;
-        check_value(key, value)?;
-        self.changes.insert(key.into(), Some(value.into()));
-        Ok(())
-    }
-
-    fn delete(&mut self, key: &[u8]) -> Result<()> {
-        check_key(key)?;
-        self.changes.insert(key.into(), None);
-        Ok(())
-    }
-
-    fn scan(&mut self, range: &KvRange, max: usize) -> Result<Vec<Pair>> {
-        self.engine.scan(range, max, &self.changes)
     }
 }
 
