@@ -4,9 +4,9 @@
 use std::env;
 use std::thread;
 
-use rustix::time::{ClockId, clock_gettime};
 use terrace_backends::kv::open_kv;
 use terrace_core::{Clock, Error, Kv, KvExt, KvRange, Random, Result, SystemClock, Ticket};
+use terrace_testkit::{anonymous_mib, cpu_ns};
 
 const VALUE: [u8; 100] = [7; 100];
 const BATCH_PAIRS: u64 = 1000;
@@ -84,18 +84,4 @@ fn measure(kv: &dyn Kv, pairs: u64, key: &(dyn Fn(u64) -> [u8; 16] + Sync)) -> R
 fn key(index: u64, is_random: bool) -> [u8; 16] {
     let high = if is_random { Random::new(index).next_u64() } else { 0 };
     ((u128::from(high) << 64) | u128::from(index)).to_be_bytes()
-}
-
-/// CPU time of all threads so far.
-fn cpu_ns() -> u64 {
-    let time = clock_gettime(ClockId::ProcessCPUTime);
-    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
-}
-
-/// Memory of this process that no file backs.
-fn anonymous_mib() -> f64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"));
-    let kib = line.and_then(|line| line.trim().strip_suffix(" kB")?.parse::<f64>().ok());
-    kib.unwrap_or(f64::NAN) / 1024.0
 }

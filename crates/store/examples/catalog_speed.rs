@@ -4,11 +4,11 @@
 
 use std::path::Path;
 
-use rustix::time::{ClockId, clock_gettime};
 use terrace_store::{
     Backend, Clock, Error, Hint, Key, Op, Open, OpenOptions, Persistency, Request, Result,
     Semantics, Store, SystemClock,
 };
+use terrace_testkit::{anonymous_mib, cpu_ns};
 
 const BATCH_OBJECTS: u64 = 1000;
 const BATCHES_DURABLE: u64 = 20;
@@ -90,17 +90,4 @@ fn create(store: &Store, kind: &str, batch: u64, data: &[u8], level: Persistency
 
 fn key(kind: &str, index: u64) -> Result<Key> {
     Key::new("bench", &format!("{kind}-{index}"))
-}
-
-fn cpu_ns() -> u64 {
-    let time = clock_gettime(ClockId::ProcessCPUTime);
-    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
-}
-
-/// Memory of this process that no file backs.
-fn anonymous_mib() -> f64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"));
-    let kib = line.and_then(|line| line.trim().strip_suffix(" kB")?.parse::<f64>().ok());
-    kib.unwrap_or(f64::NAN) / 1024.0
 }

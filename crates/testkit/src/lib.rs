@@ -9,9 +9,11 @@ pub mod kv_behaviour;
 mod pattern;
 mod seeds;
 pub mod sim;
+mod usage;
 
 pub use clock::ManualClock;
 pub use crash::CrashAt;
 pub use pattern::{assert_pattern, pattern, pattern_bytes};
 pub use seeds::seeds;
 pub use sim::{Operation, SimKv, SimTier, SimWorld, StoredFile};
+pub use usage::{anonymous_mib, cpu_ns};
