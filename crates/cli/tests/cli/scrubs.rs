@@ -3,10 +3,13 @@
 
 use std::fs;
 use std::path::PathBuf;
+use std::thread::sleep;
+use std::time::Duration;
 
+use rustix::process::Signal;
 use serde_json::json;
 
-use crate::scene::Scene;
+use crate::scene::{Scene, finish, piped, signal};
 
 /// The files of a tier that hold bytes of objects.
 fn files(scene: &Scene, tier: &str) -> Vec<PathBuf> {
@@ -65,4 +68,42 @@ fn a_scrub_finds_what_rots_and_mends_what_it_can() {
 fn first_tier(scene: &Scene) -> String {
     let found = ["fast", "slow"].into_iter().find(|tier| !files(scene, tier).is_empty());
     found.expect("the object is somewhere").into()
+}
+
+/// Waits until a scrub runs, or none.
+fn wait_for_scrub(scene: &Scene, runs: bool) {
+    for _ in 0..600 {
+        // One over nothing ends at once where it is let.
+        if (scene.run(["scrub", "--namespace", "none"]).status == Some(5)) == runs {
+            return;
+        }
+        sleep(Duration::from_millis(50));
+    }
+    panic!("a scrub runs: {}", !runs);
+}
+
+#[test]
+fn an_interrupted_scrub_ends_and_keeps_what_it_did() {
+    for is_held in [false, true] {
+        let scene = Scene::new();
+        scene.ok_with(&[7; 9_000], ["put", "a/first"]);
+        scene.ok_with(&[7; 3 << 20], ["put", "a/second"]);
+        let held = is_held.then(|| scene.hold());
+        let child = piped(&mut scene.command(["scrub", "--bandwidth", "100kB/s"]));
+        wait_for_scrub(&scene, true);
+        signal(&child, Signal::INT);
+        let ran = finish(child);
+        assert_eq!(ran.signal, Some(2), "{ran:?}");
+        if !is_held {
+            let told = "terrace: interrupted: the scrub was ended; what it did stays\n";
+            assert_eq!(ran.stderr, told);
+        }
+        wait_for_scrub(&scene, false);
+        let whole = scene.json(["scrub", "--bandwidth", "1GB/s"]);
+        assert_eq!((&whole[0]["is_complete"], &whole[0]["recorded"]), (&json!(true), &json!(1)));
+        scene.ok(["fsck", "--verify"]);
+        if let Some(held) = held {
+            held.stop();
+        }
+    }
 }
