@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use common::scripted::{self, Breakage, Shared};
-use common::world::{LONG, ROOMY, World, key, migrate, put};
+use common::world::{LONG, ROOMY, World, eventually, key, migrate, put};
 use terrace_core::{
     Actions, Backend, ErrorKind, EventKind, Key, Object, ObjectExt, Open, Persistency, Policy,
     Random, TierIndex, TierView, View,
@@ -404,6 +404,9 @@ fn replay(directory: &Path) -> (u64, u64) {
 
 /// Fills the fast tier over its marks, reads and deletes some, and changes the policy's mind.
 fn stir(stack: &Stack, random: &mut Random, part: u64) {
+    // What is not yet deleted takes up room, and new objects would be placed elsewhere.
+    let is_tidy = || stack.tiers().iter().all(|tier| tier.garbage_bytes == 0);
+    eventually("files of before are deleted", is_tidy);
     for turn in 0..12 {
         for _ in 0..20 {
             let name = key(&format!("object-{}", 40 * part + random.below(60)));
@@ -484,6 +487,41 @@ fn a_recorded_run_under_a_write_buffer_is_decided_again() {
 #[test]
 fn a_run_under_a_write_buffer_that_is_recorded_later_is_decided_again() {
     is_decided_again("write-buffer", &[("timeout", "1us")], false);
+}
+
+#[test]
+fn a_recorded_run_is_decided_again_over_a_tier_that_was_added() {
+    let given: Vec<_> = LRU_AT_ONCE.iter().map(|(a, b)| ((*a).into(), (*b).into())).collect();
+    let world = World::with(&[
+        ("fast", 256 << 10, Persistency::Storage),
+        ("slow", ROOMY, Persistency::Storage),
+        ("spare", ROOMY, Persistency::Storage),
+    ]);
+    let directory = tempfile::tempdir().expect("a directory");
+    let mut views = Vec::new();
+    let stack = world.create_with(|parts| {
+        views = tier_views(parts);
+        parts.tiers.pop();
+        parts.tactics = Some(tactics("lru", views[..2].to_vec(), &given));
+        parts.recording = Some(settings(directory.path(), true));
+    });
+    let mut random = Random::new(9);
+    stir(&stack, &mut random, 1);
+    let next = tactics("lru", views, &given);
+    stack.add_tier(world.tier_to_add("spare"), Some(next)).expect("is added");
+    stir(&stack, &mut random, 2);
+    stack.drain_tier("slow").expect("begins");
+    stir(&stack, &mut random, 3);
+    stack.stop_recording().expect("it ran");
+    let heads = Reader::open(directory.path()).expect("opens");
+    let tiers = heads.filter_map(|item| match item.expect("reads") {
+        Item::File(head) => Some(head.tiers.len()),
+        _ => None,
+    });
+    assert_eq!(tiers.collect::<Vec<_>>(), [2, 3]);
+    let (rounds, actions) = replay(directory.path());
+    assert!(rounds > 24 && actions > 0, "{rounds} rounds, {actions} actions");
+    stack.close().expect("closes");
 }
 
 #[test]

@@ -324,6 +324,15 @@ impl Writer {
         self.is_patient = false;
     }
 
+    /// Tells which tiers there are from here on: in a file of its own, where they are others.
+    pub fn set_tiers(&mut self, tiers: Vec<Tier>) {
+        if self.head.tiers != tiers {
+            self.seal();
+            self.end_file();
+            self.head.tiers = tiers;
+        }
+    }
+
     /// Counts events that happened and never came here.
     pub fn lose(&mut self, events: u64) {
         self.seal();

@@ -11,7 +11,7 @@ use terrace_core::{
     Action, ActionKind, Actions, Error, ErrorKind, Event, EventKind, Outcome, Parameter, Policy,
     Result, SLOT_NONE, SegmentView, Slot, TierIndex, TierSet, TierView, View,
 };
-use terrace_trace::{Cause, ParameterValue, SavedState, Writer};
+use terrace_trace::{Cause, ParameterValue, SavedState, Tier, Writer};
 
 use super::desk::{Command, Reply};
 use super::witness::Witness;
@@ -472,6 +472,9 @@ impl Mind {
         shared.desk.set_call_time_max(next.call_time_max);
         self.tactics = next;
         self.view.tiers = tier_views(shared);
+        if let Some(writer) = crate::lock(&shared.recording).writer() {
+            writer.set_tiers(self.view.tiers.iter().map(Tier::of).collect());
+        }
         self.replaced = None;
         self.decisions.clear();
         self.introduce(shared, turn);
