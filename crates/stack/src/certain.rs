@@ -122,7 +122,9 @@ impl Shared {
     /// Makes the latest switch of a segment certain: its bytes and its commit are durable, and the
     /// source is let go.
     pub(crate) fn settle(&self, entry: &Entry, segment: &Segment) -> Result<()> {
-        if segment.location.load().settling.is_none() {
+        // What is deleted needs nothing any more; whoever tried again for ever would keep its files.
+        let is_gone = entry.is_deleted.load(Ordering::Acquire);
+        if is_gone || segment.location.load().settling.is_none() {
             return Ok(());
         }
         let _settling = crate::lock(&segment.settle);

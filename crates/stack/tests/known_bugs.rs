@@ -231,6 +231,34 @@ fn a_move_back_after_an_uncertain_switch_is_marked_as_the_primary() {
     }
 }
 
+/// A file whose sync failed stays failed. A switch that waits for it must not keep the files of an
+/// object that is gone.
+#[test]
+fn an_object_that_is_deleted_after_an_uncertain_switch_leaves_no_file() {
+    let world = World::two();
+    let stack = world.create();
+    let name = key("uncertain");
+    put(&stack, &name, &[7; 5000]);
+    let syncs = AtomicUsize::new(0);
+    world.tier(1).on(move |moment| {
+        // The first is before the switch.
+        let is_sync = moment.call == Call::Sync && !moment.is_done;
+        match is_sync && syncs.fetch_add(1, Ordering::SeqCst) > 0 {
+            true => Verdict::Fail(ErrorKind::Io),
+            false => Verdict::Go,
+        }
+    });
+    let tickets = stack.migrate(&name, SLOW, MoveKind::Move, 0, "test").expect("queued");
+    let ended = stack.wait(tickets[0], LONG).expect("known").expect("ends");
+    assert_eq!(outcome_of(&ended), "io", "{ended:?}");
+    assert_eq!(stack.explain(&name).expect("exists").segments[0].tier, "slow");
+    stack.delete(&name).expect("deletes");
+    let is_empty = || stack.tiers().iter().all(|tier| tier.garbage_bytes == 0);
+    eventually("its files are deleted", is_empty);
+    world.tier(1).heal();
+    assert_sound(&world, &stack);
+}
+
 /// The catalog loses the last moves, the marks on the files need not.
 #[test]
 fn marks_follow_the_catalog_after_a_loss_of_power() {
