@@ -3,11 +3,11 @@
 
 use std::fs;
 use std::path::PathBuf;
-use std::thread::sleep;
 use std::time::Duration;
 
 use rustix::process::Signal;
 use serde_json::json;
+use terrace_core::{Clock, SystemClock};
 
 use crate::scene::{Scene, finish, piped, signal};
 
@@ -72,12 +72,13 @@ fn first_tier(scene: &Scene) -> String {
 
 /// Waits until a scrub runs, or none.
 fn wait_for_scrub(scene: &Scene, runs: bool) {
+    let clock = SystemClock::default();
     for _ in 0..600 {
         // One over nothing ends at once where it is let.
         if (scene.run(["scrub", "--namespace", "none"]).status == Some(5)) == runs {
             return;
         }
-        sleep(Duration::from_millis(50));
+        clock.sleep(Duration::from_millis(50));
     }
     panic!("a scrub runs: {}", !runs);
 }
