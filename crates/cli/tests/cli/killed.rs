@@ -278,21 +278,32 @@ fn look(scene: &Scene, models: &mut [Model]) -> u64 {
 fn use_everything(scene: &Scene) {
     let address = scene.path("store").display().to_string();
     let store = Store::open(&address).expect("it opens");
-    for worker in 0..WORKERS {
-        for number in 0..KEYS {
-            let key = Key::new(&format!("worker-{worker}"), &number.to_string()).expect("legal");
-            let _ = found(store.delete(&key));
-            store.write_all(&key, b"new").expect("is written");
-            for to in ["slow", "fast"] {
-                for ticket in store.migrate(&key, to, MoveKind::Move, 0, "test").expect("queued") {
-                    let ended = store.wait(ticket, COMMAND_MAX).expect("known").expect("ends");
-                    let outcome = ended.outcome.as_deref();
-                    assert!(matches!(outcome, Some("done" | "already")), "{ended:?}");
-                }
-            }
-            store.delete(&key).expect("is deleted");
-        }
+    let keys: Vec<_> = (0..WORKERS)
+        .flat_map(|worker| (0..KEYS).map(move |number| (worker, number)))
+        .map(|(worker, number)| Key::new(&format!("worker-{worker}"), &number.to_string()))
+        .map(|key| key.expect("legal"))
+        .collect();
+    for key in &keys {
+        let _ = found(store.delete(key));
     }
+    // What is there still would be in the way of what moves below.
+    wait_until_empty(&store);
+    for key in &keys {
+        store.write_all(key, b"new").expect("is written");
+        for to in ["slow", "fast"] {
+            for ticket in store.migrate(key, to, MoveKind::Move, 0, "test").expect("queued") {
+                let ended = store.wait(ticket, COMMAND_MAX).expect("known").expect("ends");
+                let outcome = ended.outcome.as_deref();
+                assert!(matches!(outcome, Some("done" | "already")), "{ended:?}");
+            }
+        }
+        store.delete(key).expect("is deleted");
+    }
+    wait_until_empty(&store);
+    store.close().expect("it closes");
+}
+
+fn wait_until_empty(store: &Store) {
     let clock = SystemClock::default();
     loop {
         let tiers = store.tiers().expect("reports");
@@ -308,7 +319,6 @@ fn use_everything(scene: &Scene) {
         assert!(clock.now_ns() < COMMAND_MAX.as_nanos() as u64, "something is left: {tiers:?}");
         clock.sleep(Duration::from_millis(5));
     }
-    store.close().expect("it closes");
 }
 
 #[test]
