@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering;
 use terrace_core::{ErrorKind, Key, Open, Result, Role, TierIndex};
 
 use crate::account::Class;
+use crate::doubt;
 use crate::files::{self, FileName};
 use crate::record::{Place, Record, SegmentRecord};
 use crate::report::{CheckReport, Problem};
@@ -221,6 +222,10 @@ impl Check<'_> {
             let tier = self.shared.tier(row.place.tier).name.clone();
             self.note("garbage", &tier, format!("{name} waits to be deleted"));
             self.known.insert(FileName::of(row.object_id, row.segment, &row.place));
+        }
+        for row in doubt::rows(&self.shared.catalog)? {
+            self.known.insert(FileName::of(row.object_id, row.segment, &row.place));
+            self.report.problems.push(doubt::problem(self.shared, &row));
         }
         Ok(())
     }

@@ -14,6 +14,7 @@ mod check;
 mod codec;
 mod create;
 mod dirty;
+mod doubt;
 mod drain;
 mod drops;
 mod entries;

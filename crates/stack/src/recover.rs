@@ -14,6 +14,7 @@ use terrace_core::{
 
 use crate::account::Class;
 use crate::catalog::{GarbageRow, Write};
+use crate::doubt;
 use crate::drops::Drop as Superseded;
 use crate::entry::Site;
 use crate::files::{self, FileName};
@@ -85,7 +86,7 @@ pub(crate) fn recover(shared: &Shared, crashed: &Header, notes: &mut Vec<String>
     if !in_use.is_empty() {
         shared.catalog.commit(&in_use.iter().map(Write::GarbageGone).collect::<Vec<_>>())?;
     }
-    for row in &rows {
+    for row in rows.iter().chain(&doubt::rows(&shared.catalog)?) {
         recovery.name(row.object_id, row.segment, &row.place);
     }
     let (orphans, unknown) = recovery.delete_orphans()?;
@@ -172,6 +173,7 @@ pub(crate) fn collect_garbage(shared: &Shared) -> Result<()> {
         drops.push(Superseded { site: Site::new(row.place, row.object_id, row.segment), row });
     }
     shared.drops.add(drops);
+    doubt::account(shared)?;
     shared.failpoints.hit("recover.garbage")
 }
 
@@ -269,7 +271,7 @@ impl Recovery<'_> {
         let is_new_boot = self.crashed.is_rebooted || self.crashed.boot != self.shared.boot;
         let was_switching = record.segments.iter().any(|segment| segment.settling.is_some());
         for segment in &mut record.segments {
-            self.end_switch(before.object_id, segment, &mut garbage)?;
+            self.end_switch(&key, before.object_id, segment, &mut garbage)?;
         }
         self.forget_lost_tail(&mut record, &mut garbage, is_new_boot);
         for segment in &mut record.segments {
@@ -337,6 +339,7 @@ impl Recovery<'_> {
     /// Finishes a switch whose source was still kept, or goes back to the source.
     fn end_switch(
         &mut self,
+        key: &Key,
         object_id: u64,
         segment: &mut SegmentRecord,
         garbage: &mut Vec<GarbageRow>,
@@ -364,6 +367,7 @@ impl Recovery<'_> {
         let has_source = self.length(object_id, number, &settling.source).is_some();
         if is_other_boot && has_source {
             // The target may have lost its last bytes; the source was kept for this.
+            self.mark_dead(key, object_id, segment)?;
             garbage.push(row(segment.primary));
             segment.primary = settling.source;
             segment.copies.retain(|copy| copy.file != settling.source.file);
@@ -377,6 +381,23 @@ impl Recovery<'_> {
             garbage.push(row(settling.source));
         }
         self.shared.failpoints.hit("recover.settled")
+    }
+
+    /// Makes a target say that it is none: should the catalog be lost before it is deleted, its
+    /// generation would make it the right one.
+    fn mark_dead(&self, key: &Key, object_id: u64, segment: &SegmentRecord) -> Result<()> {
+        let (number, target) = (segment.number, &segment.primary);
+        if self.length(object_id, number, target).is_none() {
+            return Ok(());
+        }
+        let start = segment.start_bytes;
+        match self.shared.identity(key, object_id, number, start, target, Role::Dead) {
+            Some(identity) => {
+                let backend = &self.shared.tier(target.tier).backend;
+                backend.set_identity(&target.key(object_id, number), &identity)
+            }
+            None => Ok(()),
+        }
     }
 
     /// The bytes of a file, where it exists on a tier that is there.

@@ -7,6 +7,8 @@ use terrace_core::{Error, ErrorKind, Result, TierIndex};
 
 use crate::account::Class;
 use crate::add::check_many;
+use crate::catalog::GarbageRow;
+use crate::doubt;
 use crate::open::free_superblock;
 use crate::shared::Shared;
 use crate::tiers::TierState;
@@ -68,15 +70,17 @@ fn check_empty(shared: &Shared, tier: TierIndex, state: &TierState) -> Result<()
         Ok(())
     })?;
     let rows = shared.catalog.garbage()?;
-    let files = rows.iter().filter(|row| row.place.tier == tier).count();
-    if objects == 0 && files == 0 && !state.holds_anything() {
+    let count = |rows: &[GarbageRow]| rows.iter().filter(|row| row.place.tier == tier).count();
+    let (files, doubtful) = (count(&rows), count(&doubt::rows(&shared.catalog)?));
+    if objects == 0 && files == 0 && doubtful == 0 && !state.holds_anything() {
         return Ok(());
     }
     Err(Error::invalid(OPERATION, "it still holds something; drain it first")
         .with("objects", objects)
         .with("used_bytes", state.account.bytes(Class::Used))
         .with("copy_bytes", state.account.bytes(Class::Copy))
-        .with("garbage_files", files))
+        .with("garbage_files", files)
+        .with("doubtful_files", doubtful))
 }
 
 fn forget(shared: &Shared, tier: TierIndex) -> Result<()> {

@@ -14,7 +14,7 @@ use terrace_core::{
     Backend, BackendExt, ErrorKind, Identity, Key, KvExt, KvRange, ObjectExt, Open, Persistency,
     Random, Result, Role, TierIndex,
 };
-use terrace_stack::report::RebuildReport;
+use terrace_stack::report::{Problem, RebuildReport};
 use terrace_stack::{MoveKind, RebuildOptions, Saved, Stack};
 use terrace_testkit::{Operation, SimKv};
 
@@ -130,6 +130,13 @@ fn a_saved_catalog_brings_back_what_files_do_not_tell() {
     end(stack);
 }
 
+fn remove_doubtful(world: &World, problem: &Problem) {
+    assert_eq!(problem.kind, "doubtful-file", "{problem:?}");
+    let (name, rest) = problem.detail.split_once(" on ").expect("it names the older file");
+    let (tier, _) = rest.split_once(',').expect("and its tier");
+    world.disk_of(tier).open().delete(&Key::parse(name).expect("legal")).expect("deletes");
+}
+
 /// Writes, moves and deletes at random until the machine stops, with or without power, and the
 /// catalog is lost with it.
 #[test]
@@ -180,7 +187,8 @@ fn acknowledged_bytes_survive_a_crash_and_the_loss_of_the_catalog() {
         world.crash(Crash::Process);
         world.lose_catalog();
         let report = rebuild(&world);
-        assert!(report.problems.is_empty(), "seed {seed}: {report:?}");
+        // Older files that differ are left for a person, who finds the newer ones right.
+        report.problems.iter().for_each(|problem| remove_doubtful(&world, problem));
         let stack = world.open();
         assert_holds(&stack, &model);
         assert_sound(&world, &stack);

@@ -37,6 +37,10 @@ const STATUS_PROBLEMS: u8 = 1;
 /// For both nobody may have the store open. The old catalog is put aside beside the new one; no file
 /// of an object that is not complete is deleted, and none that is not certainly the store's. The
 /// store is checked again afterwards, and the status is that of this check.
+///
+/// Without the catalog nobody knows whether a migration was over when power was lost: where its two
+/// files differ, the object uses the newer, and the older stays as a `doubtful-file`, reported by
+/// every check until one of the two is removed: the older, or the newer and then `fsck --repair`.
 #[derive(Args, Debug)]
 pub(crate) struct Fsck {
     /// Also read all bytes and compare them with their checksums
@@ -71,7 +75,9 @@ impl Verb for Fsck {
             true => context.with_options(exclusive(), |store| check(store, self.verify))?,
             false => context.with_store_for_reading(|store| check(store, self.verify))?,
         };
-        if self.repair && !report.problems.is_empty() {
+        // Over a file in doubt only a person can decide.
+        let is_for_repair = |one: &Problem| one.kind != "doubtful-file";
+        if self.repair && report.problems.iter().any(is_for_repair) {
             if !context.is_json {
                 let mut output = Output::new();
                 print(&report, self.verify, &mut output)?;
@@ -131,7 +137,10 @@ pub(crate) fn rebuild(
         return finish(&checked, output);
     }
     let report = &rebuilt.report;
-    print_findings(&report.problems, &report.notes, &mut output)?;
+    // What the check finds as well is said once.
+    let mut problems = report.problems.clone();
+    problems.retain(|problem| !checked.problems.contains(problem));
+    print_findings(&problems, &report.notes, &mut output)?;
     let pairs = match report.pairs {
         0 => String::new(),
         some => format!(", {}", count(some, "key-value pair")),

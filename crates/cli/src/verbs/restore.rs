@@ -17,6 +17,8 @@ use crate::failure::Result;
 /// the backup; pins, levels, key-value pairs, histories and states of policies come from the
 /// backup. Objects made since are there with the defaults; objects deleted since stay deleted, and
 /// are named. Nobody may have the store open. The old catalog is put aside beside the new one.
+/// Where power was lost in the middle of a migration a `doubtful-file` may be left, as by
+/// `terrace fsck --rebuild`.
 ///
 /// Afterwards the store is opened and checked as by `terrace fsck`.
 #[derive(Args, Debug)]

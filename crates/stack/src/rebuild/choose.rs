@@ -3,10 +3,12 @@
 
 use terrace_core::{Hint, Identity, Key, Layout, Persistency, Result, Role, TierIndex};
 
+use super::compare::have_same_bytes;
 use super::read::FoundFile;
 use super::saved::SavedCatalog;
 use crate::Parts;
 use crate::catalog::GarbageRow;
+use crate::doubt::{File, differing, of_nobody};
 use crate::record::{Place, Record, SegmentRecord};
 use crate::report::Problem;
 
@@ -17,6 +19,8 @@ pub(super) struct Choice {
     pub(super) object: Option<(Key, Record)>,
     /// Files of it that it does not need.
     pub(super) superseded: Vec<GarbageRow>,
+    /// Older files of it that hold something else than the newer ones.
+    pub(super) doubtful: Vec<GarbageRow>,
     /// Marks that must be written, because the files say something else.
     pub(super) marks: Vec<(TierIndex, Key, Identity)>,
     pub(super) problems: Vec<Problem>,
@@ -92,6 +96,12 @@ impl Chooser {
             return choice;
         };
         let (key, object_id) = (latest.identity.key.clone(), latest.file.name.object_id);
+        let is_doubtful = |file| saved.is_some_and(|saved| saved.is_doubtful(file));
+        let is_gone = saved.is_some_and(|saved| saved.is_gone(&key, object_id));
+        if is_gone && candidates.iter().all(|one| is_doubtful(one.file.name.file)) {
+            choice.leave_doubtful(parts, &key, &candidates);
+            return choice;
+        }
         if saved.is_some_and(|saved| saved.knows_another(&key, object_id)) {
             choice.problems.extend(candidates.iter().map(|one| Problem {
                 kind: "unknown-file".into(),
@@ -106,17 +116,25 @@ impl Chooser {
         let known = saved.and_then(|saved| saved.record(&key, object_id));
         let believed = known.as_ref().filter(|_| saved.is_some_and(|saved| saved.is_present));
         let segments = match believed {
-            Some(record) => self.believe(record, &candidates, &key, &mut choice),
+            Some(record) => {
+                let segments = self.believe(record, &candidates, &key, &mut choice);
+                let superseded = std::mem::take(&mut choice.superseded).into_iter();
+                (choice.doubtful, choice.superseded) =
+                    superseded.partition(|row| is_doubtful(row.place.file));
+                segments
+            }
             None => {
                 if saved.is_some_and(|saved| saved.is_present) {
                     choice.notes.push(note(&key, "brought-back", latest));
                 }
-                self.find_segments(&candidates, &key, &mut choice)
+                self.find_segments(parts, &candidates, &key, &mut choice)
             }
         };
+        choice.describe_doubtful(parts, &key, &segments);
         if segments.first().is_none_or(|segment| segment.start_bytes > 0) {
             // Whatever is there of it stays: somebody may bring back the tier with the rest.
             choice.superseded.clear();
+            choice.doubtful.clear();
             choice.marks.clear();
             choice.problems.push(Problem {
                 kind: "incomplete-object".into(),
@@ -155,9 +173,11 @@ impl Chooser {
     }
 
     /// The segments that the files alone tell: of each number the primary with the highest
-    /// generation. A copy stands in for a primary that is gone.
+    /// generation. A copy stands in for a primary that is gone. An older primary goes only where
+    /// the newer has the same bytes: after a loss of power it may be the one that has them all.
     fn find_segments(
         &mut self,
+        parts: &Parts,
         candidates: &[Candidate<'_>],
         key: &Key,
         choice: &mut Choice,
@@ -172,8 +192,15 @@ impl Chooser {
             if best.identity.role != Role::Primary {
                 place = self.promote(best, key, choice);
             }
-            let others = group.iter().filter(|one| one.file.name != best.file.name);
-            choice.superseded.extend(others.map(Candidate::row));
+            for other in group.iter().filter(|one| one.file.name != best.file.name) {
+                // An empty one has nothing to lose; where a tier was full there are many.
+                let has_bytes = other.identity.role == Role::Primary && other.length_bytes > 0;
+                if has_bytes && !is_same(parts, best, other) {
+                    choice.doubtful.push(other.row());
+                } else {
+                    choice.superseded.push(other.row());
+                }
+            }
             segments.push(SegmentRecord {
                 number: best.file.name.segment,
                 start_bytes: best.identity.start_bytes,
@@ -209,6 +236,10 @@ impl Chooser {
             segment.copies.retain(|copy| find(known, copy).is_some());
             if let Some(primary) = find(known, &known.primary) {
                 segment.primary = Place { epoch: primary.identity.epoch, ..known.primary };
+                // The next opening knows whether the switch holds.
+                let settling = known.settling.as_ref();
+                segment.settling =
+                    settling.filter(|one| find(known, &one.source).is_some()).copied();
                 self.restore_mark(primary, &segment.primary, key, known, choice);
             } else if let Some(copy) = segment.copies.first().copied() {
                 let copy = find(known, &copy).expect("those that are missing were left out");
@@ -237,6 +268,8 @@ impl Chooser {
                 find(known, copy).is_some_and(|file| file.length_bytes == length_bytes)
             });
             let places = std::iter::once(&segment.primary).chain(&segment.copies);
+            let source = segment.settling.as_ref().map(|settling| &settling.source);
+            let places = places.chain(source);
             used.extend(places.map(|place| (segment.number, place.tier, place.file)));
             segments.push(segment);
         }
@@ -279,6 +312,37 @@ impl Chooser {
             choice.marks.push((file.file.name.tier, file.file.name.key(), wanted));
         }
     }
+}
+
+impl Choice {
+    /// Nobody needs them any more, but only a person removes them.
+    fn leave_doubtful(&mut self, parts: &Parts, key: &Key, files: &[Candidate<'_>]) {
+        for file in files {
+            let tier = &parts.tiers[file.file.name.tier.index()].name;
+            self.doubtful.push(file.row());
+            self.problems.push(of_nobody(key, &file.file.name.key(), tier));
+        }
+    }
+
+    fn describe_doubtful(&mut self, parts: &Parts, key: &Key, segments: &[SegmentRecord]) {
+        for row in &self.doubtful {
+            let file = |place: &Place, bytes| File {
+                name: place.key(row.object_id, row.segment),
+                tier: &parts.tiers[place.tier.index()].name,
+                bytes,
+            };
+            let newer = segments.iter().find(|segment| segment.number == row.segment);
+            let Some(newer) = newer else { continue };
+            let newer = file(&newer.primary, newer.length_bytes);
+            self.problems.push(differing(key, &file(&row.place, row.bytes), &newer));
+        }
+    }
+}
+
+/// Whether two files surely hold the same.
+fn is_same(parts: &Parts, one: &Candidate<'_>, other: &Candidate<'_>) -> bool {
+    one.length_bytes == other.length_bytes
+        && have_same_bytes(&parts.tiers, &one.file.name, &other.file.name).unwrap_or(false)
 }
 
 fn latest_primary<'a, 'b>(

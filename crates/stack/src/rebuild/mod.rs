@@ -4,9 +4,11 @@
 //! Every file says whose bytes it holds, so the highest complete primary of each segment is found
 //! without any catalog. What files do not tell (pins, levels, pairs of applications, history) comes
 //! from a catalog that was saved, where there is one. Files are only ever deleted as garbage of an
-//! object that is complete without them, and not before the next opening.
+//! object that is complete without them, and not before the next opening. An older file that holds
+//! other bytes than the newer is not: see `doubt.rs`.
 
 mod choose;
+mod compare;
 mod read;
 mod saved;
 
@@ -23,6 +25,7 @@ use self::read::{list_all, read_files};
 use self::saved::SavedCatalog;
 use crate::Parts;
 use crate::catalog::{Catalog, GarbageRow, Write};
+use crate::doubt;
 use crate::files::FileName;
 use crate::format::FORMAT_VERSION;
 use crate::header::{Header, TierEntry};
@@ -74,7 +77,8 @@ pub(crate) fn run(
         None => None,
     };
     let numbers = TierNumbers::new(&(0..parts.tiers.len() as u8).collect::<Vec<_>>());
-    let header = first_header(parts, store_id, epoch);
+    let mut header = first_header(parts, store_id, epoch);
+    header.is_rebooted = saved.as_ref().is_some_and(|saved| saved.was_rebooted(header.boot));
     let mut rebuild = Rebuild {
         parts,
         saved,
@@ -135,7 +139,7 @@ fn refusal(kind: ErrorKind, reason: &'static str) -> Error {
 }
 
 /// The header as of a crash of this boot, so that the next opening compares everything once more
-/// and accounts for it.
+/// and accounts for it. Whether power was lost only the present catalog can tell.
 fn first_header(parts: &Parts, store_id: u128, epoch: u64) -> Header {
     let tiers = parts.tiers.iter().enumerate();
     Header {
@@ -193,6 +197,7 @@ impl Rebuild<'_> {
     fn commit(&mut self, choices: Vec<Choice>) -> Result<()> {
         let mut records: Vec<(Key, Record)> = Vec::new();
         let mut garbage: Vec<GarbageRow> = Vec::new();
+        let mut doubtful = Vec::new();
         for choice in choices {
             for (tier, name, identity) in &choice.marks {
                 self.backend(*tier).set_identity(name, identity)?;
@@ -200,6 +205,7 @@ impl Rebuild<'_> {
             self.report.problems.extend(choice.problems);
             self.report.notes.extend(choice.notes);
             garbage.extend(choice.superseded);
+            doubtful.extend(choice.doubtful.iter().map(|row| doubt::note(row, &self.catalog)));
             let Some((key, record)) = choice.object else { continue };
             if !self.keys.insert(self.hasher.hash_one(&key)) {
                 self.replace_earlier(&key, &mut records, &mut garbage)?;
@@ -211,7 +217,8 @@ impl Rebuild<'_> {
         }
         self.report.superseded += garbage.len() as u64;
         let puts = records.iter().map(|(key, record)| Write::Put(key, record));
-        let writes: Vec<_> = puts.chain(garbage.into_iter().map(Write::Garbage)).collect();
+        let garbage = garbage.into_iter().map(Write::Garbage);
+        let writes: Vec<_> = puts.chain(garbage).chain(doubtful).collect();
         self.last = Some(self.catalog.commit(&writes)?);
         Ok(())
     }
@@ -299,8 +306,9 @@ impl Rebuild<'_> {
         if let Some(ticket) = self.last {
             self.catalog.wait(ticket)?;
         }
+        // The bytes as well: the next opening deletes what they supersede.
         for tier in self.parts.tiers.iter().filter(|tier| keeps_identity(tier)) {
-            tier.backend.sync()?;
+            tier.backend.sync_all()?;
         }
         Catalog::create(&*self.parts.catalog, &self.header)?;
         Ok(self.report)

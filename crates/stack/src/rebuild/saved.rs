@@ -8,6 +8,7 @@ use terrace_core::{Error, ErrorKind, Key, Kv, KvRange, Result};
 use super::Saved;
 use crate::Parts;
 use crate::catalog::{Catalog, GARBAGE, HEADER_KEY, OBJECT};
+use crate::doubt::{self, DOUBTFUL};
 use crate::header::{Header, TierEntry};
 use crate::record::{Record, TierNumbers};
 
@@ -21,6 +22,8 @@ pub(super) struct SavedCatalog<'a> {
     catalog: Catalog,
     /// Files that its rows of garbage name.
     garbage: HashSet<u64>,
+    /// Files that it keeps because they are in doubt.
+    doubtful: HashSet<u64>,
 }
 
 impl<'a> SavedCatalog<'a> {
@@ -41,7 +44,19 @@ impl<'a> SavedCatalog<'a> {
             // Without them, files that were to go are taken for what they say they are.
             Err(_) => HashSet::new(),
         };
-        Ok(Self { kv: &*saved.catalog, is_present: saved.is_present, header, catalog, garbage })
+        // These are not taken for superseded, so each must be known.
+        let doubtful = match saved.is_present {
+            true => doubt::rows(&catalog)?.into_iter().map(|row| row.place.file).collect(),
+            false => HashSet::new(),
+        };
+        let (kv, is_present) = (&*saved.catalog, saved.is_present);
+        Ok(Self { kv, is_present, header, catalog, garbage, doubtful })
+    }
+
+    /// Whether it is the present catalog, and the machine restarted since the store crashed.
+    pub(super) fn was_rebooted(&self, boot: u64) -> bool {
+        let header = &self.header;
+        self.is_present && !header.is_clean && (header.is_rebooted || header.boot != boot)
     }
 
     /// The record of an object; `None` where there is none that can be read, or another object has
@@ -61,6 +76,17 @@ impl<'a> SavedCatalog<'a> {
         self.is_present && self.garbage.contains(&file)
     }
 
+    /// Whether a file is kept until a person decides.
+    pub(super) fn is_doubtful(&self, file: u64) -> bool {
+        self.doubtful.contains(&file)
+    }
+
+    /// Whether it says that an object is there no more.
+    pub(super) fn is_gone(&self, key: &Key, object_id: u64) -> bool {
+        let known = self.catalog.get(key);
+        known.is_ok_and(|known| known.is_none_or(|record| record.object_id != object_id))
+    }
+
     /// Calls `each` for every record that can be read.
     pub(super) fn for_each(&self, each: &mut dyn FnMut(Key, Record) -> Result<()>) -> Result<()> {
         self.catalog.for_each(&mut |key, record| match record {
@@ -72,7 +98,7 @@ impl<'a> SavedCatalog<'a> {
     /// Copies what belongs to no object: pairs of applications, states of policies and the like.
     /// Returns how many pairs.
     pub(super) fn copy_rows(&self, target: &dyn Kv) -> Result<u64> {
-        const REBUILT: [u8; 3] = [HEADER_KEY[0], OBJECT, GARBAGE];
+        const REBUILT: [u8; 4] = [HEADER_KEY[0], OBJECT, GARBAGE, DOUBTFUL];
         let mut range = KvRange::all();
         let mut copied = 0;
         loop {
