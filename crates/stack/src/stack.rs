@@ -79,8 +79,8 @@ impl Stack {
     /// # Errors
     ///
     /// `Exists` for a catalog that is not empty, `Denied` for tiers of different stores or a saved
-    /// catalog of another, `Stale` for a tier that is empty or was last written before the others.
-    /// The store's files are as they were then, but for marks that were wrong.
+    /// catalog of another, `Stale` for a tier that is empty or was last written before the others,
+    /// `Io` for one that is offline. The store's files are as they were then, but for marks that were wrong.
     pub fn rebuild(
         parts: &Parts,
         options: &RebuildOptions,

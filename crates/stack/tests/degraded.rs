@@ -8,7 +8,7 @@ use std::sync::Arc;
 use common::crashing::{Crash, Crashing};
 use common::world::{LONG, World, assert_sound, eventually, key, migrate, put};
 use terrace_core::{Backend, BackendExt, ErrorKind, ObjectExt, Open, TierIndex};
-use terrace_stack::{MoveKind, Offline, Parts, Stack};
+use terrace_stack::{MoveKind, Offline, Parts, RebuildOptions, Saved, Stack};
 
 const FAST: TierIndex = TierIndex(0);
 const SLOW: TierIndex = TierIndex(1);
@@ -214,4 +214,36 @@ fn a_move_from_it_that_lost_power_waits_for_it() {
         assert_sound(&world, &stack);
     }
     assert!(refused > 0, "no seed keeps the commit of the switch");
+}
+
+#[test]
+fn a_catalog_is_made_anew_with_all_tiers_only() {
+    let mut world = store();
+    let stack = world.open_with(pulled);
+    stack.delete(&key("doomed")).expect("deletes");
+    end(&world, stack);
+    end(&world, world.open_with(pulled));
+    let present = world.lose_catalog();
+    let rebuild = |parts: &Parts, accepts_old_tiers, is_present: bool| {
+        let saved = is_present.then(|| Saved { catalog: present.open(), is_present });
+        let options = RebuildOptions { accepts_old_tiers, saved };
+        Stack::rebuild(parts, &options, &mut |_, _| {})
+    };
+    for is_present in [false, true] {
+        let mut parts = world.parts();
+        pulled(&mut parts);
+        let error = rebuild(&parts, true, is_present).expect_err("one is missing");
+        assert_eq!(error.kind(), ErrorKind::Io);
+        assert!(error.to_string().contains("tier=slow"), "{error}");
+    }
+    // It is back, and has missed openings; a single one a crash may have begun and not ended.
+    let error = rebuild(&world.parts(), false, false).expect_err("it may be an old copy");
+    assert_eq!(error.kind(), ErrorKind::Stale);
+    let report = rebuild(&world.parts(), true, false).expect("was told to");
+    assert!(report.problems.is_empty(), "{report:?}");
+    let stack = world.open();
+    // Only the lost catalog knew that it was deleted.
+    assert_reads(&stack, &["here", "there", "copied", "doomed"]);
+    assert_sound(&world, &stack);
+    end(&world, stack);
 }

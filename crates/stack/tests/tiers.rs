@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use std::sync::Mutex;
 
 use common::crashing::{Crash, Crashing, Visits};
+use common::hooked::{Call, Verdict};
 use common::pattern::stamped;
 use common::restless::restless;
 use common::world::{
@@ -18,7 +19,7 @@ use terrace_core::{
     TierIndex,
 };
 use terrace_stack::report::DrainReport;
-use terrace_stack::{FAILPOINTS, MoveKind, Parts, Stack};
+use terrace_stack::{FAILPOINTS, MoveKind, Parts, RebuildOptions, Saved, Stack};
 
 const OBJECTS: u64 = 12;
 
@@ -219,6 +220,39 @@ fn a_drain_goes_on_after_a_restart() {
     wait_until_drained(&stack, "fast");
     assert_all(&stack);
     assert_sound(&world, &stack);
+}
+
+#[test]
+fn a_drain_goes_on_after_a_repair_and_is_forgotten_with_the_catalog() {
+    for is_present in [true, false] {
+        let mut world = world();
+        let stack = world.open_with(two);
+        put_all(&stack).expect("puts");
+        world.tier(0).on(|moment| match moment.call {
+            Call::Read => Verdict::Fail(ErrorKind::Io),
+            _ => Verdict::Go,
+        });
+        stack.drain_tier("fast").expect("begins");
+        stack.close().expect("closes");
+        drop(stack);
+        world.tier(0).heal();
+        let old = world.lose_catalog();
+        let saved = is_present.then(|| Saved { catalog: old.open(), is_present });
+        let options = RebuildOptions { saved, ..RebuildOptions::default() };
+        let mut parts = world.parts();
+        two(&mut parts);
+        let report = Stack::rebuild(&parts, &options, &mut |_, _| {}).expect("rebuilds");
+        assert!(report.problems.is_empty(), "{report:?}");
+        let stack = world.open_with(two);
+        if is_present {
+            wait_until_drained(&stack, "fast");
+        } else {
+            assert_eq!(drain_of(&stack, "fast"), None);
+        }
+        assert_all(&stack);
+        assert_sound(&world, &stack);
+        stack.close().expect("closes");
+    }
 }
 
 #[test]

@@ -50,7 +50,8 @@ impl Store {
     ///
     /// `Busy` where a process has the store open, `Denied` for tiers or a backup of another store,
     /// `Stale` for a tier that is empty or, unless `accepts_old_tiers`, older than the others,
-    /// `Unsupported` for a store without a durable catalog, `Corrupt` for a damaged backup, `Io`.
+    /// `Unsupported` for a store without a durable catalog, `Corrupt` for a damaged backup, `NotFound`
+    /// or `Io` where a tier is missing, also where the store may otherwise be used without it.
     /// The old catalog is in use then, as before.
     pub fn rebuild(
         address: &str,

@@ -165,6 +165,33 @@ fn a_damaged_backup_and_one_of_another_store_leave_the_catalog_as_it_is() {
 }
 
 #[test]
+fn a_missing_tier_is_named_and_the_catalog_stays() {
+    let scene = filled();
+    scene.ok(["backup", "saved"]);
+    let settings = String::from_utf8(scene.read("store/terrace.toml")).expect("text");
+    let settings = settings.replacen("[store]\n", "[store]\ndegraded = true\n", 1);
+    fs::write(scene.path("store/terrace.toml"), settings).expect("written");
+    fs::rename(scene.path("slow"), scene.path("away")).expect("renamed");
+    for arguments in [&["fsck", "--repair"][..], &["fsck", "--rebuild"], &["restore", "saved"]] {
+        let error = scene.fails(3, arguments);
+        assert!(error.contains("tier=slow"), "{error}");
+    }
+    fs::create_dir(scene.path("slow")).expect("made");
+    let error = scene.fails(9, ["fsck", "--rebuild"]);
+    assert!(error.contains("tier=slow"), "{error}");
+    fs::remove_dir(scene.path("slow")).expect("removed");
+    fs::rename(scene.path("away"), scene.path("slow")).expect("renamed");
+    for left in ["catalog.new", "catalog.saved", "catalog.old-1"] {
+        assert!(!scene.path("store").join(left).exists(), "{left}");
+    }
+    // The check of --repair has opened the store without it.
+    let ran = scene.run(["get", "data/o0", "out"]);
+    assert!(ran.status == Some(0) && ran.stderr.contains("the tier slow was missing"), "{ran:?}");
+    assert_holds(&scene, 0..20);
+    scene.ok(["fsck", "--verify"]);
+}
+
+#[test]
 fn nobody_may_have_the_store_open() {
     let scene = filled();
     scene.ok(["backup", "saved"]);

@@ -23,7 +23,6 @@ use terrace_core::{
 use self::choose::{Choice, Chooser};
 use self::read::{list_all, read_files};
 use self::saved::SavedCatalog;
-use crate::Parts;
 use crate::catalog::{Catalog, GarbageRow, Write};
 use crate::doubt;
 use crate::files::FileName;
@@ -32,6 +31,7 @@ use crate::header::{Header, TierEntry};
 use crate::open::{boot_number, check_parts, keeps_identity};
 use crate::record::{Record, TierNumbers};
 use crate::report::{Problem, RebuildReport};
+use crate::{Parts, Tier};
 
 /// How to make a catalog anew.
 #[derive(Default)]
@@ -66,19 +66,33 @@ pub(crate) fn run(
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<RebuildReport> {
     check_parts(parts)?;
+    if let Some((tier, reason)) =
+        parts.tiers.iter().find_map(|one| Some((one, one.offline.as_ref()?)))
+    {
+        // What is on it would be taken for lost, and older files elsewhere for right.
+        return Err(refusal(ErrorKind::Io, "a tier is missing; every tier must be there")
+            .with("tier", &tier.name)
+            .with("missing", reason));
+    }
     if Catalog::header_of(&*parts.catalog)?.is_some() {
         return Err(Error::new(ErrorKind::Exists, "rebuild the catalog")
             .because("the new catalog is not empty")
             .with("catalog", parts.catalog.target()));
     }
-    let (store_id, epoch) = identify(parts, options)?;
+    let superblocks = identify(parts, options)?;
+    let store_id = superblocks[0].store_id;
     let saved = match &options.saved {
         Some(saved) => Some(SavedCatalog::read(saved, parts, store_id)?),
         None => None,
     };
     let numbers = TierNumbers::new(&(0..parts.tiers.len() as u8).collect::<Vec<_>>());
-    let mut header = first_header(parts, store_id, epoch);
-    header.is_rebooted = saved.as_ref().is_some_and(|saved| saved.was_rebooted(header.boot));
+    let mut header = first_header(parts, &superblocks);
+    if let Some(saved) = &saved {
+        header.is_rebooted = saved.was_rebooted(header.boot);
+        for tier in &mut header.tiers {
+            tier.is_draining = saved.is_draining(&tier.name);
+        }
+    }
     let mut rebuild = Rebuild {
         parts,
         saved,
@@ -95,8 +109,8 @@ pub(crate) fn run(
     rebuild.finish()
 }
 
-/// The store that the tiers belong to, and its latest opening.
-fn identify(parts: &Parts, options: &RebuildOptions) -> Result<(u128, u64)> {
+/// What the tiers say of themselves: at least one, and all of one store.
+fn identify(parts: &Parts, options: &RebuildOptions) -> Result<Vec<Superblock>> {
     let mut found: Vec<(&str, Superblock)> = Vec::new();
     for tier in parts.tiers.iter().filter(|tier| keeps_identity(tier)) {
         let superblock = tier.backend.superblock()?.ok_or_else(|| {
@@ -130,7 +144,7 @@ fn identify(parts: &Parts, options: &RebuildOptions) -> Result<(u128, u64)> {
         .with("tier", name)
         .with("epoch", one.epoch)
         .with("newest_epoch", epoch)),
-        _ => Ok((first.1.store_id, epoch)),
+        _ => Ok(found.into_iter().map(|(_, superblock)| superblock).collect()),
     }
 }
 
@@ -140,11 +154,16 @@ fn refusal(kind: ErrorKind, reason: &'static str) -> Error {
 
 /// The header as of a crash of this boot, so that the next opening compares everything once more
 /// and accounts for it. Whether power was lost only the present catalog can tell.
-fn first_header(parts: &Parts, store_id: u128, epoch: u64) -> Header {
-    let tiers = parts.tiers.iter().enumerate();
+fn first_header(parts: &Parts, superblocks: &[Superblock]) -> Header {
+    let epoch = superblocks.iter().map(|one| one.epoch).max().expect("there is one");
+    let entry = |(index, tier): (usize, &Tier)| {
+        // An older one that was accepted has missed the latest openings.
+        let own = superblocks.iter().find(|one| one.tier == tier.name);
+        TierEntry::new(index as u8, &tier.name, own.map_or(epoch, |one| one.epoch))
+    };
     Header {
         format: FORMAT_VERSION,
-        store_id,
+        store_id: superblocks[0].store_id,
         epoch,
         is_clean: false,
         settled_epoch: epoch,
@@ -152,7 +171,7 @@ fn first_header(parts: &Parts, store_id: u128, epoch: u64) -> Header {
         boot: boot_number(&parts.settings.boot_id),
         opened_ns: parts.clock.wall_ns(),
         next_number: 1,
-        tiers: tiers.map(|(index, tier)| TierEntry::new(index as u8, &tier.name, epoch)).collect(),
+        tiers: parts.tiers.iter().enumerate().map(entry).collect(),
     }
 }
 

@@ -59,6 +59,12 @@ impl<'a> SavedCatalog<'a> {
         self.is_present && !header.is_clean && (header.is_rebooted || header.boot != boot)
     }
 
+    /// Whether it is the present catalog, and a tier is drained.
+    pub(super) fn is_draining(&self, tier: &str) -> bool {
+        let found = self.header.tiers.iter().find(|entry| entry.name == tier);
+        self.is_present && found.is_some_and(|entry| entry.is_draining)
+    }
+
     /// The record of an object; `None` where there is none that can be read, or another object has
     /// the key.
     pub(super) fn record(&self, key: &Key, object_id: u64) -> Option<Record> {
