@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What a store of many objects takes: time to open, memory, listing, checking.
 
+mod lost;
+
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -39,7 +41,7 @@ const MANY: u64 = 10_000_000;
 /// What to measure.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Settings {
-    /// How many objects; each is empty and takes an inode
+    /// How many objects; each takes an inode, and is empty without --rebuild
     #[arg(long, value_name = "COUNT", default_value_t = 1_000_000,
           value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
     objects: u64,
@@ -52,6 +54,10 @@ pub(crate) struct Settings {
     /// The engine of its catalog
     #[arg(long, value_name = "NAME", default_value = "fjall")]
     engine: String,
+    /// Instead, lose the catalog, make it anew from the tiers, and compare every object with what
+    /// was written to it: some bytes each, so on tmpfs a page of main memory each
+    #[arg(long)]
+    rebuild: bool,
     /// Only make a store in this directory: what the command starts itself for, so that memory
     /// that creating took is not counted
     #[arg(long, value_name = "DIR", hide = true)]
@@ -73,7 +79,8 @@ struct Row {
     step: &'static str,
     seconds: f64,
     per_s: f64,
-    /// Anonymous memory of the process after the step.
+    /// Anonymous memory of the process after the step; with `--rebuild` the most that was seen in
+    /// it.
     memory_bytes: u64,
     bytes_per_object: f64,
     bar: String,
@@ -96,7 +103,23 @@ fn measure(settings: &Settings) -> Result<Report> {
     let clock = SystemClock::default();
     let create_s = seconds(&clock, || fill_elsewhere(scratch.path(), settings))?.1;
     let mut steps = Steps { clock: &clock, objects: settings.objects, rows: Vec::new() };
-    let stack = steps.take("open", 1, || Stack::open(parts(scratch.path(), settings)?))?;
+    if settings.rebuild {
+        lost::measure(scratch.path(), settings, &mut steps)?;
+    } else {
+        look(scratch.path(), settings, &mut steps)?;
+    }
+    Ok(Report {
+        objects: settings.objects,
+        policy: settings.policy.clone(),
+        engine: settings.engine.clone(),
+        create_per_s: settings.objects as f64 / create_s,
+        rows: steps.rows,
+    })
+}
+
+/// Opens the store and does what takes longer the more objects there are.
+fn look(place: &Path, settings: &Settings, steps: &mut Steps<'_>) -> Result<()> {
+    let stack = steps.take("open", 1, || Stack::open(parts(place, settings)?))?;
     steps.take("list", settings.objects, || list(&stack, settings.objects))?;
     let accesses = settings.objects.min(ACCESSES_MAX);
     steps.take("stat", accesses, || each(settings.objects, accesses, |key| stack.stat(key)))?;
@@ -106,14 +129,7 @@ fn measure(settings: &Settings) -> Result<Report> {
         })
     })?;
     steps.take("fsck", settings.objects, || check(&stack, settings.objects))?;
-    steps.take("close", 1, || stack.close())?;
-    Ok(Report {
-        objects: settings.objects,
-        policy: settings.policy.clone(),
-        engine: settings.engine.clone(),
-        create_per_s: settings.objects as f64 / create_s,
-        rows: steps.rows,
-    })
+    steps.take("close", 1, || stack.close())
 }
 
 /// Rows as they come.
@@ -131,19 +147,27 @@ impl Steps<'_> {
         body: impl FnOnce() -> Result<T>,
     ) -> Result<T> {
         let (value, seconds) = seconds(self.clock, body)?;
-        let memory_bytes = anonymous_bytes()?;
+        self.push(step, count, seconds, anonymous_bytes()?);
+        Ok(value)
+    }
+
+    fn push(&mut self, step: &'static str, count: u64, seconds: f64, memory_bytes: u64) {
         let bytes_per_object = memory_bytes as f64 / self.objects as f64;
         let (bar, is_met) = self.bar(step, seconds, bytes_per_object);
         let verdict = is_met.map(|is_met| if is_met { Verdict::Met } else { Verdict::Missed });
         let per_s = count as f64 / seconds.max(1e-9);
         self.rows.push(Row { step, seconds, per_s, memory_bytes, bytes_per_object, bar, verdict });
-        Ok(value)
     }
 
     /// The bar of a step, and whether it is met. What a check keeps in memory is gone with it.
     fn bar(&self, step: &str, seconds: f64, bytes_per_object: f64) -> (String, Option<bool>) {
         if self.objects < BARS_FROM || matches!(step, "fsck" | "close") {
             return (String::new(), None);
+        }
+        if lost::STEPS.contains(&step) {
+            let has_bar = step == lost::IN_ALL && self.objects <= OPEN_OBJECTS_MAX;
+            let bar = has_bar.then(|| format!("{} s", lost::SECONDS_MAX));
+            return (bar.unwrap_or_default(), has_bar.then_some(seconds <= lost::SECONDS_MAX));
         }
         let bytes_max = if self.objects < MANY { BYTES_MAX } else { 1.3 * BYTES_MAX };
         let fits = bytes_per_object <= bytes_max;
@@ -187,6 +211,7 @@ fn fill_elsewhere(place: &Path, settings: &Settings) -> Result<()> {
         std::env::current_exe().map_err(|error| Error::from_io("find this program", error))?;
     let mut command = Command::new(program);
     command.args(["bench", "size", "--policy", &settings.policy, "--engine", &settings.engine]);
+    command.args(settings.rebuild.then_some("--rebuild"));
     command.args(["--objects", &settings.objects.to_string(), "--fill"]).arg(place);
     let ended = command.status().map_err(|error| Error::from_io(OPERATION, error))?;
     if ended.success() {
@@ -205,13 +230,19 @@ fn fill(place: &Path, settings: &Settings) -> Result<()> {
     while number < settings.objects {
         let end = (number + BATCH).min(settings.objects);
         let keys: Vec<Key> = (number..end).map(name).collect::<Result<_>>()?;
-        let request = |key| Request::Create { key, data: &[], hint: Hint::default() };
-        let mut operations: Vec<_> = keys.iter().map(|key| Op::new(request(key))).collect();
+        let bytes = |number| if settings.rebuild { lost::content(number) } else { Vec::new() };
+        let contents: Vec<_> = (number..end).map(bytes).collect();
+        let request = |(key, data)| Request::Create { key, data, hint: Hint::default() };
+        let objects = keys.iter().zip(contents.iter().map(Vec::as_slice));
+        let mut operations: Vec<_> = objects.map(|object| Op::new(request(object))).collect();
         stack.execute(&mut operations, &semantics);
         for operation in operations {
             operation.outcome.expect("a batch fills every outcome")?;
         }
         number = end;
+    }
+    if settings.rebuild {
+        lost::spread(&stack, settings.objects)?;
     }
     stack.close()
 }

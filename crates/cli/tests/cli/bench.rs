@@ -89,6 +89,22 @@ fn size_makes_a_store_in_another_process_and_meets_all_of_it() {
 }
 
 #[test]
+fn size_compares_every_object_after_its_catalog_was_lost() {
+    let scene = Scene::empty();
+    let place = scene.path("place");
+    std::fs::create_dir(&place).expect("room");
+    let place = place.to_str().expect("UTF-8");
+    let count = ["bench", "size", "--rebuild", "--objects", "2500", "--directory", place, "--json"];
+    let report: Value = serde_json::from_str(&scene.ok(count)).expect("JSON");
+    let rows = report["rows"].as_array().expect("rows");
+    let steps: Vec<_> = rows.iter().map(|row| row["step"].as_str().expect("text")).collect();
+    assert_eq!(steps, ["rebuild", "recover", "fsck", "in all", "compare all", "close"]);
+    let seconds = |at: usize| rows[at]["seconds"].as_f64().expect("a number");
+    assert!((seconds(3) - seconds(0) - seconds(1) - seconds(2)).abs() < 1e-9);
+    assert_eq!(std::fs::read_dir(place).expect("there").count(), 0, "it is removed");
+}
+
+#[test]
 fn without_a_part_it_measures_single_operations_on_objects_and_pairs() {
     let report = ran(&QUICK);
     let cases = &report["cases"];
