@@ -87,8 +87,7 @@ impl Drops {
                     continue;
                 }
                 // Ours is the only reference: no location names it and no operation uses it.
-                let is_unused = Arc::strong_count(&drop.site) == 1;
-                if is_unused && delete(shared, &drop).is_ok() {
+                if drop.site.is_unused() && delete(shared, &drop).is_ok() {
                     deleted.push(drop);
                 } else {
                     left.push(drop);

@@ -2,7 +2,7 @@
 //! Objects in memory: where the bytes of an object are now.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use terrace_core::{
@@ -138,6 +138,8 @@ pub(crate) struct Site {
     segment: u32,
     /// The open file; dropped when nobody has the object open.
     handle: ArcSwapOption<Box<dyn Object>>,
+    /// The same file as it was before it got another generation, for those who use it since.
+    older: Vec<Weak<Site>>,
 }
 
 impl std::fmt::Debug for Site {
@@ -152,7 +154,8 @@ pub(crate) type Handle = arc_swap::Guard<Option<Arc<Box<dyn Object>>>>;
 impl Site {
     pub(crate) fn new(place: Place, object_id: u64, segment: u32) -> Arc<Self> {
         let key = place.key(object_id, segment);
-        Arc::new(Self { place, key, object_id, segment, handle: ArcSwapOption::empty() })
+        let handle = ArcSwapOption::empty();
+        Arc::new(Self { place, key, object_id, segment, handle, older: Vec::new() })
     }
 
     /// A file that `make` makes and opens.
@@ -164,15 +167,23 @@ impl Site {
     ) -> Result<Arc<Self>> {
         let key = place.key(object_id, segment);
         let handle = ArcSwapOption::from_pointee(make(&key)?);
-        Ok(Arc::new(Self { place, key, object_id, segment, handle }))
+        Ok(Arc::new(Self { place, key, object_id, segment, handle, older: Vec::new() }))
     }
 
     /// The same file under another generation.
-    pub(crate) fn with_generation(&self, generation: u64) -> Arc<Self> {
+    pub(crate) fn with_generation(self: &Arc<Self>, generation: u64) -> Arc<Self> {
         let place = Place { generation, ..self.place };
         let handle = ArcSwapOption::new(self.handle.load_full());
         let (object_id, segment) = (self.object_id, self.segment);
-        Arc::new(Self { place, key: self.key.clone(), object_id, segment, handle })
+        let mut older = self.older.clone();
+        older.retain(|site| site.strong_count() > 0);
+        older.push(Arc::downgrade(self));
+        Arc::new(Self { place, key: self.key.clone(), object_id, segment, handle, older })
+    }
+
+    /// Whether the caller's is the only reference to the file: nobody can come to another one.
+    pub(crate) fn is_unused(self: &Arc<Self>) -> bool {
+        Arc::strong_count(self) == 1 && self.older.iter().all(|site| site.strong_count() == 0)
     }
 
     /// The file, opened by the first who needs it.

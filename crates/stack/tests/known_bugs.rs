@@ -259,6 +259,37 @@ fn an_object_that_is_deleted_after_an_uncertain_switch_leaves_no_file() {
     assert_sound(&world, &stack);
 }
 
+/// A copy that becomes the primary is the same file: who reads it since before keeps it.
+#[test]
+fn a_reader_of_a_copy_keeps_it_when_it_becomes_the_primary_and_moves_away() {
+    let world = World::two();
+    let stack = world.create();
+    let name = key("read");
+    put(&stack, &name, &[7; 5000]);
+    migrate(&stack, &name, SLOW, MoveKind::Move);
+    migrate(&stack, &name, FAST, MoveKind::Copy);
+    let reads = AtomicUsize::new(0);
+    world.tier(0).hold(move |moment| {
+        let is_read = moment.call == Call::Read && !moment.is_done;
+        is_read && reads.fetch_add(1, Ordering::SeqCst) == 0
+    });
+    std::thread::scope(|scope| {
+        let reader = scope.spawn(|| stack.read_all(&name));
+        world.tier(0).wait_until_held();
+        migrate(&stack, &name, FAST, MoveKind::Move);
+        migrate(&stack, &name, SLOW, MoveKind::Move);
+        // Once another file was deleted, this one was looked at, too.
+        put(&stack, &key("other"), &[1; 300]);
+        stack.delete(&key("other")).expect("deletes");
+        let is_other_gone = || [5000, 0].contains(&stack.tiers()[0].garbage_bytes);
+        eventually("the other file is deleted", is_other_gone);
+        assert_eq!(stack.tiers()[0].garbage_bytes, 5000, "it is there still");
+        world.tier(0).release();
+        assert_eq!(reader.join().expect("no panic").expect("reads"), [7; 5000]);
+    });
+    assert_sound(&world, &stack);
+}
+
 /// The catalog loses the last moves, the marks on the files need not.
 #[test]
 fn marks_follow_the_catalog_after_a_loss_of_power() {
