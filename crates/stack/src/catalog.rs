@@ -364,24 +364,30 @@ impl Catalog {
         self.kv.get(&scoped(APPLICATION, namespace, key))
     }
 
-    /// Changes the application's pairs; `None` removes. Returns which were there.
-    pub(crate) fn application_set(
+    /// Changes the application's pairs together; `None` removes. Returns how many of those to be
+    /// removed were there.
+    pub(crate) fn application_apply(
         &self,
         namespace: &str,
-        key: &[u8],
-        value: Option<&[u8]>,
-    ) -> Result<(bool, Ticket)> {
-        let full = scoped(APPLICATION, namespace, key);
-        let mut found = false;
-        let ticket = self.transact(&mut |txn| match value {
-            Some(value) => txn.put(&full, value),
-            None => {
-                found = txn.get(&full)?.is_some();
-                txn.delete(&full)
+        changes: &[PairChange<'_>],
+    ) -> Result<(usize, Ticket)> {
+        let mut removed = 0;
+        let ticket = self.transact(&mut |txn| {
+            removed = 0;
+            for (key, value) in changes {
+                let full = scoped(APPLICATION, namespace, key);
+                match value {
+                    Some(value) => txn.put(&full, value)?,
+                    None => {
+                        removed += usize::from(txn.get(&full)?.is_some());
+                        txn.delete(&full)?;
+                    }
+                }
             }
+            Ok(())
         })?;
         self.last_ticket.fetch_max(ticket.0, Ordering::AcqRel);
-        Ok((found, ticket))
+        Ok((removed, ticket))
     }
 
     /// A page of the application's pairs.
@@ -453,6 +459,9 @@ pub(crate) struct ObjectPage {
     /// No more follow.
     pub(crate) is_last: bool,
 }
+
+/// One of the application's keys with its new value; `None` removes it.
+pub type PairChange<'a> = (&'a [u8], Option<&'a [u8]>);
 
 /// One change of the catalog.
 pub(crate) enum Write<'a> {

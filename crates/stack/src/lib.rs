@@ -58,6 +58,7 @@ mod usage;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 pub use backup::read_backup;
+pub use catalog::PairChange;
 pub use failpoints::FAILPOINTS;
 pub use offline::Offline;
 pub use parts::{Parts, Settings, Tactics, Tier};

@@ -11,7 +11,7 @@ use terrace_core::{
 };
 
 use crate::account::Class;
-use crate::catalog::Write as Change;
+use crate::catalog::{PairChange, Write as Change};
 use crate::keeper::{self, Threads};
 use crate::mover::{MoveRequest, MoveWish};
 use crate::report::{
@@ -488,18 +488,28 @@ impl Stack {
         value: &[u8],
         persistency: Persistency,
     ) -> Result<()> {
-        self.check_kv(namespace, key, persistency)?;
-        let catalog = &self.inner.shared.catalog;
-        let (_, ticket) = catalog.application_set(namespace, key, Some(value))?;
-        self.kv_wait(ticket, persistency)
+        self.kv_apply(namespace, &[(key, Some(value))], persistency).map(drop)
     }
 
     /// Removes one; whether it was there. Errors as [`Stack::kv_put`].
     pub fn kv_remove(&self, namespace: &str, key: &[u8], persistency: Persistency) -> Result<bool> {
-        self.check_kv(namespace, key, persistency)?;
-        let (found, ticket) = self.inner.shared.catalog.application_set(namespace, key, None)?;
+        Ok(self.kv_apply(namespace, &[(key, None)], persistency)? > 0)
+    }
+
+    /// Changes pairs of a namespace in their order and with one commit: all of them or none, also
+    /// after a crash. `None` removes a pair. Returns how many of those to be removed were there.
+    /// Errors as [`Stack::kv_put`].
+    pub fn kv_apply(
+        &self,
+        namespace: &str,
+        changes: &[PairChange<'_>],
+        persistency: Persistency,
+    ) -> Result<usize> {
+        self.check_kv(namespace, changes, persistency)?;
+        let catalog = &self.inner.shared.catalog;
+        let (removed, ticket) = catalog.application_apply(namespace, changes)?;
         self.kv_wait(ticket, persistency)?;
-        Ok(found)
+        Ok(removed)
     }
 
     /// Up to `max` pairs whose keys start with `prefix`, in order, after `after`.
@@ -514,11 +524,16 @@ impl Stack {
         self.inner.shared.catalog.application_scan(namespace, prefix, after, max)
     }
 
-    fn check_kv(&self, namespace: &str, key: &[u8], level: Persistency) -> Result<()> {
+    fn check_kv(
+        &self,
+        namespace: &str,
+        changes: &[PairChange<'_>],
+        level: Persistency,
+    ) -> Result<()> {
         let shared = &self.inner.shared;
         shared.check_writable("change a pair")?;
         check_namespace(namespace)?;
-        if key.is_empty() {
+        if changes.iter().any(|(key, _)| key.is_empty()) {
             return Err(Error::invalid("change a pair", "the key is empty"));
         }
         if level > shared.catalog.persistency() {

@@ -6,7 +6,8 @@ mod common;
 use common::hooked::{Call, Verdict};
 use common::world::{ROOMY, World, assert_sound, cutting, key};
 use terrace_core::{
-    Backend, BackendExt, ErrorKind, Hint, Key, Op, Persistency, Reply, Request, Result, Semantics,
+    Backend, BackendExt, ErrorKind, Hint, KV_KEY_BYTES_MAX, Key, Op, Persistency, Reply, Request,
+    Result, Semantics,
 };
 use terrace_stack::Stack;
 
@@ -96,4 +97,27 @@ fn a_tier_that_cannot_sync_acknowledges_nothing() {
         outcome.expect("it is healed");
     }
     assert_sound(&world, &stack);
+}
+
+#[test]
+fn pairs_change_together_or_not_at_all() {
+    let world = World::two();
+    let stack = world.create();
+    let apply =
+        |changes: &[(&[u8], Option<&[u8]>)]| stack.kv_apply("pairs", changes, Persistency::Process);
+    assert_eq!(apply(&[]).expect("nothing to do"), 0);
+    assert_eq!(apply(&[(b"a", Some(b"1")), (b"b", Some(b"2"))]).expect("applies"), 0);
+    let long = [7; KV_KEY_BYTES_MAX + 1];
+    for refused in [&long[..], b""] {
+        let error = apply(&[(b"a", None), (b"c", Some(b"3")), (refused, Some(b""))]);
+        assert_eq!(error.expect_err("is refused").kind(), ErrorKind::Invalid);
+    }
+    let pair = |key: &[u8], value: &[u8]| (key.to_vec(), value.to_vec());
+    let scan = || stack.kv_scan("pairs", b"", None, 10).expect("scans");
+    assert_eq!(scan(), [pair(b"a", b"1"), pair(b"b", b"2")], "nothing of a refused batch");
+    // Each sees those before it.
+    let changes: [(&[u8], Option<&[u8]>); 5] =
+        [(b"a", None), (b"none", None), (b"c", Some(b"3")), (b"c", None), (b"b", Some(b"4"))];
+    assert_eq!(apply(&changes).expect("applies"), 2);
+    assert_eq!(scan(), [pair(b"b", b"4")]);
 }

@@ -66,22 +66,21 @@ impl Pairs for Engine<'_> {
     }
 }
 
-/// The application's pairs of a stack. It has no transaction over several of them: those of a batch are
-/// committed one by one and made durable together, because commits become durable in their order.
+/// The application's pairs of a stack: one commit for a batch.
 pub(super) struct Stacked<'a>(pub(super) &'a Stack);
 
 const NAMESPACE: &str = "bench";
 
-/// The level of a batch's pair number `index` of `count`.
-fn level_of(index: usize, count: usize, level: Persistency) -> Persistency {
-    if index + 1 == count { level } else { Persistency::None }
+impl Stacked<'_> {
+    fn apply(&self, keys: &[Vec<u8>], value: Option<&[u8]>, level: Persistency) -> Result<usize> {
+        let changes: Vec<_> = keys.iter().map(|key| (key.as_slice(), value)).collect();
+        self.0.kv_apply(NAMESPACE, &changes, level)
+    }
 }
 
 impl Pairs for Stacked<'_> {
     fn put(&self, keys: &[Vec<u8>], value: &[u8], level: Persistency) -> Result<()> {
-        keys.iter().enumerate().try_for_each(|(index, key)| {
-            self.0.kv_put(NAMESPACE, key, value, level_of(index, keys.len(), level))
-        })
+        self.apply(keys, Some(value), level).map(drop)
     }
 
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
@@ -89,12 +88,7 @@ impl Pairs for Stacked<'_> {
     }
 
     fn remove(&self, keys: &[Vec<u8>], level: Persistency) -> Result<usize> {
-        let mut found = 0;
-        for (index, key) in keys.iter().enumerate() {
-            let level = level_of(index, keys.len(), level);
-            found += usize::from(self.0.kv_remove(NAMESPACE, key, level)?);
-        }
-        Ok(found)
+        self.apply(keys, None, level)
     }
 }
 
