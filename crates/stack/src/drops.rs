@@ -78,10 +78,10 @@ impl Drops {
         {
             left.append(&mut all);
         }
-        while !all.is_empty() {
-            let rest = all.split_off(all.len().min(BATCH));
+        let mut all = all.into_iter();
+        while all.len() > 0 {
             let mut deleted = Vec::new();
-            for drop in std::mem::replace(&mut all, rest) {
+            for drop in all.by_ref().take(BATCH) {
                 if shared.tier(drop.site.place.tier).offline.is_some() {
                     // Its row stays until the tier is back.
                     continue;
