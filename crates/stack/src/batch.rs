@@ -117,9 +117,8 @@ fn fill(shared: &Shared, draft: &mut Draft, data: &[u8]) -> Result<Option<u64>> 
         return Ok(None);
     }
     let started_ns = shared.clock.now_ns();
-    let handle = draft.site.open(&*tier.backend);
-    let written = handle.and_then(|handle| {
-        let file = handle.as_ref().expect("it was just opened");
+    let file = draft.site.open_once(&*tier.backend);
+    let written = file.and_then(|file| {
         match file.write_at(0, &[IoSlice::new(data)]) {
             // What does not fit there may on the next tier.
             Err(error) if error.kind() == ErrorKind::NoSpace => file.set_len(0).map(|()| false),
@@ -152,7 +151,7 @@ fn finish(
             entry.is_unsynced.store(true, Ordering::Release);
         }
         let segment = &entry.segments.load()[0];
-        let tier = segment.location.load().primary.place.tier;
+        let tier = segment.location.load_full().primary.place.tier;
         let length_bytes = data.len() as u64;
         shared.tier(tier).ledger.access(true, length_bytes, filled_ns);
         entry.ledger.access(true, length_bytes, filled_ns);

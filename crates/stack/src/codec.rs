@@ -3,6 +3,9 @@
 
 use terrace_core::{Error, ErrorKind, Result};
 
+/// Room for most records, so that they are allocated once.
+const USUAL_BYTES: usize = 128;
+
 /// Builds a record.
 pub(crate) struct Writer {
     bytes: Vec<u8>,
@@ -11,7 +14,9 @@ pub(crate) struct Writer {
 impl Writer {
     /// Starts a record of this version.
     pub(crate) fn new(version: u8) -> Self {
-        Self { bytes: vec![version] }
+        let mut bytes = Vec::with_capacity(USUAL_BYTES);
+        bytes.push(version);
+        Self { bytes }
     }
 
     pub(crate) fn u8(&mut self, value: u8) -> &mut Self {

@@ -113,7 +113,7 @@ impl Shared {
     fn promise(&self, entry: &Arc<Entry>, level: Persistency) -> Result<()> {
         let _changes = crate::lock(&entry.changes);
         for segment in entry.segments.load().iter() {
-            let tier = segment.location.load().primary.place.tier;
+            let tier = segment.location.load_full().primary.place.tier;
             if !self.tier(tier).keeps(level) {
                 return Err(Error::new(ErrorKind::Unsupported, "open object")
                     .because("the tier it is on cannot keep what is asked for; migrate it first")
@@ -150,7 +150,7 @@ impl Shared {
         }
         let now_ns = self.clock.now_ns();
         for segment in entry.segments.load().iter() {
-            let tier = segment.location.load().primary.place.tier;
+            let tier = segment.location.load_full().primary.place.tier;
             self.post(kind, segment, tier, now_ns, (0, segment.length()), Took::default());
         }
     }
@@ -262,8 +262,7 @@ impl Shared {
                 continue;
             }
             for (_, draft) in filled() {
-                let handle = draft.site.open(&**backend)?;
-                handle.as_ref().expect("it was just opened").sync()?;
+                draft.site.open_once(&**backend)?.sync()?;
             }
             backend.sync()?;
         }
@@ -305,31 +304,39 @@ impl Shared {
         let entry = Entry::new(claim.key().clone(), &record, segments, counted.keep());
         entry.opens.fetch_add(1, Ordering::AcqRel);
         let entry = Arc::new(entry);
-        self.post_created(&entry, &segment);
+        let created = self.post_created(&entry, &segment);
         self.entries.fulfil(claim, Arc::clone(&entry));
-        self.post_handles(&entry, EventKind::Open);
+        if let Some((tier, now_ns)) = created {
+            let extent = (0, segment.length());
+            self.post(EventKind::Open, &segment, tier, now_ns, extent, Took::default());
+        }
         Opened(entry)
     }
 
-    /// Tells the policy of a new segment.
-    pub(crate) fn post_created(&self, entry: &Entry, segment: &Segment) {
+    /// Tells the policy, if there is one, of a new segment; where that is, and when it was told.
+    pub(crate) fn post_created(
+        &self,
+        entry: &Entry,
+        segment: &Segment,
+    ) -> Option<(TierIndex, u64)> {
         if self.is_bare {
-            return;
+            return None;
         }
-        let tier = segment.location.load().primary.place.tier;
         let now_ns = self.clock.now_ns();
         let view = self.view_of(entry, segment, now_ns);
+        let tier = view.tier;
         let event = Event {
             tier,
             ..Event::new(EventKind::Create, segment.slot, segment.incarnation, now_ns)
         };
         let created = Some(Box::new(Created { object_id: entry.object_id, view }));
         self.mailbox.post_change(Change { posted: event.into(), created });
+        Some((tier, now_ns))
     }
 
     /// A segment as policies see it.
     pub(crate) fn view_of(&self, entry: &Entry, segment: &Segment, created_ns: u64) -> SegmentView {
-        let location = segment.location.load();
+        let location = segment.location.load_full();
         let copies = location.copies.iter().map(|copy| copy.place.tier);
         SegmentView {
             key: entry.key.clone(),
@@ -575,7 +582,7 @@ impl Shared {
         segment: &Segment,
         length: u64,
     ) -> Vec<Superseded> {
-        let location = segment.location.load();
+        let location = segment.location.load_full();
         let row = |site: &Arc<Site>, bytes| Superseded {
             site: Arc::clone(site),
             row: GarbageRow {
@@ -603,7 +610,7 @@ impl Shared {
         accounted: &mut crate::entry::Accounted,
         length: u64,
     ) {
-        let location = segment.location.load();
+        let location = segment.location.load_full();
         let account = &self.tier(location.primary.place.tier).account;
         // What was written into reserved room since the last close is on the medium too.
         let from_used = accounted.used_bytes.min(length);

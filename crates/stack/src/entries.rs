@@ -1,19 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The objects in memory, by key: bounded, sharded, and never two of one object.
 
-use std::borrow::Borrow;
-use std::collections::HashMap;
 use std::collections::hash_map::RandomState;
-use std::hash::{BuildHasher, Hash, Hasher};
+use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
+use hashbrown::HashTable;
+use hashbrown::hash_table::Entry as Slot;
 use terrace_core::{Key, Result};
 
 use crate::entry::Entry;
-use crate::hash::Numbers;
 
 const SHARDS: usize = 64;
+
+/// Of so many objects that were used once, one stays in memory where that is full: one that is
+/// used again and again stays sooner or later.
+const KEPT_ONE_OF: usize = 8;
 
 /// The objects in memory.
 #[derive(Debug)]
@@ -36,87 +39,50 @@ struct Shard {
 
 #[derive(Debug, Default)]
 struct Map {
-    held: HashMap<Named, Held, Numbers>,
+    named: HashTable<Named>,
     /// Threads that wait for a `Busy` mark: where there are none, nobody needs to be woken.
     waiting: usize,
+    /// Objects that were closed after their first use while the map was full.
+    passed: usize,
 }
 
-/// A key with its hash, which is computed once for the shard and for all that its map does.
+/// An object, or the claim to it, by its key with its hash, which is computed once for the shard
+/// and for all that its map does.
 #[derive(Debug)]
 struct Named {
     hash: u64,
     key: Key,
+    held: Held,
 }
 
-/// Finds a [`Named`] without a key of its own.
+/// What is looked for.
 #[derive(Clone, Copy, Debug)]
 struct Sought<'a> {
     hash: u64,
     key: &'a Key,
 }
 
-/// What [`Named`] and [`Sought`] have in common.
-trait Name {
-    fn sought(&self) -> Sought<'_>;
-}
-
-impl Name for Named {
-    fn sought(&self) -> Sought<'_> {
-        Sought { hash: self.hash, key: &self.key }
-    }
-}
-
-impl Name for Sought<'_> {
-    fn sought(&self) -> Sought<'_> {
-        *self
-    }
-}
-
-impl<'a> Borrow<dyn Name + 'a> for Named {
-    fn borrow(&self) -> &(dyn Name + 'a) {
-        self
-    }
-}
-
-impl Hash for Named {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        state.write_u64(self.hash);
-    }
-}
-
-impl Hash for dyn Name + '_ {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        state.write_u64(self.sought().hash);
-    }
-}
-
-impl PartialEq for Named {
-    fn eq(&self, other: &Self) -> bool {
-        self.key == other.key
-    }
-}
-
-impl Eq for Named {}
-
-impl PartialEq for dyn Name + '_ {
-    fn eq(&self, other: &Self) -> bool {
-        self.sought().key == other.sought().key
-    }
-}
-
-impl Eq for dyn Name + '_ {}
-
 impl Map {
     fn get(&self, name: &Sought<'_>) -> Option<&Held> {
-        self.held.get(name as &dyn Name)
+        let found = self.named.find(name.hash, |named| named.key == *name.key)?;
+        Some(&found.held)
     }
 
-    fn insert(&mut self, name: &Sought<'_>, held: Held) -> Option<Held> {
-        self.held.insert(Named { hash: name.hash, key: name.key.clone() }, held)
+    /// Makes a key name `held`; what it named before.
+    fn set(&mut self, name: &Sought<'_>, held: Held) -> Option<Held> {
+        let is_it = |named: &Named| named.key == *name.key;
+        match self.named.entry(name.hash, is_it, |named| named.hash) {
+            Slot::Occupied(found) => Some(std::mem::replace(&mut found.into_mut().held, held)),
+            Slot::Vacant(vacant) => {
+                vacant.insert(Named { hash: name.hash, key: name.key.clone(), held });
+                None
+            }
+        }
     }
 
-    fn remove(&mut self, name: &Sought<'_>) {
-        self.held.remove(name as &dyn Name);
+    fn remove(&mut self, name: &Sought<'_>) -> Option<Named> {
+        let found = self.named.find_entry(name.hash, |named| named.key == *name.key);
+        found.ok().map(|found| found.remove().0)
     }
 }
 
@@ -167,7 +133,7 @@ impl Entries {
                 }
                 Some(Held::Busy) => map = shard.wait(map),
                 None => {
-                    map.insert(&name, Held::Busy);
+                    map.set(&name, Held::Busy);
                     return Found::Vacant(Claim { shard, name, is_done: false });
                 }
             }
@@ -193,7 +159,7 @@ impl Entries {
                 None => break,
             }
         }
-        map.insert(&name, Held::Busy);
+        map.set(&name, Held::Busy);
         drop(map);
         let claim = Claim { shard, name, is_done: false };
         let Some(entry) = load()? else { return Ok(None) };
@@ -231,7 +197,7 @@ impl Entries {
         while matches!(map.get(&name), Some(Held::Busy)) {
             map = shard.wait(map);
         }
-        let before = map.insert(&name, Held::Busy);
+        let before = map.set(&name, Held::Busy);
         let claim = Claim { shard, name, is_done: false };
         match before {
             Some(Held::Ready(entry)) => (Some(entry), claim),
@@ -243,7 +209,7 @@ impl Entries {
     pub(crate) fn for_each(&self, mut each: impl FnMut(&Arc<Entry>)) {
         for shard in &self.shards {
             let ready: Vec<_> =
-                shard.lock().held.values().filter_map(Held::entry).cloned().collect();
+                shard.lock().named.iter().filter_map(|named| named.held.entry()).cloned().collect();
             ready.iter().for_each(&mut each);
         }
     }
@@ -253,7 +219,7 @@ impl Entries {
     pub(crate) fn fulfil(&self, mut claim: Claim<'_>, entry: Arc<Entry>) {
         let mut map = claim.shard.lock();
         let dropped = self.surplus(&mut map, self.shard_max * 2);
-        map.insert(&claim.name, Held::Ready(entry));
+        map.set(&claim.name, Held::Ready(entry));
         claim.is_done = true;
         claim.shard.lifted(map);
         drop(dropped);
@@ -267,29 +233,50 @@ impl Entries {
         }
     }
 
-    /// Takes out what nobody uses where there are more than `most`; to be dropped behind the lock,
-    /// because the last reference closes files.
-    fn surplus(&self, map: &mut Map, most: usize) -> Vec<(Named, Held)> {
-        if map.held.len() <= most {
+    /// Takes out what nobody uses where there are more than `most`, until there are no more than
+    /// the bound; to be dropped behind the lock, because the last reference closes files.
+    fn surplus(&self, map: &mut Map, most: usize) -> Vec<Named> {
+        if map.named.len() <= most {
             return Vec::new();
         }
-        // Half of them at once, so that the walk is paid for by many inserts.
-        let mut surplus = map.held.len() - self.shard_max / 2;
-        let taken = map.held.extract_if(|_, held| {
-            let is_idle = match held {
-                // Every user but the map has a reference of his own: handles, migrations, and the
-                // list of those whose length is not in the catalog yet.
-                Held::Ready(entry) => Arc::strong_count(entry) == 1,
-                Held::Busy => false,
-            };
-            let drop_it = is_idle && surplus > 0;
-            surplus -= usize::from(drop_it);
-            if drop_it && held.entry().is_some_and(|one| one.is_unsynced.load(Ordering::Acquire)) {
+        let mut surplus = map.named.len() - self.shard_max;
+        let taken = map.named.extract_if(|named| {
+            let Some(entry) = named.held.entry().filter(|_| surplus > 0) else { return false };
+            // Every user but the map has a reference of his own: handles, migrations, and the
+            // list of those whose length is not in the catalog yet.
+            if Arc::strong_count(entry) > 1 {
+                return false;
+            }
+            surplus -= 1;
+            if entry.is_unsynced.load(Ordering::Acquire) {
                 self.note_evicted_unsynced();
             }
-            drop_it
+            true
         });
         taken.collect()
+    }
+
+    /// Forgets an object whose last handle was closed after its first use, where as many are in
+    /// memory as may be. Most objects are used once: what takes the place of one then is another
+    /// such, in memory that is still in the processor's cache.
+    pub(crate) fn pass(&self, entry: &Arc<Entry>) {
+        let (shard, name) = self.find(&entry.key);
+        let mut map = shard.lock();
+        // What no sync has covered stays: who syncs later need not sync everything.
+        if map.named.len() < self.shard_max || entry.is_unsynced.load(Ordering::Acquire) {
+            return;
+        }
+        let is_it = |held: &Held| held.entry().is_some_and(|one| Arc::ptr_eq(one, entry));
+        // The caller's reference and the map's; see `surplus`.
+        if Arc::strong_count(entry) > 2 || !map.get(&name).is_some_and(is_it) {
+            return;
+        }
+        map.passed += 1;
+        if !map.passed.is_multiple_of(KEPT_ONE_OF) {
+            let passed = map.remove(&name);
+            drop(map);
+            drop(passed);
+        }
     }
 
     /// Whether bytes of objects that left memory may not be durable; forgets it.
@@ -348,7 +335,7 @@ impl Claim<'_> {
     /// Puts an object that was claimed for deletion back, because deleting it failed.
     pub(crate) fn put_back(mut self, entry: Arc<Entry>) {
         let mut map = self.shard.lock();
-        map.insert(&self.name, Held::Ready(entry));
+        map.set(&self.name, Held::Ready(entry));
         self.is_done = true;
         self.shard.lifted(map);
     }
@@ -387,4 +374,96 @@ pub(crate) fn load_claimed(
     entry.opens.fetch_add(1, Ordering::AcqRel);
     entries.fulfil(claim, Arc::clone(&entry));
     Ok(Some(entry))
+}
+
+#[cfg(test)]
+mod tests {
+    use terrace_core::{Hint, Layout, Persistency};
+
+    use super::*;
+    use crate::record::Record;
+
+    /// Four objects in each shard.
+    fn small() -> Entries {
+        Entries::new(4 * SHARDS)
+    }
+
+    fn key(number: usize) -> Key {
+        Key::new("test", &number.to_string()).expect("legal")
+    }
+
+    fn make(entries: &Entries, number: usize) -> Arc<Entry> {
+        let record = Record {
+            object_id: number as u64,
+            is_pinned: false,
+            persistency: Persistency::Process,
+            hint: Hint::default(),
+            created_ns: 0,
+            layout: Layout::One,
+            segments: Vec::new(),
+            identity: None,
+        };
+        let load = || Ok(Some(Entry::new(key(number), &record, Vec::new(), Arc::default())));
+        entries.borrow(&key(number), load).expect("loads").expect("is there")
+    }
+
+    fn count(entries: &Entries) -> usize {
+        entries.shards.iter().map(|shard| shard.lock().named.len()).sum()
+    }
+
+    #[test]
+    fn what_was_used_once_is_forgotten_where_there_is_no_room() {
+        let entries = small();
+        for number in 0..100 * SHARDS {
+            entries.pass(&make(&entries, number));
+            entries.trim();
+        }
+        assert_eq!(count(&entries), 4 * SHARDS);
+        // One that comes again and again stays in the end.
+        let again = key(1_000_000);
+        let comes = |_: &usize| {
+            let entry = make(&entries, 1_000_000);
+            entries.pass(&entry);
+            entries.peek(&again).is_some()
+        };
+        let stays_after = (0..).find(comes).expect("it is endless");
+        assert!(stays_after < KEPT_ONE_OF, "{stays_after}");
+    }
+
+    #[test]
+    fn what_somebody_uses_or_no_sync_has_covered_stays() {
+        let entries = small();
+        let used: Vec<_> = (0..20 * SHARDS).map(|number| make(&entries, number)).collect();
+        for entry in &used {
+            // The caller's and this list's: it is used elsewhere.
+            entries.pass(&Arc::clone(entry));
+        }
+        entries.trim();
+        assert_eq!(count(&entries), used.len());
+        let unsynced = make(&entries, 1_000_000);
+        unsynced.is_unsynced.store(true, Ordering::Release);
+        for _ in 0..3 * KEPT_ONE_OF {
+            entries.pass(&unsynced);
+        }
+        assert!(entries.peek(&unsynced.key).is_some());
+        assert!(!entries.take_evicted_unsynced());
+        drop((used, unsynced));
+        entries.trim();
+        assert_eq!(count(&entries), 4 * SHARDS);
+    }
+
+    #[test]
+    fn another_object_of_the_same_name_stays() {
+        let entries = small();
+        let before = make(&entries, 0);
+        let (_, claim) = entries.claim(&before.key);
+        drop(claim);
+        let after = make(&entries, 0);
+        (1..20 * SHARDS).for_each(|number| drop(make(&entries, number)));
+        for _ in 0..3 * KEPT_ONE_OF {
+            entries.pass(&before);
+        }
+        let found = entries.peek(&after.key).expect("is there");
+        assert!(Arc::ptr_eq(&found, &after));
+    }
 }

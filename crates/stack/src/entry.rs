@@ -4,7 +4,6 @@
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 
-use arc_swap::{ArcSwap, ArcSwapOption};
 use terrace_core::{
     Backend, Error, ErrorKind, Hint, Identity, Key, Layout, Object, Open, Persistency, Result,
     Semantics, Slot, Stat,
@@ -14,6 +13,7 @@ use crate::dirty::Dirty;
 use crate::guard::Guard;
 use crate::ledger::ObjectLedger;
 use crate::record::{Place, Record, SegmentRecord, Settling};
+use crate::swap::Swap;
 use crate::usage::Usage;
 
 /// An object that is open, or was lately.
@@ -88,7 +88,7 @@ pub(crate) struct Segment {
     pub(crate) room_bytes: AtomicU64,
     pub(crate) length_bytes: AtomicU64,
     pub(crate) guard: Guard,
-    pub(crate) location: ArcSwap<Location>,
+    pub(crate) location: Swap<Arc<Location>>,
     /// What was written since a migration began to copy.
     pub(crate) dirty: Mutex<Option<Dirty>>,
     pub(crate) accounted: Mutex<Accounted>,
@@ -137,7 +137,7 @@ pub(crate) struct Site {
     object_id: u64,
     segment: u32,
     /// The open file; dropped when nobody has the object open.
-    handle: ArcSwapOption<Box<dyn Object>>,
+    handle: Swap<Option<Arc<Box<dyn Object>>>>,
     /// The same file as it was before it got another generation, for those who use it since.
     older: Vec<Weak<Site>>,
 }
@@ -154,7 +154,7 @@ pub(crate) type Handle = arc_swap::Guard<Option<Arc<Box<dyn Object>>>>;
 impl Site {
     pub(crate) fn new(place: Place, object_id: u64, segment: u32) -> Arc<Self> {
         let key = place.key(object_id, segment);
-        let handle = ArcSwapOption::empty();
+        let handle = Swap::new(None);
         Arc::new(Self { place, key, object_id, segment, handle, older: Vec::new() })
     }
 
@@ -166,14 +166,14 @@ impl Site {
         make: impl FnOnce(&Key) -> Result<Box<dyn Object>>,
     ) -> Result<Arc<Self>> {
         let key = place.key(object_id, segment);
-        let handle = ArcSwapOption::from_pointee(make(&key)?);
+        let handle = Swap::new(Some(Arc::new(make(&key)?)));
         Ok(Arc::new(Self { place, key, object_id, segment, handle, older: Vec::new() }))
     }
 
     /// The same file under another generation.
     pub(crate) fn with_generation(self: &Arc<Self>, generation: u64) -> Arc<Self> {
         let place = Place { generation, ..self.place };
-        let handle = ArcSwapOption::new(self.handle.load_full());
+        let handle = Swap::new(self.handle.load_full());
         let (object_id, segment) = (self.object_id, self.segment);
         let mut older = self.older.clone();
         older.retain(|site| site.strong_count() > 0);
@@ -196,6 +196,15 @@ impl Site {
         self.open_now(backend)
     }
 
+    /// The file, for something that is done once.
+    pub(crate) fn open_once(&self, backend: &dyn Backend) -> Result<Arc<Box<dyn Object>>> {
+        if let Some(open) = self.handle.load_full() {
+            return Ok(open);
+        }
+        let opened = self.open_now(backend)?;
+        Ok(arc_swap::Guard::into_inner(opened).expect("it was just opened"))
+    }
+
     #[cold]
     fn open_now(&self, backend: &dyn Backend) -> Result<Handle> {
         // The stack syncs by itself, and volatile tiers promise nothing.
@@ -214,7 +223,7 @@ impl Site {
 
     /// Size and times of the file: through the open one, else by its name.
     pub(crate) fn stat(&self, backend: &dyn Backend) -> Result<Stat> {
-        match &*self.handle.load() {
+        match self.handle.load_full() {
             Some(open) => open.stat(),
             None => backend.stat(&self.key),
         }
@@ -306,7 +315,7 @@ impl Segment {
             room_bytes: AtomicU64::new(record.length_bytes),
             length_bytes: AtomicU64::new(record.length_bytes),
             guard: Guard::default(),
-            location: ArcSwap::from_pointee(location),
+            location: Swap::new(Arc::new(location)),
             dirty: Mutex::default(),
             accounted: Mutex::new(Accounted { used_bytes: record.length_bytes, reserved_bytes: 0 }),
             gate: Mutex::default(),
@@ -415,7 +424,7 @@ impl Entry {
     pub(crate) fn record_now(&self) -> Record {
         let segments = self.segments.load();
         self.record(
-            segments.iter().map(|segment| segment.record(&segment.location.load())).collect(),
+            segments.iter().map(|segment| segment.record(&segment.location.load_full())).collect(),
         )
     }
 
@@ -426,7 +435,7 @@ impl Entry {
             if segment.number == number {
                 segment.record(location)
             } else {
-                segment.record(&segment.location.load())
+                segment.record(&segment.location.load_full())
             }
         };
         self.record(segments.iter().map(one).collect())

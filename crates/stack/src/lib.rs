@@ -51,6 +51,7 @@ mod shared;
 mod slots;
 mod stack;
 mod stat;
+mod swap;
 mod tiers;
 mod transfer;
 mod usage;

@@ -200,7 +200,10 @@ impl Mailbox {
         let overflow = std::mem::take(&mut *crate::lock(&self.overflow));
         accesses.extend(overflow.into_values().map(|posted| Change { posted, created: None }));
         let mut changes = crate::lock(&self.changes);
-        let (mut all, later) = std::mem::take(&mut *changes).into_iter().partition(is_due);
+        let (mut all, mut later): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut *changes).into_iter().partition(is_due);
+        // As many are likely until the next call: who posts them need not make room.
+        later.reserve(all.len().min(RING_EVENTS / 2));
         *changes = later;
         drop(changes);
         // Once more: an access before one of these changes is there by now. The `Create` in front

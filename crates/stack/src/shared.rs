@@ -221,7 +221,8 @@ impl Shared {
             // Most objects are used once, and closing another's file, which no cache has any
             // more, would take longer than making this one did.
             drop(idle);
-            return self.close_files(entry);
+            self.close_files(entry);
+            return self.entries.pass(entry);
         }
         if !entry.is_idle_listed.swap(true, Ordering::AcqRel) {
             idle.push_back(Arc::downgrade(entry));
@@ -239,7 +240,7 @@ impl Shared {
     /// Closes the tier files of an object.
     pub(crate) fn close_files(&self, entry: &Entry) {
         for segment in entry.segments.load().iter() {
-            segment.location.load().sites().for_each(|site| site.close());
+            segment.location.load_full().sites().for_each(|site| site.close());
         }
     }
 
@@ -254,7 +255,7 @@ impl Shared {
         }
         if self.is_bare {
             // A cut beside a write may have left another length than was noted.
-            let location = segment.location.load();
+            let location = segment.location.load_full();
             let handle = location.primary.open(self.backend(&location.primary));
             let stat = handle.and_then(|handle| handle.as_ref().expect("just opened").stat());
             if let Ok(stat) = stat {
@@ -277,7 +278,7 @@ impl Shared {
     fn fit_room(&self, entry: &Entry, segment: &Segment, accounted: &mut Accounted) {
         let length = segment.length();
         let has = accounted.used_bytes + accounted.reserved_bytes;
-        let account = &self.tier(segment.location.load().primary.place.tier).account;
+        let account = &self.tier(segment.location.load_full().primary.place.tier).account;
         if length > accounted.used_bytes {
             account.turn(Class::Reserved, Class::Used, length - accounted.used_bytes);
             account.free(Class::Reserved, has - length);

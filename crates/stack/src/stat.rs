@@ -33,7 +33,7 @@ impl Shared {
             Stat { size_bytes: entry.length(), created_ns: entry.created_ns, ..Stat::default() };
         for segment in entry.segments.load().iter() {
             // Its sites are not deleted while this is held.
-            let location = segment.location.load();
+            let location = segment.location.load_full();
             let site = self.reachable(&location);
             let one = site.stat(self.backend(site))?;
             self.add(&mut sum, segment.start_bytes, &one);
