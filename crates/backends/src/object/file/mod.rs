@@ -13,6 +13,7 @@ mod superblock;
 mod system;
 mod unsynced;
 
+use std::ffi::CStr;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -64,7 +65,7 @@ struct Shared {
 static APPEND_TURNS: [Mutex<()>; 64] = [const { Mutex::new(()) }; 64];
 
 /// The extended attribute that holds an object's identity.
-const IDENTITY_NAME: &str = "user.terrace";
+const IDENTITY_NAME: &CStr = c"user.terrace";
 
 /// An object's directories may be removed by others as often while it is created.
 const CREATE_ATTEMPTS: usize = 100;
