@@ -8,7 +8,9 @@ use serde::Serialize;
 use terrace_core::{Backend, BackendExt, Error, ErrorKind, Key, Object, ObjectExt, Open, Result};
 use terrace_stack::Stack;
 
-use super::blocks::{Buffer, GROUPS_MIN, Samples, Step, Until, block, interleave};
+use super::blocks::{
+    Buffer, GROUPS_MIN, Samples, Side, Step, Until, block, interleave, interleave_after,
+};
 use super::place::{Scratch, directory, fast_place, slow_place, stack};
 use super::statistics::{Bound, median};
 use super::{Verdict, cpu_ns};
@@ -109,16 +111,14 @@ struct Bench {
     /// One tier and no policy.
     bare: Stack,
     below_bare: Arc<dyn Backend>,
-    /// Two tiers and a policy, and a trace is recorded; beside `stacked`, where none is.
-    recorded: Stack,
+    /// Where traces go: a disk.
+    traces: Scratch,
     progress: Progress,
 }
 
 /// Runs the chosen cases.
 pub(crate) fn run(settings: &Settings) -> Result<Vec<Case>> {
     let scratch = Scratch::new(&fast_place())?;
-    let beside = Scratch::new(&fast_place())?;
-    let trace = Scratch::new(&slow_place())?;
     let tier = |name: &str| scratch.inside(name);
     let [fast, slow, alone] = [tier("tier0")?, tier("tier1")?, tier("bare")?];
     let directory_of = |path: &Path| directory(path);
@@ -137,20 +137,12 @@ pub(crate) fn run(settings: &Settings) -> Result<Vec<Case>> {
         below_stacked: directory_of(&fast)?,
         bare: stack(&scratch, &[&alone], None)?,
         below_bare: directory_of(&alone)?,
-        recorded: stack(
-            &beside,
-            &[&beside.inside("tier0")?, &beside.inside("tier1")?],
-            Some("lru"),
-        )?,
+        traces: Scratch::new(&slow_place())?,
         progress: Progress::items("bench overhead", Some(total)),
     };
-    if chosen.iter().any(|case| case.starts_with("record")) {
-        bench.recorded.record(recording(trace.path()), None)?;
-    }
     let cases = chosen.into_iter().map(|case| bench.case(case)).collect::<Result<Vec<_>>>()?;
     bench.stacked.close()?;
     bench.bare.close()?;
-    bench.recorded.close()?;
     Ok(cases)
 }
 
@@ -199,7 +191,9 @@ impl Bench {
         Ok(row(case, &samples, &samples.paired(|raw, stack| stack / raw), bar))
     }
 
-    /// A stack that records beside one that does not, on objects alike: `raw` is the second.
+    /// A stack while it records, beside the same while it does not: `raw` is the second. Both touch
+    /// the same bytes in the same pages, because two objects of 16 MiB differ by up to a quarter in
+    /// how fast they are written, for as long as they are where they are.
     fn recordings(
         &mut self,
         case: &'static str,
@@ -207,16 +201,33 @@ impl Bench {
         is_write: bool,
         bar: Bar,
     ) -> Result<Case> {
-        let key = Key::new("bench", case)?;
-        let make = |stack: &Stack| -> Result<Box<dyn Object>> {
-            let object = stack.open(&key, &Open::create_new())?;
-            object.write(0, &vec![7; OBJECT_BYTES])?;
-            Ok(object)
+        /// Events until every place of a thread's ring was used, while a trace is recorded.
+        const RING_EVENTS: u64 = 32 << 10;
+        let (stacked, traces) = (&self.stacked, &self.traces);
+        let object = stacked.open(&Key::new("bench", case)?, &Open::create_new())?;
+        object.write(0, &vec![7; OBJECT_BYTES])?;
+        let mut is_recorded = false;
+        // Beginning and ending are not measured, nor what a thread needs for its next event then.
+        let mut prepare = |side| {
+            if is_recorded == (side == Side::Stack) {
+                return Ok(());
+            }
+            is_recorded = !is_recorded;
+            if is_recorded {
+                stacked.record(recording(traces.path()), None)?;
+            } else {
+                stacked.stop_recording()?;
+            }
+            let mut warm_up = transfer(&*object, 4 << 10, is_write);
+            block(&mut warm_up, Until::Count(RING_EVENTS), &mut Buffer::new(4 << 10)).map(drop)
         };
-        let objects = [make(&self.stacked)?, make(&self.recorded)?];
-        let sides = objects.each_ref().map(|object| transfer(&**object, bytes, is_write));
+        let sides = [&*object, &*object].map(|object| transfer(object, bytes, is_write));
         let until = Until::TimeNs(self.block_ns);
-        let samples = interleave(self.groups, until, bytes, sides, &mut self.progress)?;
+        let samples =
+            interleave_after(self.groups, until, bytes, sides, &mut self.progress, &mut prepare)?;
+        if is_recorded {
+            stacked.stop_recording()?;
+        }
         Ok(row(case, &samples, &samples.paired(|raw, stack| stack / raw), bar))
     }
 
