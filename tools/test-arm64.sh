@@ -15,11 +15,13 @@ export CC_aarch64_unknown_linux_gnu=aarch64-linux-gnu-gcc
 # The command's own tests start it as a child, which the kernel cannot run without the emulator; those
 # of the policy host build libraries with the machine's compiler; two more start themselves.
 cargo test --locked --target "$target" -p terrace-core -p terrace-policy-abi -p terrace-backends \
-    -p terrace-testkit -p terrace-store -p terrace-fuzzing -p terrace-policy -p partdiff --lib --tests \
+    -p terrace-testkit -p terrace-trace -p terrace-store -p terrace-fuzzing -p terrace-policy -p partdiff \
+    --lib --tests \
     -- --skip killed_processes_lose_no_commit --skip another_process_is_attached_to
 cargo test --locked --target "$target" -p terrace-policies --lib
 cargo test --locked --target "$target" -p terrace-stack --lib --test behaviour --test model \
-    --test migration --test races --test capacity --test check --test policies --test bad_parts
+    --test migration --test races --test capacity --test check --test policies --test bad_parts \
+    --test backup --test formats --test known_bugs --test quota --test scrub --test trace
 
 cargo build --locked --release --target "$target" -p terrace-cli
 directory=$(mktemp -d)

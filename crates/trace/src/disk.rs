@@ -45,6 +45,8 @@ struct State {
     waiting_bytes: usize,
     is_working: bool,
     is_ending: bool,
+    /// The thread has ended, and the directory is free for others.
+    is_over: bool,
     progress: Progress,
 }
 
@@ -74,7 +76,12 @@ impl Disk {
         let shared = Arc::clone(&desk);
         std::thread::Builder::new()
             .name("terrace-trace".into())
-            .spawn(move || work(&shared, &mut files))
+            .spawn(move || {
+                work(&shared, &mut files);
+                drop(files);
+                shared.state().is_over = true;
+                shared.changed.notify_all();
+            })
             .map_err(|error| Error::from_io("start the trace's thread", error))?;
         Ok(Self { desk })
     }
@@ -128,6 +135,18 @@ impl Disk {
         let is_busy = |state: &mut State| state.is_working || !state.orders.is_empty();
         let waited = self.desk.changed.wait_timeout_while(self.desk.state(), longest, is_busy);
         !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
+    }
+}
+
+impl Disk {
+    /// Waits until everything is written and others can use the directory, but not longer than
+    /// `longest`.
+    pub(crate) fn end(&self, longest: Duration) {
+        let mut state = self.desk.state();
+        state.is_ending = true;
+        self.desk.changed.notify_all();
+        let is_busy = |state: &mut State| !state.is_over;
+        drop(self.desk.changed.wait_timeout_while(state, longest, is_busy));
     }
 }
 

@@ -372,7 +372,7 @@ impl Writer {
     pub fn end(mut self) -> Report {
         self.seal();
         self.end_file();
-        self.disk.wait(PATIENCE);
+        self.disk.end(PATIENCE);
         self.report()
     }
 

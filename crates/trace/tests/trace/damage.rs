@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use terrace_core::Random;
-use terrace_trace::{Damage, Record, Writer};
+use terrace_trace::{Damage, Reader, Record, Writer};
 
 use crate::world::{self, files, is_torn, origin, read, settings};
 
@@ -16,6 +16,12 @@ fn recorded(directory: &Path, count: u64, is_ended: bool) -> Vec<Record> {
     assert!(writer.flush());
     if is_ended {
         writer.end();
+    } else {
+        drop(writer);
+        // Its thread ends by itself; until then somebody writes here.
+        while Reader::open(directory).expect("opens").is_live() {
+            std::thread::yield_now();
+        }
     }
     written
 }

@@ -2,7 +2,7 @@
 //! Files: rotated, bounded, continued, and readable while they are written.
 
 use terrace_core::{ErrorKind, Random};
-use terrace_trace::{MAX_BYTES_MIN, Origin, Record, Settings, Writer};
+use terrace_trace::{MAX_BYTES_MIN, Origin, Reader, Record, Settings, Writer};
 
 use crate::world::{self, files, origin, read, settings};
 
@@ -146,4 +146,13 @@ fn a_failing_disk_ends_the_recording_and_nothing_else() {
     let failure = writer.report().failure.expect("it failed");
     assert!(failure.contains("cannot begin a file of the trace"), "{failure}");
     assert!(writer.end().lost_records > 0);
+}
+
+#[test]
+fn a_recording_that_was_ended_makes_room_for_the_next_at_once() {
+    let directory = tempfile::tempdir().expect("a directory");
+    for _ in 0..200 {
+        Writer::begin(settings(directory.path()), origin()).expect("begins").end();
+        assert!(!Reader::open(directory.path()).expect("opens").is_live());
+    }
 }
