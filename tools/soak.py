@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 """Tries random load, faults, crashes, kill -9 and changes of the policy for a given time.
 
-Each round takes seeds that no earlier one had: the model test and the crash test of the stack, the
-real command under kill -9, and the short form of fuzzing. Everything is compared byte by byte.
+Each round takes seeds that no earlier one had: the model test and the crash test of the stack, its
+crashes with the loss of the catalog, the real command under kill -9, and the short form of fuzzing. Everything is compared byte by byte.
 Ends with one line: rounds, seeds, bytes compared, failures; exits with 1 where there were any.
 """
 
@@ -23,6 +23,7 @@ ROOT = Path(__file__).resolve().parent.parent
 TESTS = [
     ("terrace-stack", "model", "", 60),
     ("terrace-stack", "crash", "", 2),
+    ("terrace-stack", "rebuild", "acknowledged", 400),
     ("terrace-cli", "cli", "killed::", 20),
     ("terrace-fuzzing", "short", "mutations", 3),
 ]

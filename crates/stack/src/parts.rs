@@ -116,7 +116,7 @@ impl Default for Settings {
             move_bytes_per_s: None,
             switch_time_max: Duration::from_millis(2),
             queue_max: 1 << 20,
-            entries_max: 1 << 16,
+            entries_max: 1 << 14,
             move_yields: true,
             scrub_every: None,
             scrub_bytes_per_s: crate::SCRUB_BYTES_PER_S,

@@ -16,7 +16,7 @@ use terrace_core::{
 };
 use terrace_stack::report::{Problem, RebuildReport};
 use terrace_stack::{MoveKind, RebuildOptions, Saved, Stack};
-use terrace_testkit::{Operation, SimKv};
+use terrace_testkit::{Operation, SimKv, seeds};
 
 const SLOW: TierIndex = TierIndex(1);
 
@@ -141,7 +141,7 @@ fn remove_doubtful(world: &World, problem: &Problem) {
 /// catalog is lost with it.
 #[test]
 fn acknowledged_bytes_survive_a_crash_and_the_loss_of_the_catalog() {
-    for seed in 0..40 {
+    for seed in seeds(40) {
         let mut random = Random::new(seed);
         let mut world = World::with(&[
             ("fast", 60_000, Persistency::Storage),

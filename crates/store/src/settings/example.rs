@@ -17,7 +17,7 @@ move_threads = 4
 # Whether the store may be used while tiers are missing: what is there fails, the rest works.
 # degraded = false
 # Objects kept in memory beside those that are open, about 1 kB each.
-# objects_in_memory = 65536
+# objects_in_memory = 16384
 
 # The tiers, most preferred first. A relative path is relative to the directory of this file.
 "#;
