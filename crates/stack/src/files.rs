@@ -49,7 +49,9 @@ pub(crate) fn list(
     each: &mut dyn FnMut(FileName),
     foreign: &mut dyn FnMut(Key),
 ) -> Result<()> {
-    const PAGE_KEYS: usize = 1000;
+    /// A tier reads a directory again for each page that begins in it, and of ten million files
+    /// one has 40 000. Names of a page take a few MB.
+    const PAGE_KEYS: usize = 1 << 16;
     let mut cursor = Cursor::start();
     loop {
         let page = backend.list(SEGMENT_NAMESPACE, "", &cursor, PAGE_KEYS)?;
