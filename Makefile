@@ -25,7 +25,7 @@ help:
 	@echo "make run    build terrace and watch a tiered store at work (DEMO=--full for more)"
 	@echo "make test   every check and every test, as CI runs them"
 	@echo "make check  the checks alone: layers, licences, links, format, lints, C examples"
-	@echo "make bench  what a store can do and costs, beside its bars; a quarter of an hour"
+	@echo "make bench  what a store can do and costs, beside its bars"
 	@echo "make test-arm64  build for 64-bit ARM, and run the short tests in an emulator"
 	@echo "make fuzz   search for inputs that break a decoder, FUZZ_SECONDS=$(FUZZ_SECONDS) for each"
 	@echo "make soak   random load, faults, crashes and kill -9 for SOAK_MINUTES=$(SOAK_MINUTES)"

@@ -59,50 +59,40 @@ impl Samples {
     }
 }
 
-/// Which of two sides a block measures.
+/// Whose turn a block is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Side {
+pub(super) enum Turn {
     Raw,
     Stack,
 }
 
 /// Measures groups of four blocks: raw, stack, stack, raw. In each group either side comes once
-/// behind itself and once behind the other, and a drift meets both alike.
+/// behind itself and once behind the other, and a drift meets both alike. Before each block,
+/// `prepare` does what is not measured, and can end it all.
 pub(super) fn interleave(
-    groups: usize,
-    until: Until,
-    bytes: usize,
-    steps: [Step<'_>; 2],
-    progress: &mut Progress,
-) -> Result<Samples> {
-    interleave_after(groups, until, bytes, steps, progress, &mut |_| Ok(()))
-}
-
-/// The same; before each block, `prepare` does what is not measured.
-pub(super) fn interleave_after(
     groups: usize,
     until: Until,
     bytes: usize,
     [mut raw, mut stack]: [Step<'_>; 2],
     progress: &mut Progress,
-    prepare: &mut dyn FnMut(Side) -> Result<()>,
+    prepare: &mut dyn FnMut(Turn) -> Result<()>,
 ) -> Result<Samples> {
     let mut samples = Samples::default();
     let mut buffer = Buffer::new(bytes);
-    let mut measured = |side| {
-        prepare(side)?;
-        let step = if side == Side::Raw { &mut raw } else { &mut stack };
+    let mut measured = |turn| {
+        prepare(turn)?;
+        let step = if turn == Turn::Raw { &mut raw } else { &mut stack };
         let cpu = cpu_ns();
         let block = block(step, until, &mut buffer)?;
         Ok((block, (cpu_ns() - cpu) as f64))
     };
-    measured(Side::Raw)?;
-    measured(Side::Stack)?;
+    measured(Turn::Raw)?;
+    measured(Turn::Stack)?;
     for _ in 0..groups {
-        let (first, _) = measured(Side::Raw)?;
-        let (second, second_cpu) = measured(Side::Stack)?;
-        let (third, third_cpu) = measured(Side::Stack)?;
-        let (fourth, _) = measured(Side::Raw)?;
+        let (first, _) = measured(Turn::Raw)?;
+        let (second, second_cpu) = measured(Turn::Stack)?;
+        let (third, third_cpu) = measured(Turn::Stack)?;
+        let (fourth, _) = measured(Turn::Raw)?;
         samples.raw.push((first.per_op_ns() + fourth.per_op_ns()) / 2.0);
         samples.stack.push((second.per_op_ns() + third.per_op_ns()) / 2.0);
         samples.stack_cpu.push((second_cpu + third_cpu) / (second.count + third.count) as f64);

@@ -17,6 +17,7 @@ use terrace_stack::{MoveKind, Stack};
 
 use super::Verdict;
 use super::blocks::GROUPS_MIN;
+use super::micro::measure::check_stop;
 use super::place::{Scratch, fast_place, stack};
 use super::statistics::{Bound, quantile};
 use crate::progress::Progress;
@@ -63,8 +64,8 @@ pub(crate) struct Settings {
     pub(crate) stall_moves: usize,
 }
 
-/// Runs the comparison.
-pub(crate) fn run(settings: &Settings) -> Result<Report> {
+/// Runs the comparison, until `stop` is set.
+pub(crate) fn run(settings: &Settings, stop: &AtomicBool) -> Result<Report> {
     let size_bytes = settings.size_bytes;
     let fast = Scratch::new(&fast_place())?;
     let slow = Scratch::new(&settings.slow)?;
@@ -98,6 +99,7 @@ pub(crate) fn run(settings: &Settings) -> Result<Report> {
             (TierIndex(1), &yardstick[0], &yardstick[1], &mut down),
             (TierIndex(0), &yardstick[1], &yardstick[0], &mut up),
         ] {
+            check_stop(stop)?;
             let side = with_readers.then_some(&mut readers);
             let mut pair = Pair { stack: &stack, key: &key, readers: side, spares: &spares };
             let (cp_s, move_s) = if is_cp_first {
@@ -128,7 +130,7 @@ pub(crate) fn run(settings: &Settings) -> Result<Report> {
         });
     }
     rows.extend(readers.rows());
-    rows.push(stalls(&stack, &yardstick[0], settings.stall_moves, &mut progress)?);
+    rows.push(stalls(&stack, &yardstick[0], settings.stall_moves, &mut progress, stop)?);
     stack.close()?;
     Ok(Report { size_bytes, fast: fast.path().into(), slow: slow.path().into(), rows })
 }
@@ -363,7 +365,13 @@ impl Readers {
 
 /// The longest write of a writer whose object migrates to and fro, beside the same writer while
 /// as many copies of a file are made.
-fn stalls(stack: &Stack, file: &Path, moves: usize, progress: &mut Progress) -> Result<Row> {
+fn stalls(
+    stack: &Stack,
+    file: &Path,
+    moves: usize,
+    progress: &mut Progress,
+    stop: &AtomicBool,
+) -> Result<Row> {
     const OBJECT_BYTES: usize = 1 << 20;
     let key = Key::new("bench", "written")?;
     let object = stack.open(&key, &Open::create_new())?;
@@ -373,7 +381,7 @@ fn stalls(stack: &Stack, file: &Path, moves: usize, progress: &mut Progress) -> 
         .map_err(|error| Error::from_io("write the yardstick's file", error))?;
     let target = file.with_extension("small-target");
     let writes = |body: &mut dyn FnMut() -> Result<()>| -> Result<Vec<f64>> {
-        let stop = AtomicBool::new(false);
+        let is_over = AtomicBool::new(false);
         let failure = Mutex::new(None);
         let longest = std::thread::scope(|scope| {
             let writer = scope.spawn(|| {
@@ -381,7 +389,7 @@ fn stalls(stack: &Stack, file: &Path, moves: usize, progress: &mut Progress) -> 
                 let data = [5; 4096];
                 let mut random = Random::new(3);
                 let mut times_ms = Vec::new();
-                while !stop.load(Ordering::Relaxed) {
+                while !is_over.load(Ordering::Relaxed) {
                     let offset = random.below((OBJECT_BYTES / 4096) as u64) * 4096;
                     let before_ns = clock.now_ns();
                     if let Err(error) = object.write(offset, &data) {
@@ -398,7 +406,7 @@ fn stalls(stack: &Stack, file: &Path, moves: usize, progress: &mut Progress) -> 
                 times_ms
             });
             let result = body();
-            stop.store(true, Ordering::Relaxed);
+            is_over.store(true, Ordering::Relaxed);
             let times_ms = writer.join().expect("the writer does not panic");
             result.map(|()| times_ms)
         })?;
@@ -411,6 +419,7 @@ fn stalls(stack: &Stack, file: &Path, moves: usize, progress: &mut Progress) -> 
     let mut tries = 0;
     let moving = writes(&mut || {
         while moved < moves && tries < moves * 3 {
+            check_stop(stop)?;
             tries += 1;
             let to = TierIndex(((moved + 1) % 2) as u8);
             // A writer that never pauses may win; that attempt counts, and is not a failure.
@@ -421,7 +430,8 @@ fn stalls(stack: &Stack, file: &Path, moves: usize, progress: &mut Progress) -> 
         }
         Ok(())
     })?;
-    let control = writes(&mut || (0..tries).try_for_each(|_| cp(&small, &target).map(drop)))?;
+    let copy = |_| check_stop(stop).and_then(|()| cp(&small, &target)).map(drop);
+    let control = writes(&mut || (0..tries).try_for_each(copy))?;
     let longest = |times: &[f64]| times.iter().copied().fold(0.0, f64::max);
     let (value, control) = (longest(&moving), longest(&control));
     let enough = moved >= STALL_MOVES_MIN;

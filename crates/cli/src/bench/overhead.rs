@@ -2,15 +2,15 @@
 //! What an operation costs through a stack beside the raw backend.
 
 use std::path::Path;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Barrier};
 
 use serde::Serialize;
 use terrace_core::{Backend, BackendExt, Error, ErrorKind, Key, Object, ObjectExt, Open, Result};
 use terrace_stack::Stack;
 
-use super::blocks::{
-    Buffer, GROUPS_MIN, Samples, Side, Step, Until, block, interleave, interleave_after,
-};
+use super::blocks::{Buffer, GROUPS_MIN, Samples, Step, Turn, Until, block, interleave};
+use super::micro::measure::check_stop;
 use super::place::{Scratch, directory, fast_place, slow_place, stack};
 use super::statistics::{Bound, median};
 use super::{Verdict, cpu_ns};
@@ -101,7 +101,9 @@ impl Bar {
 const OBJECT_BYTES: usize = 16 << 20;
 
 /// The two stacks and what they are compared with.
-struct Bench {
+struct Bench<'a> {
+    /// Somebody wants it to end.
+    stop: &'a AtomicBool,
     groups: usize,
     block_ns: f64,
     raw: Arc<dyn Backend>,
@@ -116,8 +118,8 @@ struct Bench {
     progress: Progress,
 }
 
-/// Runs the chosen cases.
-pub(crate) fn run(settings: &Settings) -> Result<Vec<Case>> {
+/// Runs the chosen cases, until `stop` is set.
+pub(crate) fn run(settings: &Settings, stop: &AtomicBool) -> Result<Vec<Case>> {
     let scratch = Scratch::new(&fast_place())?;
     let tier = |name: &str| scratch.inside(name);
     let [fast, slow, alone] = [tier("tier0")?, tier("tier1")?, tier("bare")?];
@@ -130,6 +132,7 @@ pub(crate) fn run(settings: &Settings) -> Result<Vec<Case>> {
     let blocks = (chosen.len() * (4 * settings.groups + 2)).max(1);
     let total = (chosen.len() * settings.groups) as u64;
     let mut bench = Bench {
+        stop,
         groups: settings.groups,
         block_ns: settings.seconds * 1e9 / blocks as f64,
         raw: directory_of(&tier("raw")?)?,
@@ -152,7 +155,7 @@ fn recording(directory: &Path) -> terrace_trace::Settings {
     terrace_trace::Settings { directory, max_bytes: 256 << 20, salt: None, has_decisions: false }
 }
 
-impl Bench {
+impl Bench<'_> {
     fn case(&mut self, case: &'static str) -> Result<Case> {
         match case {
             "read-4k" => self.transfers(case, 4 << 10, false, Bar::MoreNs(300.0)),
@@ -187,7 +190,8 @@ impl Bench {
         let pair = Pair::new(above, &**below, case)?;
         let sides = [&*pair.raw, &*pair.stack].map(|object| transfer(object, bytes, is_write));
         let until = Until::TimeNs(self.block_ns);
-        let samples = interleave(self.groups, until, bytes, sides, &mut self.progress)?;
+        let (groups, prepare) = (self.groups, &mut |_| check_stop(self.stop));
+        let samples = interleave(groups, until, bytes, sides, &mut self.progress, prepare)?;
         Ok(row(case, &samples, &samples.paired(|raw, stack| stack / raw), bar))
     }
 
@@ -203,13 +207,14 @@ impl Bench {
     ) -> Result<Case> {
         /// Events until every place of a thread's ring was used, while a trace is recorded.
         const RING_EVENTS: u64 = 32 << 10;
-        let (stacked, traces) = (&self.stacked, &self.traces);
+        let (stacked, traces, stop) = (&self.stacked, &self.traces, self.stop);
         let object = stacked.open(&Key::new("bench", case)?, &Open::create_new())?;
         object.write(0, &vec![7; OBJECT_BYTES])?;
         let mut is_recorded = false;
         // Beginning and ending are not measured, nor what a thread needs for its next event then.
-        let mut prepare = |side| {
-            if is_recorded == (side == Side::Stack) {
+        let mut prepare = |turn| {
+            check_stop(stop)?;
+            if is_recorded == (turn == Turn::Stack) {
                 return Ok(());
             }
             is_recorded = !is_recorded;
@@ -224,7 +229,7 @@ impl Bench {
         let sides = [&*object, &*object].map(|object| transfer(object, bytes, is_write));
         let until = Until::TimeNs(self.block_ns);
         let samples =
-            interleave_after(self.groups, until, bytes, sides, &mut self.progress, &mut prepare)?;
+            interleave(self.groups, until, bytes, sides, &mut self.progress, &mut prepare)?;
         if is_recorded {
             stacked.stop_recording()?;
         }
@@ -238,7 +243,8 @@ impl Bench {
         let raw: Step<'_> = Box::new(|_, _| below.open(&pair.below, &how).map(drop));
         let stack: Step<'_> = Box::new(|_, _| above.open(&pair.above, &how).map(drop));
         let until = Until::TimeNs(self.block_ns);
-        let samples = interleave(self.groups, until, 0, [raw, stack], &mut self.progress)?;
+        let (groups, prepare) = (self.groups, &mut |_| check_stop(self.stop));
+        let samples = interleave(groups, until, 0, [raw, stack], &mut self.progress, prepare)?;
         Ok(row(case, &samples, &samples.paired(|raw, stack| stack / raw), Bar::MoreNs(500.0)))
     }
 
@@ -247,7 +253,8 @@ impl Bench {
         let mut stack = creating(&self.stacked);
         let one_ns = block(&mut stack, Until::Count(1000), &mut Buffer::new(0))?.per_op_ns();
         let until = Until::Count((self.block_ns / one_ns) as u64);
-        let samples = interleave(self.groups, until, 0, [raw, stack], &mut self.progress)?;
+        let (groups, prepare) = (self.groups, &mut |_| check_stop(self.stop));
+        let samples = interleave(groups, until, 0, [raw, stack], &mut self.progress, prepare)?;
         Ok(row(case, &samples, &samples.paired(|raw, stack| stack / raw), Bar::MoreNs(5000.0)))
     }
 
@@ -267,6 +274,7 @@ impl Bench {
         let mut samples = Samples::default();
         let mut ratios = Vec::new();
         for _ in 0..self.groups {
+            check_stop(self.stop)?;
             let first_raw = both(raws)?;
             let cpu = cpu_ns();
             let (stack, again) = (both(stacks)?, both(stacks)?);

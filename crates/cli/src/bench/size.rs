@@ -5,6 +5,8 @@ mod lost;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use clap::Args;
 use serde::Serialize;
@@ -16,6 +18,7 @@ use terrace_core::{
 use terrace_stack::{Parts, Stack, Tactics, Tier};
 
 use super::Verdict;
+use super::micro::measure::check_stop;
 use super::place::{Scratch, directory, fast_place};
 use crate::table::Table;
 
@@ -87,22 +90,20 @@ struct Row {
     verdict: Option<Verdict>,
 }
 
-/// Makes a store in a process of its own, then opens it here and looks at it; `None` in that
-/// other process.
-pub(crate) fn run(settings: &Settings) -> Result<Option<Report>> {
-    if let Some(place) = &settings.fill {
-        fill(place, settings).map(|()| None)
-    } else {
-        measure(settings).map(Some)
+impl Settings {
+    /// Where only a store is to be made, in the process that another one starts for that.
+    pub(crate) fn place_to_fill(&self) -> Option<&Path> {
+        self.fill.as_deref()
     }
 }
 
-fn measure(settings: &Settings) -> Result<Report> {
+/// Makes a store in a process of its own, then opens it here and looks at it, until `stop` is set.
+pub(crate) fn run(settings: &Settings, stop: &AtomicBool) -> Result<Report> {
     let place = settings.directory.clone().unwrap_or_else(fast_place);
     let scratch = Scratch::new(&place)?;
     let clock = SystemClock::default();
-    let create_s = seconds(&clock, || fill_elsewhere(scratch.path(), settings))?.1;
-    let mut steps = Steps { clock: &clock, objects: settings.objects, rows: Vec::new() };
+    let create_s = seconds(&clock, || fill_elsewhere(scratch.path(), settings, stop))?.1;
+    let mut steps = Steps { clock: &clock, stop, objects: settings.objects, rows: Vec::new() };
     if settings.rebuild {
         lost::measure(scratch.path(), settings, &mut steps)?;
     } else {
@@ -135,6 +136,7 @@ fn look(place: &Path, settings: &Settings, steps: &mut Steps<'_>) -> Result<()> 
 /// Rows as they come.
 struct Steps<'a> {
     clock: &'a SystemClock,
+    stop: &'a AtomicBool,
     objects: u64,
     rows: Vec<Row>,
 }
@@ -146,6 +148,7 @@ impl Steps<'_> {
         count: u64,
         body: impl FnOnce() -> Result<T>,
     ) -> Result<T> {
+        check_stop(self.stop)?;
         let (value, seconds) = seconds(self.clock, body)?;
         self.push(step, count, seconds, anonymous_bytes()?);
         Ok(value)
@@ -205,7 +208,9 @@ fn seconds<T>(clock: &SystemClock, body: impl FnOnce() -> Result<T>) -> Result<(
     Ok((value, (clock.now_ns() - started_ns) as f64 / 1e9))
 }
 
-fn fill_elsewhere(place: &Path, settings: &Settings) -> Result<()> {
+fn fill_elsewhere(place: &Path, settings: &Settings, stop: &AtomicBool) -> Result<()> {
+    /// Between two looks whether it is over, or nobody wants it any more.
+    const LOOK: Duration = Duration::from_millis(10);
     const OPERATION: &str = "make a large store";
     let program =
         std::env::current_exe().map_err(|error| Error::from_io("find this program", error))?;
@@ -213,7 +218,18 @@ fn fill_elsewhere(place: &Path, settings: &Settings) -> Result<()> {
     command.args(["bench", "size", "--policy", &settings.policy, "--engine", &settings.engine]);
     command.args(settings.rebuild.then_some("--rebuild"));
     command.args(["--objects", &settings.objects.to_string(), "--fill"]).arg(place);
-    let ended = command.status().map_err(|error| Error::from_io(OPERATION, error))?;
+    let failed = |error| Error::from_io(OPERATION, error);
+    let mut child = command.spawn().map_err(failed)?;
+    let ended = loop {
+        if let Some(ended) = child.try_wait().map_err(failed)? {
+            break ended;
+        }
+        if let Err(stopped) = check_stop(stop) {
+            child.kill().and_then(|()| child.wait()).map_err(failed)?;
+            return Err(stopped);
+        }
+        SystemClock::default().sleep(LOOK);
+    };
     if ended.success() {
         return Ok(());
     }
@@ -221,7 +237,8 @@ fn fill_elsewhere(place: &Path, settings: &Settings) -> Result<()> {
     Err(Error::new(ErrorKind::Io, OPERATION).because(ended.to_string()))
 }
 
-fn fill(place: &Path, settings: &Settings) -> Result<()> {
+/// Makes a store of many objects.
+pub(crate) fn fill(place: &Path, settings: &Settings) -> Result<()> {
     let parts = parts(place, settings)?;
     Stack::create(&parts)?;
     let stack = Stack::open(parts)?;

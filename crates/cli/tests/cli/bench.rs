@@ -255,18 +255,29 @@ fn an_interrupted_benchmark_leaves_nothing() {
     let scene = Scene::empty();
     let place = scene.path("place");
     std::fs::create_dir(&place).expect("a directory");
-    let entries = || std::fs::read_dir(&place).expect("is there").count();
-    let endless =
-        ["bench", "object", "--case", "create", "--seconds", "3600", "--directory", "place"];
-    let child = piped(&mut scene.command(endless));
-    // It listens for signals before it makes anything.
-    while entries() == 0 {
-        std::thread::yield_now();
+    for (endless, number, name) in [
+        ("object --case create --seconds 3600 --directory place", Signal::INT, 2),
+        ("size --objects 100000000 --directory place", Signal::TERM, 15),
+        ("migrate --size 1MiB --rounds 1000 --directory place", Signal::INT, 2),
+        ("overhead --seconds 3600", Signal::TERM, 15),
+    ] {
+        let child = piped(&mut scene.command(["bench"].into_iter().chain(endless.split(' '))));
+        let mine = format!("terrace-bench-{}.", child.id());
+        let left = || {
+            let places = [place.as_path(), "/dev/shm".as_ref(), "/var/tmp".as_ref()];
+            let entries = places.into_iter().filter_map(|place| std::fs::read_dir(place).ok());
+            let names = entries.flatten().map(|entry| entry.expect("readable").file_name());
+            names.filter(|name| name.to_string_lossy().starts_with(&mine)).count()
+        };
+        // It listens for signals before it makes anything.
+        while left() == 0 {
+            std::thread::yield_now();
+        }
+        signal(&child, number);
+        let ran = finish(child);
+        assert_eq!(ran.signal, Some(name), "{endless}: {ran:?}");
+        assert_eq!((left(), ran.stdout.as_str()), (0, ""), "{endless}");
     }
-    signal(&child, Signal::INT);
-    let ran = finish(child);
-    assert_eq!(ran.signal, Some(2), "{ran:?}");
-    assert_eq!((entries(), ran.stdout.as_str()), (0, ""));
 }
 
 #[test]

@@ -3,13 +3,16 @@
 //! what was written to it.
 
 use std::path::Path;
+use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
 use terrace_core::{Backend, Error, ErrorKind, ObjectExt, Open, Random, Result, TierIndex};
 use terrace_stack::{MoveKind, RebuildOptions, Stack};
 
-use super::{Settings, Steps, anonymous_bytes, check, expect_all, list, name, parts, seconds};
+use super::{
+    Settings, Steps, anonymous_bytes, check, check_stop, expect_all, list, name, parts, seconds,
+};
 use crate::progress::Progress;
 
 /// What `terrace fsck --rebuild` does together.
@@ -82,7 +85,8 @@ pub(super) fn measure(place: &Path, settings: &Settings, steps: &mut Steps<'_>) 
     let seconds = steps.rows.iter().map(|row| row.seconds).sum();
     let peak_bytes = steps.rows.iter().map(|row| row.memory_bytes).max().unwrap_or(0);
     steps.push(IN_ALL, objects, seconds, peak_bytes);
-    take(steps, "compare all", objects, || compare(&stack, objects))?;
+    let stop = steps.stop;
+    take(steps, "compare all", objects, || compare(&stack, objects, stop))?;
     take(steps, "close", 1, || stack.close())
 }
 
@@ -93,6 +97,7 @@ fn take<T>(
     count: u64,
     body: impl FnOnce() -> Result<T>,
 ) -> Result<T> {
+    check_stop(steps.stop)?;
     let (end, ended) = channel::<()>();
     let (value, peak_bytes) = std::thread::scope(|scope| {
         let watcher = scope.spawn(move || {
@@ -114,9 +119,10 @@ fn take<T>(
 }
 
 /// Reads every object, and finds no other.
-fn compare(stack: &Stack, objects: u64) -> Result<()> {
+fn compare(stack: &Stack, objects: u64, stop: &AtomicBool) -> Result<()> {
     let mut progress = Progress::items("compare", Some(objects));
     for number in 0..objects {
+        check_stop(stop)?;
         let key = name(number)?;
         let expected = content(number);
         // One byte more, so that a longer object is seen.

@@ -216,20 +216,24 @@ impl Verb for Bench {
             Some(What::Overhead { seconds, groups, cases }) => {
                 let seconds = seconds.clamp(0.1, 3600.0);
                 let settings = overhead::Settings { seconds, groups: groups as usize, cases };
-                let cases = overhead::run(&settings)?;
+                let cases = until_interrupted(|stop| overhead::run(&settings, stop))?;
                 show(context, &json!({ "cases": cases }), || tables::overhead(&cases).lines())
             }
-            Some(What::Size(settings)) => match size::run(&settings)? {
-                Some(report) => show(context, &json!(report), || report.table().lines()),
-                None => Ok(()),
-            },
+            Some(What::Size(settings)) => {
+                if let Some(place) = settings.place_to_fill() {
+                    return Ok(size::fill(place, &settings)?);
+                }
+                let report = until_interrupted(|stop| size::run(&settings, stop))?;
+                show(context, &json!(report), || report.table().lines())
+            }
             Some(What::Migrate { size, directory, rounds, moves }) => {
-                let report = migrate::run(&migrate::Settings {
+                let settings = migrate::Settings {
                     size_bytes: parse_bytes(&size)?.max(4096),
                     slow: directory.unwrap_or_else(slow_place),
                     rounds: rounds as usize,
                     stall_moves: moves as usize,
-                })?;
+                };
+                let report = until_interrupted(|stop| migrate::run(&settings, stop))?;
                 show(context, &json!(report), || tables::migrate(&report).lines())
             }
         }
