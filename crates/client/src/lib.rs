@@ -1,0 +1,2 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Stores on other machines: one server as a backend, many as one.

@@ -1,0 +1,2 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The network protocol as pure functions: frames, requests and answers, no sockets.
