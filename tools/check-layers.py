@@ -16,6 +16,7 @@ LAYERS = {
     "terrace-testkit": 1,
     "terrace-trace": 1,
     "terrace-wire": 1,
+    "terrace-transport": 1,
     "terrace-stack": 2,
     "terrace-client": 2,
     "terrace-server": 2,

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! An error on its way to another process.
+
+use terrace_core::{Applied, Error, ErrorKind, Result};
+
+use crate::codec::{Reader, Writer};
+
+/// Longest message of an error; the rest is cut off.
+const MESSAGE_BYTES_MAX: usize = 4 << 10;
+
+/// Most errors underneath that are told.
+const SOURCES_MAX: usize = 16;
+
+/// Codes of the kinds; never given to another kind.
+const KINDS: [(u8, ErrorKind); 12] = [
+    (1, ErrorKind::NotFound),
+    (2, ErrorKind::Exists),
+    (3, ErrorKind::NoSpace),
+    (4, ErrorKind::Corrupt),
+    (5, ErrorKind::Stale),
+    (6, ErrorKind::Busy),
+    (7, ErrorKind::Unsupported),
+    (8, ErrorKind::Denied),
+    (9, ErrorKind::Invalid),
+    (10, ErrorKind::Unreachable { applied: Applied::No }),
+    (11, ErrorKind::Unreachable { applied: Applied::Unknown }),
+    (12, ErrorKind::Io),
+];
+
+/// An error as it crosses a connection: its kind, its message, and those of the errors underneath.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    kind: u8,
+    message: String,
+    sources: Vec<String>,
+}
+
+impl Failure {
+    /// What is told of an error.
+    pub fn of(error: &Error) -> Self {
+        let first = std::error::Error::source(error);
+        let sources = std::iter::successors(first, |inner| inner.source());
+        let kind = KINDS.iter().find(|(_, kind)| *kind == error.kind());
+        Self {
+            // A kind without a code is one that the other side could not know either.
+            kind: kind.map_or(12, |(code, _)| *code),
+            message: shorten(error.to_string()),
+            sources: sources.take(SOURCES_MAX).map(|inner| shorten(inner.to_string())).collect(),
+        }
+    }
+
+    /// The error again; it prints as it did.
+    pub fn into_error(self) -> Error {
+        let kind = KINDS.iter().find(|(code, _)| *code == self.kind);
+        // What can be done about a kind of a later version is unknown here.
+        let error = Error::relayed(kind.map_or(ErrorKind::Io, |(_, kind)| *kind), &self.message);
+        // The other side is not to decide how deep they nest: they are dropped one inside another.
+        let source = self
+            .sources
+            .into_iter()
+            .take(SOURCES_MAX)
+            .rev()
+            .fold(None, |inner, message| Some(Box::new(Relayed { message, inner })));
+        match source {
+            Some(source) => error.caused_by(source as Box<dyn std::error::Error + Send + Sync>),
+            None => error,
+        }
+    }
+
+    pub(crate) fn write(&self, bytes: &mut Vec<u8>) {
+        Writer(bytes).u8(self.kind).text(&self.message).u8(self.sources.len() as u8);
+        for source in &self.sources {
+            Writer(bytes).text(source);
+        }
+    }
+
+    pub(crate) fn read(input: &mut Reader<'_>) -> Result<Self> {
+        let kind = input.u8()?;
+        let message = input.text()?.into();
+        let count = usize::from(input.u8()?).min(SOURCES_MAX);
+        let sources = (0..count).map(|_| input.text().map(Into::into)).collect::<Result<_>>()?;
+        Ok(Self { kind, message, sources })
+    }
+
+    /// The head of a [`crate::Kind::Failed`] frame.
+    pub fn to_head(&self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        self.write(&mut bytes);
+        bytes
+    }
+
+    /// Reads what [`Failure::to_head`] wrote. Errors: `Invalid`.
+    pub fn from_head(head: &[u8]) -> Result<Self> {
+        let mut input = Reader::new(head);
+        let failure = Self::read(&mut input)?;
+        input.end()?;
+        Ok(failure)
+    }
+}
+
+fn shorten(mut text: String) -> String {
+    let mut end = text.len().min(MESSAGE_BYTES_MAX);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    text.truncate(end);
+    text
+}
+
+/// An error underneath one of another process.
+#[derive(Debug)]
+struct Relayed {
+    message: String,
+    inner: Option<Box<Relayed>>,
+}
+
+impl std::fmt::Display for Relayed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Relayed {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.inner.as_deref().map(|inner| inner as _)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_prints_on_the_other_side_as_here() {
+        let source = std::io::Error::from_raw_os_error(5);
+        let error = Error::new(ErrorKind::Io, "write").with("key", "a/b: c").caused_by(source);
+        let head = Failure::of(&error).to_head();
+        let there = Failure::from_head(&head).expect("legal").into_error();
+        assert_eq!((there.kind(), there.chain()), (error.kind(), error.chain()));
+    }
+
+    #[test]
+    fn every_kind_survives() {
+        for (_, kind) in KINDS {
+            let there = Failure::of(&Error::new(kind, "go on")).into_error();
+            assert_eq!(there.kind(), kind);
+        }
+    }
+
+    #[test]
+    fn long_chains_are_cut() {
+        let mut error = Error::invalid("begin", "x".repeat(10_000));
+        for _ in 0..100 {
+            error = Error::new(ErrorKind::Io, "go on").caused_by(error);
+        }
+        let head = Failure::of(&error).to_head();
+        assert!(head.len() < 100 << 10, "{}", head.len());
+        Failure::from_head(&head).expect("legal");
+    }
+}

@@ -1,0 +1,344 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What is said before the first request: versions, proofs, and what is served.
+
+use std::fmt;
+
+use hmac::{Hmac, KeyInit, Mac};
+use sha2::Sha256;
+use terrace_core::{Access, Capability, Error, ErrorKind, Persistency, Result};
+
+use crate::codec::{Reader, Writer, wrong};
+
+/// Length of a number that is used once.
+pub const NONCE_BYTES: usize = 32;
+
+/// Length of a proof.
+pub const PROOF_BYTES: usize = 32;
+
+/// Shortest secret.
+pub const SECRET_BYTES_MIN: usize = 16;
+
+/// Longest secret.
+pub const SECRET_BYTES_MAX: usize = 1024;
+
+/// The first frame of a client.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hello {
+    /// The oldest version that it speaks, …
+    pub version_min: u16,
+    /// … and the newest.
+    pub version_max: u16,
+    /// A number that nobody can guess.
+    pub nonce: [u8; NONCE_BYTES],
+}
+
+/// The first frame of a server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Challenge {
+    /// The version that both speak.
+    pub version: u16,
+    /// Whether the client has to prove that it knows the secret.
+    pub needs_proof: bool,
+    /// A number that nobody can guess.
+    pub nonce: [u8; NONCE_BYTES],
+}
+
+/// The second frame of a client.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Proof {
+    /// Zeros where none is needed.
+    pub proof: [u8; PROOF_BYTES],
+    /// Connections with one number share their handles, and answers that were lost.
+    pub session: u64,
+    /// What the client may do.
+    pub access: Access,
+}
+
+/// The second frame of a server: it serves from now on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Welcome {
+    /// Proves that the server knows the secret, too; zeros where the client needed no proof.
+    pub proof: [u8; PROOF_BYTES],
+    /// The store's number: of all its servers, at all times.
+    pub store_id: u128,
+    /// Another number each time that the store is served: who finds another one has lost handles.
+    pub incarnation: u64,
+    /// What the store can do.
+    pub capability: Capability,
+    /// Whether the server knows the client's session already.
+    pub is_known: bool,
+    /// What the store calls itself.
+    pub target: String,
+}
+
+impl Hello {
+    /// The head of the frame.
+    pub fn to_head(&self) -> Vec<u8> {
+        let mut head = Vec::new();
+        Writer(&mut head).u16(self.version_min).u16(self.version_max).raw(&self.nonce);
+        head
+    }
+
+    /// Reads a head. What a later version adds behind is ignored. Errors: `Invalid`.
+    pub fn from_head(head: &[u8]) -> Result<Self> {
+        let mut input = Reader::new(head);
+        Ok(Self { version_min: input.u16()?, version_max: input.u16()?, nonce: nonce(&mut input)? })
+    }
+
+    /// The newest version that both speak.
+    ///
+    /// # Errors
+    ///
+    /// `Unsupported` names the versions of both.
+    pub fn common_version(&self, version_min: u16, version_max: u16) -> Result<u16> {
+        let version = self.version_max.min(version_max);
+        if version < self.version_min.max(version_min) {
+            return Err(Error::new(ErrorKind::Unsupported, "serve a connection")
+                .because("client and server have no version of the protocol in common")
+                .with("client", format!("{}..{}", self.version_min, self.version_max))
+                .with("server", format!("{version_min}..{version_max}")));
+        }
+        Ok(version)
+    }
+}
+
+impl Challenge {
+    /// The head of the frame.
+    pub fn to_head(&self) -> Vec<u8> {
+        let mut head = Vec::new();
+        Writer(&mut head).u16(self.version).u8(u8::from(self.needs_proof)).raw(&self.nonce);
+        head
+    }
+
+    /// Reads a head. What a later version adds behind is ignored. Errors: `Invalid`.
+    pub fn from_head(head: &[u8]) -> Result<Self> {
+        let mut input = Reader::new(head);
+        Ok(Self { version: input.u16()?, needs_proof: input.flag()?, nonce: nonce(&mut input)? })
+    }
+}
+
+impl Proof {
+    /// The head of the frame.
+    pub fn to_head(&self) -> Vec<u8> {
+        let mut head = Vec::new();
+        let is_writing = self.access == Access::Write;
+        Writer(&mut head).raw(&self.proof).u64(self.session).u8(u8::from(is_writing));
+        head
+    }
+
+    /// Reads a head. Errors: `Invalid`.
+    pub fn from_head(head: &[u8]) -> Result<Self> {
+        let mut input = Reader::new(head);
+        let proof = nonce(&mut input)?;
+        let session = input.u64()?;
+        let access = if input.flag()? { Access::Write } else { Access::Read };
+        input.end()?;
+        Ok(Self { proof, session, access })
+    }
+}
+
+impl Welcome {
+    /// The head of the frame.
+    pub fn to_head(&self) -> Vec<u8> {
+        let mut head = Vec::new();
+        let out = &mut Writer(&mut head);
+        out.raw(&self.proof).u128(self.store_id).u64(self.incarnation);
+        let capability = self.capability;
+        out.u8(capability.persistency as u8);
+        for flag in [
+            capability.sparse,
+            capability.ordered_listing,
+            capability.identity,
+            capability.leases,
+            capability.keeps_data,
+            self.is_known,
+        ] {
+            out.u8(u8::from(flag));
+        }
+        out.text(&self.target);
+        head
+    }
+
+    /// Reads a head. Errors: `Invalid`.
+    pub fn from_head(head: &[u8]) -> Result<Self> {
+        let mut input = Reader::new(head);
+        let proof = nonce(&mut input)?;
+        let store_id = input.u128()?;
+        let incarnation = input.u64()?;
+        let persistency = match input.u8()? {
+            0 => Persistency::None,
+            1 => Persistency::Process,
+            2 => Persistency::Storage,
+            _ => return Err(wrong("a level of persistency is unknown")),
+        };
+        let capability = Capability {
+            persistency,
+            sparse: input.flag()?,
+            ordered_listing: input.flag()?,
+            identity: input.flag()?,
+            leases: input.flag()?,
+            keeps_data: input.flag()?,
+        };
+        let is_known = input.flag()?;
+        let target = input.text()?.into();
+        input.end()?;
+        Ok(Self { proof, store_id, incarnation, capability, is_known, target })
+    }
+}
+
+fn nonce(input: &mut Reader<'_>) -> Result<[u8; NONCE_BYTES]> {
+    Ok(input.take(NONCE_BYTES)?.try_into().expect("so many were taken"))
+}
+
+/// What servers and clients of a store share. Never printed.
+#[derive(Clone)]
+pub struct Secret(Vec<u8>);
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret(..)")
+    }
+}
+
+/// Who proves that it knows the secret. Proofs of one side are none of the other, so that neither
+/// can be sent back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// Who connects.
+    Client,
+    /// Who serves.
+    Server,
+}
+
+/// What both sides have said when they prove themselves.
+#[derive(Clone, Copy, Debug)]
+pub struct Transcript<'a> {
+    /// Of the client.
+    pub hello: &'a Hello,
+    /// Of the server.
+    pub challenge: &'a Challenge,
+    /// What only the two ends of an encrypted channel know, so that nobody in between can pass a
+    /// proof on; empty where the channel is not encrypted.
+    pub channel: &'a [u8],
+}
+
+impl Secret {
+    /// A secret of these bytes.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` where it is too short to be one, or too long.
+    pub fn new(bytes: &[u8]) -> Result<Self> {
+        if !(SECRET_BYTES_MIN..=SECRET_BYTES_MAX).contains(&bytes.len()) {
+            return Err(Error::invalid("use a secret", "its length is not allowed")
+                .with("bytes", bytes.len())
+                .with("bytes_min", SECRET_BYTES_MIN)
+                .with("bytes_max", SECRET_BYTES_MAX));
+        }
+        Ok(Self(bytes.to_vec()))
+    }
+
+    /// Proves to the other side that this one knows the secret.
+    pub fn prove(&self, side: Side, transcript: Transcript<'_>) -> [u8; PROOF_BYTES] {
+        self.mac(side, transcript).finalize().into_bytes().into()
+    }
+
+    /// Whether the other side, which is `side`, knows the secret. Takes the same time for every
+    /// wrong proof.
+    pub fn verify(
+        &self,
+        side: Side,
+        transcript: Transcript<'_>,
+        proof: &[u8; PROOF_BYTES],
+    ) -> bool {
+        self.mac(side, transcript).verify_slice(proof).is_ok()
+    }
+
+    fn mac(&self, side: Side, transcript: Transcript<'_>) -> Hmac<Sha256> {
+        let mut mac = Hmac::<Sha256>::new_from_slice(&self.0).expect("HMAC takes any key");
+        mac.update(match side {
+            Side::Client => b"terrace client\0",
+            Side::Server => b"terrace server\0",
+        });
+        // Both have a fixed length up to here, so that nothing can be taken for something else.
+        mac.update(&transcript.hello.to_head());
+        mac.update(&transcript.challenge.to_head());
+        mac.update(transcript.channel);
+        mac
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hello() -> Hello {
+        Hello { version_min: 1, version_max: 3, nonce: [1; NONCE_BYTES] }
+    }
+
+    fn challenge() -> Challenge {
+        Challenge { version: 1, needs_proof: true, nonce: [2; NONCE_BYTES] }
+    }
+
+    #[test]
+    fn greetings_are_read_as_they_were_written() {
+        assert_eq!(Hello::from_head(&hello().to_head()).expect("legal"), hello());
+        assert_eq!(Challenge::from_head(&challenge().to_head()).expect("legal"), challenge());
+        let proof = Proof { proof: [3; PROOF_BYTES], session: 9, access: Access::Read };
+        assert_eq!(Proof::from_head(&proof.to_head()).expect("legal"), proof);
+        let welcome = Welcome {
+            proof: [4; PROOF_BYTES],
+            store_id: 5,
+            incarnation: 6,
+            capability: Capability {
+                persistency: Persistency::Storage,
+                sparse: true,
+                ordered_listing: false,
+                identity: true,
+                leases: false,
+                keeps_data: true,
+            },
+            is_known: true,
+            target: "file:/srv".into(),
+        };
+        assert_eq!(Welcome::from_head(&welcome.to_head()).expect("legal"), welcome);
+    }
+
+    #[test]
+    fn a_later_version_may_add_to_its_greeting() {
+        let mut head = hello().to_head();
+        head.extend(b"more");
+        assert_eq!(Hello::from_head(&head).expect("legal"), hello());
+    }
+
+    #[test]
+    fn the_newest_common_version_is_spoken() {
+        let hello = hello();
+        assert_eq!(hello.common_version(1, 1).expect("common"), 1);
+        assert_eq!(hello.common_version(2, 9).expect("common"), 3);
+        assert_eq!(hello.common_version(4, 9).expect_err("none").kind(), ErrorKind::Unsupported);
+    }
+
+    #[test]
+    fn only_the_secret_proves() {
+        let (hello, challenge) = (hello(), challenge());
+        let transcript = Transcript { hello: &hello, challenge: &challenge, channel: b"" };
+        let secret = Secret::new(b"sixteen bytes at least").expect("long enough");
+        let proof = secret.prove(Side::Client, transcript);
+        assert!(secret.verify(Side::Client, transcript, &proof));
+        assert!(!secret.verify(Side::Server, transcript, &proof), "sent back");
+        let other = Secret::new(b"sixteen bytes, others").expect("long enough");
+        assert!(!other.verify(Side::Client, transcript, &proof), "another secret");
+        let relayed = Transcript { channel: b"another", ..transcript };
+        assert!(!secret.verify(Side::Client, relayed, &proof), "another channel");
+        let later = Challenge { nonce: [7; NONCE_BYTES], ..challenge.clone() };
+        let replayed = Transcript { challenge: &later, ..transcript };
+        assert!(!secret.verify(Side::Client, replayed, &proof), "another time");
+    }
+
+    #[test]
+    fn short_secrets_are_refused() {
+        assert_eq!(Secret::new(b"short").expect_err("short").kind(), ErrorKind::Invalid);
+        assert!(!format!("{:?}", Secret::new(&[b's'; 16]).expect("long enough")).contains("115"));
+    }
+}

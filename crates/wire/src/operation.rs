@@ -1,0 +1,590 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What a client asks for: operations, many of which make a request.
+
+use std::ops::{Bound, Range};
+use std::sync::Arc;
+
+use terrace_core::{
+    Access, Create, Error, Hint, Identity, Key, KvRange, Result, Role, Superblock, Temperature,
+};
+
+use crate::codec::{Reader, Writer, wrong};
+
+/// Most operations of one request.
+pub const OPERATIONS_MAX: usize = 4096;
+
+/// Set in the code of an operation on the object that the operation before it is on.
+const SAME_KEY: u8 = 0x80;
+
+/// One operation. Data that it writes are in the payload of the request, in the order of the
+/// operations; data that it reads are in the payload of the answer.
+#[derive(Clone, Debug, PartialEq)]
+#[expect(missing_docs, reason = "the fields are named like those of `Backend` and `Kv`")]
+pub enum Operation {
+    /// Creates a new object that holds `data_bytes` of the payload.
+    Create { key: Key, data_bytes: u32, hint: Hint },
+    /// Reads from an object.
+    Read { key: Key, offset_bytes: u64, length_bytes: u32 },
+    /// Writes `data_bytes` of the payload into an object that exists.
+    Write { key: Key, offset_bytes: u64, data_bytes: u32 },
+    /// Asks for size and times.
+    Stat { key: Key },
+    /// Removes an object.
+    Delete { key: Key },
+    /// Opens an object.
+    Open(Opening),
+    /// Asks for the identity stored with an object.
+    Identity { key: Key },
+    /// Replaces it.
+    SetIdentity { key: Key, identity: Box<Identity> },
+    /// Lists keys of a namespace.
+    List { namespace: String, prefix: String, cursor: Vec<u8>, max: u32 },
+    /// Lists namespaces.
+    Namespaces,
+    /// Asks for capacity and use.
+    Space,
+    /// Makes names durable, or everything.
+    Sync { is_all: bool },
+    /// Asks for the superblock.
+    Superblock,
+    /// Replaces it.
+    SetSuperblock { superblock: Box<Superblock> },
+    /// Does something with an object that is open.
+    On { handle: u64, what: OnHandle },
+    /// Reads a value.
+    KvGet { namespace: String, key: Vec<u8> },
+    /// Writes one: the last `value_bytes` of the payload that are not yet used.
+    KvPut { namespace: String, key: Vec<u8>, value_bytes: u32 },
+    /// Removes a pair.
+    KvDelete { namespace: String, key: Vec<u8> },
+    /// Reads a page of pairs.
+    KvScan { namespace: String, range: KvRange, max: u32 },
+    /// Commits the writes of a transaction if what it read is still so.
+    KvCommit(Box<Commit>),
+    /// Waits until a commit is durable.
+    KvWait { namespace: String, ticket: u64 },
+}
+
+/// How to open an object.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Opening {
+    /// Which.
+    pub key: Key,
+    /// Whether to create it.
+    pub create: Create,
+    /// What the handle may do.
+    pub access: Access,
+    /// The size that it will have, where known.
+    pub size_hint_bytes: Option<u64>,
+    /// Advice for the policy.
+    pub hint: Hint,
+    /// Stored with an object that is created.
+    pub identity: Option<Box<Identity>>,
+    /// Stored with an object that is created; empty for none.
+    pub label: Arc<[u8]>,
+}
+
+/// What to do with an open object.
+#[derive(Clone, Debug, PartialEq)]
+#[expect(missing_docs, reason = "the fields are named like those of `Object`")]
+pub enum OnHandle {
+    /// Reads.
+    Read { offset_bytes: u64, length_bytes: u32 },
+    /// Writes `data_bytes` of the payload.
+    Write { offset_bytes: u64, data_bytes: u32 },
+    /// Writes `data_bytes` of the payload at the end.
+    Append { data_bytes: u32 },
+    /// Cuts or grows.
+    SetLen { bytes: u64 },
+    /// Reserves room.
+    Allocate { range: Range<u64> },
+    /// Makes a range a hole.
+    Punch { range: Range<u64> },
+    /// Asks for the next range with data.
+    NextData { offset_bytes: u64 },
+    /// Asks for size and times.
+    Stat,
+    /// Sets the time of the last modification.
+    SetModified { wall_ns: u64 },
+    /// Makes it durable.
+    Sync,
+    /// Closes it.
+    Close,
+    /// Asks for a descriptor of the object's file, where both are on one machine.
+    Lease,
+    /// Tells of reads through a descriptor: how many, and their bytes together.
+    NoteReads { count: u64, bytes: u64 },
+}
+
+/// A transaction: what it read and what it writes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Commit {
+    /// Where.
+    pub namespace: String,
+    /// Keys that were read, and the digest of what they held ([`crate::digest_value`]).
+    pub reads: Vec<(Vec<u8>, u128)>,
+    /// Ranges that were read up to so many pairs, and the digest of those.
+    pub scans: Vec<(KvRange, u32, u128)>,
+    /// Changes: a key, and the length of its value in the payload, or `None` to remove it.
+    pub writes: Vec<(Vec<u8>, Option<u32>)>,
+}
+
+impl Operation {
+    /// The bytes of the request's payload that belong to it.
+    pub fn data_bytes(&self) -> usize {
+        match self {
+            Operation::Create { data_bytes, .. } | Operation::Write { data_bytes, .. } => {
+                *data_bytes as usize
+            }
+            Operation::KvPut { value_bytes, .. } => *value_bytes as usize,
+            Operation::On {
+                what: OnHandle::Write { data_bytes, .. } | OnHandle::Append { data_bytes },
+                ..
+            } => *data_bytes as usize,
+            Operation::KvCommit(commit) => {
+                let lengths = commit.writes.iter().filter_map(|(_, length)| *length);
+                lengths.fold(0, |sum, length| sum.saturating_add(length as usize))
+            }
+            _ => 0,
+        }
+    }
+
+    /// The most bytes that it reads.
+    pub fn reads_bytes(&self) -> usize {
+        match self {
+            Operation::Read { length_bytes, .. }
+            | Operation::On { what: OnHandle::Read { length_bytes, .. }, .. } => {
+                *length_bytes as usize
+            }
+            _ => 0,
+        }
+    }
+
+    /// Whether carrying it out twice could differ from once, so that the server keeps its answer.
+    pub fn is_change(&self) -> bool {
+        match self {
+            Operation::Create { .. }
+            | Operation::Write { .. }
+            | Operation::Delete { .. }
+            // Also when it creates nothing: a handle that nobody knows would stay open.
+            | Operation::Open(_)
+            | Operation::SetIdentity { .. }
+            | Operation::SetSuperblock { .. }
+            | Operation::KvPut { .. }
+            | Operation::KvDelete { .. }
+            | Operation::KvCommit(_) => true,
+            Operation::On { what, .. } => !matches!(
+                what,
+                OnHandle::Read { .. }
+                    | OnHandle::NextData { .. }
+                    | OnHandle::Stat
+                    | OnHandle::Sync
+                    | OnHandle::Lease
+            ),
+            Operation::Read { .. }
+            | Operation::Stat { .. }
+            | Operation::Identity { .. }
+            | Operation::List { .. }
+            | Operation::Namespaces
+            | Operation::Space
+            | Operation::Sync { .. }
+            | Operation::Superblock
+            | Operation::KvGet { .. }
+            | Operation::KvScan { .. }
+            | Operation::KvWait { .. } => false,
+        }
+    }
+
+    /// Whether it changes what is stored, so that a session for reading refuses it. Handles refuse
+    /// by themselves what they are not open for.
+    pub fn needs_write_access(&self) -> bool {
+        match self {
+            Operation::Open(opening) => {
+                opening.create != Create::Never || opening.access == Access::Write
+            }
+            Operation::On { .. } => false,
+            other => other.is_change(),
+        }
+    }
+
+    fn key(&self) -> Option<&Key> {
+        match self {
+            Operation::Create { key, .. }
+            | Operation::Read { key, .. }
+            | Operation::Write { key, .. }
+            | Operation::Stat { key }
+            | Operation::Delete { key }
+            | Operation::Identity { key }
+            | Operation::SetIdentity { key, .. } => Some(key),
+            Operation::Open(opening) => Some(&opening.key),
+            _ => None,
+        }
+    }
+}
+
+/// The head of a request: the length of its payload over all frames, and its operations.
+pub fn write_operations(operations: &[Operation], payload_bytes: u32) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(8 + operations.len() * 24);
+    Writer(&mut bytes).u32(payload_bytes).u16(operations.len() as u16);
+    let mut last = None;
+    for operation in operations {
+        let key = operation.key();
+        let is_same = key.is_some() && key == last;
+        write_operation(operation, is_same, &mut Writer(&mut bytes));
+        last = key;
+    }
+    bytes
+}
+
+/// Reads what [`write_operations`] wrote: the length of the payload, and the operations.
+///
+/// # Errors
+///
+/// `Invalid`.
+pub fn read_operations(head: &[u8]) -> Result<(u32, Vec<Operation>)> {
+    let mut input = Reader::new(head);
+    let payload_bytes = input.u32()?;
+    let count = usize::from(input.u16()?);
+    if count > OPERATIONS_MAX {
+        return Err(wrong("it has too many operations").with("operations_max", OPERATIONS_MAX));
+    }
+    let mut operations: Vec<Operation> = Vec::new();
+    for _ in 0..count {
+        let last = operations.last().and_then(Operation::key);
+        let operation = read_operation(&mut input, last)?;
+        operations.push(operation);
+    }
+    input.end()?;
+    let data_bytes =
+        operations.iter().fold(0_usize, |sum, one| sum.saturating_add(one.data_bytes()));
+    if data_bytes != payload_bytes as usize {
+        return Err(wrong("its operations need another payload")
+            .with("payload_bytes", payload_bytes)
+            .with("data_bytes", data_bytes));
+    }
+    Ok((payload_bytes, operations))
+}
+
+fn write_operation(operation: &Operation, is_same: bool, out: &mut Writer<'_>) {
+    let mut keyed = |code: u8, key: &Key| {
+        if is_same {
+            out.u8(code | SAME_KEY);
+        } else {
+            out.u8(code).key(key);
+        }
+    };
+    match operation {
+        Operation::Create { key, data_bytes, hint } => {
+            keyed(1, key);
+            out.u32(*data_bytes).u8(temperature_code(hint.temperature));
+        }
+        Operation::Read { key, offset_bytes, length_bytes } => {
+            keyed(2, key);
+            out.u64(*offset_bytes).u32(*length_bytes);
+        }
+        Operation::Write { key, offset_bytes, data_bytes } => {
+            keyed(3, key);
+            out.u64(*offset_bytes).u32(*data_bytes);
+        }
+        Operation::Stat { key } => keyed(4, key),
+        Operation::Delete { key } => keyed(5, key),
+        Operation::Open(opening) => {
+            keyed(6, &opening.key);
+            write_opening(opening, out);
+        }
+        Operation::Identity { key } => keyed(7, key),
+        Operation::SetIdentity { key, identity } => {
+            keyed(8, key);
+            write_identity(identity, out);
+        }
+        Operation::List { namespace, prefix, cursor, max } => {
+            out.u8(16).text(namespace).text(prefix).list(cursor).u32(*max);
+        }
+        Operation::Namespaces => _ = out.u8(17),
+        Operation::Space => _ = out.u8(18),
+        Operation::Sync { is_all } => _ = out.u8(19).u8(u8::from(*is_all)),
+        Operation::Superblock => _ = out.u8(20),
+        Operation::SetSuperblock { superblock } => {
+            out.u8(21);
+            write_superblock(superblock, out);
+        }
+        Operation::On { handle, what } => {
+            out.u8(32).u64(*handle);
+            write_on_handle(what, out);
+        }
+        Operation::KvGet { namespace, key } => _ = out.u8(48).text(namespace).list(key),
+        Operation::KvPut { namespace, key, value_bytes } => {
+            out.u8(49).text(namespace).list(key).u32(*value_bytes);
+        }
+        Operation::KvDelete { namespace, key } => _ = out.u8(50).text(namespace).list(key),
+        Operation::KvScan { namespace, range, max } => {
+            out.u8(51).text(namespace);
+            write_range(range, out);
+            out.u32(*max);
+        }
+        Operation::KvCommit(commit) => {
+            out.u8(52);
+            write_commit(commit, out);
+        }
+        Operation::KvWait { namespace, ticket } => _ = out.u8(53).text(namespace).u64(*ticket),
+    }
+}
+
+fn read_operation(input: &mut Reader<'_>, last: Option<&Key>) -> Result<Operation> {
+    let code = input.u8()?;
+    let key = |input: &mut Reader<'_>| match code & SAME_KEY {
+        0 => input.key(),
+        _ => last.cloned().ok_or_else(|| wrong("the operation before has no key")),
+    };
+    let plain = if code < 16 | SAME_KEY { code & !SAME_KEY } else { code };
+    Ok(match plain {
+        1 => Operation::Create {
+            key: key(input)?,
+            data_bytes: input.u32()?,
+            hint: Hint { temperature: read_temperature(input)? },
+        },
+        2 => Operation::Read {
+            key: key(input)?,
+            offset_bytes: input.u64()?,
+            length_bytes: input.u32()?,
+        },
+        3 => Operation::Write {
+            key: key(input)?,
+            offset_bytes: input.u64()?,
+            data_bytes: input.u32()?,
+        },
+        4 => Operation::Stat { key: key(input)? },
+        5 => Operation::Delete { key: key(input)? },
+        6 => Operation::Open(read_opening(key(input)?, input)?),
+        7 => Operation::Identity { key: key(input)? },
+        8 => Operation::SetIdentity { key: key(input)?, identity: Box::new(read_identity(input)?) },
+        16 => Operation::List {
+            namespace: input.text()?.into(),
+            prefix: input.text()?.into(),
+            cursor: input.list()?.to_vec(),
+            max: input.u32()?,
+        },
+        17 => Operation::Namespaces,
+        18 => Operation::Space,
+        19 => Operation::Sync { is_all: input.flag()? },
+        20 => Operation::Superblock,
+        21 => Operation::SetSuperblock { superblock: Box::new(read_superblock(input)?) },
+        32 => Operation::On { handle: input.u64()?, what: read_on_handle(input)? },
+        48 => Operation::KvGet { namespace: input.text()?.into(), key: input.list()?.to_vec() },
+        49 => Operation::KvPut {
+            namespace: input.text()?.into(),
+            key: input.list()?.to_vec(),
+            value_bytes: input.u32()?,
+        },
+        50 => Operation::KvDelete { namespace: input.text()?.into(), key: input.list()?.to_vec() },
+        51 => Operation::KvScan {
+            namespace: input.text()?.into(),
+            range: read_range(input)?,
+            max: input.u32()?,
+        },
+        52 => Operation::KvCommit(Box::new(read_commit(input)?)),
+        53 => Operation::KvWait { namespace: input.text()?.into(), ticket: input.u64()? },
+        _ => return Err(wrong("an operation is unknown").with("code", code)),
+    })
+}
+
+fn write_opening(opening: &Opening, out: &mut Writer<'_>) {
+    out.u8(match opening.create {
+        Create::Never => 0,
+        Create::IfMissing => 1,
+        Create::New => 2,
+    });
+    out.u8(u8::from(opening.access == Access::Write)).optional_u64(opening.size_hint_bytes);
+    out.u8(temperature_code(opening.hint.temperature)).u8(u8::from(opening.identity.is_some()));
+    if let Some(identity) = &opening.identity {
+        write_identity(identity, out);
+    }
+    out.list(&opening.label);
+}
+
+fn read_opening(key: Key, input: &mut Reader<'_>) -> Result<Opening> {
+    let create = match input.u8()? {
+        0 => Create::Never,
+        1 => Create::IfMissing,
+        2 => Create::New,
+        _ => return Err(wrong("whether to create is unknown")),
+    };
+    let access = if input.flag()? { Access::Write } else { Access::Read };
+    Ok(Opening {
+        key,
+        create,
+        access,
+        size_hint_bytes: input.optional_u64()?,
+        hint: Hint { temperature: read_temperature(input)? },
+        identity: input.flag()?.then(|| read_identity(input).map(Box::new)).transpose()?,
+        label: input.list()?.into(),
+    })
+}
+
+fn write_on_handle(what: &OnHandle, out: &mut Writer<'_>) {
+    match what {
+        OnHandle::Read { offset_bytes, length_bytes } => {
+            out.u8(1).u64(*offset_bytes).u32(*length_bytes);
+        }
+        OnHandle::Write { offset_bytes, data_bytes } => {
+            out.u8(2).u64(*offset_bytes).u32(*data_bytes);
+        }
+        OnHandle::Append { data_bytes } => _ = out.u8(3).u32(*data_bytes),
+        OnHandle::SetLen { bytes } => _ = out.u8(4).u64(*bytes),
+        OnHandle::Allocate { range } => _ = out.u8(5).u64(range.start).u64(range.end),
+        OnHandle::Punch { range } => _ = out.u8(6).u64(range.start).u64(range.end),
+        OnHandle::NextData { offset_bytes } => _ = out.u8(7).u64(*offset_bytes),
+        OnHandle::Stat => _ = out.u8(8),
+        OnHandle::SetModified { wall_ns } => _ = out.u8(9).u64(*wall_ns),
+        OnHandle::Sync => _ = out.u8(10),
+        OnHandle::Close => _ = out.u8(11),
+        OnHandle::Lease => _ = out.u8(12),
+        OnHandle::NoteReads { count, bytes } => _ = out.u8(13).u64(*count).u64(*bytes),
+    }
+}
+
+fn read_on_handle(input: &mut Reader<'_>) -> Result<OnHandle> {
+    Ok(match input.u8()? {
+        1 => OnHandle::Read { offset_bytes: input.u64()?, length_bytes: input.u32()? },
+        2 => OnHandle::Write { offset_bytes: input.u64()?, data_bytes: input.u32()? },
+        3 => OnHandle::Append { data_bytes: input.u32()? },
+        4 => OnHandle::SetLen { bytes: input.u64()? },
+        5 => OnHandle::Allocate { range: input.u64()?..input.u64()? },
+        6 => OnHandle::Punch { range: input.u64()?..input.u64()? },
+        7 => OnHandle::NextData { offset_bytes: input.u64()? },
+        8 => OnHandle::Stat,
+        9 => OnHandle::SetModified { wall_ns: input.u64()? },
+        10 => OnHandle::Sync,
+        11 => OnHandle::Close,
+        12 => OnHandle::Lease,
+        13 => OnHandle::NoteReads { count: input.u64()?, bytes: input.u64()? },
+        _ => return Err(wrong("an operation on a handle is unknown")),
+    })
+}
+
+fn temperature_code(temperature: Temperature) -> u8 {
+    match temperature {
+        Temperature::Unknown => 0,
+        Temperature::Hot => 1,
+        Temperature::Cold => 2,
+    }
+}
+
+fn read_temperature(input: &mut Reader<'_>) -> Result<Temperature> {
+    match input.u8()? {
+        0 => Ok(Temperature::Unknown),
+        1 => Ok(Temperature::Hot),
+        2 => Ok(Temperature::Cold),
+        _ => Err(wrong("a temperature is unknown")),
+    }
+}
+
+fn write_range(range: &KvRange, out: &mut Writer<'_>) {
+    out.bound(&range.start).bound(&range.end);
+}
+
+fn read_range(input: &mut Reader<'_>) -> Result<KvRange> {
+    let start: Bound<Vec<u8>> = input.bound()?;
+    Ok(KvRange { start, end: input.bound()? })
+}
+
+fn write_commit(commit: &Commit, out: &mut Writer<'_>) {
+    out.text(&commit.namespace);
+    out.u32(commit.reads.len() as u32);
+    for (key, digest) in &commit.reads {
+        out.list(key).u128(*digest);
+    }
+    out.u32(commit.scans.len() as u32);
+    for (range, max, digest) in &commit.scans {
+        write_range(range, out);
+        out.u32(*max).u128(*digest);
+    }
+    out.u32(commit.writes.len() as u32);
+    for (key, value_bytes) in &commit.writes {
+        out.list(key).u8(u8::from(value_bytes.is_some()));
+        if let Some(value_bytes) = value_bytes {
+            out.u32(*value_bytes);
+        }
+    }
+}
+
+fn read_commit(input: &mut Reader<'_>) -> Result<Commit> {
+    let namespace = input.text()?.into();
+    // The lists grow as their items are read: a count alone takes no memory.
+    let mut reads = Vec::new();
+    for _ in 0..input.u32()? {
+        reads.push((input.list()?.to_vec(), input.u128()?));
+    }
+    let mut scans = Vec::new();
+    for _ in 0..input.u32()? {
+        scans.push((read_range(input)?, input.u32()?, input.u128()?));
+    }
+    let mut writes = Vec::new();
+    for _ in 0..input.u32()? {
+        let key = input.list()?.to_vec();
+        writes.push((key, input.flag()?.then(|| input.u32()).transpose()?));
+    }
+    Ok(Commit { namespace, reads, scans, writes })
+}
+
+pub(crate) fn write_identity(identity: &Identity, out: &mut Writer<'_>) {
+    out.u128(identity.store_id).u64(identity.object_id).u32(identity.segment);
+    out.u64(identity.start_bytes).u64(identity.generation).u64(identity.epoch);
+    out.u8(match identity.role {
+        Role::Partial => 0,
+        Role::Primary => 1,
+        Role::Copy => 2,
+        Role::Dead => 3,
+    });
+    out.key(&identity.key);
+}
+
+pub(crate) fn read_identity(input: &mut Reader<'_>) -> Result<Identity> {
+    Ok(Identity {
+        store_id: input.u128()?,
+        object_id: input.u64()?,
+        segment: input.u32()?,
+        start_bytes: input.u64()?,
+        generation: input.u64()?,
+        epoch: input.u64()?,
+        role: match input.u8()? {
+            0 => Role::Partial,
+            1 => Role::Primary,
+            2 => Role::Copy,
+            3 => Role::Dead,
+            _ => return Err(wrong("a role is unknown")),
+        },
+        key: input.key()?,
+    })
+}
+
+pub(crate) fn write_superblock(superblock: &Superblock, out: &mut Writer<'_>) {
+    out.u128(superblock.store_id).text(&superblock.tier).u32(superblock.format_version);
+    out.u64(superblock.feature_bits).u64(superblock.epoch);
+}
+
+pub(crate) fn read_superblock(input: &mut Reader<'_>) -> Result<Superblock> {
+    Ok(Superblock {
+        store_id: input.u128()?,
+        tier: input.text()?.into(),
+        format_version: input.u32()?,
+        feature_bits: input.u64()?,
+        epoch: input.u64()?,
+    })
+}
+
+/// Refuses texts that the format has no room for, before a request is made of them.
+///
+/// # Errors
+///
+/// `Invalid`.
+pub fn check_short(what: &'static str, bytes: usize) -> Result<()> {
+    /// Longest text or key of a pair in a request.
+    const SHORT_BYTES_MAX: usize = u16::MAX as usize;
+    if bytes > SHORT_BYTES_MAX {
+        return Err(Error::invalid("make a request", format!("the {what} is too long"))
+            .with("bytes", bytes)
+            .with("bytes_max", SHORT_BYTES_MAX));
+    }
+    Ok(())
+}

@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Frames on a stream of bytes.
+
+use std::io::{self, IoSlice, Read, Write};
+
+use terrace_core::{Applied, Error, ErrorKind, Result};
+
+use crate::codec::wrong;
+use crate::frame::{HEADER_BYTES, Header, Kind, check_head, check_payload};
+
+/// What is read ahead: many small frames come with one call of the operating system.
+const AHEAD_BYTES: usize = 16 << 10;
+
+/// Reads frames, small ones many at a time and the payloads of large ones into their place.
+#[derive(Debug)]
+pub struct FrameReader<R> {
+    stream: R,
+    ahead: Box<[u8]>,
+    start: usize,
+    end: usize,
+}
+
+/// The start of a frame: its header and head. The payload has not been read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Start {
+    /// What the frame says of itself.
+    pub header: Header,
+    /// Its fields.
+    pub head: Vec<u8>,
+}
+
+impl<R: Read> FrameReader<R> {
+    /// A reader at the start of a frame.
+    pub fn new(stream: R) -> Self {
+        Self { stream, ahead: vec![0; AHEAD_BYTES].into(), start: 0, end: 0 }
+    }
+
+    /// What it reads from.
+    pub fn stream(&self) -> &R {
+        &self.stream
+    }
+
+    /// Whether a part of the next frame has been read ahead.
+    pub fn has_more(&self) -> bool {
+        self.start < self.end
+    }
+
+    /// Reads header and head of the next frame; `None` at the end of the stream.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` (not a frame, or a head longer than `head_bytes_max`), `Corrupt`, `Unreachable`
+    /// where the stream fails or ends within the frame.
+    pub fn start(&mut self, head_bytes_max: usize) -> Result<Option<Start>> {
+        let mut bytes = [0; HEADER_BYTES];
+        if !self.fill(&mut bytes, true)? {
+            return Ok(None);
+        }
+        let header = Header::read(&bytes)?;
+        if header.head_bytes as usize > head_bytes_max {
+            return Err(wrong("its head is too long")
+                .with("head_bytes", header.head_bytes)
+                .with("bytes_max", head_bytes_max));
+        }
+        let mut head = vec![0; header.head_bytes as usize];
+        self.fill(&mut head, false)?;
+        check_head(&bytes, &head)?;
+        Ok(Some(Start { header, head }))
+    }
+
+    /// Reads the payload of a frame into `buffer`, which is as long, and checks it.
+    ///
+    /// # Errors
+    ///
+    /// `Corrupt`, `Unreachable`; the buffer then holds anything.
+    ///
+    /// # Panics
+    ///
+    /// Where the buffer has another length.
+    pub fn payload(&mut self, header: &Header, buffer: &mut [u8]) -> Result<()> {
+        assert_eq!(buffer.len(), header.payload_bytes as usize);
+        self.fill(buffer, false)?;
+        check_payload(header, buffer)
+    }
+
+    /// Appends the payload of a frame to `bytes`. Errors as [`FrameReader::payload`].
+    pub fn payload_behind(&mut self, header: &Header, bytes: &mut Vec<u8>) -> Result<()> {
+        let start = bytes.len();
+        bytes.resize(start + header.payload_bytes as usize, 0);
+        self.payload(header, &mut bytes[start..])
+    }
+
+    /// Fills the buffer; false where the stream ends before its first byte and that is allowed.
+    fn fill(&mut self, buffer: &mut [u8], may_end: bool) -> Result<bool> {
+        let mut done = 0;
+        while done < buffer.len() {
+            let ahead = &self.ahead[self.start..self.end];
+            if !ahead.is_empty() {
+                let count = ahead.len().min(buffer.len() - done);
+                buffer[done..done + count].copy_from_slice(&ahead[..count]);
+                self.start += count;
+                done += count;
+                continue;
+            }
+            let is_large = buffer.len() - done >= AHEAD_BYTES;
+            let read = match is_large {
+                true => self.stream.read(&mut buffer[done..]),
+                false => self.stream.read(&mut self.ahead),
+            };
+            match read {
+                Ok(0) if done == 0 && may_end => return Ok(false),
+                Ok(0) => return Err(lost(io::ErrorKind::UnexpectedEof.into())),
+                Ok(count) if is_large => done += count,
+                Ok(count) => (self.start, self.end) = (0, count),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(lost(error)),
+            }
+        }
+        Ok(true)
+    }
+}
+
+/// Sends a frame: header and head, which `start` holds, and a payload in parts.
+///
+/// # Errors
+///
+/// `Unreachable`.
+pub fn send(stream: &mut impl Write, start: &[u8], payload: &[u8]) -> Result<()> {
+    let mut slices = [IoSlice::new(start), IoSlice::new(payload)];
+    let mut slices = &mut slices[..];
+    IoSlice::advance_slices(&mut slices, 0);
+    while !slices.is_empty() {
+        match stream.write_vectored(slices) {
+            Ok(0) => return Err(lost(io::ErrorKind::WriteZero.into())),
+            Ok(count) => IoSlice::advance_slices(&mut slices, count),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(lost(error)),
+        }
+    }
+    Ok(())
+}
+
+/// The bytes of a frame without a payload.
+pub fn small_frame(kind: Kind, id: u64, head: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(HEADER_BYTES + head.len());
+    Header::new(kind, id, head, b"").write(head, &mut bytes);
+    bytes
+}
+
+/// A connection that broke. Whether what was sent was carried out is for the caller to say.
+fn lost(source: io::Error) -> Error {
+    let error =
+        Error::new(ErrorKind::Unreachable { applied: Applied::Unknown }, "exchange messages");
+    let is_late = matches!(source.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut);
+    let error = if is_late { error.because("the other side does not answer") } else { error };
+    error.caused_by(source)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::frame::HEAD_BYTES_MAX;
+
+    /// Gives one byte at a time.
+    struct Drops<'a>(&'a [u8]);
+
+    impl Read for Drops<'_> {
+        fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+            let count = buffer.len().min(1);
+            self.0.read(&mut buffer[..count])
+        }
+    }
+
+    fn frames() -> Vec<u8> {
+        let mut stream = Vec::new();
+        for (id, payload) in [(1, vec![]), (2, vec![7; 5]), (3, vec![8; 100_000])] {
+            let mut start = Vec::new();
+            Header::new(Kind::Request, id, b"head", &payload).write(b"head", &mut start);
+            send(&mut stream, &start, &payload).expect("a list takes everything");
+        }
+        stream
+    }
+
+    fn read_all(stream: impl Read) -> Result<Vec<(u64, Vec<u8>)>> {
+        let mut reader = FrameReader::new(stream);
+        let mut found = Vec::new();
+        while let Some(start) = reader.start(HEAD_BYTES_MAX)? {
+            assert_eq!(start.head, b"head");
+            let mut payload = Vec::new();
+            reader.payload_behind(&start.header, &mut payload)?;
+            found.push((start.header.id, payload));
+        }
+        Ok(found)
+    }
+
+    #[test]
+    fn frames_come_out_as_they_went_in() {
+        let frames = frames();
+        let expected = [(1, vec![]), (2, vec![7; 5]), (3, vec![8; 100_000])];
+        assert_eq!(read_all(&frames[..]).expect("whole"), expected);
+        assert_eq!(read_all(Drops(&frames)).expect("whole"), expected);
+    }
+
+    #[test]
+    fn a_stream_that_ends_within_a_frame_is_lost() {
+        let frames = frames();
+        for end in [1, HEADER_BYTES - 1, HEADER_BYTES + 3, frames.len() - 1] {
+            let error = read_all(&frames[..end]).expect_err("cut");
+            assert_eq!(error.kind(), ErrorKind::Unreachable { applied: Applied::Unknown });
+        }
+    }
+
+    #[test]
+    fn a_long_head_is_refused_before_it_is_read() {
+        let head = vec![0; 1000];
+        let frame = small_frame(Kind::Hello, 0, &head);
+        let mut reader = FrameReader::new(&frame[..HEADER_BYTES]);
+        assert_eq!(reader.start(512).expect_err("long").kind(), ErrorKind::Invalid);
+    }
+}
