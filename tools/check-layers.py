@@ -28,7 +28,7 @@ LAYERS = {
 }
 
 # Tests may use these from any layer above the words.
-FOR_TESTS = {"terrace-testkit", "terrace-backends"}
+FOR_TESTS = {"terrace-testkit", "terrace-backends", "terrace-stack", "terrace-client"}
 
 
 def problems(manifest: Path):

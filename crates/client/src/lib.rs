@@ -1,2 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Stores on other machines: one server as a backend, many as one.
+
+mod remote;
+
+pub use remote::{Address, CallAnswer, Dial, Options, Remote, RemoteKv};

@@ -1,2 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Serves a store over TCP and Unix sockets.
+//!
+//! A [`Server`] serves a [`Service`]: a connection is a thread, a client is a session that may have
+//! several connections. `docs/formats/wire.md` is the protocol, [`Limits`] what clients can make a
+//! server do.
+
+mod buffers;
+mod connection;
+mod limits;
+mod pairs;
+mod sending;
+mod server;
+mod service;
+mod session;
+mod work;
+
+pub use limits::Limits;
+pub use server::{Server, Status};
+pub use service::{Call, Called, Service};

@@ -104,14 +104,20 @@ pub struct Header {
 impl Header {
     /// The header of a frame with this head and payload.
     pub fn new(kind: Kind, id: u64, head: &[u8], payload: &[u8]) -> Self {
+        Self::of_parts(kind, id, head, &[payload])
+    }
+
+    /// The header of a frame whose payload is in parts.
+    pub fn of_parts(kind: Kind, id: u64, head: &[u8], parts: &[&[u8]]) -> Self {
+        let payload_bytes: usize = parts.iter().map(|part| part.len()).sum();
         Self {
             kind,
             id,
             acknowledged: 0,
             semantics: 0,
             head_bytes: head.len() as u32,
-            payload_bytes: payload.len() as u32,
-            payload_crc: crc32c::crc32c(payload),
+            payload_bytes: payload_bytes as u32,
+            payload_crc: parts.iter().fold(0, |crc, part| crc32c::crc32c_append(crc, part)),
         }
     }
 

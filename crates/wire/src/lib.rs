@@ -24,9 +24,9 @@ pub use hello::{
     Side, Transcript, Welcome,
 };
 pub use operation::{
-    Commit, OPERATIONS_MAX, OnHandle, Opening, Operation, check_short, read_operations,
-    write_operations,
+    Commit, Look, LookFor, OPERATIONS_MAX, OnHandle, Opening, Operation, Seen, check_short,
+    read_operations, write_operations,
 };
 pub use outcome::{Leased, Opened, Outcome, read_outcomes, write_outcomes};
 pub use semantics::{pack_semantics, unpack_semantics};
-pub use stream::{FrameReader, Start, send, small_frame};
+pub use stream::{FrameReader, Next, Start, send, small_frame};

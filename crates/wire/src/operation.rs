@@ -59,6 +59,8 @@ pub enum Operation {
     KvDelete { namespace: String, key: Vec<u8> },
     /// Reads a page of pairs.
     KvScan { namespace: String, range: KvRange, max: u32 },
+    /// Reads within a transaction, if what it read before is still so.
+    KvLook(Box<Look>),
     /// Commits the writes of a transaction if what it read is still so.
     KvCommit(Box<Commit>),
     /// Waits until a commit is durable.
@@ -116,15 +118,42 @@ pub enum OnHandle {
     NoteReads { count: u64, bytes: u64 },
 }
 
+/// What a transaction has read so far.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Seen {
+    /// Keys, and the digest of what they held ([`crate::digest_value`]).
+    pub reads: Vec<(Vec<u8>, u128)>,
+    /// Ranges, up to so many pairs, and the digest of those ([`crate::digest_pairs`]).
+    pub scans: Vec<(KvRange, u32, u128)>,
+}
+
+/// A read within a transaction.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Look {
+    /// Where.
+    pub namespace: String,
+    /// What must still be so, or the transaction would see two states.
+    pub seen: Seen,
+    /// What to read.
+    pub what: LookFor,
+}
+
+/// What to read within a transaction.
+#[derive(Clone, Debug, PartialEq)]
+pub enum LookFor {
+    /// The value of a key.
+    Key(Vec<u8>),
+    /// A page of up to so many pairs.
+    Range(KvRange, u32),
+}
+
 /// A transaction: what it read and what it writes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Commit {
     /// Where.
     pub namespace: String,
-    /// Keys that were read, and the digest of what they held ([`crate::digest_value`]).
-    pub reads: Vec<(Vec<u8>, u128)>,
-    /// Ranges that were read up to so many pairs, and the digest of those.
-    pub scans: Vec<(KvRange, u32, u128)>,
+    /// What must still be so.
+    pub seen: Seen,
     /// Changes: a key, and the length of its value in the payload, or `None` to remove it.
     pub writes: Vec<(Vec<u8>, Option<u32>)>,
 }
@@ -191,6 +220,7 @@ impl Operation {
             | Operation::Superblock
             | Operation::KvGet { .. }
             | Operation::KvScan { .. }
+            | Operation::KvLook(_)
             | Operation::KvWait { .. } => false,
         }
     }
@@ -326,6 +356,18 @@ fn write_operation(operation: &Operation, is_same: bool, out: &mut Writer<'_>) {
             out.u8(52);
             write_commit(commit, out);
         }
+        Operation::KvLook(look) => {
+            out.u8(54).text(&look.namespace);
+            write_seen(&look.seen, out);
+            match &look.what {
+                LookFor::Key(key) => _ = out.u8(0).list(key),
+                LookFor::Range(range, max) => {
+                    out.u8(1);
+                    write_range(range, out);
+                    out.u32(*max);
+                }
+            }
+        }
         Operation::KvWait { namespace, ticket } => _ = out.u8(53).text(namespace).u64(*ticket),
     }
 }
@@ -384,6 +426,14 @@ fn read_operation(input: &mut Reader<'_>, last: Option<&Key>) -> Result<Operatio
         },
         52 => Operation::KvCommit(Box::new(read_commit(input)?)),
         53 => Operation::KvWait { namespace: input.text()?.into(), ticket: input.u64()? },
+        54 => Operation::KvLook(Box::new(Look {
+            namespace: input.text()?.into(),
+            seen: read_seen(input)?,
+            what: match input.flag()? {
+                false => LookFor::Key(input.list()?.to_vec()),
+                true => LookFor::Range(read_range(input)?, input.u32()?),
+            },
+        })),
         _ => return Err(wrong("an operation is unknown").with("code", code)),
     })
 }
@@ -488,17 +538,33 @@ fn read_range(input: &mut Reader<'_>) -> Result<KvRange> {
     Ok(KvRange { start, end: input.bound()? })
 }
 
-fn write_commit(commit: &Commit, out: &mut Writer<'_>) {
-    out.text(&commit.namespace);
-    out.u32(commit.reads.len() as u32);
-    for (key, digest) in &commit.reads {
+fn write_seen(seen: &Seen, out: &mut Writer<'_>) {
+    out.u32(seen.reads.len() as u32);
+    for (key, digest) in &seen.reads {
         out.list(key).u128(*digest);
     }
-    out.u32(commit.scans.len() as u32);
-    for (range, max, digest) in &commit.scans {
+    out.u32(seen.scans.len() as u32);
+    for (range, max, digest) in &seen.scans {
         write_range(range, out);
         out.u32(*max).u128(*digest);
     }
+}
+
+fn read_seen(input: &mut Reader<'_>) -> Result<Seen> {
+    // The lists grow as their items are read: a count alone takes no memory.
+    let mut seen = Seen::default();
+    for _ in 0..input.u32()? {
+        seen.reads.push((input.list()?.to_vec(), input.u128()?));
+    }
+    for _ in 0..input.u32()? {
+        seen.scans.push((read_range(input)?, input.u32()?, input.u128()?));
+    }
+    Ok(seen)
+}
+
+fn write_commit(commit: &Commit, out: &mut Writer<'_>) {
+    out.text(&commit.namespace);
+    write_seen(&commit.seen, out);
     out.u32(commit.writes.len() as u32);
     for (key, value_bytes) in &commit.writes {
         out.list(key).u8(u8::from(value_bytes.is_some()));
@@ -510,21 +576,13 @@ fn write_commit(commit: &Commit, out: &mut Writer<'_>) {
 
 fn read_commit(input: &mut Reader<'_>) -> Result<Commit> {
     let namespace = input.text()?.into();
-    // The lists grow as their items are read: a count alone takes no memory.
-    let mut reads = Vec::new();
-    for _ in 0..input.u32()? {
-        reads.push((input.list()?.to_vec(), input.u128()?));
-    }
-    let mut scans = Vec::new();
-    for _ in 0..input.u32()? {
-        scans.push((read_range(input)?, input.u32()?, input.u128()?));
-    }
+    let seen = read_seen(input)?;
     let mut writes = Vec::new();
     for _ in 0..input.u32()? {
         let key = input.list()?.to_vec();
         writes.push((key, input.flag()?.then(|| input.u32()).transpose()?));
     }
-    Ok(Commit { namespace, reads, scans, writes })
+    Ok(Commit { namespace, seen, writes })
 }
 
 pub(crate) fn write_identity(identity: &Identity, out: &mut Writer<'_>) {

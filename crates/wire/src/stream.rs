@@ -20,6 +20,17 @@ pub struct FrameReader<R> {
     end: usize,
 }
 
+/// What comes next on a stream.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// A frame.
+    Frame(Start),
+    /// Nothing came within the stream's read timeout.
+    Idle,
+    /// The stream ended.
+    End,
+}
+
 /// The start of a frame: its header and head. The payload has not been read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Start {
@@ -45,16 +56,16 @@ impl<R: Read> FrameReader<R> {
         self.start < self.end
     }
 
-    /// Reads header and head of the next frame; `None` at the end of the stream.
+    /// Reads header and head of the next frame.
     ///
     /// # Errors
     ///
     /// `Invalid` (not a frame, or a head longer than `head_bytes_max`), `Corrupt`, `Unreachable`
     /// where the stream fails or ends within the frame.
-    pub fn start(&mut self, head_bytes_max: usize) -> Result<Option<Start>> {
+    pub fn next(&mut self, head_bytes_max: usize) -> Result<Next> {
         let mut bytes = [0; HEADER_BYTES];
-        if !self.fill(&mut bytes, true)? {
-            return Ok(None);
+        if let Some(nothing) = self.fill(&mut bytes, true)? {
+            return Ok(nothing);
         }
         let header = Header::read(&bytes)?;
         if header.head_bytes as usize > head_bytes_max {
@@ -65,7 +76,7 @@ impl<R: Read> FrameReader<R> {
         let mut head = vec![0; header.head_bytes as usize];
         self.fill(&mut head, false)?;
         check_head(&bytes, &head)?;
-        Ok(Some(Start { header, head }))
+        Ok(Next::Frame(Start { header, head }))
     }
 
     /// Reads the payload of a frame into `buffer`, which is as long, and checks it.
@@ -90,8 +101,8 @@ impl<R: Read> FrameReader<R> {
         self.payload(header, &mut bytes[start..])
     }
 
-    /// Fills the buffer; false where the stream ends before its first byte and that is allowed.
-    fn fill(&mut self, buffer: &mut [u8], may_end: bool) -> Result<bool> {
+    /// Fills the buffer, unless nothing comes before its first byte and that is allowed.
+    fn fill(&mut self, buffer: &mut [u8], may_lack: bool) -> Result<Option<Next>> {
         let mut done = 0;
         while done < buffer.len() {
             let ahead = &self.ahead[self.start..self.end];
@@ -108,15 +119,18 @@ impl<R: Read> FrameReader<R> {
                 false => self.stream.read(&mut self.ahead),
             };
             match read {
-                Ok(0) if done == 0 && may_end => return Ok(false),
+                Ok(0) if done == 0 && may_lack => return Ok(Some(Next::End)),
                 Ok(0) => return Err(lost(io::ErrorKind::UnexpectedEof.into())),
                 Ok(count) if is_large => done += count,
                 Ok(count) => (self.start, self.end) = (0, count),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if done == 0 && may_lack && is_late(&error) => {
+                    return Ok(Some(Next::Idle));
+                }
                 Err(error) => return Err(lost(error)),
             }
         }
-        Ok(true)
+        Ok(None)
     }
 }
 
@@ -125,8 +139,8 @@ impl<R: Read> FrameReader<R> {
 /// # Errors
 ///
 /// `Unreachable`.
-pub fn send(stream: &mut impl Write, start: &[u8], payload: &[u8]) -> Result<()> {
-    let mut slices = [IoSlice::new(start), IoSlice::new(payload)];
+pub fn send(stream: &mut impl Write, start: &[u8], parts: &[&[u8]]) -> Result<()> {
+    let mut slices: Vec<_> = [start].iter().chain(parts).map(|part| IoSlice::new(part)).collect();
     let mut slices = &mut slices[..];
     IoSlice::advance_slices(&mut slices, 0);
     while !slices.is_empty() {
@@ -147,12 +161,16 @@ pub fn small_frame(kind: Kind, id: u64, head: &[u8]) -> Vec<u8> {
     bytes
 }
 
+fn is_late(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
+}
+
 /// A connection that broke. Whether what was sent was carried out is for the caller to say.
 fn lost(source: io::Error) -> Error {
     let error =
         Error::new(ErrorKind::Unreachable { applied: Applied::Unknown }, "exchange messages");
-    let is_late = matches!(source.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut);
-    let error = if is_late { error.because("the other side does not answer") } else { error };
+    let error =
+        if is_late(&source) { error.because("the other side does not answer") } else { error };
     error.caused_by(source)
 }
 
@@ -176,7 +194,7 @@ mod tests {
         for (id, payload) in [(1, vec![]), (2, vec![7; 5]), (3, vec![8; 100_000])] {
             let mut start = Vec::new();
             Header::new(Kind::Request, id, b"head", &payload).write(b"head", &mut start);
-            send(&mut stream, &start, &payload).expect("a list takes everything");
+            send(&mut stream, &start, &[&payload]).expect("a list takes everything");
         }
         stream
     }
@@ -184,7 +202,7 @@ mod tests {
     fn read_all(stream: impl Read) -> Result<Vec<(u64, Vec<u8>)>> {
         let mut reader = FrameReader::new(stream);
         let mut found = Vec::new();
-        while let Some(start) = reader.start(HEAD_BYTES_MAX)? {
+        while let Next::Frame(start) = reader.next(HEAD_BYTES_MAX)? {
             assert_eq!(start.head, b"head");
             let mut payload = Vec::new();
             reader.payload_behind(&start.header, &mut payload)?;
@@ -215,6 +233,6 @@ mod tests {
         let head = vec![0; 1000];
         let frame = small_frame(Kind::Hello, 0, &head);
         let mut reader = FrameReader::new(&frame[..HEADER_BYTES]);
-        assert_eq!(reader.start(512).expect_err("long").kind(), ErrorKind::Invalid);
+        assert_eq!(reader.next(512).expect_err("long").kind(), ErrorKind::Invalid);
     }
 }

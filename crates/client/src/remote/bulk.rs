@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Connections for large transfers and long calls: one request at a time, read into its place.
+
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use terrace_core::{Clock, Result};
+use terrace_wire::{FrameReader, HEAD_BYTES_MAX, Kind, Next};
+
+use super::dial::Timed;
+use super::line::lost;
+use super::request::{Answer, Filling, Message, odd};
+
+/// Longest payload of an answer that is not read into its place.
+const PAYLOAD_BYTES_MAX: usize = 1 << 30;
+
+/// A connection that one thread uses at a time.
+pub(super) struct Bulk {
+    pub(super) reader: FrameReader<Timed>,
+    pub(super) life: u64,
+}
+
+/// What goes on while an answer comes.
+pub(super) struct Receiving<'a> {
+    pub(super) clock: &'a dyn Clock,
+    /// Longest silence.
+    pub(super) patience: Duration,
+    /// Hears how far a call is.
+    pub(super) progress: &'a mut dyn FnMut(u64, u64),
+}
+
+impl Bulk {
+    /// Sends a request and receives its answer; with `filling` the payload goes there.
+    pub(super) fn exchange(
+        &mut self,
+        message: &Message<'_>,
+        id: u64,
+        acknowledged: u64,
+        mut filling: Option<&mut Filling<'_, '_>>,
+        receiving: &mut Receiving<'_>,
+    ) -> Result<Answer> {
+        if let Some(filling) = &mut filling {
+            filling.restart();
+        }
+        message.send(&mut self.reader.stream().clone(), id, acknowledged)?;
+        let mut answer = Answer::default();
+        loop {
+            let patience_ns = receiving.patience.as_nanos() as u64;
+            let deadline_ns = receiving.clock.now_ns().saturating_add(patience_ns);
+            self.reader.stream().set_deadline(deadline_ns);
+            let start = match self.reader.next(HEAD_BYTES_MAX)? {
+                Next::Frame(start) => start,
+                Next::Idle => return Err(lost("it did not answer in time".into())),
+                Next::End => return Err(lost("the server closed the connection".into())),
+            };
+            let header = &start.header;
+            let is_data = matches!(header.kind, Kind::Part | Kind::Answer);
+            match &mut filling {
+                Some(filling) if is_data => {
+                    let count = header.payload_bytes as usize;
+                    if let Some(space) = filling.next(count) {
+                        self.reader.payload(header, space)?;
+                    } else {
+                        let mut payload = Vec::new();
+                        self.reader.payload_behind(header, &mut payload)?;
+                        if !filling.copy(&payload) {
+                            return Err(odd("it is longer than what was asked for"));
+                        }
+                    }
+                }
+                _ => self.reader.payload_behind(header, &mut answer.payload)?,
+            }
+            if answer.payload.len() > PAYLOAD_BYTES_MAX {
+                return Err(odd("it is longer than any answer"));
+            }
+            match header.kind {
+                Kind::Farewell => {}
+                Kind::Failed if header.id == 0 => {
+                    return Err(terrace_wire::Failure::from_head(&start.head)?.into_error());
+                }
+                _ if header.id != id => return Err(odd("it answers another request")),
+                Kind::Part => {}
+                Kind::Progress => {
+                    let (done, total) = read_progress(&start.head)?;
+                    (receiving.progress)(done, total);
+                }
+                kind => {
+                    answer.kind = Some(kind);
+                    answer.head = start.head;
+                    return Ok(answer);
+                }
+            }
+        }
+    }
+
+    /// Whether the other side has not closed it. Nothing is to be read between requests.
+    fn is_alive(&self) -> bool {
+        !self.reader.has_more() && !self.reader.stream().transport.is_readable(Duration::ZERO)
+    }
+}
+
+impl Drop for Bulk {
+    fn drop(&mut self) {
+        self.reader.stream().transport.shutdown(std::net::Shutdown::Both);
+    }
+}
+
+fn read_progress(head: &[u8]) -> Result<(u64, u64)> {
+    let number = |at: usize| {
+        let bytes = head.get(at..at + 8).ok_or_else(|| odd("its progress is too short"))?;
+        Ok(u64::from_le_bytes(bytes.try_into().expect("eight bytes")))
+    };
+    Ok((number(0)?, number(8)?))
+}
+
+/// Connections that are lent to one thread at a time.
+pub(super) struct Pool {
+    connections_max: usize,
+    state: Mutex<State>,
+    returned: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    idle: Vec<Bulk>,
+    /// Lent or idle.
+    open: usize,
+}
+
+impl Pool {
+    pub(super) fn new(connections_max: usize) -> Self {
+        let connections_max = connections_max.max(1);
+        Self { connections_max, state: Mutex::default(), returned: Condvar::new() }
+    }
+
+    /// Lends a connection, an idle one or a new one; waits `patience` where all are lent.
+    ///
+    /// # Errors
+    ///
+    /// Those of `open`; `Busy`.
+    pub(super) fn lend(
+        &self,
+        patience: Duration,
+        open: impl FnOnce() -> Result<Bulk>,
+    ) -> Result<Lent<'_>> {
+        let mut state = self.state();
+        loop {
+            while let Some(bulk) = state.idle.pop() {
+                if bulk.is_alive() {
+                    return Ok(Lent { pool: self, bulk: Some(bulk) });
+                }
+                state.open -= 1;
+            }
+            if state.open < self.connections_max {
+                break;
+            }
+            let (woken, waited) =
+                self.returned.wait_timeout(state, patience).unwrap_or_else(PoisonError::into_inner);
+            state = woken;
+            if waited.timed_out() && state.idle.is_empty() && state.open >= self.connections_max {
+                return Err(terrace_core::Error::new(
+                    terrace_core::ErrorKind::Busy,
+                    "ask the server",
+                )
+                .because("all connections to it are in use")
+                .with("connections_max", self.connections_max));
+            }
+        }
+        state.open += 1;
+        drop(state);
+        // Gives the place back if there is no connection to be had.
+        let mut lent = Lent { pool: self, bulk: None };
+        lent.bulk = Some(open()?);
+        Ok(lent)
+    }
+
+    /// Forgets idle connections of former lives.
+    pub(super) fn forget(&self, life: u64) {
+        let mut state = self.state();
+        let before = state.idle.len();
+        state.idle.retain(|bulk| bulk.life == life);
+        state.open -= before - state.idle.len();
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A connection that goes back to its pool, unless it broke.
+pub(super) struct Lent<'a> {
+    pool: &'a Pool,
+    bulk: Option<Bulk>,
+}
+
+impl Lent<'_> {
+    pub(super) fn life(&self) -> u64 {
+        self.bulk().life
+    }
+
+    fn bulk(&self) -> &Bulk {
+        self.bulk.as_ref().expect("only a broken one is gone, once")
+    }
+
+    /// As [`Bulk::exchange`]; a connection that failed is not used again.
+    pub(super) fn exchange(
+        &mut self,
+        message: &Message<'_>,
+        id: u64,
+        acknowledged: u64,
+        filling: Option<&mut Filling<'_, '_>>,
+        receiving: &mut Receiving<'_>,
+    ) -> Result<Answer> {
+        // Gone meanwhile: whatever ends this early, nobody uses it in the middle of an answer.
+        let mut bulk = self.bulk.take().expect("only a broken one is gone, once");
+        let answer = bulk.exchange(message, id, acknowledged, filling, receiving)?;
+        self.bulk = Some(bulk);
+        Ok(answer)
+    }
+}
+
+impl Drop for Lent<'_> {
+    fn drop(&mut self) {
+        let mut state = self.pool.state();
+        match self.bulk.take() {
+            Some(bulk) => state.idle.push(bulk),
+            None => state.open -= 1,
+        }
+        drop(state);
+        self.pool.returned.notify_one();
+    }
+}

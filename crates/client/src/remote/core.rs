@@ -1,0 +1,339 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A client's session with a server: connects, asks, and asks again where that is safe.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::Duration;
+
+use terrace_core::{Applied, Clock, Error, ErrorKind, Result};
+use terrace_transport::random_bytes;
+use terrace_wire::{FrameReader, Welcome};
+
+use super::bulk::{Bulk, Pool, Receiving};
+use super::dial::{Dial, Timed};
+use super::greeting::greet;
+use super::line::Line;
+use super::options::Options;
+use super::request::{Answer, Filling, Message};
+
+/// Messages up to this length share one connection; longer ones have one for themselves, so that
+/// nobody waits behind them.
+const SHARED_BYTES_MAX: usize = 64 << 10;
+
+/// First and longest pause between two attempts to connect.
+const PAUSE_MIN: Duration = Duration::from_millis(2);
+const PAUSE_MAX: Duration = Duration::from_millis(250);
+
+/// A client's session with a server.
+pub(super) struct Core {
+    dial: Box<dyn Dial>,
+    pub(super) options: Options,
+    pub(super) clock: Arc<dyn Clock>,
+    /// The server knows the session by it.
+    session: u64,
+    ids: Mutex<Ids>,
+    /// What the server said last, and which life of the session that was.
+    greeted: RwLock<Greeted>,
+    dialing: Mutex<bool>,
+    dialed: Condvar,
+    line: Mutex<Option<Arc<Line>>>,
+    pool: Pool,
+    pub(super) target: String,
+}
+
+/// What the server said last.
+#[derive(Clone)]
+struct Greeted {
+    welcome: Welcome,
+    /// Grows when the server has forgotten the session: handles and answers of former lives are
+    /// lost.
+    life: u64,
+}
+
+/// Numbers of requests.
+#[derive(Default)]
+struct Ids {
+    last: u64,
+    /// Those whose answer has not come.
+    open: BTreeSet<u64>,
+}
+
+impl Ids {
+    /// Every smaller number was answered.
+    fn acknowledged(&self) -> u64 {
+        self.open.first().copied().unwrap_or(self.last + 1)
+    }
+}
+
+/// A number while its request is asked.
+struct Id<'a> {
+    core: &'a Core,
+    number: u64,
+}
+
+impl Drop for Id<'_> {
+    fn drop(&mut self) {
+        lock(&self.core.ids).open.remove(&self.number);
+    }
+}
+
+/// How one attempt to ask failed.
+struct Missed {
+    error: Error,
+    /// Whether the server may have got the request, and in which life of the session.
+    sent_in: Option<u64>,
+}
+
+impl Core {
+    /// Reaches the server.
+    pub(super) fn connect(
+        dial: Box<dyn Dial>,
+        options: Options,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Arc<Self>> {
+        let mut number = [0; 8];
+        random_bytes(&mut number)?;
+        let session = u64::from_le_bytes(number);
+        let timeout = options.connect_timeout.min(options.deadline);
+        let (reader, welcome) = open(&*dial, &options, &clock, session, timeout)?;
+        let line = Line::new(reader, 1, Arc::clone(&clock));
+        let core = Self {
+            target: dial.target(),
+            dial,
+            pool: Pool::new(options.connections_max),
+            options,
+            clock,
+            session,
+            ids: Mutex::default(),
+            greeted: RwLock::new(Greeted { welcome, life: 1 }),
+            dialing: Mutex::new(false),
+            dialed: Condvar::new(),
+            line: Mutex::new(Some(Arc::new(line))),
+        };
+        Ok(Arc::new(core))
+    }
+
+    pub(super) fn welcome(&self) -> Welcome {
+        self.greeted.read().unwrap_or_else(PoisonError::into_inner).welcome.clone()
+    }
+
+    /// Which life of the session it is.
+    pub(super) fn life(&self) -> u64 {
+        self.greeted.read().unwrap_or_else(PoisonError::into_inner).life
+    }
+
+    /// Asks for what answers with little.
+    pub(super) fn ask(&self, message: &Message<'_>) -> Result<Answer> {
+        let mut progress = |_, _| {};
+        self.exchange(message, None, &mut progress)
+    }
+
+    /// Asks, again where the connection breaks and that is safe, until the deadline.
+    ///
+    /// # Errors
+    ///
+    /// `Unreachable`, which says whether the request may have been carried out; `Denied`, `Busy`.
+    pub(super) fn exchange(
+        &self,
+        message: &Message<'_>,
+        mut filling: Option<&mut Filling<'_, '_>>,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<Answer> {
+        let deadline_ns = self.deadline_ns();
+        let id = self.begin();
+        let mut sent_in = None;
+        let mut pause = PAUSE_MIN;
+        loop {
+            let is_shared = filling.is_none() && message.weight_bytes <= SHARED_BYTES_MAX;
+            let asked = match is_shared {
+                true => self.ask_shared(message, id.number, deadline_ns, sent_in),
+                false => {
+                    let filling = filling.as_deref_mut();
+                    self.ask_alone(message, id.number, deadline_ns, sent_in, filling, progress)
+                }
+            };
+            let missed = match asked {
+                Ok(answer) => return Ok(answer),
+                Err(missed) => missed,
+            };
+            if message.is_change {
+                sent_in = sent_in.or(missed.sent_in);
+            }
+            let applied = if sent_in.is_some() { Applied::Unknown } else { Applied::No };
+            let is_over = self.clock.now_ns() >= deadline_ns;
+            let may_retry = matches!(missed.error.kind(), ErrorKind::Unreachable { .. });
+            if !may_retry {
+                return Err(missed.error.with("server", &self.target));
+            }
+            if is_over || sent_in.is_some_and(|life| life != self.life()) {
+                return Err(Error::new(ErrorKind::Unreachable { applied }, "ask the server")
+                    .with("server", &self.target)
+                    .caused_by(missed.error));
+            }
+            self.clock.sleep(pause);
+            pause = (pause * 2).min(PAUSE_MAX);
+        }
+    }
+
+    fn ask_shared(
+        &self,
+        message: &Message<'_>,
+        id: u64,
+        deadline_ns: u64,
+        sent_in: Option<u64>,
+    ) -> Result<Answer, Missed> {
+        let line = self.line(deadline_ns).map_err(unsent)?;
+        check_life(line.life, sent_in)?;
+        let sent = |error| Missed { error, sent_in: Some(line.life) };
+        line.begin(message, id, self.acknowledged()).map_err(sent)?;
+        line.wait(id, deadline_ns).map_err(sent)
+    }
+
+    fn ask_alone(
+        &self,
+        message: &Message<'_>,
+        id: u64,
+        deadline_ns: u64,
+        sent_in: Option<u64>,
+        filling: Option<&mut Filling<'_, '_>>,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<Answer, Missed> {
+        let patience = self.left(deadline_ns);
+        let open = || {
+            let (reader, life) = self.dial(deadline_ns)?;
+            Ok(Bulk { reader, life })
+        };
+        let mut lent = self.pool.lend(patience, open).map_err(unsent)?;
+        let life = lent.life();
+        check_life(life, sent_in)?;
+        let mut receiving =
+            Receiving { clock: &*self.clock, patience: self.options.deadline, progress };
+        lent.exchange(message, id, self.acknowledged(), filling, &mut receiving)
+            .map_err(|error| Missed { error, sent_in: Some(life) })
+    }
+
+    /// The connection that small requests share.
+    fn line(&self, deadline_ns: u64) -> Result<Arc<Line>> {
+        if let Some(line) = lock(&self.line).as_ref().filter(|line| line.is_usable()) {
+            return Ok(Arc::clone(line));
+        }
+        let (reader, life) = self.dial(deadline_ns)?;
+        let mut current = lock(&self.line);
+        if let Some(line) = current.as_ref().filter(|line| line.is_usable()) {
+            // Another thread was faster.
+            return Ok(Arc::clone(line));
+        }
+        let line = Arc::new(Line::new(reader, life, Arc::clone(&self.clock)));
+        *current = Some(Arc::clone(&line));
+        Ok(line)
+    }
+
+    /// A new connection, and the life of the session that it belongs to. One at a time, so that
+    /// each sees whether the server still knows what the one before told it.
+    fn dial(&self, deadline_ns: u64) -> Result<(FrameReader<Timed>, u64)> {
+        let is_busy = |dialing: &mut bool| *dialing;
+        let (mut dialing, waited) = self
+            .dialed
+            .wait_timeout_while(lock(&self.dialing), self.left(deadline_ns), is_busy)
+            .unwrap_or_else(PoisonError::into_inner);
+        if waited.timed_out() && *dialing {
+            return Err(Error::new(
+                ErrorKind::Unreachable { applied: Applied::No },
+                "reach the server",
+            )
+            .because("others try it just now, in vain"));
+        }
+        *dialing = true;
+        drop(dialing);
+        let _turn = Turn(self);
+        let timeout = self.left(deadline_ns).min(self.options.connect_timeout);
+        let (reader, welcome) =
+            open(&*self.dial, &self.options, &self.clock, self.session, timeout)?;
+        let mut greeted = self.greeted.write().unwrap_or_else(PoisonError::into_inner);
+        if welcome.store_id != greeted.welcome.store_id {
+            return Err(Error::new(ErrorKind::Denied, "use the server")
+                .because("another store is served there now")
+                .with("store", format!("{:032x}", welcome.store_id))
+                .with("expected", format!("{:032x}", greeted.welcome.store_id)));
+        }
+        if welcome.incarnation != greeted.welcome.incarnation || !welcome.is_known {
+            greeted.life += 1;
+            self.pool.forget(greeted.life);
+        }
+        greeted.welcome = welcome;
+        Ok((reader, greeted.life))
+    }
+
+    fn begin(&self) -> Id<'_> {
+        let mut ids = lock(&self.ids);
+        ids.last += 1;
+        let number = ids.last;
+        ids.open.insert(number);
+        Id { core: self, number }
+    }
+
+    fn acknowledged(&self) -> u64 {
+        lock(&self.ids).acknowledged()
+    }
+
+    fn deadline_ns(&self) -> u64 {
+        self.clock.now_ns().saturating_add(self.options.deadline.as_nanos() as u64)
+    }
+
+    fn left(&self, deadline_ns: u64) -> Duration {
+        Duration::from_nanos(deadline_ns.saturating_sub(self.clock.now_ns()))
+    }
+}
+
+/// The right to dial, while this lives.
+struct Turn<'a>(&'a Core);
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        *lock(&self.0.dialing) = false;
+        self.0.dialed.notify_one();
+    }
+}
+
+fn open(
+    dial: &dyn Dial,
+    options: &Options,
+    clock: &Arc<dyn Clock>,
+    session: u64,
+    timeout: Duration,
+) -> Result<(FrameReader<Timed>, Welcome)> {
+    let deadline_ns = clock.now_ns().saturating_add(timeout.as_nanos() as u64);
+    let transport = dial.dial(timeout)?;
+    let timed = Timed::new(transport, Arc::clone(clock), options.deadline)
+        .map_err(|error| Error::from_io("reach the server", error))?;
+    timed.set_deadline(deadline_ns);
+    let mut reader = FrameReader::new(timed);
+    let welcome = greet(&mut reader, options, session)
+        .map_err(|error| error.with("server", dial.target()))?;
+    Ok((reader, welcome))
+}
+
+/// A change that was sent in a former life of the session is not asked for again: nobody knows
+/// whether it was carried out.
+fn check_life(life: u64, sent_in: Option<u64>) -> Result<(), Missed> {
+    match sent_in {
+        Some(before) if before != life => Err(Missed {
+            error: Error::new(
+                ErrorKind::Unreachable { applied: Applied::Unknown },
+                "ask the server again",
+            )
+            .because("it was started anew meanwhile"),
+            sent_in,
+        }),
+        _ => Ok(()),
+    }
+}
+
+fn unsent(error: Error) -> Missed {
+    Missed { error, sent_in: None }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Nothing that these locks protect is ever half changed.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

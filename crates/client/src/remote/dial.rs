@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! How a server is reached.
+
+use std::fmt;
+use std::io::{self, IoSlice, Read};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use terrace_core::{Clock, Result};
+use terrace_transport::{Endpoint, Transport, connect};
+
+/// Makes connections to one server.
+pub trait Dial: Send + Sync {
+    /// A new connection.
+    ///
+    /// # Errors
+    ///
+    /// `Unreachable` with `Applied::No` where the server does not answer within `timeout`; `Denied`.
+    fn dial(&self, timeout: Duration) -> Result<Arc<dyn Transport>>;
+
+    /// The server's address, for messages.
+    fn target(&self) -> String;
+}
+
+/// A server behind a socket.
+#[derive(Clone, Debug)]
+pub struct Address {
+    /// Where it listens.
+    pub endpoint: Endpoint,
+    /// Measures the time for connecting.
+    pub clock: Arc<dyn Clock>,
+}
+
+impl Dial for Address {
+    fn dial(&self, timeout: Duration) -> Result<Arc<dyn Transport>> {
+        Ok(Arc::new(connect(&self.endpoint, timeout, &*self.clock)?))
+    }
+
+    fn target(&self) -> String {
+        match &self.endpoint {
+            Endpoint::Unix(path) => format!("terrace+unix://{}", path.display()),
+            tcp => format!("terrace://{tcp}"),
+        }
+    }
+}
+
+/// How often a reader that waits looks at its deadline.
+const TICK: Duration = Duration::from_millis(50);
+
+/// A connection that is read up to a deadline, which whoever reads sets.
+#[derive(Clone)]
+pub(crate) struct Timed {
+    pub(crate) transport: Arc<dyn Transport>,
+    clock: Arc<dyn Clock>,
+    deadline_ns: Arc<AtomicU64>,
+}
+
+impl fmt::Debug for Timed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.transport.fmt(f)
+    }
+}
+
+impl Timed {
+    /// # Errors
+    ///
+    /// Those of the transport.
+    pub(crate) fn new(
+        transport: Arc<dyn Transport>,
+        clock: Arc<dyn Clock>,
+        write_timeout: Duration,
+    ) -> io::Result<Self> {
+        transport.set_read_timeout(Some(TICK))?;
+        transport.set_write_timeout(Some(write_timeout.max(TICK)))?;
+        Ok(Self { transport, clock, deadline_ns: Arc::default() })
+    }
+
+    /// Reading fails from then on.
+    pub(crate) fn set_deadline(&self, deadline_ns: u64) {
+        self.deadline_ns.store(deadline_ns, Ordering::Relaxed);
+    }
+}
+
+impl Read for Timed {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        loop {
+            match self.transport.read(buffer) {
+                Err(error)
+                    if matches!(
+                        error.kind(),
+                        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut
+                    ) =>
+                {
+                    if self.clock.now_ns() >= self.deadline_ns.load(Ordering::Relaxed) {
+                        return Err(error);
+                    }
+                }
+                other => return other,
+            }
+        }
+    }
+}
+
+/// Writes a connection as a stream.
+impl io::Write for Timed {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.transport.write_vectored(&[IoSlice::new(bytes)])
+    }
+
+    fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        self.transport.write_vectored(slices)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! One server as a backend and as key-value pairs.
+//!
+//! `core` connects and asks; `line` is the connection that small requests share, `bulk` those for
+//! large ones.
+
+mod batch;
+mod bulk;
+mod core;
+mod dial;
+mod greeting;
+mod kv;
+mod line;
+mod object;
+mod options;
+mod request;
+
+use std::sync::Arc;
+
+use terrace_core::{
+    Backend, Capability, Clock, Cursor, Error, Identity, Key, Object, Op, Open, Page, Result,
+    Semantics, Space, Stat, Superblock,
+};
+use terrace_wire::{Failure, Kind, Opening, Operation, Outcome, check_short};
+
+pub use self::dial::{Address, Dial};
+pub use self::kv::RemoteKv;
+pub use self::options::Options;
+
+use self::core::Core;
+use self::object::RemoteObject;
+use self::request::{Message, odd};
+
+/// A store behind a server. Clones are the same session.
+///
+/// Several requests are on their way at once, from as many threads. Where a connection breaks,
+/// another one is made, and what was asked is asked again: the server carries it out once. Only
+/// where the server was started anew meanwhile, a change that got no answer fails with
+/// `Unreachable` and `Applied::Unknown`.
+#[derive(Clone)]
+pub struct Remote {
+    core: Arc<Core>,
+}
+
+/// The result of a call of the control plane.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CallAnswer {
+    /// JSON.
+    pub json: Vec<u8>,
+    /// Bytes that belong to it.
+    pub body: Vec<u8>,
+}
+
+impl Remote {
+    /// Reaches a server.
+    ///
+    /// # Errors
+    ///
+    /// `Unreachable` with `Applied::No` where it does not answer in time; `Denied` where either side
+    /// does not know the secret; `Unsupported` (no common version), `Busy`.
+    pub fn connect(dial: Box<dyn Dial>, options: Options, clock: Arc<dyn Clock>) -> Result<Self> {
+        Ok(Self { core: Core::connect(dial, options, clock)? })
+    }
+
+    /// The number of the store that is served.
+    pub fn store_id(&self) -> u128 {
+        self.core.welcome().store_id
+    }
+
+    /// The key-value pairs of a namespace.
+    pub fn kv(&self, namespace: &str) -> RemoteKv {
+        RemoteKv::new(Arc::clone(&self.core), namespace)
+    }
+
+    /// Makes a call of the control plane (`docs/formats/control.md`); `progress` hears how far it is.
+    ///
+    /// # Errors
+    ///
+    /// What the call says; `Unreachable`.
+    pub fn call(
+        &self,
+        json: &[u8],
+        body: &[&[u8]],
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<CallAnswer> {
+        let message = Message::call(json, body);
+        // Not on the shared connection: it may take long.
+        let mut nowhere = [];
+        let mut filling = request::Filling::new(&mut nowhere);
+        let answer = self.core.exchange(&message, Some(&mut filling), progress)?;
+        match answer.kind {
+            Some(Kind::Result) => {}
+            Some(Kind::Failed) => return Err(Failure::from_head(&answer.head)?.into_error()),
+            _ => return Err(odd("another frame is expected")),
+        }
+        let json_bytes: [u8; 4] =
+            answer.head[..].try_into().map_err(|_| odd("its head has another length"))?;
+        let json_bytes = u32::from_le_bytes(json_bytes) as usize;
+        let mut json = answer.payload;
+        if json_bytes > json.len() {
+            return Err(odd("it is shorter than it says"));
+        }
+        let body = json.split_off(json_bytes);
+        Ok(CallAnswer { json, body })
+    }
+
+    /// Asks for one thing without data.
+    fn ask(&self, operation: Operation) -> Result<Outcome> {
+        self.core.ask_one(operation, &[], &Semantics::default()).map(|(outcome, _)| outcome)
+    }
+}
+
+impl Core {
+    /// Asks for one operation; returns how it ended, unless it failed, and what it read.
+    fn ask_one(
+        &self,
+        operation: Operation,
+        parts: &[&[u8]],
+        semantics: &Semantics,
+    ) -> Result<(Outcome, Vec<u8>)> {
+        let message = Message::request(&[operation], parts, semantics);
+        let (mut outcomes, payload) = self.ask(&message)?.outcomes(1)?;
+        match outcomes.pop().expect("there is one") {
+            Outcome::Failed(failure) => Err(failure.into_error()),
+            outcome => Ok((outcome, payload)),
+        }
+    }
+}
+
+/// An outcome of another kind than the operation has.
+fn unexpected<T>() -> Result<T> {
+    Err(odd("an operation ended as another one would"))
+}
+
+fn done(outcome: Outcome) -> Result<()> {
+    match outcome {
+        Outcome::Done => Ok(()),
+        _ => unexpected(),
+    }
+}
+
+fn stat_of(outcome: Outcome) -> Result<Stat> {
+    match outcome {
+        Outcome::Stat(stat) => Ok(stat),
+        _ => unexpected(),
+    }
+}
+
+impl Backend for Remote {
+    fn target(&self) -> &str {
+        &self.core.target
+    }
+
+    fn capability(&self) -> Capability {
+        Capability { leases: false, ..self.core.welcome().capability }
+    }
+
+    fn open(&self, key: &Key, how: &Open) -> Result<Box<dyn Object>> {
+        let opening = Opening {
+            key: key.clone(),
+            create: how.create,
+            access: how.access,
+            size_hint_bytes: how.size_hint_bytes,
+            hint: how.hint,
+            identity: how.identity.as_deref().map(|identity| Box::new(identity.clone())),
+            label: Arc::default(),
+        };
+        let object = RemoteObject::open(Arc::clone(&self.core), opening, how.semantics)?;
+        Ok(Box::new(object))
+    }
+
+    fn stat(&self, key: &Key) -> Result<Stat> {
+        stat_of(self.ask(Operation::Stat { key: key.clone() })?)
+    }
+
+    fn delete(&self, key: &Key) -> Result<()> {
+        done(self.ask(Operation::Delete { key: key.clone() })?)
+    }
+
+    fn list(&self, namespace: &str, prefix: &str, cursor: &Cursor, max: usize) -> Result<Page> {
+        check_short("namespace", namespace.len())?;
+        check_short("prefix", prefix.len())?;
+        check_short("cursor", cursor.0.len())?;
+        let max = u32::try_from(max).unwrap_or(u32::MAX);
+        let (namespace, prefix) = (namespace.to_owned(), prefix.to_owned());
+        let of = namespace.clone();
+        let listed =
+            self.ask(Operation::List { namespace, prefix, cursor: cursor.0.clone(), max })?;
+        let Outcome::Page { names, next } = listed else { return unexpected() };
+        let keys = names.iter().map(|name| Key::new(&of, name)).collect::<Result<_>>()?;
+        Ok(Page { keys, next: next.map(Cursor) })
+    }
+
+    fn namespaces(&self) -> Result<Vec<String>> {
+        match self.ask(Operation::Namespaces)? {
+            Outcome::Namespaces(names) => Ok(names),
+            _ => unexpected(),
+        }
+    }
+
+    fn space(&self) -> Result<Space> {
+        match self.ask(Operation::Space)? {
+            Outcome::Space(space) => Ok(space),
+            _ => unexpected(),
+        }
+    }
+
+    fn execute(&self, operations: &mut [Op<'_>], semantics: &Semantics) {
+        batch::execute(self, operations, semantics);
+    }
+
+    fn identity(&self, key: &Key) -> Result<Option<Identity>> {
+        match self.ask(Operation::Identity { key: key.clone() })? {
+            Outcome::Identity(identity) => Ok(identity.map(|identity| *identity)),
+            _ => unexpected(),
+        }
+    }
+
+    fn set_identity(&self, key: &Key, identity: &Identity) -> Result<()> {
+        let identity = Box::new(identity.clone());
+        done(self.ask(Operation::SetIdentity { key: key.clone(), identity })?)
+    }
+
+    fn superblock(&self) -> Result<Option<Superblock>> {
+        match self.ask(Operation::Superblock)? {
+            Outcome::Superblock(superblock) => Ok(superblock.map(|superblock| *superblock)),
+            _ => unexpected(),
+        }
+    }
+
+    fn set_superblock(&self, superblock: &Superblock) -> Result<()> {
+        check_short("name of the tier", superblock.tier.len())?;
+        let superblock = Box::new(superblock.clone());
+        done(self.ask(Operation::SetSuperblock { superblock })?)
+    }
+
+    fn sync(&self) -> Result<()> {
+        done(self.ask(Operation::Sync { is_all: false })?)
+    }
+
+    fn sync_all(&self) -> Result<()> {
+        done(self.ask(Operation::Sync { is_all: true })?)
+    }
+}
+
+/// The same failure for each operation of a request that failed as a whole.
+fn again(error: &Error) -> Error {
+    Error::relayed(error.kind(), &error.to_string())
+}

@@ -1,0 +1,304 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! An object that a server has open for us.
+
+use std::io::{IoSlice, IoSliceMut};
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use terrace_core::{
+    Access, Create, Error, ErrorKind, FileLease, Key, Object, Result, Semantics, Stat,
+};
+use terrace_wire::{OnHandle, Opening, Operation, Outcome};
+
+use super::core::Core;
+use super::request::{Filling, Message, odd};
+use super::{done, stat_of, unexpected};
+
+/// Most bytes that one request reads or writes; longer transfers are several.
+const TRANSFER_BYTES_MAX: usize = 16 << 20;
+
+/// Most bytes of an append: it is one request, or another append could come between.
+const APPEND_BYTES_MAX: usize = 32 << 20;
+
+/// Reads up to this length share a connection with other requests.
+const SMALL_READ_BYTES_MAX: usize = 32 << 10;
+
+/// An object that a server has open for us.
+pub(super) struct RemoteObject {
+    core: Arc<Core>,
+    key: Key,
+    access: Access,
+    semantics: Semantics,
+    /// Tells it from another object of the same name.
+    created_ns: u64,
+    handle: Mutex<Handle>,
+    /// Whether something was written that was not synced since.
+    is_unsynced: AtomicBool,
+    /// Whether what was written may have been lost with a former life of the server: later syncs
+    /// fail, because nothing makes it durable any more.
+    is_lost: AtomicBool,
+}
+
+#[derive(Clone, Copy)]
+struct Handle {
+    number: u64,
+    /// The life of the session that it belongs to.
+    life: u64,
+}
+
+impl RemoteObject {
+    pub(super) fn open(core: Arc<Core>, opening: Opening, semantics: Semantics) -> Result<Self> {
+        let (key, access) = (opening.key.clone(), opening.access);
+        let life = core.life();
+        let (outcome, _) = core.ask_one(Operation::Open(opening), &[], &semantics)?;
+        let Outcome::Opened(opened) = outcome else { return unexpected() };
+        Ok(Self {
+            core,
+            key,
+            access,
+            semantics,
+            created_ns: opened.created_ns,
+            handle: Mutex::new(Handle { number: opened.handle, life }),
+            is_unsynced: AtomicBool::new(false),
+            is_lost: AtomicBool::new(false),
+        })
+    }
+
+    /// Asks for something that is done to the object. A server that was started anew is asked to
+    /// open it first.
+    fn ask(&self, what: OnHandle, parts: &[&[u8]]) -> Result<Outcome> {
+        self.retried(|handle| {
+            let operation = Operation::On { handle, what: what.clone() };
+            self.core.ask_one(operation, parts, &self.semantics).map(|(outcome, _)| outcome)
+        })
+    }
+
+    /// Does something with the handle; once more with a new one where the server has forgotten it.
+    fn retried<T>(&self, mut work: impl FnMut(u64) -> Result<T>) -> Result<T> {
+        let handle = self.current()?;
+        match work(handle.number) {
+            // Only a handle of a former life is not there: nothing was done with it.
+            Err(error) if error.kind() == ErrorKind::Stale && self.core.life() != handle.life => {
+                work(self.current()?.number)
+            }
+            other => other,
+        }
+    }
+
+    fn current(&self) -> Result<Handle> {
+        let mut handle = self.handle.lock().unwrap_or_else(PoisonError::into_inner);
+        let life = self.core.life();
+        if handle.life == life {
+            return Ok(*handle);
+        }
+        if self.is_unsynced.load(Ordering::Acquire) {
+            self.is_lost.store(true, Ordering::Release);
+        }
+        // Held over the request: one thread opens it, the others use that.
+        *handle = Handle { number: self.reopen()?, life };
+        Ok(*handle)
+    }
+
+    fn reopen(&self) -> Result<u64> {
+        let opening = Opening {
+            key: self.key.clone(),
+            create: Create::Never,
+            access: self.access,
+            size_hint_bytes: None,
+            hint: terrace_core::Hint::default(),
+            identity: None,
+            label: Arc::default(),
+        };
+        let (outcome, _) = self.core.ask_one(Operation::Open(opening), &[], &self.semantics)?;
+        let Outcome::Opened(opened) = outcome else { return unexpected() };
+        if opened.created_ns == self.created_ns {
+            return Ok(opened.handle);
+        }
+        let close = Operation::On { handle: opened.handle, what: OnHandle::Close };
+        // Where it fails the session closes it.
+        let _ = self.core.ask_one(close, &[], &self.semantics);
+        Err(Error::new(ErrorKind::NotFound, "use an object")
+            .because("it was deleted, and its name given to another one")
+            .with("key", &self.key))
+    }
+
+    /// Reads up to [`TRANSFER_BYTES_MAX`] into the buffers.
+    fn read_some(&self, offset_bytes: u64, buffers: &mut [IoSliceMut<'_>]) -> Result<usize> {
+        let length: usize = buffers.iter().map(|buffer| buffer.len()).sum();
+        let mut filling = Filling::new(buffers);
+        self.retried(|handle| {
+            let length_bytes = length as u32;
+            let what = OnHandle::Read { offset_bytes, length_bytes };
+            let operations = [Operation::On { handle, what }];
+            let message = Message::request(&operations, &[], &self.semantics);
+            let outcomes = match length <= SMALL_READ_BYTES_MAX {
+                true => {
+                    let (outcomes, payload) = self.core.ask(&message)?.outcomes(1)?;
+                    filling.restart();
+                    if !filling.copy(&payload) {
+                        return Err(odd("it is longer than what was asked for"));
+                    }
+                    outcomes
+                }
+                false => {
+                    let mut nobody = |_, _| {};
+                    let answer = self.core.exchange(&message, Some(&mut filling), &mut nobody)?;
+                    answer.outcomes(1)?.0
+                }
+            };
+            match &outcomes[..] {
+                [Outcome::Read(count)] if *count as usize == filling.filled_bytes => {
+                    Ok(filling.filled_bytes)
+                }
+                [Outcome::Failed(failure)] => Err(failure.clone().into_error()),
+                _ => unexpected(),
+            }
+        })
+    }
+}
+
+impl Drop for RemoteObject {
+    fn drop(&mut self) {
+        let handle = *self.handle.lock().unwrap_or_else(PoisonError::into_inner);
+        if handle.life == self.core.life() {
+            let close = Operation::On { handle: handle.number, what: OnHandle::Close };
+            // A server that cannot be reached closes it with the session.
+            let _ = self.core.ask_one(close, &[], &self.semantics);
+        }
+    }
+}
+
+impl Object for RemoteObject {
+    fn read_at(&self, offset_bytes: u64, buffers: &mut [IoSliceMut<'_>]) -> Result<usize> {
+        let want: usize = buffers.iter().map(|buffer| buffer.len()).sum();
+        if want <= TRANSFER_BYTES_MAX {
+            return self.read_some(offset_bytes, buffers);
+        }
+        let mut total = 0;
+        for buffer in buffers {
+            for space in buffer.chunks_mut(TRANSFER_BYTES_MAX) {
+                let (want, at_bytes) = (space.len(), offset_bytes.saturating_add(total as u64));
+                let count = self.read_some(at_bytes, &mut [IoSliceMut::new(space)])?;
+                total += count;
+                if count < want {
+                    return Ok(total);
+                }
+            }
+        }
+        Ok(total)
+    }
+
+    fn write_at(&self, offset_bytes: u64, data: &[IoSlice<'_>]) -> Result<()> {
+        self.is_unsynced.store(true, Ordering::Release);
+        let mut offset_bytes = offset_bytes;
+        for parts in transfers(data) {
+            let length: usize = parts.iter().map(|part| part.len()).sum();
+            let what = OnHandle::Write { offset_bytes, data_bytes: length as u32 };
+            done(self.ask(what, &parts)?)?;
+            offset_bytes = offset_bytes.saturating_add(length as u64);
+        }
+        Ok(())
+    }
+
+    fn append(&self, data: &[IoSlice<'_>]) -> Result<u64> {
+        let parts: Vec<&[u8]> = data.iter().map(|part| &**part).collect();
+        let length: usize = parts.iter().map(|part| part.len()).sum();
+        if length > APPEND_BYTES_MAX {
+            return Err(Error::invalid("append", "it is too long to be one message")
+                .with("data_bytes", length)
+                .with("data_bytes_max", APPEND_BYTES_MAX));
+        }
+        self.is_unsynced.store(true, Ordering::Release);
+        match self.ask(OnHandle::Append { data_bytes: length as u32 }, &parts)? {
+            Outcome::Appended(offset_bytes) => Ok(offset_bytes),
+            _ => unexpected(),
+        }
+    }
+
+    fn set_len(&self, bytes: u64) -> Result<()> {
+        self.is_unsynced.store(true, Ordering::Release);
+        done(self.ask(OnHandle::SetLen { bytes }, &[])?)
+    }
+
+    fn allocate(&self, range: Range<u64>) -> Result<()> {
+        self.is_unsynced.store(true, Ordering::Release);
+        done(self.ask(OnHandle::Allocate { range }, &[])?)
+    }
+
+    fn punch(&self, range: Range<u64>) -> Result<()> {
+        self.is_unsynced.store(true, Ordering::Release);
+        done(self.ask(OnHandle::Punch { range }, &[])?)
+    }
+
+    fn next_data(&self, offset_bytes: u64) -> Result<Option<Range<u64>>> {
+        match self.ask(OnHandle::NextData { offset_bytes }, &[])? {
+            Outcome::Data(range) => Ok(range),
+            _ => unexpected(),
+        }
+    }
+
+    fn stat(&self) -> Result<Stat> {
+        stat_of(self.ask(OnHandle::Stat, &[])?)
+    }
+
+    fn set_modified(&self, wall_ns: u64) -> Result<()> {
+        done(self.ask(OnHandle::SetModified { wall_ns }, &[])?)
+    }
+
+    fn sync(&self) -> Result<()> {
+        // Taken back before the server is asked: what is written meanwhile is not synced by this.
+        let was_unsynced = self.is_unsynced.swap(false, Ordering::AcqRel);
+        let synced = self.ask(OnHandle::Sync, &[]).and_then(done);
+        if self.is_lost.load(Ordering::Acquire) {
+            return Err(Error::new(ErrorKind::Io, "sync an object")
+                .because("the server was started anew since it was written: it may be incomplete; write it again")
+                .with("key", &self.key));
+        }
+        if synced.is_err() && was_unsynced {
+            self.is_unsynced.store(true, Ordering::Release);
+        }
+        synced
+    }
+
+    fn lease_file(&self, _: Access) -> Result<Option<FileLease>> {
+        Ok(None)
+    }
+}
+
+/// Cuts data into transfers of bounded length; at least one, so that an empty write is checked.
+fn transfers<'a>(data: &'a [IoSlice<'_>]) -> Vec<Vec<&'a [u8]>> {
+    let mut transfers = vec![Vec::new()];
+    let mut room_bytes = TRANSFER_BYTES_MAX;
+    for part in data {
+        let mut part: &[u8] = part;
+        while !part.is_empty() {
+            if room_bytes == 0 {
+                transfers.push(Vec::new());
+                room_bytes = TRANSFER_BYTES_MAX;
+            }
+            let (now, later) = part.split_at(part.len().min(room_bytes));
+            transfers.last_mut().expect("there is one from the beginning").push(now);
+            room_bytes -= now.len();
+            part = later;
+        }
+    }
+    transfers
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn data_is_cut_into_transfers_of_bounded_length() {
+        let long = vec![1; TRANSFER_BYTES_MAX + 5];
+        let data = [IoSlice::new(&[0; 10]), IoSlice::new(&[]), IoSlice::new(&long)];
+        let lengths: Vec<Vec<usize>> = transfers(&data)
+            .iter()
+            .map(|parts| parts.iter().map(|part| part.len()).collect())
+            .collect();
+        assert_eq!(lengths, [vec![10, TRANSFER_BYTES_MAX - 10], vec![15]]);
+        assert_eq!(transfers(&[]), [Vec::<&[u8]>::new()]);
+    }
+}

@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A request on its way, and its answer.
+
+use std::io::{IoSliceMut, Write};
+
+use terrace_core::{Error, ErrorKind, Result, Semantics};
+use terrace_wire::{
+    Failure, Header, Kind, Operation, Outcome, PIECE_BYTES_MAX, pack_semantics, read_outcomes,
+    send, write_operations,
+};
+
+/// A request or a call, ready to be sent, also more than once.
+pub(super) struct Message<'a> {
+    kind: Kind,
+    semantics: u32,
+    head: Vec<u8>,
+    /// The payload, in parts.
+    parts: &'a [&'a [u8]],
+    /// Whether carrying it out twice could differ from once.
+    pub(super) is_change: bool,
+    /// Bytes that cross the connection, as far as they are known.
+    pub(super) weight_bytes: usize,
+}
+
+/// The last frame of an answer, and the payload of all of them.
+#[derive(Debug, Default)]
+pub(super) struct Answer {
+    pub(super) kind: Option<Kind>,
+    pub(super) head: Vec<u8>,
+    pub(super) payload: Vec<u8>,
+}
+
+impl<'a> Message<'a> {
+    /// A batch of operations; `parts` is what they write.
+    pub(super) fn request(
+        operations: &[Operation],
+        parts: &'a [&'a [u8]],
+        semantics: &Semantics,
+    ) -> Self {
+        let payload_bytes: usize = parts.iter().map(|part| part.len()).sum();
+        let reads_bytes: usize = operations.iter().map(Operation::reads_bytes).sum();
+        let head = write_operations(operations, payload_bytes as u32);
+        Self {
+            kind: Kind::Request,
+            semantics: pack_semantics(semantics),
+            weight_bytes: head.len() + payload_bytes + reads_bytes,
+            head,
+            parts,
+            is_change: operations.iter().any(Operation::is_change),
+        }
+    }
+
+    /// A call of the control plane.
+    pub(super) fn call(json: &[u8], parts: &'a [&'a [u8]]) -> Self {
+        let body_bytes: usize = parts.iter().map(|part| part.len()).sum();
+        let head = [&(body_bytes as u32).to_le_bytes(), json].concat();
+        let weight_bytes = head.len() + body_bytes;
+        Self { kind: Kind::Call, semantics: 0, head, parts, is_change: true, weight_bytes }
+    }
+
+    /// Sends it whole. Errors: `Unreachable`; a part of it may have been sent.
+    pub(super) fn send(&self, stream: &mut impl Write, id: u64, acknowledged: u64) -> Result<()> {
+        let mut parts = Parts { parts: self.parts, offset: 0 };
+        let mut start = Vec::with_capacity(64 + self.head.len());
+        let mut kind = self.kind;
+        let mut head: &[u8] = &self.head;
+        loop {
+            let piece = parts.piece(PIECE_BYTES_MAX);
+            let is_first = kind == self.kind;
+            if piece.is_empty() && !is_first {
+                return Ok(());
+            }
+            let header = Header::of_parts(kind, id, head, &piece);
+            let header = match is_first {
+                true => Header { acknowledged, semantics: self.semantics, ..header },
+                false => header,
+            };
+            start.clear();
+            header.write(head, &mut start);
+            send(stream, &start, &piece)?;
+            (kind, head) = (Kind::Part, b"");
+        }
+    }
+}
+
+/// The rest of a payload in parts.
+struct Parts<'a> {
+    parts: &'a [&'a [u8]],
+    /// Bytes of the first part that were taken.
+    offset: usize,
+}
+
+impl<'a> Parts<'a> {
+    /// Most parts of one piece (`IOV_MAX` in limits.h, less the header).
+    const PARTS_MAX: usize = 1000;
+
+    /// Takes up to so many bytes off the front; nothing at the end.
+    fn piece(&mut self, bytes_max: usize) -> Vec<&'a [u8]> {
+        let mut piece = Vec::new();
+        let mut left = bytes_max;
+        while left > 0 && piece.len() < Self::PARTS_MAX {
+            let Some((first, rest)) = self.parts.split_first() else { break };
+            let part = &first[self.offset..];
+            let count = part.len().min(left);
+            if count > 0 {
+                piece.push(&part[..count]);
+            }
+            left -= count;
+            self.offset += count;
+            if self.offset == first.len() {
+                self.parts = rest;
+                self.offset = 0;
+            }
+        }
+        piece
+    }
+}
+
+impl Answer {
+    /// How each operation ended, and the bytes that were read.
+    ///
+    /// # Errors
+    ///
+    /// What the server says of the request as a whole; `Corrupt` for no answer to it.
+    pub(super) fn outcomes(self, count: usize) -> Result<(Vec<Outcome>, Vec<u8>)> {
+        match self.kind {
+            Some(Kind::Answer) => {}
+            Some(Kind::Failed) => return Err(Failure::from_head(&self.head)?.into_error()),
+            _ => return Err(odd("another frame is expected")),
+        }
+        let outcomes = read_outcomes(&self.head)?;
+        if outcomes.len() != count {
+            return Err(odd("it answers something else"));
+        }
+        Ok((outcomes, self.payload))
+    }
+}
+
+/// An answer that cannot be one.
+pub(super) fn odd(reason: &'static str) -> Error {
+    Error::new(ErrorKind::Corrupt, "read an answer").because(reason)
+}
+
+/// Buffers that are filled from their front.
+pub(super) struct Filling<'a, 'b> {
+    buffers: &'a mut [IoSliceMut<'b>],
+    /// Which buffer is filled, and how far.
+    index: usize,
+    offset: usize,
+    pub(super) filled_bytes: usize,
+}
+
+impl<'a, 'b> Filling<'a, 'b> {
+    pub(super) fn new(buffers: &'a mut [IoSliceMut<'b>]) -> Self {
+        Self { buffers, index: 0, offset: 0, filled_bytes: 0 }
+    }
+
+    /// From the beginning again, because the answer is asked for again.
+    pub(super) fn restart(&mut self) {
+        (self.index, self.offset, self.filled_bytes) = (0, 0, 0);
+    }
+
+    /// The next so many bytes, where they are in one buffer.
+    pub(super) fn next(&mut self, count: usize) -> Option<&mut [u8]> {
+        while self.index < self.buffers.len() && self.offset == self.buffers[self.index].len() {
+            self.index += 1;
+            self.offset = 0;
+        }
+        let start = self.offset;
+        let buffer = self.buffers.get_mut(self.index)?;
+        let space = buffer.get_mut(start..start + count)?;
+        self.offset += count;
+        self.filled_bytes += count;
+        Some(space)
+    }
+
+    /// Copies bytes behind what is filled; false where they do not fit.
+    pub(super) fn copy(&mut self, mut bytes: &[u8]) -> bool {
+        while !bytes.is_empty() {
+            let Some(buffer) = self.buffers.get(self.index) else { return false };
+            let count = bytes.len().min(buffer.len() - self.offset);
+            match count {
+                0 => (self.index, self.offset) = (self.index + 1, 0),
+                _ => {
+                    let space = self.next(count).expect("it fits this buffer");
+                    space.copy_from_slice(&bytes[..count]);
+                    bytes = &bytes[count..];
+                }
+            }
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_payload_in_parts_is_cut_into_pieces() {
+        let mut parts = Parts { parts: &[b"abc", b"", b"defg", b"h"], offset: 0 };
+        assert_eq!(parts.piece(5), [&b"abc"[..], b"de"]);
+        assert_eq!(parts.piece(5), [&b"fg"[..], b"h"]);
+        assert!(parts.piece(5).is_empty());
+    }
+
+    #[test]
+    fn buffers_are_filled_in_order() {
+        let (mut a, mut b) = ([0; 3], [0; 4]);
+        let mut buffers = [IoSliceMut::new(&mut a), IoSliceMut::new(&mut b)];
+        let mut filling = Filling::new(&mut buffers);
+        assert!(filling.next(4).is_none(), "not in one buffer");
+        assert!(filling.copy(b"wxyz"));
+        filling.next(3).expect("the rest of the second").copy_from_slice(b"123");
+        assert!(filling.next(1).is_none());
+        assert!(!filling.copy(b"!"), "full");
+        assert_eq!(filling.filled_bytes, 7);
+        assert_eq!((&a, &b), (b"wxy", b"z123"));
+    }
+}

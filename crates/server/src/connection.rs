@@ -1,0 +1,623 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A connection: greets a peer and serves its requests, on a thread of its own.
+
+use std::io::{IoSlice, IoSliceMut};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use terrace_core::{Error, ErrorKind, Persistency, Result};
+use terrace_transport::{Incoming, Transport, random_bytes};
+use terrace_wire::{
+    Challenge, Failure, FrameReader, GREETING_BYTES_MAX, HEAD_BYTES_MAX, HEADER_BYTES, Header,
+    Hello, Kind, NONCE_BYTES, Next, OnHandle, Operation, Outcome, PAYLOAD_BYTES_MAX,
+    PIECE_BYTES_MAX, PROOF_BYTES, Proof, Side, Start, Transcript, VERSION, VERSION_MIN, Welcome,
+    read_operations, unpack_semantics, write_outcomes,
+};
+
+use crate::buffers::Room;
+use crate::sending::Sending;
+use crate::server::Shared;
+use crate::service::Call;
+use crate::session::{Session, Turn};
+use crate::work::{Done, Work};
+
+/// Payloads up to this length need no room of the server's buffers.
+const SMALL_BYTES_MAX: usize = 16 << 10;
+
+/// Answers up to this length are kept until they are acknowledged; only requests that change
+/// something and read much at once have longer ones.
+const KEPT_BYTES_MAX: usize = 64 << 10;
+
+/// Most bytes that a request may bring which must be whole before they are used.
+const WHOLE_BYTES_MAX: usize = 32 << 20;
+
+type Reader = FrameReader<Incoming<Arc<dyn Transport>>>;
+
+/// A connection, as others of the server see it.
+pub(crate) struct Connection {
+    pub(crate) transport: Arc<dyn Transport>,
+    pub(crate) since_ns: u64,
+    /// Whether the peer has not proved itself yet.
+    pub(crate) is_stranger: AtomicBool,
+    pub(crate) sending: Sending,
+    /// Requests that wait for storage.
+    waiting: AtomicUsize,
+}
+
+impl Connection {
+    pub(crate) fn new(transport: Arc<dyn Transport>, since_ns: u64) -> Self {
+        Self {
+            sending: Sending::new(Arc::clone(&transport)),
+            transport,
+            since_ns,
+            is_stranger: AtomicBool::new(true),
+            waiting: AtomicUsize::new(0),
+        }
+    }
+
+    /// Whether requests still wait for storage.
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.waiting.load(Ordering::Acquire) > 0
+    }
+
+    /// Serves the peer until the connection ends. Errors are the end of it.
+    pub(crate) fn converse(self: &Arc<Self>, shared: &Arc<Shared>) -> Result<()> {
+        let timeout = Some(shared.limits.stall_max);
+        let is_set = self
+            .transport
+            .set_read_timeout(timeout)
+            .and_then(|()| self.transport.set_write_timeout(timeout));
+        is_set.map_err(|error| Error::from_io("serve a connection", error))?;
+        let mut reader = FrameReader::new(Incoming(Arc::clone(&self.transport)));
+        let greeted = self.greet(shared, &mut reader);
+        if let Err(error) = &greeted {
+            self.fail(0, error)?;
+        }
+        let session = greeted?;
+        self.is_stranger.store(false, Ordering::Release);
+        let guest = Guest { session: &session, shared };
+        let served = self.serve(shared, guest.session, &mut reader);
+        if let Err(error) = &served
+            && matches!(error.kind(), ErrorKind::Invalid | ErrorKind::Corrupt)
+        {
+            // Nothing that follows on this connection means anything.
+            self.fail(0, error)?;
+        }
+        served
+    }
+
+    fn greet(&self, shared: &Shared, reader: &mut Reader) -> Result<Arc<Session>> {
+        let hello = Hello::from_head(&expect(reader, Kind::Hello)?)?;
+        let version = hello.common_version(VERSION_MIN, VERSION)?;
+        let mut nonce = [0; NONCE_BYTES];
+        random_bytes(&mut nonce)?;
+        // Who reaches a Unix socket is this user or root: its mode says so.
+        let secret = shared.secret.as_ref().filter(|_| !self.transport.passes_descriptors());
+        let challenge = Challenge { version, needs_proof: secret.is_some(), nonce };
+        self.sending.frame(Kind::Challenge, 0, &challenge.to_head(), b"", false)?;
+        let proof = Proof::from_head(&expect(reader, Kind::Proof)?)?;
+        let channel = self.transport.channel();
+        let transcript = Transcript { hello: &hello, challenge: &challenge, channel: &channel };
+        let answer = match secret {
+            Some(secret) if !secret.verify(Side::Client, transcript, &proof.proof) => {
+                return Err(Error::new(ErrorKind::Denied, "serve a connection")
+                    .because("the client does not know the secret of this server"));
+            }
+            Some(secret) => secret.prove(Side::Server, transcript),
+            None => [0; PROOF_BYTES],
+        };
+        let (session, is_known) = shared.join(proof.session, proof.access)?;
+        let backend = shared.service.backend();
+        let welcome = Welcome {
+            proof: answer,
+            store_id: shared.service.store_id(),
+            incarnation: shared.incarnation,
+            capability: backend.capability(),
+            is_known,
+            target: backend.target().into(),
+        };
+        let sent = self.sending.frame(Kind::Welcome, 0, &welcome.to_head(), b"", false);
+        if let Err(error) = sent {
+            shared.leave(&session);
+            return Err(error);
+        }
+        Ok(session)
+    }
+
+    fn serve(
+        self: &Arc<Self>,
+        shared: &Arc<Shared>,
+        session: &Arc<Session>,
+        reader: &mut Reader,
+    ) -> Result<()> {
+        loop {
+            if !reader.has_more() {
+                self.sending.flush()?;
+            }
+            let start = match reader.next(HEAD_BYTES_MAX)? {
+                Next::Frame(start) => start,
+                Next::Idle => continue,
+                Next::End => return Ok(()),
+            };
+            shared.counts.requests.fetch_add(1, Ordering::Relaxed);
+            match start.header.kind {
+                Kind::Request => self.request(shared, session, reader, &start)?,
+                Kind::Call => self.call(shared, session, reader, &start)?,
+                _ => {
+                    return Err(Error::invalid(
+                        "serve a request",
+                        "a frame of this kind is not expected",
+                    ));
+                }
+            }
+        }
+    }
+
+    fn request(
+        self: &Arc<Self>,
+        shared: &Arc<Shared>,
+        session: &Arc<Session>,
+        reader: &mut Reader,
+        start: &Start,
+    ) -> Result<()> {
+        let Header { id, acknowledged, .. } = start.header;
+        let (payload_bytes, operations) = read_operations(&start.head)?;
+        let payload_bytes = payload_bytes as usize;
+        if payload_bytes > PAYLOAD_BYTES_MAX
+            || (start.header.payload_bytes as usize) > payload_bytes
+        {
+            return Err(Error::invalid("serve a request", "its payload is too long")
+                .with("payload_bytes", payload_bytes)
+                .with("payload_bytes_max", PAYLOAD_BYTES_MAX));
+        }
+        shared.counts.operations.fetch_add(operations.len() as u64, Ordering::Relaxed);
+        let mut pieces = Pieces { reader, next: Some(start.header), left_bytes: payload_bytes };
+        let begun = self.begin(session, &operations, id, acknowledged, start.header.semantics);
+        let (semantics, is_change) = match begun {
+            Ok(Begun::New { semantics, is_change }) => (semantics, is_change),
+            Ok(Begun::Known(frames)) => {
+                pieces.skip()?;
+                return self.sending.frames(&frames, true);
+            }
+            Err(error) => {
+                pieces.skip()?;
+                return self.fail(id, &error);
+            }
+        };
+        let work = Work { service: &*shared.service, session, semantics };
+        let mut answer = Answer { connection: self, session, id, is_change };
+        match &operations[..] {
+            [Operation::On { handle, what: OnHandle::Write { offset_bytes, .. } }]
+                if payload_bytes > PIECE_BYTES_MAX =>
+            {
+                let written = write_pieces(&work, *handle, *offset_bytes, &mut pieces);
+                // A payload that did not come whole is the end of the connection.
+                let is_broken = pieces.left_bytes > 0 && pieces.skip().is_err();
+                shared.counts.received_bytes.fetch_add(payload_bytes as u64, Ordering::Relaxed);
+                let done = match written {
+                    Ok(()) => done(Outcome::Done),
+                    Err(error) => done(Outcome::Failed(Failure::of(&error))),
+                };
+                answer.give(Ok(done))?;
+                match is_broken {
+                    true => {
+                        Err(Error::invalid("serve a request", "its payload did not come whole"))
+                    }
+                    false => Ok(()),
+                }
+            }
+            [Operation::On { handle, what: OnHandle::Read { offset_bytes, length_bytes } }]
+                if *length_bytes as usize > PIECE_BYTES_MAX =>
+            {
+                let length_bytes = *length_bytes as usize;
+                let read =
+                    self.read_pieces(&work, *handle, *offset_bytes, length_bytes, id, shared);
+                match read? {
+                    Ok(()) => Ok(()),
+                    Err(error) => answer.give(Ok(done(Outcome::Failed(Failure::of(&error))))),
+                }
+            }
+            _ => {
+                let taken = match payload_bytes <= WHOLE_BYTES_MAX {
+                    true => room(shared, payload_bytes),
+                    false => Err(Error::invalid("serve a request", "it brings too much at once")
+                        .with("payload_bytes", payload_bytes)
+                        .with("payload_bytes_max", WHOLE_BYTES_MAX)),
+                };
+                let _room = match taken {
+                    Ok(room) => room,
+                    Err(error) => {
+                        pieces.skip()?;
+                        return answer.give(Err(error));
+                    }
+                };
+                let payload = match pieces.whole() {
+                    Ok(payload) => payload,
+                    Err(error) => {
+                        // Nothing was done; who asks again over another connection is told so.
+                        answer.give(Err(Error::relayed(error.kind(), &error.to_string())))?;
+                        return Err(error);
+                    }
+                };
+                shared.counts.received_bytes.fetch_add(payload.len() as u64, Ordering::Relaxed);
+                if is_slow(&operations, semantics.persistency) && self.may_wait(shared) {
+                    let later = Later {
+                        shared: Arc::clone(shared),
+                        connection: Arc::clone(self),
+                        session: Arc::clone(session),
+                        semantics,
+                        id,
+                        is_change,
+                    };
+                    return later.carry_out(operations, payload);
+                }
+                answer.give(guarded(|| work.carry_out(&operations, &payload)))
+            }
+        }
+    }
+
+    fn begin(
+        &self,
+        session: &Session,
+        operations: &[Operation],
+        id: u64,
+        acknowledged: u64,
+        semantics: u32,
+    ) -> Result<Begun> {
+        let semantics = unpack_semantics(semantics)?;
+        if session.access == terrace_core::Access::Read
+            && operations.iter().any(Operation::needs_write_access)
+        {
+            return Err(Error::new(ErrorKind::Denied, "change the store")
+                .because("the store is open for reading only"));
+        }
+        let is_change = operations.iter().any(Operation::is_change);
+        if is_change && let Turn::Again(frames) = session.begin(id, acknowledged)? {
+            return Ok(Begun::Known(frames));
+        }
+        Ok(Begun::New { semantics, is_change })
+    }
+
+    /// Whether another request of this connection may wait beside it.
+    fn may_wait(&self, shared: &Shared) -> bool {
+        let waiting = self.waiting.fetch_add(1, Ordering::AcqRel);
+        let may = waiting < shared.limits.waiting_max;
+        if !may {
+            self.waiting.fetch_sub(1, Ordering::AcqRel);
+        }
+        may
+    }
+
+    /// Reads an object and sends each piece while it is in the cache. The outer result is that of
+    /// the connection, the inner one that of the object.
+    fn read_pieces(
+        &self,
+        work: &Work<'_>,
+        handle: u64,
+        offset_bytes: u64,
+        length_bytes: usize,
+        id: u64,
+        shared: &Shared,
+    ) -> Result<Result<()>> {
+        let object = match work.session.handle(handle) {
+            Ok(object) => object,
+            Err(error) => return Ok(Err(error)),
+        };
+        let mut piece = vec![0; PIECE_BYTES_MAX];
+        let mut sent = 0;
+        loop {
+            let want = (length_bytes - sent).min(PIECE_BYTES_MAX);
+            let at_bytes = offset_bytes.saturating_add(sent as u64);
+            let read =
+                guarded(|| object.read_at(at_bytes, &mut [IoSliceMut::new(&mut piece[..want])]));
+            let count = match read {
+                Ok(count) => count,
+                Err(error) => return Ok(Err(error)),
+            };
+            sent += count;
+            let is_last = count < want || sent == length_bytes;
+            if is_last {
+                shared.counts.sent_bytes.fetch_add(sent as u64, Ordering::Relaxed);
+                let head = write_outcomes(&[Outcome::Read(sent as u32)]);
+                return self.sending.frame(Kind::Answer, id, &head, &piece[..count], false).map(Ok);
+            }
+            self.sending.frame(Kind::Part, id, b"", &piece[..count], false)?;
+        }
+    }
+
+    fn call(
+        self: &Arc<Self>,
+        shared: &Arc<Shared>,
+        session: &Arc<Session>,
+        reader: &mut Reader,
+        start: &Start,
+    ) -> Result<()> {
+        let (id, acknowledged) = (start.header.id, start.header.acknowledged);
+        let (body_bytes, json) = read_call(&start.head)?;
+        let mut pieces = Pieces { reader, next: Some(start.header), left_bytes: body_bytes };
+        if body_bytes > WHOLE_BYTES_MAX {
+            return Err(Error::invalid("serve a call", "its body is too long")
+                .with("body_bytes", body_bytes)
+                .with("body_bytes_max", WHOLE_BYTES_MAX));
+        }
+        let _room = match room(shared, body_bytes) {
+            Ok(room) => room,
+            Err(error) => {
+                pieces.skip()?;
+                return self.fail(id, &error);
+            }
+        };
+        let body = pieces.whole()?;
+        // Calls are kept like changes: most of them are some.
+        match session.begin(id, acknowledged) {
+            Ok(Turn::First) => {}
+            Ok(Turn::Again(frames)) => return self.sending.frames(&frames, false),
+            Err(error) => return self.fail(id, &error),
+        }
+        self.sending.flush()?;
+        let mut is_gone = false;
+        let mut progress = |done: u64, total: u64| {
+            let head = [done.to_le_bytes(), total.to_le_bytes()].concat();
+            is_gone |= self.sending.frame(Kind::Progress, id, &head, b"", false).is_err();
+            !is_gone
+        };
+        let call = Call { access: session.access, json, body: &body };
+        let called = guarded(|| shared.service.call(&call, &mut progress));
+        let answer = Answer { connection: self, session, id, is_change: true };
+        match called {
+            Ok(called) => {
+                let head = (called.json.len() as u32).to_le_bytes();
+                let payload = [called.json, called.body].concat();
+                answer.send(Kind::Result, &head, &payload)
+            }
+            Err(error) => answer.send(Kind::Failed, &Failure::of(&error).to_head(), b""),
+        }
+    }
+
+    /// Says that a request failed, or the connection where `id` is 0.
+    fn fail(&self, id: u64, error: &Error) -> Result<()> {
+        self.sending.frame(Kind::Failed, id, &Failure::of(error).to_head(), b"", false)
+    }
+}
+
+enum Begun {
+    New { semantics: terrace_core::Semantics, is_change: bool },
+    Known(Arc<Vec<u8>>),
+}
+
+/// A session that this connection uses, while it lives.
+struct Guest<'a> {
+    session: &'a Arc<Session>,
+    shared: &'a Shared,
+}
+
+impl Drop for Guest<'_> {
+    fn drop(&mut self) {
+        self.shared.leave(self.session);
+    }
+}
+
+/// The next frame of a greeting.
+fn expect(reader: &mut Reader, kind: Kind) -> Result<Vec<u8>> {
+    match reader.next(GREETING_BYTES_MAX)? {
+        Next::Frame(Start { header, head }) if header.kind == kind && header.payload_bytes == 0 => {
+            Ok(head)
+        }
+        Next::Frame(_) => Err(Error::invalid("serve a connection", "another frame is expected")),
+        Next::Idle | Next::End => {
+            Err(Error::invalid("serve a connection", "the greeting did not come"))
+        }
+    }
+}
+
+/// The head of a call: the length of its body over all frames, then JSON.
+fn read_call(head: &[u8]) -> Result<(usize, &[u8])> {
+    let (length, json) = head
+        .split_first_chunk::<4>()
+        .ok_or_else(|| Error::invalid("serve a call", "its head is too short"))?;
+    Ok((u32::from_le_bytes(*length) as usize, json))
+}
+
+/// The payload of a request, as it comes.
+struct Pieces<'a> {
+    reader: &'a mut Reader,
+    /// The header whose payload was not read yet.
+    next: Option<Header>,
+    left_bytes: usize,
+}
+
+impl Pieces<'_> {
+    /// Reads the next piece into the front of `buffer`; returns its length, 0 at the end.
+    fn piece(&mut self, buffer: &mut [u8]) -> Result<usize> {
+        if self.left_bytes == 0 && self.next.is_none() {
+            return Ok(0);
+        }
+        let header = match self.next.take() {
+            Some(header) => header,
+            None => match self.reader.next(0)? {
+                Next::Frame(start) if start.header.kind == Kind::Part => start.header,
+                _ => {
+                    return Err(Error::invalid(
+                        "serve a request",
+                        "the rest of its payload is missing",
+                    ));
+                }
+            },
+        };
+        let count = header.payload_bytes as usize;
+        if count > self.left_bytes {
+            return Err(Error::invalid("serve a request", "its payload is too long"));
+        }
+        self.reader.payload(&header, &mut buffer[..count])?;
+        self.left_bytes -= count;
+        Ok(count)
+    }
+
+    fn whole(&mut self) -> Result<Vec<u8>> {
+        let mut payload = vec![0; self.left_bytes];
+        let mut done = 0;
+        while self.left_bytes > 0 || self.next.is_some() {
+            let count = self.piece(&mut payload[done..])?;
+            if count == 0 && self.left_bytes > 0 && done > 0 {
+                return Err(Error::invalid("serve a request", "a piece of its payload is empty"));
+            }
+            done += count;
+        }
+        Ok(payload)
+    }
+
+    fn skip(&mut self) -> Result<()> {
+        let mut piece = vec![0; self.left_bytes.min(PIECE_BYTES_MAX)];
+        while self.left_bytes > 0 || self.next.is_some() {
+            self.piece(&mut piece)?;
+        }
+        Ok(())
+    }
+}
+
+/// Writes each piece of a long payload while it is in the cache: the memory for a write does not
+/// grow with its length.
+fn write_pieces(
+    work: &Work<'_>,
+    handle: u64,
+    offset_bytes: u64,
+    pieces: &mut Pieces<'_>,
+) -> Result<()> {
+    let object = work.session.handle(handle)?;
+    let mut piece = vec![0; PIECE_BYTES_MAX];
+    let mut offset_bytes = offset_bytes;
+    while pieces.left_bytes > 0 {
+        let count = pieces.piece(&mut piece)?;
+        guarded(|| object.write_at(offset_bytes, &[IoSlice::new(&piece[..count])]))?;
+        offset_bytes = offset_bytes.saturating_add(count as u64);
+    }
+    Ok(())
+}
+
+fn room(shared: &Shared, bytes: usize) -> Result<Option<Room<'_>>> {
+    match bytes <= SMALL_BYTES_MAX {
+        true => Ok(None),
+        false => shared.buffers.take(bytes).map(Some),
+    }
+}
+
+fn done(outcome: Outcome) -> Done {
+    Done { outcomes: vec![outcome], payload: Vec::new() }
+}
+
+/// Whether a request waits for storage, so that others need not wait for it.
+fn is_slow(operations: &[Operation], persistency: Persistency) -> bool {
+    let is_sync = |operation: &Operation| {
+        matches!(
+            operation,
+            Operation::Sync { .. }
+                | Operation::KvWait { .. }
+                | Operation::On { what: OnHandle::Sync, .. }
+        )
+    };
+    let changes = |operation: &Operation| {
+        operation.is_change() && !matches!(operation, Operation::On { .. } | Operation::Open(_))
+    };
+    operations.iter().any(is_sync)
+        || persistency == Persistency::Storage && operations.iter().any(changes)
+}
+
+/// A bug that one request runs into is no reason to end the others.
+fn guarded<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {
+        Err(Error::new(ErrorKind::Io, "serve a request")
+            .because("the server met a bug; its log tells more"))
+    })
+}
+
+/// The answer to one request.
+struct Answer<'a> {
+    connection: &'a Connection,
+    session: &'a Session,
+    id: u64,
+    is_change: bool,
+}
+
+impl Answer<'_> {
+    fn give(&mut self, carried_out: Result<Done>) -> Result<()> {
+        match carried_out {
+            Ok(done) => self.send(Kind::Answer, &write_outcomes(&done.outcomes), &done.payload),
+            Err(error) => self.send(Kind::Failed, &Failure::of(&error).to_head(), b""),
+        }
+    }
+
+    /// Sends the last frame, and parts of the payload before it. The answer to a change is kept
+    /// before it is sent, because it may not arrive.
+    fn send(&self, kind: Kind, head: &[u8], payload: &[u8]) -> Result<()> {
+        let sending = &self.connection.sending;
+        if self.is_change {
+            let frame = match HEADER_BYTES + head.len() + payload.len() <= KEPT_BYTES_MAX {
+                true => whole_frame(kind, self.id, head, payload),
+                false => {
+                    let error = Error::new(
+                        ErrorKind::Unreachable { applied: terrace_core::Applied::Unknown },
+                        "answer a request again",
+                    )
+                    .because("it was carried out, and its answer was too long to be kept");
+                    whole_frame(Kind::Failed, self.id, &Failure::of(&error).to_head(), b"")
+                }
+            };
+            self.session.finish(self.id, Arc::new(frame));
+        }
+        let mut rest = payload;
+        while rest.len() > PIECE_BYTES_MAX {
+            let (now, later) = rest.split_at(PIECE_BYTES_MAX);
+            sending.frame(Kind::Part, self.id, b"", now, true)?;
+            rest = later;
+        }
+        sending.frame(kind, self.id, head, rest, true)
+    }
+}
+
+fn whole_frame(kind: Kind, id: u64, head: &[u8], payload: &[u8]) -> Vec<u8> {
+    let mut frame = Vec::with_capacity(HEADER_BYTES + head.len() + payload.len());
+    Header::new(kind, id, head, payload).write(head, &mut frame);
+    frame.extend_from_slice(payload);
+    frame
+}
+
+/// A request that waits for storage on a thread of its own, so that others on its connection are
+/// carried out meanwhile and share one sync with it.
+struct Later {
+    shared: Arc<Shared>,
+    connection: Arc<Connection>,
+    session: Arc<Session>,
+    semantics: terrace_core::Semantics,
+    id: u64,
+    is_change: bool,
+}
+
+impl Later {
+    fn carry_out(self, operations: Vec<Operation>, payload: Vec<u8>) -> Result<()> {
+        let connection = Arc::clone(&self.connection);
+        let work = move || {
+            let work = Work {
+                service: &*self.shared.service,
+                session: &self.session,
+                semantics: self.semantics,
+            };
+            let mut answer = Answer {
+                connection: &self.connection,
+                session: &self.session,
+                id: self.id,
+                is_change: self.is_change,
+            };
+            let carried_out = guarded(|| work.carry_out(&operations, &payload));
+            // Who cannot be told will ask again, or is gone.
+            let _ = answer.give(carried_out).and_then(|()| self.connection.sending.flush());
+            self.connection.waiting.fetch_sub(1, Ordering::AcqRel);
+            self.shared.waited();
+        };
+        let spawned = std::thread::Builder::new().name("terrace-waiting".into()).spawn(work);
+        spawned.map(drop).map_err(|error| {
+            connection.waiting.fetch_sub(1, Ordering::AcqRel);
+            Error::from_io("serve a request", error)
+        })
+    }
+}

@@ -1,0 +1,388 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The server: accepts connections, and keeps what they share.
+
+use std::collections::HashMap;
+use std::net::Shutdown;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use terrace_core::{Access, Clock, Error, ErrorKind, Result};
+use terrace_transport::{Endpoint, Listener, Transport, random_bytes};
+use terrace_wire::{Failure, Kind, Secret};
+
+use crate::buffers::Buffers;
+use crate::connection::Connection;
+use crate::limits::Limits;
+use crate::service::Service;
+use crate::session::Session;
+
+/// Pause after a connection that could not be accepted.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// How often strangers and sessions without connections are looked at.
+const SWEEP_EVERY: Duration = Duration::from_millis(500);
+
+/// Address space for the stack of a connection's thread; what is not used costs nothing.
+const STACK_BYTES: usize = 1 << 20;
+
+/// Serves one store until it is dropped or [`Server::end`] is called.
+pub struct Server {
+    shared: Arc<Shared>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+/// What all connections of a server share.
+pub(crate) struct Shared {
+    pub(crate) service: Arc<dyn Service>,
+    pub(crate) limits: Limits,
+    pub(crate) secret: Option<Secret>,
+    pub(crate) incarnation: u64,
+    pub(crate) buffers: Buffers,
+    pub(crate) counts: Counts,
+    clock: Arc<dyn Clock>,
+    sessions: Mutex<HashMap<u64, Arc<Session>>>,
+    connections: Mutex<HashMap<u64, Arc<Connection>>>,
+    /// Told when a connection ended.
+    ended: Condvar,
+    next_connection: AtomicU64,
+    is_over: AtomicBool,
+    listeners: Mutex<Vec<Arc<Listener>>>,
+}
+
+/// What has been served.
+#[derive(Default)]
+pub(crate) struct Counts {
+    pub(crate) requests: AtomicU64,
+    pub(crate) operations: AtomicU64,
+    pub(crate) received_bytes: AtomicU64,
+    pub(crate) sent_bytes: AtomicU64,
+    pub(crate) refused: AtomicU64,
+}
+
+/// What a server does at the moment, and did so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Status {
+    /// Connections that have proved themselves.
+    pub connections: u64,
+    /// Connections that have not.
+    pub strangers: u64,
+    /// Sessions, those without connections included.
+    pub sessions: u64,
+    /// Objects that sessions have open.
+    pub handles: u64,
+    /// Requests and calls that came.
+    pub requests: u64,
+    /// Operations in them.
+    pub operations: u64,
+    /// Bytes of payloads that came.
+    pub received_bytes: u64,
+    /// Bytes of large reads that went out.
+    pub sent_bytes: u64,
+    /// Connections that were not served.
+    pub refused: u64,
+}
+
+impl Server {
+    /// A server that does not listen yet. Without a secret everybody who reaches it is served;
+    /// over a Unix socket its mode decides, and no secret is asked for.
+    ///
+    /// # Errors
+    ///
+    /// `Io` where the operating system gives no thread or no random numbers.
+    pub fn new(
+        service: Arc<dyn Service>,
+        secret: Option<Secret>,
+        limits: Limits,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Self> {
+        let mut incarnation = [0; 8];
+        random_bytes(&mut incarnation)?;
+        let shared = Arc::new(Shared {
+            service,
+            limits,
+            secret,
+            incarnation: u64::from_le_bytes(incarnation),
+            buffers: Buffers::new(limits.buffers_bytes_max, limits.stall_max),
+            counts: Counts::default(),
+            clock,
+            sessions: Mutex::default(),
+            connections: Mutex::default(),
+            ended: Condvar::new(),
+            next_connection: AtomicU64::new(0),
+            is_over: AtomicBool::new(false),
+            listeners: Mutex::default(),
+        });
+        let server = Self { shared, threads: Mutex::default() };
+        server.spawn("terrace-sweep", |shared| shared.sweep())?;
+        Ok(server)
+    }
+
+    /// Listens, and serves from now on whoever connects. Returns where: a port that was to be free
+    /// is known then.
+    ///
+    /// # Errors
+    ///
+    /// `Busy` where somebody listens there, `Denied`, `Invalid`, `Io`.
+    pub fn listen(&self, endpoint: &Endpoint) -> Result<Endpoint> {
+        let listener = Arc::new(Listener::bind(endpoint)?);
+        let endpoint = listener.endpoint().clone();
+        lock(&self.shared.listeners).push(Arc::clone(&listener));
+        self.spawn("terrace-accept", move |shared| shared.accept(&listener))?;
+        Ok(endpoint)
+    }
+
+    /// Serves a connection that came some other way.
+    pub fn serve(&self, transport: Arc<dyn Transport>) {
+        self.shared.admit(transport);
+    }
+
+    /// What it does at the moment, and did so far.
+    pub fn status(&self) -> Status {
+        self.shared.status()
+    }
+
+    /// Ends: refuses new connections, lets running requests end, for a bounded time, and closes
+    /// all connections. Calling it again does nothing.
+    pub fn end(&self) {
+        self.shared.end();
+        for thread in lock(&self.threads).drain(..) {
+            // A panic has been printed, and nothing depends on what it left.
+            let _ = thread.join();
+        }
+    }
+
+    fn spawn(&self, name: &str, work: impl FnOnce(&Arc<Shared>) + Send + 'static) -> Result<()> {
+        let shared = Arc::clone(&self.shared);
+        let thread = std::thread::Builder::new()
+            .name(name.into())
+            .spawn(move || work(&shared))
+            .map_err(|error| Error::from_io("serve the store", error))?;
+        lock(&self.threads).push(thread);
+        Ok(())
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+impl Shared {
+    fn accept(self: &Arc<Self>, listener: &Listener) {
+        while !self.is_over.load(Ordering::Acquire) {
+            match listener.accept() {
+                Ok(socket) => self.admit(Arc::new(socket)),
+                // Mostly a lack of descriptors: some are free again a moment later.
+                Err(error) if !self.is_over.load(Ordering::Acquire) => {
+                    tracing::warn!(%error, address = %listener.endpoint(), "a connection was not accepted");
+                    self.clock.sleep(PAUSE);
+                }
+                Err(_) => {}
+            }
+        }
+    }
+
+    /// Takes a connection in and serves it on a thread of its own, unless there are too many.
+    fn admit(self: &Arc<Self>, transport: Arc<dyn Transport>) {
+        let connection = Arc::new(Connection::new(transport, self.clock.now_ns()));
+        let mut connections = lock(&self.connections);
+        if self.is_over.load(Ordering::Acquire) || connections.len() >= self.limits.connections_max
+        {
+            drop(connections);
+            self.turn_away(&connection);
+            return;
+        }
+        let strangers: Vec<_> = connections
+            .values()
+            .filter(|one| one.is_stranger.load(Ordering::Acquire))
+            .map(|one| (one.since_ns, Arc::clone(one)))
+            .collect();
+        if strangers.len() >= self.limits.strangers_max
+            && let Some((_, oldest)) = strangers.iter().min_by_key(|(since_ns, _)| *since_ns)
+        {
+            // Whoever floods the server with connections crowds out itself first.
+            oldest.transport.shutdown(Shutdown::Both);
+            self.counts.refused.fetch_add(1, Ordering::Relaxed);
+        }
+        let number = self.next_connection.fetch_add(1, Ordering::Relaxed);
+        connections.insert(number, Arc::clone(&connection));
+        drop(connections);
+        let shared = Arc::clone(self);
+        let spawned = std::thread::Builder::new()
+            .name("terrace-client".into())
+            .stack_size(STACK_BYTES)
+            .spawn(move || shared.converse(number, &connection));
+        if let Err(error) = spawned {
+            // The connection is closed with its last owner, and the peer sees that.
+            tracing::warn!(%error, "a connection has no thread");
+            lock(&self.connections).remove(&number);
+        }
+    }
+
+    fn converse(self: &Arc<Self>, number: u64, connection: &Arc<Connection>) {
+        let peer = connection.transport.peer();
+        tracing::debug!(peer, connection = number, "connected");
+        match connection.converse(self) {
+            Ok(()) => tracing::debug!(peer, connection = number, "disconnected"),
+            Err(error) if error.kind() == ErrorKind::Denied => {
+                self.counts.refused.fetch_add(1, Ordering::Relaxed);
+                tracing::warn!(peer, connection = number, error = error.chain(), "refused");
+            }
+            Err(error) => {
+                tracing::info!(peer, connection = number, error = error.chain(), "connection lost");
+            }
+        }
+        let mut connections = lock(&self.connections);
+        while connection.is_waiting() {
+            connections = self.ended.wait(connections).unwrap_or_else(PoisonError::into_inner);
+        }
+        connection.transport.shutdown(Shutdown::Both);
+        connections.remove(&number);
+        drop(connections);
+        self.ended.notify_all();
+    }
+
+    fn turn_away(&self, connection: &Connection) {
+        self.counts.refused.fetch_add(1, Ordering::Relaxed);
+        let error = Error::new(ErrorKind::Busy, "serve a connection")
+            .because("there are too many, or the server is about to end")
+            .with("connections_max", self.limits.connections_max);
+        // Nobody waits for this thread: what does not fit the socket's buffer is not sent.
+        let _ = connection.transport.set_write_timeout(Some(Duration::from_millis(1)));
+        let head = Failure::of(&error).to_head();
+        let _ = connection.sending.frame(Kind::Failed, 0, &head, b"", false);
+    }
+
+    /// A request that waited for storage is done.
+    pub(crate) fn waited(&self) {
+        // Under the lock, so that whoever looks at it and then waits is woken.
+        let _connections = lock(&self.connections);
+        self.ended.notify_all();
+    }
+
+    /// The session of this number, and whether it was there.
+    pub(crate) fn join(&self, number: u64, access: Access) -> Result<(Arc<Session>, bool)> {
+        let mut sessions = lock(&self.sessions);
+        if let Some(session) = sessions.get(&number) {
+            if session.access != access {
+                return Err(Error::new(ErrorKind::Denied, "join a session")
+                    .because("it was begun for another kind of access"));
+            }
+            session.connections.fetch_add(1, Ordering::AcqRel);
+            return Ok((Arc::clone(session), true));
+        }
+        if sessions.len() >= self.limits.sessions_max {
+            return Err(Error::new(ErrorKind::Busy, "begin a session")
+                .because("there are too many")
+                .with("sessions_max", self.limits.sessions_max));
+        }
+        let session =
+            Arc::new(Session::new(access, self.limits.handles_max, self.limits.replies_max));
+        session.connections.fetch_add(1, Ordering::AcqRel);
+        sessions.insert(number, Arc::clone(&session));
+        Ok((session, false))
+    }
+
+    /// A connection does not use its session any more.
+    pub(crate) fn leave(&self, session: &Session) {
+        session.left_ns.store(self.clock.now_ns(), Ordering::Release);
+        session.connections.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    /// Ends strangers that take too long, and sessions that nobody came back to.
+    fn sweep(&self) {
+        while !self.is_over.load(Ordering::Acquire) {
+            let now_ns = self.clock.now_ns();
+            let is_older = |since_ns: u64, than: Duration| {
+                now_ns.saturating_sub(since_ns) > than.as_nanos() as u64
+            };
+            for connection in lock(&self.connections).values() {
+                if connection.is_stranger.load(Ordering::Acquire)
+                    && is_older(connection.since_ns, self.limits.greeting_time_max)
+                {
+                    connection.transport.shutdown(Shutdown::Both);
+                }
+            }
+            let mut ended = Vec::new();
+            lock(&self.sessions).retain(|_, session| {
+                let is_kept = session.connections.load(Ordering::Acquire) > 0
+                    || !is_older(session.left_ns.load(Ordering::Acquire), self.limits.linger);
+                if !is_kept {
+                    ended.push(Arc::clone(session));
+                }
+                is_kept
+            });
+            // Outside the lock: closing their objects may block.
+            drop(ended);
+            let connections = lock(&self.connections);
+            if !self.is_over.load(Ordering::Acquire) {
+                // Any connection that ends wakes it, too, which does no harm.
+                drop(self.ended.wait_timeout(connections, SWEEP_EVERY));
+            }
+        }
+    }
+
+    fn end(&self) {
+        if self.is_over.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        for listener in lock(&self.listeners).drain(..) {
+            listener.close();
+        }
+        let mut connections = lock(&self.connections);
+        self.ended.notify_all();
+        for connection in connections.values() {
+            // Nothing more is read; what runs is finished, and the rest of the frames say so.
+            connection.sending.farewell();
+            connection.transport.shutdown(Shutdown::Read);
+        }
+        let deadline_ns =
+            self.clock.now_ns().saturating_add(self.limits.drain_time_max.as_nanos() as u64);
+        while !connections.is_empty() {
+            let left_ns = deadline_ns.saturating_sub(self.clock.now_ns());
+            if left_ns == 0 {
+                tracing::warn!(connections = connections.len(), "requests did not end in time");
+                break;
+            }
+            let waited = self.ended.wait_timeout(connections, Duration::from_nanos(left_ns));
+            connections = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        for connection in connections.values() {
+            connection.transport.shutdown(Shutdown::Both);
+        }
+        drop(connections);
+        let sessions = std::mem::take(&mut *lock(&self.sessions));
+        drop(sessions);
+    }
+
+    fn status(&self) -> Status {
+        let (mut connections, mut strangers) = (0, 0);
+        for connection in lock(&self.connections).values() {
+            match connection.is_stranger.load(Ordering::Acquire) {
+                true => strangers += 1,
+                false => connections += 1,
+            }
+        }
+        let sessions: Vec<_> = lock(&self.sessions).values().map(Arc::clone).collect();
+        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        Status {
+            connections,
+            strangers,
+            sessions: sessions.len() as u64,
+            handles: sessions.iter().map(|session| session.handle_count() as u64).sum(),
+            requests: count(&self.counts.requests),
+            operations: count(&self.counts.operations),
+            received_bytes: count(&self.counts.received_bytes),
+            sent_bytes: count(&self.counts.sent_bytes),
+            refused: count(&self.counts.refused),
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // No map of this file is ever half changed.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A session: what one client has open, and the answers that it may not have got.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use terrace_core::{Access, Error, ErrorKind, Object, Result};
+
+/// What one client has open, and the answers that it may not have got. Outlives its connections
+/// for a while, so that a client that connects again goes on where it was.
+pub(crate) struct Session {
+    pub(crate) access: Access,
+    handles_max: usize,
+    replies_max: usize,
+    handles: Mutex<HashMap<u64, Arc<dyn Object>>>,
+    next_handle: AtomicU64,
+    replies: Mutex<Replies>,
+    finished: Condvar,
+    /// Connections that use it now.
+    pub(crate) connections: AtomicUsize,
+    /// When the last of them ended.
+    pub(crate) left_ns: AtomicU64,
+}
+
+#[derive(Default)]
+struct Replies {
+    /// Requests up to here were answered, and the client has the answers.
+    acknowledged: u64,
+    /// By the number of the request; `None` while it is carried out.
+    kept: BTreeMap<u64, Option<Arc<Vec<u8>>>>,
+}
+
+/// What to do with a request that may have come before.
+pub(crate) enum Turn {
+    /// It is new: carry it out, then call [`Session::finish`].
+    First,
+    /// It was carried out: this is the frame of its answer.
+    Again(Arc<Vec<u8>>),
+}
+
+impl Session {
+    pub(crate) fn new(access: Access, handles_max: usize, replies_max: usize) -> Self {
+        Self {
+            access,
+            handles_max,
+            replies_max,
+            handles: Mutex::default(),
+            next_handle: AtomicU64::new(1),
+            replies: Mutex::default(),
+            finished: Condvar::new(),
+            connections: AtomicUsize::new(0),
+            left_ns: AtomicU64::new(0),
+        }
+    }
+
+    /// Keeps an object that `open` opens, under a number that is never given again.
+    pub(crate) fn keep(
+        &self,
+        open: impl FnOnce() -> Result<Box<dyn Object>>,
+    ) -> Result<(u64, Arc<dyn Object>)> {
+        // A few more may come at the same time; the bound need not be sharp.
+        if self.handles().len() >= self.handles_max {
+            return Err(Error::new(ErrorKind::Busy, "open object")
+                .because("the client has too many open")
+                .with("objects_max", self.handles_max));
+        }
+        let object: Arc<dyn Object> = Arc::from(open()?);
+        let handle = self.next_handle.fetch_add(1, Ordering::Relaxed);
+        self.handles().insert(handle, Arc::clone(&object));
+        Ok((handle, object))
+    }
+
+    pub(crate) fn handle(&self, handle: u64) -> Result<Arc<dyn Object>> {
+        self.handles().get(&handle).cloned().ok_or_else(|| unknown(handle))
+    }
+
+    /// Closes a handle. Dropped outside the lock: closing an object may block.
+    pub(crate) fn close(&self, handle: u64) -> Result<()> {
+        let closed = self.handles().remove(&handle);
+        closed.map(drop).ok_or_else(|| unknown(handle))
+    }
+
+    pub(crate) fn handle_count(&self) -> usize {
+        self.handles().len()
+    }
+
+    fn handles(&self) -> MutexGuard<'_, HashMap<u64, Arc<dyn Object>>> {
+        self.handles.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Begins a request that changes something. One that came before, over a connection that
+    /// broke, is waited for, and its answer is given again.
+    ///
+    /// # Errors
+    ///
+    /// `Stale` for one whose answer the client had, `Busy` with too many unacknowledged answers.
+    pub(crate) fn begin(&self, id: u64, acknowledged: u64) -> Result<Turn> {
+        let mut replies = self.replies();
+        if acknowledged > replies.acknowledged {
+            replies.acknowledged = acknowledged;
+            replies.kept = replies.kept.split_off(&acknowledged);
+        }
+        loop {
+            match replies.kept.get(&id) {
+                Some(Some(frame)) => return Ok(Turn::Again(Arc::clone(frame))),
+                Some(None) => {
+                    replies = self.finished.wait(replies).unwrap_or_else(PoisonError::into_inner);
+                }
+                None if id < replies.acknowledged => {
+                    return Err(Error::new(ErrorKind::Stale, "serve a request")
+                        .because("it was answered before")
+                        .with("request", id));
+                }
+                None => break,
+            }
+        }
+        if replies.kept.len() >= self.replies_max {
+            return Err(Error::new(ErrorKind::Busy, "serve a request")
+                .because("the client acknowledges no answers")
+                .with("answers_max", self.replies_max));
+        }
+        replies.kept.insert(id, None);
+        Ok(Turn::First)
+    }
+
+    /// Ends a request that [`Session::begin`] began, with the frame of its answer.
+    pub(crate) fn finish(&self, id: u64, frame: Arc<Vec<u8>>) {
+        let mut replies = self.replies();
+        // A client that acknowledges what it did not get has no use for it.
+        if id >= replies.acknowledged {
+            replies.kept.insert(id, Some(frame));
+        }
+        drop(replies);
+        self.finished.notify_all();
+    }
+
+    fn replies(&self) -> MutexGuard<'_, Replies> {
+        self.replies.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn unknown(handle: u64) -> Error {
+    Error::new(ErrorKind::Stale, "use an object")
+        .because("it is not open; open it again")
+        .with("handle", handle)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn session() -> Session {
+        Session::new(Access::Write, 2, 2)
+    }
+
+    #[test]
+    fn a_request_that_comes_twice_is_carried_out_once() {
+        let session = session();
+        assert!(matches!(session.begin(5, 0).expect("new"), Turn::First));
+        std::thread::scope(|scope| {
+            let again = scope.spawn(|| session.begin(5, 0));
+            session.finish(5, Arc::new(vec![1, 2]));
+            match again.join().expect("no panic").expect("known") {
+                Turn::Again(frame) => assert_eq!(*frame, [1, 2]),
+                Turn::First => panic!("carried out twice"),
+            }
+        });
+    }
+
+    #[test]
+    fn acknowledged_answers_are_dropped() {
+        let session = session();
+        for id in 1..=2 {
+            assert!(matches!(session.begin(id, 0).expect("new"), Turn::First));
+            session.finish(id, Arc::new(vec![]));
+        }
+        assert_eq!(session.begin(3, 0).err().expect("full").kind(), ErrorKind::Busy);
+        assert!(matches!(session.begin(3, 3).expect("new"), Turn::First));
+        assert_eq!(session.begin(2, 0).err().expect("acknowledged").kind(), ErrorKind::Stale);
+    }
+}

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A server in this process, and clients of it.
+
+#![allow(dead_code, unreachable_pub, reason = "not every test uses everything")]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use terrace_client::{Address, Options, Remote};
+use terrace_core::{Backend, Clock, Error, ErrorKind, Kv, Result, SystemClock};
+use terrace_server::{Call, Called, Limits, Server, Service};
+use terrace_transport::Endpoint;
+use terrace_wire::Secret;
+
+/// Any backend and any engine as something to serve.
+pub struct Plain {
+    pub backend: Arc<dyn Backend>,
+    pub kv: Arc<dyn Kv>,
+}
+
+impl Service for Plain {
+    fn store_id(&self) -> u128 {
+        7
+    }
+
+    fn backend(&self) -> &dyn Backend {
+        &*self.backend
+    }
+
+    fn kv(&self, _: &str) -> Result<Arc<dyn Kv>> {
+        Ok(Arc::clone(&self.kv))
+    }
+
+    fn call(&self, call: &Call<'_>, progress: &mut dyn FnMut(u64, u64) -> bool) -> Result<Called> {
+        match call.json {
+            b"\"echo\"" => {
+                progress(1, 2);
+                progress(2, 2);
+                Ok(Called { json: call.json.to_vec(), body: call.body.to_vec() })
+            }
+            b"\"panic\"" => panic!("a test asked for it"),
+            _ => Err(Error::new(ErrorKind::Unsupported, "call").because("there is no such call")),
+        }
+    }
+}
+
+/// What the tests share with their servers.
+pub fn secret() -> Secret {
+    Secret::new(b"a secret of the tests").expect("long enough")
+}
+
+pub fn clock() -> Arc<dyn Clock> {
+    Arc::new(SystemClock::default())
+}
+
+/// A server of these, on a free port of the loopback interface.
+pub fn serve(service: Arc<dyn Service>, limits: Limits) -> (Server, Endpoint) {
+    let server = Server::new(service, Some(secret()), limits, clock()).expect("server");
+    let endpoint = "127.0.0.1:0".parse().expect("legal");
+    let endpoint = server.listen(&endpoint).expect("listen");
+    (server, endpoint)
+}
+
+/// Patient, so that a busy machine fails no test; the secret of [`serve`].
+pub fn options() -> Options {
+    let deadline = Duration::from_secs(60);
+    Options { secret: Some(secret()), deadline, connect_timeout: deadline, ..Options::default() }
+}
+
+pub fn connect(endpoint: &Endpoint, options: Options) -> Result<Remote> {
+    let address = Address { endpoint: endpoint.clone(), clock: clock() };
+    Remote::connect(Box::new(address), options, clock())
+}
