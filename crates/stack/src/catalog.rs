@@ -390,6 +390,21 @@ impl Catalog {
         Ok((removed, ticket))
     }
 
+    /// Runs a transaction over full keys, which [`application_prefix`] begins.
+    pub(crate) fn application_transact(
+        &self,
+        body: &mut dyn FnMut(&mut dyn Txn) -> Result<()>,
+    ) -> Result<Ticket> {
+        let ticket = self.transact(body)?;
+        self.last_ticket.fetch_max(ticket.0, Ordering::AcqRel);
+        Ok(ticket)
+    }
+
+    /// The engine, for reading.
+    pub(crate) fn kv(&self) -> &dyn Kv {
+        &*self.kv
+    }
+
     /// A page of the application's pairs.
     pub(crate) fn application_scan(
         &self,
@@ -505,6 +520,11 @@ impl Write<'_> {
 
 fn object_key(key: &Key) -> Vec<u8> {
     scoped(OBJECT, key.namespace(), key.name().as_bytes())
+}
+
+/// What the keys of all pairs of an application's namespace begin with.
+pub(crate) fn application_prefix(namespace: &str) -> Vec<u8> {
+    scoped(APPLICATION, namespace, b"")
 }
 
 fn scoped(kind: u8, namespace: &str, name: &[u8]) -> Vec<u8> {

@@ -35,6 +35,7 @@ mod mover;
 mod object;
 mod offline;
 mod open;
+mod pairs;
 mod parts;
 mod quota;
 mod rebuild;

@@ -7,13 +7,14 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use terrace_core::{
-    Error, ErrorKind, EventKind, Key, Pair, Persistency, Result, Ticket, TierIndex,
+    Error, ErrorKind, EventKind, Key, Kv, Pair, Persistency, Result, Ticket, TierIndex,
 };
 
 use crate::account::Class;
 use crate::catalog::{PairChange, Write as Change};
 use crate::keeper::{self, Threads};
 use crate::mover::{MoveRequest, MoveWish};
+use crate::pairs::Pairs;
 use crate::report::{
     BackupReport, CheckReport, Explanation, HistoryReport, LedgerReport, MoveReport, PolicyReport,
     RebuildReport, SegmentReport, TierReport,
@@ -467,6 +468,21 @@ impl Stack {
     pub fn ledger(&self) -> LedgerReport {
         let tiers = self.inner.shared.tiers.iter();
         tiers.fold(LedgerReport::default(), |sum, tier| sum.plus(&tier.ledger.report()))
+    }
+
+    /// The number of the store, the same at all times.
+    pub fn store_id(&self) -> u128 {
+        self.inner.shared.store_id
+    }
+
+    /// The application's pairs of a namespace, with transactions.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` for a namespace that cannot be.
+    pub fn kv(&self, namespace: &str) -> Result<Arc<dyn Kv>> {
+        check_namespace(namespace)?;
+        Ok(Arc::new(Pairs::new(&self.inner.shared, namespace)))
     }
 
     /// Reads one of the application's key-value pairs.

@@ -28,8 +28,8 @@ impl Directory {
     pub(crate) fn at(address: &str) -> Result<Self> {
         match address.strip_prefix(SCHEME) {
             Some(path) => Self::of(Path::new(path)),
-            None if address.starts_with("terrace+") => {
-                Err(Error::new(ErrorKind::Unsupported, "find the store")
+            None if address.starts_with("terrace+") || address.starts_with("terrace://") => {
+                Err(Error::new(ErrorKind::Unsupported, "find the directory of the store")
                     .because(format!("a directory, or {SCHEME} and a directory, is expected"))
                     .with("address", address))
             }

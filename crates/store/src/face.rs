@@ -13,7 +13,7 @@ impl Store {
     fn backend(&self) -> &dyn Backend {
         match &self.side {
             Side::Owned(owned) => &owned.stack,
-            Side::Attached(link) => link,
+            Side::Attached(link) => &*link.backend,
         }
     }
 

@@ -23,6 +23,7 @@ mod repair;
 mod settings;
 mod store;
 mod tiers;
+mod url;
 
 pub use recording::Recording;
 pub use repair::{Rebuilt, Source};

@@ -7,11 +7,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
 use terrace_core::{Access, Clock, Error, ErrorKind, Result, SystemClock};
+use terrace_server::Service;
 use terrace_stack::report::PolicyReport;
 use terrace_stack::{Stack, Tactics, Tier};
 
 use crate::amend::{Change, amend_file};
-use crate::control::Serving;
+use crate::control::{Offer, Serving};
 use crate::directory::Directory;
 use crate::lock::Lock;
 use crate::policy;
@@ -83,6 +84,11 @@ impl Owner {
         }
         self.stop_serving();
         Ok(())
+    }
+
+    pub(crate) fn service(&self) -> Result<Arc<dyn Service>> {
+        self.owned.check_writable("serve the store")?;
+        Ok(Arc::new(Offer::new(&self.owned)))
     }
 
     pub(crate) fn close(&self) -> Result<()> {

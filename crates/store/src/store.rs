@@ -6,7 +6,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use terrace_core::{Access, Error, ErrorKind, Policy, Result};
+use terrace_core::{Access, Clock, Error, ErrorKind, Policy, Result, SystemClock};
+use terrace_server::Service;
 use terrace_stack::Stack;
 
 use crate::control::Link;
@@ -14,6 +15,7 @@ use crate::directory::Directory;
 use crate::init;
 use crate::open;
 use crate::owner::Owner;
+use crate::url::Url;
 
 /// An open store. Cloning is cheap; all clones are the same store.
 ///
@@ -96,7 +98,8 @@ impl Store {
         init::init(&Directory::of(directory)?, settings_text)
     }
 
-    /// Opens a store by its address: its directory, or `terrace+dir:` and its directory.
+    /// Opens a store by its address: its directory, or `terrace+dir:` and its directory; behind a
+    /// server `terrace://HOST:PORT` or `terrace+unix:///PATH`.
     ///
     /// # Errors
     ///
@@ -111,9 +114,20 @@ impl Store {
     ///
     /// `NotFound` (no store there, or a part of it is missing), `Busy` (another process owns it
     /// and does not serve it), `Invalid` (settings that are wrong, or drop a tier that holds
-    /// objects), `Denied` (a tier of another store, swapped tiers, permissions), `Stale` (an old
-    /// copy of a tier), `Corrupt`, `NoSpace`, `Io`. Nothing was changed then.
+    /// objects), `Denied` (a tier of another store, swapped tiers, permissions, a secret that is
+    /// not the server's), `Stale` (an old copy of a tier), `Corrupt`, `NoSpace`, `Unreachable` (the
+    /// server does not answer), `Io`. Nothing was changed then.
     pub fn open_with(address: &str, options: OpenOptions) -> Result<Store> {
+        if Url::is_one(address) {
+            let url = Url::parse(address)?;
+            if !options.attach || options.policy_wrapper.is_some() || options.dry_run.is_some() {
+                return Err(Error::new(ErrorKind::Unsupported, "own the store")
+                    .because("it is behind a server; run the command there, with its directory")
+                    .with("store", address));
+            }
+            let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
+            return Ok(Store { side: Side::Attached(url.open(options.access, &clock)?) });
+        }
         let side = open::open(&Directory::at(address)?, options)?;
         Ok(Store { side })
     }
@@ -128,6 +142,22 @@ impl Store {
         match &self.side {
             Side::Owned(owned) => owned.close(),
             Side::Attached(_) => Ok(()),
+        }
+    }
+
+    /// The store as something that a [`terrace_server::Server`] serves. It stays open as long as
+    /// that is used, but [`Store::close`] ends it.
+    ///
+    /// # Errors
+    ///
+    /// `Busy` when attached: the owner serves. `Denied` for a store that is open for reading.
+    pub fn service(&self) -> Result<Arc<dyn Service>> {
+        match &self.side {
+            Side::Owned(owned) => owned.service(),
+            Side::Attached(_) => {
+                Err(Error::new(ErrorKind::Busy, "serve the store")
+                    .because("another process owns it"))
+            }
         }
     }
 

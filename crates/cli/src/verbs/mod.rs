@@ -22,6 +22,7 @@ mod quota;
 mod restore;
 mod rm;
 mod scrub;
+mod serve;
 mod stat;
 mod tiers;
 mod trace;
@@ -36,6 +37,7 @@ use crate::failure::Result;
 pub(crate) const VERBS: &[Entry] = &[
     entry::<init::Init>(),
     entry::<hold::Hold>(),
+    entry::<serve::Serve>(),
     entry::<fsck::Fsck>(),
     entry::<scrub::Scrub>(),
     entry::<backup::Backup>(),

@@ -5,21 +5,67 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde::de::DeserializeOwned;
-use terrace_core::{Access, Applied, Clock, Error, ErrorKind, Pair, Persistency, Result};
+use terrace_client::{CallAnswer, Remote};
+use terrace_core::{
+    Access, Applied, Backend, Clock, Error, ErrorKind, Kv, KvRange, Pair, Persistency, Result,
+};
 use terrace_stack::ScrubOptions;
 use terrace_stack::report::ScrubReport;
 
 use super::call::{Call, PROTOCOL_VERSION, Scanned, Welcome};
 use super::nanoseconds;
 use super::pool::{Connection, Lent, Pool, unreachable};
+use super::remote::Attached;
 use super::server::random_number;
 use super::session::Answer;
 use crate::directory::Directory;
 
-/// A store behind a control socket. Clones are the same session.
+/// A store that another process owns. Clones are the same session.
 #[derive(Clone)]
 pub(crate) struct Link {
-    pub(super) wire: Arc<Wire>,
+    asking: Arc<dyn Asking>,
+    /// Its objects.
+    pub(crate) backend: Arc<dyn Backend>,
+    /// Where it is behind a server, whose pairs are reached directly.
+    remote: Option<Remote>,
+    clock: Arc<dyn Clock>,
+}
+
+/// How a call gets to the owner of a store.
+pub(super) trait Asking: Send + Sync {
+    /// Makes a call; `parts` are the bytes that belong to it.
+    fn exchange(
+        &self,
+        call: &Call,
+        parts: &[&[u8]],
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<Answer>;
+}
+
+impl Asking for Wire {
+    fn exchange(
+        &self,
+        call: &Call,
+        parts: &[&[u8]],
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<Answer> {
+        self.lend()?.exchange(call, parts, progress)
+    }
+}
+
+impl Asking for Remote {
+    fn exchange(
+        &self,
+        call: &Call,
+        parts: &[&[u8]],
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<Answer> {
+        let json = serde_json::to_vec(call).map_err(|error| {
+            Error::new(ErrorKind::Invalid, "ask the server").because("no JSON").caused_by(error)
+        })?;
+        let CallAnswer { json, body } = self.call(&json, parts, progress)?;
+        Ok(Answer { json, bytes: body })
+    }
 }
 
 /// What the clones of a link and its open objects share.
@@ -28,7 +74,6 @@ pub(super) struct Wire {
     hello: Call,
     pub(super) welcome: Welcome,
     pool: Pool,
-    clock: Arc<dyn Clock>,
 }
 
 impl Link {
@@ -49,16 +94,31 @@ impl Link {
             hello,
             welcome: read(&answer)?,
             pool: Pool::default(),
-            clock: Arc::clone(clock),
         };
         // Goes into the pool at once.
         drop(wire.pool.lend(|| Ok(connection))?);
-        Ok(Self { wire: Arc::new(wire) })
+        let wire = Arc::new(wire);
+        let backend = Arc::new(Attached { wire: Arc::clone(&wire) });
+        Ok(Self { asking: wire, backend, remote: None, clock: Arc::clone(clock) })
+    }
+
+    /// A store behind a server.
+    pub(crate) fn over(remote: Remote, clock: &Arc<dyn Clock>) -> Self {
+        Self {
+            asking: Arc::new(remote.clone()),
+            backend: Arc::new(remote.clone()),
+            remote: Some(remote),
+            clock: Arc::clone(clock),
+        }
+    }
+
+    fn exchange(&self, call: &Call, parts: &[&[u8]]) -> Result<Answer> {
+        self.asking.exchange(call, parts, &mut |_, _| {})
     }
 
     /// Asks for something without bytes.
     pub(crate) fn ask<T: DeserializeOwned>(&self, call: &Call) -> Result<T> {
-        self.wire.ask(call, &[])
+        read(&self.exchange(call, &[])?)
     }
 
     /// Asks again and again, as long as the answer is not what is waited for.
@@ -68,7 +128,7 @@ impl Link {
         is_over: impl Fn(&T) -> bool,
         call: impl Fn(u64) -> Call,
     ) -> Result<T> {
-        let clock = &self.wire.clock;
+        let clock = &self.clock;
         let deadline_ns = clock.now_ns().saturating_add(nanoseconds(timeout));
         loop {
             let left_ns = deadline_ns.saturating_sub(clock.now_ns());
@@ -81,7 +141,7 @@ impl Link {
 
     pub(crate) fn message(&self, kind: &str, body: &[u8]) -> Result<Vec<u8>> {
         let call = Call::Message { kind: kind.into() };
-        Ok(self.wire.exchange(&call, &[body])?.bytes)
+        Ok(self.exchange(&call, &[body])?.bytes)
     }
 
     /// Asks for something that takes long; `progress` hears of it meanwhile.
@@ -90,7 +150,7 @@ impl Link {
         call: &Call,
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<T> {
-        read(&self.wire.lend()?.exchange(call, &[], progress)?)
+        read(&self.asking.exchange(call, &[], progress)?)
     }
 
     pub(crate) fn scrub(
@@ -101,11 +161,14 @@ impl Link {
         // Beyond every device, and JSON knows no infinity.
         let bytes_per_s = options.bytes_per_s.max(1.0) as u64;
         let call = Call::Scrub { bytes_per_s, namespace: options.namespace.clone() };
-        read(&self.wire.lend()?.exchange(&call, &[], progress)?)
+        read(&self.asking.exchange(&call, &[], progress)?)
     }
 
     pub(crate) fn kv_get(&self, namespace: &str, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        let answer = self.wire.exchange(&Call::KvGet { namespace: namespace.into() }, &[key])?;
+        if let Some(remote) = &self.remote {
+            return remote.kv(namespace).get(key);
+        }
+        let answer = self.exchange(&Call::KvGet { namespace: namespace.into() }, &[key])?;
         let is_there: bool = read(&answer)?;
         Ok(is_there.then_some(answer.bytes))
     }
@@ -117,8 +180,11 @@ impl Link {
         value: &[u8],
         persistency: Persistency,
     ) -> Result<()> {
+        if let Some(remote) = &self.remote {
+            return remote.kv(namespace).apply(&[(key, Some(value))], persistency).map(drop);
+        }
         let call = Call::KvPut { namespace: namespace.into(), key_bytes: key.len(), persistency };
-        self.wire.ask(&call, &[key, value])
+        read(&self.exchange(&call, &[key, value])?)
     }
 
     pub(crate) fn kv_remove(
@@ -127,8 +193,11 @@ impl Link {
         key: &[u8],
         persistency: Persistency,
     ) -> Result<bool> {
+        if let Some(remote) = &self.remote {
+            return Ok(remote.kv(namespace).apply(&[(key, None)], persistency)? > 0);
+        }
         let call = Call::KvRemove { namespace: namespace.into(), persistency };
-        self.wire.ask(&call, &[key])
+        read(&self.exchange(&call, &[key])?)
     }
 
     /// Asks for pages until there are `max` pairs or no more.
@@ -139,6 +208,11 @@ impl Link {
         after: Option<&[u8]>,
         max: usize,
     ) -> Result<Vec<Pair>> {
+        if let Some(remote) = &self.remote {
+            let range = KvRange::prefix(prefix);
+            let range = after.map_or_else(|| range.clone(), |after| range.after(after));
+            return remote.kv(namespace).scan(&range, max);
+        }
         let mut pairs: Vec<Pair> = Vec::new();
         loop {
             let after = pairs.last().map(|(key, _)| key.as_slice()).or(after);
@@ -148,7 +222,7 @@ impl Link {
                 has_after: after.is_some(),
                 max: max - pairs.len(),
             };
-            let answer = self.wire.exchange(&call, &[prefix, after.unwrap_or_default()])?;
+            let answer = self.exchange(&call, &[prefix, after.unwrap_or_default()])?;
             let scanned: Scanned = read(&answer)?;
             let mut rest = &answer.bytes[..];
             let before = pairs.len();

@@ -11,6 +11,7 @@ mod link;
 mod pool;
 mod remote;
 mod server;
+mod service;
 mod session;
 mod socket;
 
@@ -19,6 +20,7 @@ use std::time::Duration;
 pub(crate) use call::Call;
 pub(crate) use link::Link;
 pub(crate) use server::Serving;
+pub(crate) use service::Offer;
 
 /// A duration as it crosses the socket; 584 years at most.
 pub(crate) fn nanoseconds(duration: Duration) -> u64 {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The link as a backend, and its open objects.
+//! A store that another process owns as a backend, and its open objects.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::ops::Range;
@@ -12,12 +12,17 @@ use terrace_core::{
 
 use super::call::{Call, Ended, Listed, Operation, Room, Stated};
 use super::frame::DATA_BYTES_MAX;
-use super::link::{Link, Wire, read, take};
+use super::link::{Wire, read, take};
 
 /// Operations of a batch that are sent at once.
 const BATCH_MAX: usize = 512;
 
-impl Link {
+/// The objects of a store that another process owns.
+pub(super) struct Attached {
+    pub(super) wire: Arc<Wire>,
+}
+
+impl Attached {
     fn unsupported(&self, operation: &'static str) -> Error {
         Error::new(ErrorKind::Unsupported, operation).with("target", self.target())
     }
@@ -77,7 +82,7 @@ fn weight_bytes(operation: &Op<'_>) -> usize {
     }
 }
 
-impl Backend for Link {
+impl Backend for Attached {
     fn target(&self) -> &str {
         &self.wire.welcome.target
     }
@@ -95,23 +100,24 @@ impl Backend for Link {
     }
 
     fn open(&self, key: &Key, how: &Open) -> Result<Box<dyn Object>> {
-        let handle = self.ask(&Call::Open {
+        let call = Call::Open {
             key: key.clone(),
             create: how.create,
             access: how.access,
             size_hint_bytes: how.size_hint_bytes,
             persistency: how.semantics.persistency,
             temperature: how.hint.temperature,
-        })?;
+        };
+        let handle = self.wire.ask(&call, &[])?;
         Ok(Box::new(RemoteObject { wire: Arc::clone(&self.wire), handle }))
     }
 
     fn stat(&self, key: &Key) -> Result<Stat> {
-        self.ask::<Stated>(&Call::Stat { key: key.clone() }).map(|stated| stated.0)
+        self.wire.ask::<Stated>(&Call::Stat { key: key.clone() }, &[]).map(|stated| stated.0)
     }
 
     fn delete(&self, key: &Key) -> Result<()> {
-        self.ask(&Call::Delete { key: key.clone() })
+        self.wire.ask(&Call::Delete { key: key.clone() }, &[])
     }
 
     fn list(&self, namespace: &str, prefix: &str, cursor: &Cursor, max: usize) -> Result<Page> {
@@ -124,11 +130,11 @@ impl Backend for Link {
     }
 
     fn namespaces(&self) -> Result<Vec<String>> {
-        self.ask(&Call::Namespaces)
+        self.wire.ask(&Call::Namespaces, &[])
     }
 
     fn space(&self) -> Result<Space> {
-        self.ask::<Room>(&Call::Space).map(|room| room.0)
+        self.wire.ask::<Room>(&Call::Space, &[]).map(|room| room.0)
     }
 
     fn execute(&self, operations: &mut [Op<'_>], semantics: &Semantics) {
@@ -171,12 +177,12 @@ impl Backend for Link {
     }
 
     fn sync(&self) -> Result<()> {
-        self.ask(&Call::Sync)
+        self.wire.ask(&Call::Sync, &[])
     }
 
     fn sync_all(&self) -> Result<()> {
         // The owner's stack makes everything durable in any case.
-        self.ask(&Call::Sync)
+        self.wire.ask(&Call::Sync, &[])
     }
 }
 

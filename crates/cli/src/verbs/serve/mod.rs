@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `terrace serve`.
+
+mod log;
+mod served;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use serde_json::json;
+use terrace_core::units::parse_duration;
+use terrace_core::{Clock, Error, SystemClock};
+use terrace_server::{Limits, Server};
+use terrace_store::{OpenOptions, Settings, Store};
+use terrace_transport::{Endpoint, default_secret_file, make_secret_file, read_secret_file};
+use terrace_wire::Secret;
+
+use self::log::Log;
+use self::served::Served;
+use super::{Group, Verb};
+use crate::context::Context;
+use crate::failure::Result;
+use crate::interrupt::Interrupt;
+use crate::output::Output;
+
+/// Where it listens unless it is told.
+const LISTEN_DEFAULT: &str = "127.0.0.1:7420";
+
+/// How soon a signal is noticed.
+const TICK: Duration = Duration::from_millis(20);
+
+/// Serve a store to other machines, over TCP and Unix sockets
+///
+/// Opens the store, runs its policy and migrations as `terrace hold` does, and serves clients
+/// until SIGINT (Ctrl-C), SIGTERM or SIGHUP. It then refuses new connections, finishes the requests
+/// that run, and leaves the store clean. Clients use the store as `--store terrace://HOST:PORT`, or
+/// `terrace+unix:///PATH` on the same machine.
+///
+/// Clients and server share a secret: each proves to the other that it knows it, without sending
+/// it. Without --secret-file it is in `terrace/secret` below the user's configuration directory
+/// (`~/.config`), where clients of the same user find it; it is made if it is missing. Copy the
+/// file to other machines, readable for its owner alone. A Unix socket needs no secret: only the
+/// user who serves, and root, can connect.
+///
+/// What is sent is checked for damage, not hidden: on a network that others can read, use a tunnel.
+///
+/// Prints one line on standard output once clients are served: `serving DIR on ADDRESS ...`, or with
+/// --json `{"ready":true,...}`, and tells systemd the same (sd_notify). The log goes to standard
+/// error.
+#[derive(Args, Debug)]
+pub(crate) struct Serve {
+    /// Where to listen: HOST:PORT, or unix:PATH; may be given several times
+    ///
+    /// Port 0 is a free one, which the line on standard output tells. Default: 127.0.0.1:7420,
+    /// which only this machine reaches; 0.0.0.0 and [::] are all addresses of the machine.
+    #[arg(long, value_name = "ADDRESS")]
+    listen: Vec<String>,
+
+    /// The file with the secret that clients have to know
+    ///
+    /// Refused where others than its owner can read it.
+    #[arg(long, value_name = "FILE", env = "TERRACE_SECRET_FILE")]
+    secret_file: Option<PathBuf>,
+
+    /// Serve everybody who reaches an address, without a secret
+    #[arg(long, conflicts_with = "secret_file")]
+    no_secret: bool,
+
+    /// Check configuration, secret and addresses, and end without serving
+    #[arg(long)]
+    check: bool,
+
+    /// Most connections at a time
+    #[arg(long, value_name = "N", default_value_t = Limits::default().connections_max,
+          value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=65536))]
+    connections_max: usize,
+
+    /// Longest time that running requests are waited for at the end
+    #[arg(long, value_name = "DURATION", default_value = "30s")]
+    drain: String,
+
+    /// What is logged: `error`, `warn`, `info`, `debug` or `trace` and what is worse
+    ///
+    /// `terrace server log-level` changes it while the server runs.
+    #[arg(long, value_name = "LEVEL", default_value = "info")]
+    log_level: String,
+
+    /// How it is logged
+    #[arg(long, value_name = "FORM", default_value = "text")]
+    log_format: Form,
+
+    /// Serve the store also where tiers are missing, as `terrace hold --degraded`
+    #[arg(long)]
+    degraded: bool,
+}
+
+/// The form of a log.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Form {
+    /// A line of text for each event
+    Text,
+    /// A line of JSON for each event
+    Json,
+}
+
+impl Verb for Serve {
+    const NAME: &'static str = "serve";
+    const GROUP: Group = Group::Store;
+    const EXAMPLES: &'static str = "
+  terrace serve                                  on this machine, port 7420
+  terrace serve --listen 0.0.0.0:7420            for other machines, too
+  terrace serve --listen unix:/run/terrace.sock  for this user's processes, without copies
+  terrace serve --check                          look whether it could
+  terrace --store terrace://host:7420 ls         use it from another machine";
+
+    fn run(self, context: &Context) -> Result<()> {
+        let drain_time_max = parse_duration(&self.drain)?;
+        let limits =
+            Limits { connections_max: self.connections_max, drain_time_max, ..Limits::default() };
+        let endpoints = self.endpoints()?;
+        let secret = self.secret(&endpoints)?;
+        let log = Log::start(&self.log_level, self.log_format)?;
+        if self.check {
+            return check(context, &endpoints);
+        }
+        let interrupt = Interrupt::watch()?;
+        let options =
+            OpenOptions { attach: false, degraded: self.degraded, ..OpenOptions::default() };
+        context.with_options(options, |store| {
+            let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
+            let served = Arc::new(Served::new(store.service()?, log));
+            let server = Server::new(Arc::clone(&served) as _, secret, limits, Arc::clone(&clock))?;
+            let server = Arc::new(server);
+            served.set_server(&server);
+            let mut listening = Vec::new();
+            for endpoint in &endpoints {
+                listening.push(server.listen(endpoint)?);
+            }
+            print_ready(context, store, &listening)?;
+            notify(sd_notify::NotifyState::Ready);
+            let stop = interrupt.flag();
+            while !stop.load(Ordering::SeqCst) {
+                clock.sleep(TICK);
+            }
+            notify(sd_notify::NotifyState::Stopping);
+            tracing::info!("ending: running requests are finished");
+            server.end();
+            tracing::info!("ended");
+            Ok(())
+        })
+    }
+}
+
+impl Serve {
+    fn endpoints(&self) -> Result<Vec<Endpoint>> {
+        if self.listen.is_empty() {
+            return Ok(vec![LISTEN_DEFAULT.parse()?]);
+        }
+        let read = |text: &String| text.parse().map_err(crate::failure::Failure::from);
+        self.listen.iter().map(read).collect()
+    }
+
+    /// The secret; none where it is not needed or not wanted.
+    fn secret(&self, endpoints: &[Endpoint]) -> Result<Option<Secret>> {
+        let is_tcp = endpoints.iter().any(|endpoint| matches!(endpoint, Endpoint::Tcp { .. }));
+        if self.no_secret || !is_tcp {
+            return Ok(None);
+        }
+        let path = match &self.secret_file {
+            Some(path) => path.clone(),
+            None => {
+                let path = default_secret_file().ok_or_else(|| {
+                    Error::invalid("find the secret", "this user has no home; give --secret-file")
+                })?;
+                make_secret_file(&path)?;
+                path
+            }
+        };
+        Ok(Some(Secret::new(&read_secret_file(&path)?)?))
+    }
+}
+
+/// Looks whether the store could be served, without changing anything.
+fn check(context: &Context, endpoints: &[Endpoint]) -> Result<()> {
+    let directory = Path::new(context.store()?);
+    let directory = context.store()?.strip_prefix("terrace+dir:").map_or(directory, Path::new);
+    Settings::read(&directory.join("terrace.toml"))?;
+    let mut output = Output::new();
+    let addresses: Vec<_> = endpoints.iter().map(ToString::to_string).collect();
+    if context.is_json {
+        output.json(&json!({ "ok": true, "store": context.store()?, "listen": addresses }))?;
+    } else {
+        output.line(format!("{} can be served on {}", context.store()?, addresses.join(", ")))?;
+    }
+    output.flush()
+}
+
+fn print_ready(context: &Context, store: &Store, listening: &[Endpoint]) -> Result<()> {
+    let addresses: Vec<_> = listening.iter().map(ToString::to_string).collect();
+    tracing::info!(addresses = addresses.join(", "), tiers = store.tiers()?.len(), "serving");
+    let mut output = Output::new();
+    if context.is_json {
+        output.json(&json!({
+            "ready": true,
+            "store": context.store()?,
+            "process": std::process::id(),
+            "listen": addresses,
+        }))?;
+    } else {
+        let on = addresses.join(", ");
+        output.line(format!("serving {} on {on}; Ctrl-C stops", context.store()?))?;
+    }
+    output.flush()
+}
+
+/// Tells the service manager, where there is one.
+fn notify(state: sd_notify::NotifyState<'_>) {
+    if let Err(error) = sd_notify::notify(false, &[state]) {
+        tracing::warn!(%error, "the service manager cannot be told");
+    }
+}

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A store and the server that serves it, for calls that are about the server.
+
+use std::sync::{Arc, OnceLock, Weak};
+
+use serde::Deserialize;
+use serde_json::json;
+use terrace_core::{Access, Backend, Error, ErrorKind, Kv, Result};
+use terrace_server::{Call, Called, Server, Service};
+
+use super::log::Log;
+
+/// A store and the server that serves it.
+pub(super) struct Served {
+    store: Arc<dyn Service>,
+    log: Log,
+    server: OnceLock<Weak<Server>>,
+}
+
+/// Calls that are about the server.
+#[derive(Deserialize)]
+#[serde(tag = "verb", rename_all = "kebab-case")]
+enum Asked {
+    ServerStatus,
+    SetLogLevel { level: String },
+}
+
+impl Served {
+    pub(super) fn new(store: Arc<dyn Service>, log: Log) -> Self {
+        Self { store, log, server: OnceLock::new() }
+    }
+
+    /// Which server it is; told once, before clients come.
+    pub(super) fn set_server(&self, server: &Arc<Server>) {
+        // Only the first one serves it.
+        let _ = self.server.set(Arc::downgrade(server));
+    }
+
+    fn status(&self) -> serde_json::Value {
+        let status = self.server.get().and_then(Weak::upgrade).map(|server| server.status());
+        let status = status.unwrap_or_default();
+        let cpu = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+        json!({
+            "process": std::process::id(),
+            "connections": status.connections,
+            "strangers": status.strangers,
+            "sessions": status.sessions,
+            "handles": status.handles,
+            "requests": status.requests,
+            "operations": status.operations,
+            "received_bytes": status.received_bytes,
+            "sent_bytes": status.sent_bytes,
+            "refused": status.refused,
+            "cpu_ns": cpu.tv_sec as u64 * 1_000_000_000 + cpu.tv_nsec as u64,
+            "log_level": self.log.level(),
+        })
+    }
+}
+
+impl Service for Served {
+    fn store_id(&self) -> u128 {
+        self.store.store_id()
+    }
+
+    fn backend(&self) -> &dyn Backend {
+        self.store.backend()
+    }
+
+    fn kv(&self, namespace: &str) -> Result<Arc<dyn Kv>> {
+        self.store.kv(namespace)
+    }
+
+    fn call(&self, call: &Call<'_>, progress: &mut dyn FnMut(u64, u64) -> bool) -> Result<Called> {
+        let answer = match serde_json::from_slice(call.json) {
+            Ok(Asked::ServerStatus) => self.status(),
+            Ok(Asked::SetLogLevel { .. }) if call.access == Access::Read => {
+                return Err(Error::new(ErrorKind::Denied, "change the log level")
+                    .because("the store is open for reading only"));
+            }
+            Ok(Asked::SetLogLevel { level }) => {
+                self.log.set_level(&level)?;
+                tracing::info!(level, "log level changed");
+                json!(null)
+            }
+            Err(_) => return self.store.call(call, progress),
+        };
+        Ok(Called { json: answer.to_string().into_bytes(), body: Vec::new() })
+    }
+}
