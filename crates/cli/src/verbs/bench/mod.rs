@@ -16,7 +16,7 @@ use terrace_core::units::parse_bytes;
 
 use super::{Group, Verb};
 use crate::bench::micro::{self as rows, Kind};
-use crate::bench::{fast_place, migrate, overhead, size, slow_place, study};
+use crate::bench::{fast_place, migrate, net, overhead, size, slow_place, study};
 use crate::context::Context;
 use crate::failure::Result;
 use crate::interrupt::Interrupt;
@@ -150,6 +150,27 @@ enum What {
     /// Makes a store of empty objects in another process, then opens, lists, reads and checks it in
     /// this one; `memory` is the anonymous memory of this process.
     Size(size::Settings),
+    /// A store over the network, beside what the network itself can do
+    ///
+    /// Starts servers of its own on this machine, with authentication and checksums on, and runs
+    /// every row in turns with its yardstick: iperf3, a bare echo server, or pread of plain files.
+    /// CPU time is that of client and server together for each operation.
+    Net {
+        /// Pairs of blocks for each row; fewer than 20 support no verdict
+        #[arg(long, value_name = "COUNT", default_value_t = 20,
+              value_parser = clap::value_parser!(u64).range(1..=1000))]
+        groups: u64,
+        /// How long a block lasts, in milliseconds
+        #[arg(long, value_name = "MS", default_value_t = 200,
+              value_parser = clap::value_parser!(u64).range(10..=10_000))]
+        block_ms: u64,
+        /// Only this row; may be given several times
+        #[arg(long = "row", value_name = "ROW", value_parser = net::ROWS)]
+        rows: Vec<String>,
+        /// Where the store on a disk is [default: /var/tmp]
+        #[arg(long, value_name = "DIR")]
+        directory: Option<PathBuf>,
+    },
     /// A large object between main memory and a disk, beside `cp` and fsync
     ///
     /// Copies physically, in both directions, and looks at what readers and writers notice.
@@ -225,6 +246,12 @@ impl Verb for Bench {
                 }
                 let report = until_interrupted(|stop| size::run(&settings, stop))?;
                 show(context, &json!(report), || report.table().lines())
+            }
+            Some(What::Net { groups, block_ms, rows, directory }) => {
+                let disk = directory.unwrap_or_else(slow_place);
+                let settings = net::Settings { groups: groups as usize, block_ms, rows, disk };
+                let rows = until_interrupted(|stop| net::run(&settings, stop))?;
+                show(context, &json!({ "rows": rows }), || tables::net(&rows).lines())
             }
             Some(What::Migrate { size, directory, rounds, moves }) => {
                 let settings = migrate::Settings {

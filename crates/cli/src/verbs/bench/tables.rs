@@ -4,7 +4,7 @@
 use crate::bench::amr::AmrRow;
 use crate::bench::micro::Row;
 use crate::bench::study::StudyRow;
-use crate::bench::{Bound, Verdict, migrate, overhead};
+use crate::bench::{Bound, Verdict, migrate, net, overhead};
 use crate::table::Table;
 
 pub(super) fn overhead(cases: &[overhead::Case]) -> Table {
@@ -30,6 +30,43 @@ pub(super) fn overhead(cases: &[overhead::Case]) -> Table {
             format!("{:.0}", case.cpu_ns_per_op),
             case.bar.into(),
             case.verdict.word().into(),
+        ]);
+    }
+    table
+}
+
+pub(super) fn net(rows: &[net::Row]) -> Table {
+    let mut table = Table::new(&[3, 4, 5, 6, 7]);
+    let heading = [
+        "row",
+        "over",
+        "level",
+        "value",
+        "yardstick",
+        "95 %",
+        "client us",
+        "server us",
+        "bar",
+        "verdict",
+    ];
+    table.heading(heading);
+    for row in rows {
+        let value = |number: f64| match number {
+            number if number >= 1e3 => format!("{:.1}k", number / 1e3),
+            number => format!("{number:.2}"),
+        };
+        let yardstick = row.yardstick.map_or_else(|| row.yardstick_is.into(), value);
+        table.row([
+            row.row.into(),
+            row.transport.into(),
+            row.level.into(),
+            format!("{} {}", value(row.value), row.unit),
+            yardstick,
+            format!("{} to {} ({})", value(row.low95), value(row.high95), row.bound_of),
+            format!("{:.2}", row.client_cpu_us_per_op),
+            format!("{:.2}", row.server_cpu_us_per_op),
+            row.bar.clone(),
+            row.verdict.word().into(),
         ]);
     }
     table

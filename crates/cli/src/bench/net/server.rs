@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A server in a process of its own, and clients of it.
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use terrace_client::{Address, Options, Remote};
+use terrace_core::{Clock, Error, ErrorKind, Result, SystemClock};
+use terrace_store::Store;
+use terrace_transport::{Endpoint, make_secret_file, read_secret_file};
+use terrace_wire::Secret;
+
+/// Patient: what is measured is not how a busy machine fails.
+const DEADLINE: Duration = Duration::from_secs(60);
+
+/// A store that a process of its own serves over TCP and a Unix socket; ends with this.
+pub(super) struct Served {
+    child: Child,
+    pub(super) tcp: Endpoint,
+    pub(super) unix: Endpoint,
+    secret: PathBuf,
+}
+
+impl Served {
+    /// Makes a store in `directory`, with these tiers, and serves it.
+    pub(super) fn start(directory: &Path, settings: &str) -> Result<Self> {
+        Store::init(directory, settings)?;
+        let secret = directory.with_extension("secret");
+        make_secret_file(&secret)?;
+        let failed = |error| Error::from_io("start a server", error);
+        let program = std::env::current_exe().map_err(failed)?;
+        // Short: the path of a socket has 107 bytes at most.
+        let socket = directory.with_extension("s");
+        let mut child = Command::new(program)
+            .arg("--json")
+            .arg("--store")
+            .arg(directory)
+            .args(["serve", "--listen", "127.0.0.1:0", "--log-level", "error", "--listen"])
+            .arg(format!("unix:{}", socket.display()))
+            .arg("--secret-file")
+            .arg(&secret)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .map_err(failed)?;
+        let mut line = String::new();
+        let output = child.stdout.take().expect("it was just piped");
+        let read = BufReader::new(output).read_line(&mut line);
+        // Made first, so that the process ends with an error, too.
+        let mut served = Self {
+            child,
+            tcp: Endpoint::Unix(socket.clone()),
+            unix: Endpoint::Unix(socket),
+            secret,
+        };
+        read.map_err(failed)?;
+        let ready: Value = serde_json::from_str(&line).map_err(|error| {
+            Error::new(ErrorKind::Io, "start a server")
+                .because("it did not come up")
+                .caused_by(error)
+        })?;
+        let address = ready["listen"][0].as_str().unwrap_or_default();
+        served.tcp = address.parse()?;
+        Ok(served)
+    }
+
+    /// A client with a session of its own.
+    pub(super) fn client(&self, endpoint: &Endpoint) -> Result<Remote> {
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
+        let options = Options {
+            secret: Some(Secret::new(&read_secret_file(&self.secret)?)?),
+            deadline: DEADLINE,
+            ..Options::default()
+        };
+        let address = Address { endpoint: endpoint.clone(), clock: Arc::clone(&clock) };
+        Remote::connect(Box::new(address), options, clock)
+    }
+
+    /// CPU time of the server so far, user and system.
+    pub(super) fn cpu_ns(&self) -> Result<u64> {
+        let text = self.proc("stat")?;
+        // Fields 14 and 15, counted behind the name in parentheses (proc_pid_stat(5)).
+        let fields: Vec<&str> = text.rsplit(')').next().unwrap_or("").split_whitespace().collect();
+        let ticks = |index: usize| fields.get(index).and_then(|field| field.parse::<u64>().ok());
+        let ticks = ticks(11).unwrap_or(0) + ticks(12).unwrap_or(0);
+        Ok(ticks * 1_000_000_000 / rustix::param::clock_ticks_per_second())
+    }
+
+    /// Anonymous memory of the server.
+    pub(super) fn anonymous_bytes(&self) -> Result<u64> {
+        let text = self.proc("smaps_rollup")?;
+        let line = text.lines().find_map(|line| line.strip_prefix("Anonymous:"));
+        let kib = line.and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok());
+        Ok(kib.unwrap_or(0) * 1024)
+    }
+
+    fn proc(&self, name: &str) -> Result<String> {
+        let path = format!("/proc/{}/{name}", self.child.id());
+        std::fs::read_to_string(path).map_err(|error| Error::from_io("look at the server", error))
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        if let Some(pid) = Pid::from_raw(self.child.id() as i32) {
+            // It may have ended by itself; `wait` tells.
+            let _ = kill_process(pid, Signal::TERM);
+        }
+        let _ = self.child.wait();
+    }
+}
