@@ -30,7 +30,7 @@ pub(super) fn iperf(streams: usize) -> Result<Option<f64>> {
     let port = TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr());
     let port = port.map_err(failed)?.port().to_string();
     let server = Command::new("iperf3")
-        .args(["-s", "-1", "-B", "127.0.0.1", "-p", &port])
+        .args(["-s", "-1", "--forceflush", "-B", "127.0.0.1", "-p", &port])
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
         .spawn();
