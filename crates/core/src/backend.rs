@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Places that keep the bytes of objects.
 
-use std::fs::File;
 use std::io::{IoSlice, IoSliceMut};
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::{Error, ErrorKind, Hint, Identity, Key, Persistency, Result, Semantics, Superblock};
+use crate::{
+    Error, ErrorKind, FileLease, Hint, Identity, Key, Persistency, ReadSummary, Result, Semantics,
+    Superblock,
+};
 
 /// A place that keeps the bytes of objects.
 ///
@@ -166,8 +168,25 @@ pub trait Object: Send + Sync {
     fn sync(&self) -> Result<()>;
 
     /// A descriptor of the file that holds exactly this object's bytes, where there is one and
-    /// nothing between it and the caller would be bypassed; else `None`.
+    /// nothing between it and the caller would be bypassed; else `None`, which another time may be
+    /// another answer.
+    ///
+    /// - One for reading allows nothing else, also where this handle does.
+    /// - Where the file may stop being the object while the handle is open, the lease comes with a
+    ///   word: it is changed before a write that goes elsewhere is acknowledged, and before the
+    ///   object's deletion is. So whoever reads the file and finds the word unchanged *afterwards*
+    ///   has read what this handle could have read in the same time.
+    /// - A short read is the end of the object, where the word is unchanged.
+    /// - It ends with this handle at the latest.
+    ///
+    /// # Errors
+    ///
+    /// `Denied` (for writing, from a handle for reading), `Io`.
     fn lease_file(&self, access: Access) -> Result<Option<FileLease>>;
+
+    /// Takes note of reads that were done through a lease of this handle, as if they had been done
+    /// through the handle; does nothing where nobody counts them, and once the object is deleted.
+    fn note_reads(&self, reads: &ReadSummary);
 }
 
 /// What a backend can do.
@@ -181,7 +200,7 @@ pub struct Capability {
     pub ordered_listing: bool,
     /// Identities and superblocks are kept.
     pub identity: bool,
-    /// `lease_file` gives descriptors.
+    /// `lease_file` may give descriptors; without it there are none.
     pub leases: bool,
     /// What is written can be read back (false only for `null`).
     pub keeps_data: bool,
@@ -299,15 +318,6 @@ pub struct Page {
     pub keys: Vec<Key>,
     /// Where to go on; `None` at the end.
     pub next: Option<Cursor>,
-}
-
-/// A descriptor on the file behind an object, valid while its generation is.
-#[derive(Debug)]
-pub struct FileLease {
-    /// The descriptor.
-    pub file: File,
-    /// The location's generation when it was lent.
-    pub generation: u64,
 }
 
 /// One operation of a batch and the slot for its result.

@@ -11,6 +11,7 @@ mod failpoint;
 mod identity;
 mod key;
 mod kv;
+mod lease;
 mod policy;
 mod random;
 mod semantics;
@@ -18,8 +19,8 @@ pub mod units;
 mod view;
 
 pub use backend::{
-    Access, Backend, BackendExt, Capability, Create, Cursor, FileLease, Object, ObjectExt, Op,
-    Open, Page, Reply, Request, Space, Stat, execute_each,
+    Access, Backend, BackendExt, Capability, Create, Cursor, Object, ObjectExt, Op, Open, Page,
+    Reply, Request, Space, Stat, execute_each,
 };
 pub use clock::{Clock, SystemClock};
 pub use error::{Applied, Error, ErrorKind, Result};
@@ -27,6 +28,7 @@ pub use failpoint::{Failpoints, Watcher};
 pub use identity::{Identity, Role, Superblock};
 pub use key::{Key, NAME_BYTES_MAX, NAMESPACE_BYTES_MAX};
 pub use kv::{KV_KEY_BYTES_MAX, KV_VALUE_BYTES_MAX, Kv, KvExt, KvRange, Pair, Ticket, Txn};
+pub use lease::{FileLease, GenerationWord, ReadSummary, WORD_BYTES};
 pub use policy::{
     Action, ActionKind, Actions, Event, EventKind, Outcome, Parameter, Placed, Placement, Placer,
     Policy, SLOT_NONE, Slot,

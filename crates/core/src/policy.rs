@@ -270,7 +270,7 @@ pub struct Event {
     pub incarnation: u32,
     /// The tier that served it, or that the segment is on now.
     pub tier: TierIndex,
-    /// How often; more than 1 where a full ring summed up.
+    /// How often; more than 1 where a full ring summed up, or a reader by lease.
     pub count: u32,
     /// When, monotonic.
     pub time_ns: u64,

@@ -4,6 +4,8 @@
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
+use terrace_core::ReadSummary;
+
 use crate::report::LedgerReport;
 
 /// What is counted.
@@ -68,6 +70,13 @@ impl Ledger {
         stripe[Count::DeviceNs as usize].fetch_add(device_ns, Ordering::Relaxed);
     }
 
+    /// Counts reads that were done elsewhere.
+    pub(crate) fn reads(&self, reads: &ReadSummary) {
+        self.add(Count::Reads, reads.count.into());
+        self.add(Count::ReadBytes, reads.bytes);
+        self.add(Count::DeviceNs, reads.latency_ns);
+    }
+
     /// Adds to one counter.
     pub(crate) fn add(&self, count: Count, amount: u64) {
         self.stripes[stripe()].0[count as usize].fetch_add(amount, Ordering::Relaxed);
@@ -117,6 +126,13 @@ impl ObjectLedger {
         self.accesses[index].fetch_add(1, Ordering::Relaxed);
         self.bytes[index].fetch_add(bytes, Ordering::Relaxed);
         self.device_ns.fetch_add(device_ns, Ordering::Relaxed);
+    }
+
+    /// Counts reads that were done elsewhere.
+    pub(crate) fn reads(&self, reads: &ReadSummary) {
+        self.accesses[0].fetch_add(reads.count.into(), Ordering::Relaxed);
+        self.bytes[0].fetch_add(reads.bytes, Ordering::Relaxed);
+        self.device_ns.fetch_add(reads.latency_ns, Ordering::Relaxed);
     }
 
     /// All counters.

@@ -31,6 +31,7 @@ mod header;
 mod history;
 mod keeper;
 mod ledger;
+mod lend;
 mod mover;
 mod object;
 mod offline;

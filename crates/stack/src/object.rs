@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use terrace_core::{
-    Access, Error, ErrorKind, EventKind, FileLease, Object, Persistency, Result, Stat,
+    Access, Error, ErrorKind, EventKind, FileLease, Object, Persistency, ReadSummary, Result, Stat,
 };
 
 use crate::entries::Opened;
@@ -603,6 +603,10 @@ impl Object for StackObject {
         let location = self.first.location.load();
         let handle = location.primary.open(self.shared.backend(&location.primary))?;
         handle.as_ref().expect("it was just opened").lease_file(access)
+    }
+
+    fn note_reads(&self, reads: &ReadSummary) {
+        self.shared.note_reads(&self.entry, &self.first, reads);
     }
 }
 

@@ -281,10 +281,10 @@ impl Mailbox {
                 } else if event.kind == EventKind::SetLen {
                     sum.length_bytes = event.length_bytes;
                 } else {
-                    sum.length_bytes += event.length_bytes;
+                    sum.length_bytes = sum.length_bytes.saturating_add(event.length_bytes);
                 }
-                sum.count += event.count;
-                sum.latency_ns += event.latency_ns;
+                sum.count = sum.count.saturating_add(event.count);
+                sum.latency_ns = sum.latency_ns.saturating_add(event.latency_ns);
                 // Opens count from the first, closes from the last, so that a handle is never
                 // closed before it was opened.
                 if event.kind != EventKind::Open {

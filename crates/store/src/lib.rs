@@ -33,9 +33,10 @@ pub use store::{OpenOptions, PolicyWrapper, Store};
 
 pub use terrace_core::{
     Access, Action, ActionKind, Actions, Backend, BackendExt, Capability, Clock, Create, Cursor,
-    Error, ErrorKind, Event, EventKind, Hint, Key, Object, ObjectExt, Op, Open, Outcome, Page,
-    Pair, Parameter, Persistency, Placed, Placement, Placer, Policy, Reply, Request, Result,
-    Semantics, Space, Stat, SystemClock, Temperature, TierIndex, View, execute_each, units,
+    Error, ErrorKind, Event, EventKind, FileLease, GenerationWord, Hint, Key, Object, ObjectExt,
+    Op, Open, Outcome, Page, Pair, Parameter, Persistency, Placed, Placement, Placer, Policy,
+    ReadSummary, Reply, Request, Result, Semantics, Space, Stat, SystemClock, Temperature,
+    TierIndex, View, execute_each, units,
 };
 pub use terrace_stack::report::{
     self, BackupReport, CheckReport, DecisionReport, Explanation, HistoryReport, LedgerReport,

@@ -11,7 +11,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use terrace_core::{
     Access, Backend, Capability, Create, Cursor, Error, ErrorKind, FileLease, Identity, Key,
-    Object, Op, Open, Page, Random, Result, Semantics, Space, Stat, Superblock, execute_each,
+    Object, Op, Open, Page, Random, ReadSummary, Result, Semantics, Space, Stat, Superblock,
+    execute_each,
 };
 
 /// A kind of operation that can fail.
@@ -430,6 +431,10 @@ impl Object for FaultyObject {
 
     fn lease_file(&self, _access: Access) -> Result<Option<FileLease>> {
         Ok(None)
+    }
+
+    fn note_reads(&self, reads: &ReadSummary) {
+        self.inner.note_reads(reads);
     }
 }
 

@@ -10,8 +10,8 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use terrace_core::{
     Access, Backend, Capability, Clock, Create, Cursor, Error, ErrorKind, FileLease, Identity, Key,
-    Object, Op, Open, Page, Persistency, Result, Semantics, Space, Stat, Superblock, SystemClock,
-    execute_each,
+    Object, Op, Open, Page, Persistency, ReadSummary, Result, Semantics, Space, Stat, Superblock,
+    SystemClock, execute_each,
 };
 
 use super::extent::{check_extent, check_range};
@@ -414,6 +414,8 @@ impl Object for MemoryObject {
     fn lease_file(&self, _access: Access) -> Result<Option<FileLease>> {
         Ok(None)
     }
+
+    fn note_reads(&self, _reads: &ReadSummary) {}
 }
 
 impl Contents {

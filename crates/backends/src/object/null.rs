@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use terrace_core::{
     Access, Backend, Capability, Clock, Create, Cursor, Error, ErrorKind, FileLease, Identity, Key,
-    Object, Op, Open, Page, Persistency, Result, Semantics, Space, Stat, Superblock, SystemClock,
-    execute_each,
+    Object, Op, Open, Page, Persistency, ReadSummary, Result, Semantics, Space, Stat, Superblock,
+    SystemClock, execute_each,
 };
 
 use super::extent::{check_extent, check_range};
@@ -365,6 +365,8 @@ impl Object for NullObject {
     fn lease_file(&self, _access: Access) -> Result<Option<FileLease>> {
         Ok(None)
     }
+
+    fn note_reads(&self, _reads: &ReadSummary) {}
 }
 
 /// First byte of every cursor; a name follows.

@@ -12,7 +12,8 @@ use std::time::Duration;
 
 use terrace_core::{
     Access, Backend, Capability, Clock, Create, Cursor, ErrorKind, FileLease, Identity, Key,
-    Object, Op, Open, Page, Reply, Request, Result, Semantics, Space, Stat, Superblock,
+    Object, Op, Open, Page, ReadSummary, Reply, Request, Result, Semantics, Space, Stat,
+    Superblock,
 };
 
 /// Makes a backend as slow as [`Rates`] say.
@@ -229,6 +230,10 @@ impl Object for ThrottledObject {
 
     fn lease_file(&self, _access: Access) -> Result<Option<FileLease>> {
         Ok(None)
+    }
+
+    fn note_reads(&self, reads: &ReadSummary) {
+        self.inner.note_reads(reads);
     }
 }
 

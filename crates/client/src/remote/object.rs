@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use terrace_core::{
-    Access, Create, Error, ErrorKind, FileLease, Key, Object, Result, Semantics, Stat,
+    Access, Create, Error, ErrorKind, FileLease, Key, Object, ReadSummary, Result, Semantics, Stat,
 };
 use terrace_wire::{OnHandle, Opening, Operation, Outcome};
 
@@ -264,6 +264,9 @@ impl Object for RemoteObject {
     fn lease_file(&self, _: Access) -> Result<Option<FileLease>> {
         Ok(None)
     }
+
+    /// There are none, because nothing is lent.
+    fn note_reads(&self, _: &ReadSummary) {}
 }
 
 /// Cuts data into transfers of bounded length; at least one, so that an empty write is checked.

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 
 use terrace_core::{
     Access, Backend, Capability, Create, Cursor, Error, ErrorKind, FileLease, Identity, Key,
-    Object, Op, Open, Page, Result, Semantics, Space, Stat, Superblock, execute_each,
+    Object, Op, Open, Page, ReadSummary, Result, Semantics, Space, Stat, Superblock, execute_each,
 };
 
 use super::gate::Gate;
@@ -29,6 +29,7 @@ pub(crate) enum Call {
     SyncAll,
     SetIdentity,
     Delete,
+    Lend,
 }
 
 /// One call on a tier.
@@ -172,7 +173,7 @@ impl Backend for Hooked {
     }
 
     fn capability(&self) -> Capability {
-        Capability { leases: false, ..self.inner.capability() }
+        self.inner.capability()
     }
 
     fn open(&self, key: &Key, how: &Open) -> Result<Box<dyn Object>> {
@@ -303,8 +304,13 @@ impl Object for HookedObject {
         result
     }
 
-    fn lease_file(&self, _access: Access) -> Result<Option<FileLease>> {
-        // A lease would go around the hook.
-        Ok(None)
+    fn lease_file(&self, access: Access) -> Result<Option<FileLease>> {
+        // What is read through it goes around the hook.
+        let moment = moment(Call::Lend, &self.name, 0, 0);
+        self.control.around(moment, None, || self.inner.lease_file(access))
+    }
+
+    fn note_reads(&self, reads: &ReadSummary) {
+        self.inner.note_reads(reads);
     }
 }

@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use terrace_core::{
     Access, Backend, Capability, Cursor, Error, ErrorKind, FileLease, Identity, Key, Object, Op,
-    Open, Page, Reply, Request, Result, Semantics, Space, Stat, Superblock, execute_each,
+    Open, Page, ReadSummary, Reply, Request, Result, Semantics, Space, Stat, Superblock,
+    execute_each,
 };
 
 use super::call::{Call, Ended, Listed, Operation, Room, Stated};
@@ -289,6 +290,9 @@ impl Object for RemoteObject {
     fn lease_file(&self, _: Access) -> Result<Option<FileLease>> {
         Ok(None)
     }
+
+    /// There are none, because nothing is lent.
+    fn note_reads(&self, _: &ReadSummary) {}
 }
 
 /// Cuts data into messages of bounded length; at least one, so that an empty write is checked.

@@ -3,7 +3,9 @@
 
 use std::io::{Read, Seek, SeekFrom, Write};
 
-use terrace_core::{Access, Backend, Create, ErrorKind, ObjectExt, Persistency, Semantics};
+use terrace_core::{
+    Access, Backend, Create, ErrorKind, FileLease, ObjectExt, Persistency, ReadSummary, Semantics,
+};
 
 use super::*;
 
@@ -167,6 +169,12 @@ pub fn leases_are_the_object(backend: &dyn Backend) {
         lease.file.read_to_string(&mut text).expect("read");
         assert_eq!(text, "abc");
         assert!(lease.file.write_all(b"x").is_err(), "it was lent for reading");
+        let mut part = [0; 5];
+        // `None` where the file has stopped being the object.
+        if let Some(count) = lease.read(1, &mut part).expect("read") {
+            assert_eq!(part[..count], *b"bc", "its end is the object's");
+        }
+        object.note_reads(&ReadSummary { count: 2, bytes: 5, ..ReadSummary::default() });
     }
     if let Some(mut lease) = writing {
         lease.file.seek(SeekFrom::Start(1)).expect("seek");
@@ -175,4 +183,8 @@ pub fn leases_are_the_object(backend: &dyn Backend) {
     }
     let reader = opened_for_reading(backend, "a");
     assert_fails(reader.lease_file(Access::Write), ErrorKind::Denied);
+    let last = reader.lease_file(Access::Read).expect("ask");
+    backend.delete(&key("a")).expect("delete");
+    let is_over = |lease: &FileLease| lease.word.is_none() || !lease.is_good().expect("look");
+    assert!(last.is_none_or(|lease| is_over(&lease)), "a word tells of the deletion");
 }

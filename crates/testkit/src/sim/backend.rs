@@ -9,8 +9,8 @@ use std::sync::{Arc, MutexGuard};
 
 use terrace_core::{
     Access, Backend, Capability, Create, Cursor, Error, ErrorKind, FileLease, Identity, Key,
-    Object, Op, Open, Page, Persistency, Request, Result, Semantics, Space, Stat, Superblock,
-    execute_each,
+    Object, Op, Open, Page, Persistency, ReadSummary, Request, Result, Semantics, Space, Stat,
+    Superblock, execute_each,
 };
 
 use super::file::SimFile;
@@ -59,6 +59,12 @@ impl SimBackend {
             keeps_data: true,
         };
         Self { place: Place { world: Arc::clone(world), tier, epoch }, target, capability }
+    }
+
+    /// The same with or without leases.
+    pub(super) fn lending(mut self, leases: bool) -> Self {
+        self.capability.leases = leases;
+        self
     }
 
     /// Refuses what this disk cannot promise. Reading promises nothing.
@@ -390,9 +396,20 @@ impl Object for SimObject {
         tier.change_freely(&self.key, self.file, SimFile::sync)
     }
 
-    fn lease_file(&self, _access: Access) -> Result<Option<FileLease>> {
-        Ok(None)
+    fn lease_file(&self, access: Access) -> Result<Option<FileLease>> {
+        if access == Access::Write {
+            self.check_access()?;
+            return Ok(None);
+        }
+        let mut state = self.place.enter(Operation::Read)?;
+        let tier = &mut state.tiers[self.place.tier];
+        if !tier.lends_files {
+            return Ok(None);
+        }
+        Ok(Some(FileLease { file: tier.lend(&self.key, self.file)?, word: None }))
     }
+
+    fn note_reads(&self, _reads: &ReadSummary) {}
 }
 
 /// The range of an operation, which must fit in 63 bits.

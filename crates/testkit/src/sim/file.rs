@@ -2,9 +2,14 @@
 //! The bytes of one simulated file, and what a medium would still have of them.
 
 use std::collections::BTreeMap;
+use std::fs::File;
+use std::io;
 use std::ops::Range;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
+use rustix::fs::{MemfdFlags, Mode, OFlags};
 use terrace_core::Random;
 
 /// Unit in which room is taken and in which unsynced bytes survive or not.
@@ -24,6 +29,8 @@ pub(super) struct SimFile {
     durable_length_bytes: u64,
     pub(super) created_ns: u64,
     pub(super) modified_ns: u64,
+    /// A real file with the same bytes, once it was lent.
+    twin: Option<File>,
 }
 
 impl SimFile {
@@ -72,13 +79,15 @@ impl SimFile {
             self.page(index)[inside].copy_from_slice(&data[part]);
         });
         self.length_bytes = self.length_bytes.max(offset_bytes + data.len() as u64);
+        self.change_twin(|twin| twin.write_all_at(data, offset_bytes));
     }
 
     pub(super) fn set_length(&mut self, bytes: u64) {
         if bytes < self.length_bytes {
-            self.punch(bytes..self.length_bytes.next_multiple_of(PAGE_BYTES));
+            self.clear(bytes..self.length_bytes.next_multiple_of(PAGE_BYTES));
         }
         self.length_bytes = bytes;
+        self.change_twin(|twin| twin.set_len(bytes));
     }
 
     /// Makes every page of a range present.
@@ -87,10 +96,18 @@ impl SimFile {
             self.page(index);
         });
         self.length_bytes = self.length_bytes.max(range.end);
+        let length_bytes = self.length_bytes;
+        self.change_twin(|twin| twin.set_len(length_bytes));
     }
 
     /// Frees whole pages and zeroes parts of pages.
     pub(super) fn punch(&mut self, range: Range<u64>) {
+        let inside = range.start..range.end.min(self.length_bytes);
+        self.change_twin(|twin| write_zeros(twin, inside));
+        self.clear(range);
+    }
+
+    fn clear(&mut self, range: Range<u64>) {
         let present: Vec<u64> = self.pages.range(pages_touched(&range)).map(|(i, _)| *i).collect();
         for index in present {
             let start_bytes = index * PAGE_BYTES;
@@ -102,6 +119,39 @@ impl SimFile {
             } else {
                 self.page(index)[from as usize..to as usize].fill(0);
             }
+        }
+    }
+
+    /// A descriptor for reading of a real file that holds what this one does, until the next loss
+    /// of power.
+    pub(super) fn lend(&mut self) -> io::Result<File> {
+        let twin = match self.twin.take() {
+            Some(twin) => twin,
+            None => self.make_twin()?,
+        };
+        let lent = rustix::fs::open(
+            format!("/proc/self/fd/{}", twin.as_raw_fd()),
+            OFlags::RDONLY | OFlags::CLOEXEC,
+            Mode::empty(),
+        )?;
+        self.twin = Some(twin);
+        Ok(lent.into())
+    }
+
+    fn make_twin(&self) -> io::Result<File> {
+        let twin = File::from(rustix::fs::memfd_create("terrace-sim", MemfdFlags::CLOEXEC)?);
+        twin.set_len(self.length_bytes)?;
+        for (index, page) in &self.pages {
+            let start_bytes = index * PAGE_BYTES;
+            let bytes = PAGE_BYTES.min(self.length_bytes.saturating_sub(start_bytes));
+            twin.write_all_at(&page[..bytes as usize], start_bytes)?;
+        }
+        Ok(twin)
+    }
+
+    fn change_twin(&self, change: impl FnOnce(&File) -> io::Result<()>) {
+        if let Some(twin) = &self.twin {
+            change(twin).expect("there is memory for what was lent");
         }
     }
 
@@ -124,6 +174,7 @@ impl SimFile {
 
     /// Forgets what was not synced: everything, or by chance any subset of pages and the length.
     pub(super) fn lose_unsynced(&mut self, mut chance: Option<&mut Random>) {
+        self.twin = None;
         let mut survives = || chance.as_mut().is_some_and(|random| random.chance(0.5));
         for (index, old) in std::mem::take(&mut self.unsynced) {
             match old {
@@ -145,6 +196,16 @@ impl SimFile {
         let page = self.pages.entry(index).or_insert_with(|| Arc::new([0; PAGE_BYTES as usize]));
         Arc::make_mut(page)
     }
+}
+
+fn write_zeros(file: &File, range: Range<u64>) -> io::Result<()> {
+    let mut at = range.start;
+    while at < range.end {
+        let count = (range.end - at).min(PAGE_BYTES);
+        file.write_all_at(&[0; PAGE_BYTES as usize][..count as usize], at)?;
+        at += count;
+    }
+    Ok(())
 }
 
 fn pages_touched(range: &Range<u64>) -> Range<u64> {

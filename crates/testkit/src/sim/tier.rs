@@ -43,7 +43,9 @@ impl SimTier {
         let state = self.world.lock();
         let tier = &state.tiers[self.tier];
         let (target, persistency) = (format!("sim:{}", tier.name), tier.persistency);
-        Arc::new(SimBackend::new(&self.world, self.tier, state.epoch, target, persistency))
+        let lends_files = tier.lends_files;
+        let backend = SimBackend::new(&self.world, self.tier, state.epoch, target, persistency);
+        Arc::new(backend.lending(lends_files))
     }
 
     /// Every file, in the order of the keys, whatever the state of the world.
@@ -88,6 +90,11 @@ impl SimTier {
         let tier = &mut state.tiers[self.tier];
         let room_bytes = tier.capacity_bytes.saturating_sub(tier.used_bytes);
         tier.foreign_bytes = room_bytes.saturating_sub(free_bytes);
+    }
+
+    /// Lets the disk as it is opened from now on lend real files with the bytes of its own.
+    pub fn lend_files(&self) {
+        self.world.lock().tiers[self.tier].lends_files = true;
     }
 
     /// Makes every operation block until [`SimTier::release`] or a crash.
@@ -137,6 +144,8 @@ pub(super) struct TierState {
     file_next: FileId,
     pub(super) superblock: Option<Superblock>,
     pub(super) faults: Faults,
+    /// Whether objects can be leased.
+    pub(super) lends_files: bool,
     pub(super) is_hanging: bool,
     /// Operations that wait for `is_hanging` to end.
     pub(super) hanging: usize,
@@ -156,6 +165,7 @@ impl TierState {
             file_next: 0,
             superblock: None,
             faults: Faults::default(),
+            lends_files: false,
             is_hanging: false,
             hanging: 0,
         }
@@ -197,6 +207,13 @@ impl TierState {
             Some(entry) if entry.file == id => Ok(&self.files[&id]),
             _ => Err(Error::new(ErrorKind::NotFound, "use an open object").with("key", key)),
         }
+    }
+
+    /// A descriptor of a file that is kept equal to the open one.
+    pub(super) fn lend(&mut self, key: &Key, id: FileId) -> Result<std::fs::File> {
+        self.file(key, id)?;
+        let lent = self.files.get_mut(&id).expect("found above").lend();
+        lent.map_err(|error| Error::from_io("lend a descriptor", error))
     }
 
     /// Runs `change` on the open file. `filled` is what it makes present and `length_bytes` the

@@ -10,7 +10,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use rustix::fs::{FallocateFlags, Mode, OFlags, SeekFrom, Timespec, Timestamps, UTIME_OMIT};
 use rustix::io::{Errno, retry_on_intr};
 use terrace_core::{
-    Access, Error, ErrorKind, FileLease, Identity, Key, Object, Open, Persistency, Result, Stat,
+    Access, Error, ErrorKind, FileLease, Identity, Key, Object, Open, Persistency, ReadSummary,
+    Result, Stat,
 };
 
 use super::path::ObjectPath;
@@ -346,16 +347,17 @@ impl Object for FileObject {
                 return Ok(None);
             }
         }
-        let file = if access == self.access {
-            self.file.try_clone().map_err(|source| {
-                self.shared.name(Error::from_io(OPERATION, source), Some(&self.key))
-            })?
-        } else {
-            // A duplicate would allow to write; this finds the file even after its name has gone.
-            let path = format!("/proc/self/fd/{}", self.file.as_raw_fd());
-            rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
-                .map_err(|errno| self.failed(OPERATION, errno))?
+        let flags = match access {
+            Access::Read => OFlags::RDONLY,
+            Access::Write => OFlags::RDWR,
         };
-        Ok(Some(FileLease { file: file.into(), generation: 0 }))
+        // A duplicate would share its flags, and what it may do, with ours; this opens the file
+        // anew, even after its name has gone.
+        let path = format!("/proc/self/fd/{}", self.file.as_raw_fd());
+        let file = rustix::fs::open(path, flags | OFlags::CLOEXEC, Mode::empty())
+            .map_err(|errno| self.failed(OPERATION, errno))?;
+        Ok(Some(FileLease { file: file.into(), word: None }))
     }
+
+    fn note_reads(&self, _reads: &ReadSummary) {}
 }

@@ -159,7 +159,9 @@ fn print(context: &Context, report: &RecordingReport, what: &str) -> Result<()> 
     }
     if report.summed_up_events > 0 {
         let events = count(report.summed_up_events, "event");
-        output.line(format_args!("  {events} summed up: the policy did not keep up"))?;
+        output.line(format_args!(
+            "  {events} summed up, by the policy's rings or by readers with leases"
+        ))?;
     }
     if report.lost_records > 0 {
         let records = count(report.lost_records, "record");

@@ -159,7 +159,9 @@ impl Summary {
         }
         if self.summed_up_events > 0 {
             let events = count(self.summed_up_events, "event");
-            lines.push(format!("{events} summed up: the policy did not keep up"));
+            lines.push(format!(
+                "{events} summed up, by the policy's rings or by readers with leases"
+            ));
         }
         if let Some(head) = &came.last {
             if head.lost_records > 0 {
