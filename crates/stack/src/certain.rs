@@ -25,7 +25,7 @@ impl Shared {
         self.settle(entry, segment)?;
         let _changes = crate::lock(&entry.changes);
         let location = segment.location.load_full();
-        if !location.is_clean() || entry.is_deleted.load(Ordering::Acquire) {
+        if !location.is_clean() || entry.is_deleted() {
             return Ok(());
         }
         if location.settling.is_some() {
@@ -36,7 +36,7 @@ impl Shared {
         let next = self.location(primary, Vec::new(), None, None);
         if location.checksum.is_none() && location.copies.is_empty() {
             // The catalog knows of nothing that is to be taken back.
-            segment.location.store(Arc::new(next));
+            segment.location.publish(Arc::new(next));
             return Ok(());
         }
         let dropped: Vec<_> = location.copies.to_vec();
@@ -70,7 +70,7 @@ impl Shared {
         let (dropped, kept): (Vec<_>, Vec<_>) =
             location.copies.iter().cloned().partition(|copy| copy.place.tier == tier);
         let is_settled = location.settling.is_none();
-        if dropped.is_empty() || !is_settled || entry.is_deleted.load(Ordering::Acquire) {
+        if dropped.is_empty() || !is_settled || entry.is_deleted() {
             return Ok(false);
         }
         let primary = Arc::clone(&location.primary);
@@ -108,7 +108,7 @@ impl Shared {
         dropped: Vec<Arc<Site>>,
     ) {
         let bytes = segment.length();
-        segment.location.store(Arc::new(next));
+        segment.location.publish(Arc::new(next));
         for copy in &dropped {
             self.tier(copy.place.tier).account.turn(Class::Copy, Class::Garbage, bytes);
             self.post_change(EventKind::Uncopied, segment, copy.place.tier);
@@ -123,7 +123,7 @@ impl Shared {
     /// source is let go.
     pub(crate) fn settle(&self, entry: &Entry, segment: &Segment) -> Result<()> {
         // What is deleted needs nothing any more; whoever tried again for ever would keep its files.
-        let is_gone = entry.is_deleted.load(Ordering::Acquire);
+        let is_gone = entry.is_deleted();
         if is_gone || segment.location.load().settling.is_none() {
             return Ok(());
         }
@@ -139,7 +139,7 @@ impl Shared {
         self.catalog.wait_all()?;
         let _changes = crate::lock(&entry.changes);
         let location = segment.location.load_full();
-        if entry.is_deleted.load(Ordering::Acquire) || location.settling.is_none() {
+        if entry.is_deleted() || location.settling.is_none() {
             return Ok(());
         }
         let mut next = (*location).clone();
@@ -151,7 +151,7 @@ impl Shared {
             writes.push(Write::Garbage(row.clone()));
         }
         self.catalog.commit(&writes)?;
-        segment.location.store(Arc::new(next));
+        segment.location.publish(Arc::new(next));
         self.failpoints.hit("move.settled")?;
         if is_copy {
             let source = &pending.source;
@@ -253,7 +253,7 @@ impl Shared {
 
     fn flush_one(&self, entry: &Arc<Entry>) -> Result<()> {
         let _changes = crate::lock(&entry.changes);
-        if entry.is_deleted.load(Ordering::Acquire) {
+        if entry.is_deleted() {
             return Ok(());
         }
         self.catalog.commit(&[Write::Put(&entry.key, &entry.record_now())])?;
@@ -264,7 +264,7 @@ impl Shared {
     pub(crate) fn sync_all(&self) -> Result<()> {
         let mut unsynced = Vec::new();
         self.entries.for_each(|entry| {
-            let is_deleted = entry.is_deleted.load(Ordering::Acquire);
+            let is_deleted = entry.is_deleted();
             if entry.is_unsynced.load(Ordering::Acquire) && !is_deleted {
                 unsynced.push(Arc::clone(entry));
             }

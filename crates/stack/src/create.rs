@@ -551,7 +551,7 @@ impl Shared {
         writes.extend(superseded.iter().map(|drop| Write::Garbage(drop.row.clone())));
         let ticket = self.catalog.commit(&writes)?;
         self.failpoints.hit("delete.catalog")?;
-        entry.is_deleted.store(true, Ordering::Release);
+        entry.mark_deleted();
         for ((segment, accounted), length) in segments.iter().zip(&mut held).zip(lengths) {
             self.forget(entry, segment, accounted, length);
         }

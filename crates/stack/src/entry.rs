@@ -12,6 +12,7 @@ use terrace_core::{
 use crate::dirty::Dirty;
 use crate::guard::Guard;
 use crate::ledger::ObjectLedger;
+use crate::located::Located;
 use crate::record::{Place, Record, SegmentRecord, Settling};
 use crate::swap::Swap;
 use crate::usage::Usage;
@@ -36,7 +37,7 @@ pub(crate) struct Entry {
     /// Held over an append, so that appends never overlap.
     pub(crate) appends: Mutex<()>,
     pub(crate) is_pinned: AtomicBool,
-    pub(crate) is_deleted: AtomicBool,
+    is_deleted: AtomicBool,
     /// Whether a length differs from the catalog's.
     pub(crate) is_dirty: AtomicBool,
     /// Whether bytes were written that no sync has covered.
@@ -68,10 +69,16 @@ impl Segments {
         self.load()
     }
 
-    /// Replaces the list.
-    pub(crate) fn store(&self, next: Arc<Vec<Arc<Segment>>>) {
-        // The old list is dropped behind the lock.
-        drop(std::mem::replace(&mut *self.0.write().unwrap_or_else(PoisonError::into_inner), next));
+    /// Replaces the list; the first segment stays. Leases are for objects of one segment, and end
+    /// before anybody can write to another.
+    pub(crate) fn publish(&self, next: Arc<Vec<Arc<Segment>>>) {
+        let first = Arc::clone(&next[0]);
+        let replace = || {
+            let mut list = self.0.write().unwrap_or_else(PoisonError::into_inner);
+            std::mem::replace(&mut *list, next)
+        };
+        // The old list is dropped behind the locks.
+        drop(first.location.end_leases(replace));
     }
 }
 
@@ -88,7 +95,7 @@ pub(crate) struct Segment {
     pub(crate) room_bytes: AtomicU64,
     pub(crate) length_bytes: AtomicU64,
     pub(crate) guard: Guard,
-    pub(crate) location: Swap<Arc<Location>>,
+    pub(crate) location: Located,
     /// What was written since a migration began to copy.
     pub(crate) dirty: Mutex<Option<Dirty>>,
     pub(crate) accounted: Mutex<Accounted>,
@@ -315,7 +322,7 @@ impl Segment {
             room_bytes: AtomicU64::new(record.length_bytes),
             length_bytes: AtomicU64::new(record.length_bytes),
             guard: Guard::default(),
-            location: Swap::new(Arc::new(location)),
+            location: Located::new(location),
             dirty: Mutex::default(),
             accounted: Mutex::new(Accounted { used_bytes: record.length_bytes, reserved_bytes: 0 }),
             gate: Mutex::default(),
@@ -439,6 +446,18 @@ impl Entry {
             }
         };
         self.record(segments.iter().map(one).collect())
+    }
+
+    /// Whether it was deleted.
+    #[inline]
+    pub(crate) fn is_deleted(&self) -> bool {
+        self.is_deleted.load(Ordering::Acquire)
+    }
+
+    /// Makes it one that was deleted: nothing is written to it any more, and leases end.
+    pub(crate) fn mark_deleted(&self) {
+        let first = Arc::clone(&self.segments.load()[0]);
+        first.location.end_leases(|| self.is_deleted.store(true, Ordering::Release));
     }
 
     /// Whether anybody has it open.

@@ -127,7 +127,7 @@ impl Backend for Stack {
             ordered_listing: true,
             // What an outer store syncs must be durable, wherever the policy puts it.
             identity: !tiers.present().any(crate::tiers::TierState::is_volatile),
-            leases: self.shared().is_bare && tiers.present().all(|tier| tier.capability.leases),
+            leases: tiers.present().any(|tier| tier.capability.leases),
             keeps_data: tiers.present().all(|tier| tier.capability.keeps_data),
         }
     }
@@ -209,7 +209,7 @@ impl Backend for Stack {
         self.shared().check_writable(OPERATION)?;
         let entry = self.entry(OPERATION, key)?;
         let _changes = crate::lock(&entry.changes);
-        if entry.is_deleted.load(Ordering::Acquire) {
+        if entry.is_deleted() {
             return Err(Error::new(ErrorKind::NotFound, OPERATION).with("key", key));
         }
         let next = Some(Arc::new(identity.clone()));

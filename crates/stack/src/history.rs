@@ -53,7 +53,7 @@ pub(crate) fn note_move(shared: &Shared, one: &Move, outcome: Outcome, took_ns: 
     if let Ok(Some(entry)) = shared.borrow_entry(&one.request.key) {
         let _changes = crate::lock(&entry.changes);
         let is_same = entry.object_id == one.object_id;
-        if is_same && !entry.is_deleted.load(Ordering::Acquire) {
+        if is_same && !entry.is_deleted() {
             let _ = shared.catalog.commit(&[Write::History(one.object_id, segment, bytes)]);
         }
     }

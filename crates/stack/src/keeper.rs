@@ -128,6 +128,7 @@ pub(crate) fn measure_utilisation(shared: &Shared) {
 /// Ends a stack; once.
 pub(crate) fn close(shared: &Arc<Shared>, threads: &Threads) -> Result<()> {
     let _closing = crate::lock(&threads.close);
+    shared.leases.close();
     if threads.is_closed.swap(true, Ordering::AcqRel) || shared.settings.access == Access::Read {
         return Ok(());
     }

@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Hearing of reads that went past the stack.
+//! Lending the files of objects to readers, and hearing of what they read.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::AtomicBool;
 
-use terrace_core::{Event, EventKind, ReadSummary};
+use terrace_core::{Access, Event, EventKind, FileLease, ReadSummary, Result};
 
 use crate::entry::{Entry, Segment};
+use crate::located::Lending;
 use crate::shared::Shared;
+
+/// Looks at an object that moves from under them, before there is no lease.
+const LOOKS_MAX: usize = 3;
 
 /// Most bytes and nanoseconds that are believed at a time: a reader's word alone must not run the
 /// counters over.
@@ -16,9 +20,42 @@ const BELIEVED_MAX: u64 = 1 << 40;
 const OFFSET_MAX: u64 = i64::MAX as u64 - BELIEVED_MAX;
 
 impl Shared {
+    /// Lends the file that readers use, where the object has one segment, its `first`: the file's
+    /// end is the object's. `is_holder` says whether the handle that asks holds the word already.
+    pub(crate) fn lend(
+        &self,
+        entry: &Entry,
+        first: &Segment,
+        is_holder: &AtomicBool,
+    ) -> Result<Option<FileLease>> {
+        let is_whole = || !entry.is_deleted() && entry.segments.load().len() == 1;
+        for _ in 0..LOOKS_MAX {
+            // Held while the file is opened: it is not deleted meanwhile.
+            let location = first.location.load_full();
+            let site = location.read_site();
+            if !is_whole() || !self.tier(site.place.tier).capability.leases {
+                return Ok(None);
+            }
+            let open = site.open_once(self.backend(site))?;
+            let Some(lease) = open.lease_file(Access::Read)? else { return Ok(None) };
+            // A tier that is a stack: a reader looks at one word.
+            if lease.word.is_some() {
+                return Ok(None);
+            }
+            match first.location.lend(&self.leases, site, is_holder, is_whole)? {
+                Lending::Word(word) => {
+                    return Ok(Some(FileLease { file: lease.file, word: Some(word) }));
+                }
+                Lending::Refused => return Ok(None),
+                Lending::Moved => {}
+            }
+        }
+        Ok(None)
+    }
+
     /// Counts reads that somebody did by himself, and posts them as one event.
     pub(crate) fn note_reads(&self, entry: &Entry, first: &Segment, reads: &ReadSummary) {
-        if reads.count == 0 || entry.is_deleted.load(Ordering::Acquire) {
+        if reads.count == 0 || entry.is_deleted() {
             return;
         }
         let reads = ReadSummary {

@@ -34,6 +34,8 @@ pub(crate) struct StackObject {
     is_followed: bool,
     /// What was lost once is not tried again as if it were there: later syncs fail too.
     has_failed_sync: AtomicBool,
+    /// Whether this handle has lent the file, and holds its word.
+    is_holder: AtomicBool,
 }
 
 /// Why a piece of a write has to be looked at again.
@@ -73,8 +75,17 @@ impl StackObject {
         let first = Arc::clone(&entry.segments.load()[0]);
         let has_failed_sync = AtomicBool::new(false);
         let is_followed = level == Persistency::Storage || shared.failpoints.is_watched();
-        let straight = OnceLock::new();
-        Self { shared, entry, access, level, first, straight, is_followed, has_failed_sync }
+        Self {
+            shared,
+            entry,
+            access,
+            level,
+            first,
+            straight: OnceLock::new(),
+            is_followed,
+            has_failed_sync,
+            is_holder: AtomicBool::new(false),
+        }
     }
 
     /// The tier's file, where there is one tier and no policy: nothing is between an object of one
@@ -113,7 +124,7 @@ impl StackObject {
                 .because("the object was opened for reading")
                 .with("key", &self.entry.key));
         }
-        if self.entry.is_deleted.load(Ordering::Relaxed) {
+        if self.entry.is_deleted() {
             return Err(self.deleted(operation));
         }
         self.shared.check_writable(operation)
@@ -193,7 +204,7 @@ impl StackObject {
             if extent.end > segment.limit_bytes.load(Ordering::Acquire) {
                 return Err(Again::Restructured);
             }
-            if self.entry.is_deleted.load(Ordering::Acquire) {
+            if self.entry.is_deleted() {
                 return Err(Again::Failed(self.deleted("write")));
             }
             // A switch to another tier takes the room back that was taken on the old one.
@@ -596,13 +607,11 @@ impl Object for StackObject {
     }
 
     fn lease_file(&self, access: Access) -> Result<Option<FileLease>> {
-        // A lent descriptor would let bytes change behind a migration's back.
-        if !self.shared.is_bare {
-            return Ok(None);
+        if access == Access::Read {
+            return self.shared.lend(&self.entry, &self.first, &self.is_holder);
         }
-        let location = self.first.location.load();
-        let handle = location.primary.open(self.shared.backend(&location.primary))?;
-        handle.as_ref().expect("it was just opened").lease_file(access)
+        // A lent descriptor would let bytes change behind accounts, checksums and migrations.
+        self.check_access("lend a descriptor").map(|()| None)
     }
 
     fn note_reads(&self, reads: &ReadSummary) {
@@ -612,6 +621,9 @@ impl Object for StackObject {
 
 impl Drop for StackObject {
     fn drop(&mut self) {
+        if *self.is_holder.get_mut() {
+            self.first.location.give_back();
+        }
         self.shared.close_entry(&self.entry);
     }
 }

@@ -357,6 +357,7 @@ fn assemble(parts: &mut Parts, header: &Header, entries: &[TierEntry], epoch: u6
         is_bare,
         recording: std::sync::Mutex::default(),
         parking: Parking::default(),
+        leases: Arc::default(),
         slots: Slots::default(),
         usages: Usages::default(),
         scrubbing: Scrubbing::default(),

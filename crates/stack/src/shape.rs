@@ -60,7 +60,7 @@ impl Shared {
         let mut dropped_copies = false;
         loop {
             let mut accounted = crate::lock(&segment.accounted);
-            if entry.is_deleted.load(Ordering::Acquire) {
+            if entry.is_deleted() {
                 return Err(NoRoom::Here(
                     Error::new(ErrorKind::NotFound, "write")
                         .because("the object was deleted")
@@ -215,7 +215,7 @@ impl Shared {
         let mut list = (*old).clone();
         list.push(Arc::clone(&segment));
         list.sort_by_key(|segment| segment.start_bytes);
-        entry.segments.store(Arc::new(list));
+        entry.segments.publish(Arc::new(list));
         self.post_created(entry, &segment);
         for _ in 0..entry.opens.load(Ordering::Acquire).min(1) {
             let now_ns = self.clock.now_ns();
@@ -332,7 +332,7 @@ impl Shared {
             return Ok(false);
         };
         let is_busy = location.is_clean() || location.settling.is_some();
-        if segment.length() > 0 || is_busy || entry.is_deleted.load(Ordering::Acquire) {
+        if segment.length() > 0 || is_busy || entry.is_deleted() {
             return Ok(false);
         }
         let site = self.new_file_on(
@@ -369,7 +369,7 @@ impl Shared {
             }
             return Err(error);
         }
-        segment.location.store(Arc::new(next_location));
+        segment.location.publish(Arc::new(next_location));
         let from = self.tier(full);
         from.account.free(Class::Used, accounted.used_bytes);
         from.account.free(Class::Reserved, accounted.reserved_bytes);
@@ -449,7 +449,7 @@ impl Shared {
     /// Cuts an object to `bytes`.
     pub(crate) fn shrink(&self, entry: &Arc<Entry>, bytes: u64) -> Result<()> {
         let changes = crate::lock(&entry.changes);
-        if entry.is_deleted.load(Ordering::Acquire) {
+        if entry.is_deleted() {
             return Err(Error::new(ErrorKind::NotFound, "set length").with("key", &entry.key));
         }
         let old = entry.segments.load_full();
@@ -495,7 +495,7 @@ impl Shared {
             let last = &old[keep - 1];
             let limit = entry.layout.next_cut(last.start_bytes);
             let limit = limit.map_or(u64::MAX, |cut| cut - last.start_bytes);
-            entry.segments.store(Arc::new(old[..keep].to_vec()));
+            entry.segments.publish(Arc::new(old[..keep].to_vec()));
             last.limit_bytes.store(limit, Ordering::Release);
         }
         drop(held);

@@ -20,6 +20,7 @@ use crate::drops::Drops;
 use crate::entries::Entries;
 use crate::entry::{Accounted, Entry, Location, Pending, Segment, Site};
 use crate::guard::Parking;
+use crate::leases::Leases;
 use crate::mover::Mover;
 use crate::recording::Recording;
 use crate::ring::{Change, Mailbox, Posted, Took};
@@ -49,6 +50,7 @@ pub(crate) struct Shared {
     pub(crate) recording: Mutex<Recording>,
     pub(crate) entries: Entries,
     pub(crate) parking: Parking,
+    pub(crate) leases: Arc<Leases>,
     pub(crate) slots: Slots,
     pub(crate) usages: Usages,
     pub(crate) scrubbing: Scrubbing,
@@ -250,7 +252,7 @@ impl Shared {
         // Whoever opened it meanwhile may have asked for room that he has not filled yet. Writers
         // ask under this lock and only while the object is open; a closing store lets none write.
         let may_be_written = entry.is_open() && !self.is_closing.load(Ordering::Acquire);
-        if entry.is_deleted.load(Ordering::Acquire) || may_be_written {
+        if entry.is_deleted() || may_be_written {
             return;
         }
         if self.is_bare {
@@ -270,7 +272,7 @@ impl Shared {
     pub(crate) fn trim_cut(&self, entry: &Entry, segment: &Segment) {
         let mut accounted = crate::lock(&segment.accounted);
         // Without a policy, writers pass no gate.
-        if !self.is_bare && !entry.is_deleted.load(Ordering::Acquire) {
+        if !self.is_bare && !entry.is_deleted() {
             self.fit_room(entry, segment, &mut accounted);
         }
     }

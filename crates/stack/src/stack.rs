@@ -388,7 +388,7 @@ impl Stack {
         shared.check_writable("pin")?;
         let entry = self.find(key, "pin")?;
         let changes = crate::lock(&entry.changes);
-        if entry.is_deleted.load(Ordering::Acquire) {
+        if entry.is_deleted() {
             return Err(Error::new(ErrorKind::NotFound, "pin").with("key", key));
         }
         let before = entry.is_pinned.swap(is_pinned, Ordering::AcqRel);

@@ -185,7 +185,7 @@ impl Job<'_> {
         }
         let segments = self.entry.segments.load();
         let is_there = segments.iter().any(|segment| Arc::ptr_eq(segment, self.segment));
-        if !is_there || self.entry.is_deleted.load(Ordering::Acquire) {
+        if !is_there || self.entry.is_deleted() {
             return Err(stop(Outcome::Stale));
         }
         // An empty segment may have been put elsewhere, where there is room for its first bytes.
@@ -595,7 +595,7 @@ impl Job<'_> {
         }
         let step = if wish == MoveWish::Copy { "copy.committed" } else { "move.committed" };
         self.shared.failpoints.hit(step).map_err(late)?;
-        self.segment.location.store(Arc::new(next));
+        self.segment.location.publish(Arc::new(next));
         target.tier.account.free(Class::Reserved, target.reserved_bytes - length);
         if wish == MoveWish::Copy {
             target.tier.account.turn(Class::Reserved, Class::Copy, length);
@@ -763,7 +763,7 @@ impl Job<'_> {
             return Err(error.into());
         }
         self.shared.failpoints.hit("flip.committed")?;
-        self.segment.location.store(Arc::new(next));
+        self.segment.location.publish(Arc::new(next));
         self.shared.tier(self.to()).account.turn(Class::Copy, Class::Used, length);
         self.leave(&mut accounted, length, stays);
         drop(accounted);

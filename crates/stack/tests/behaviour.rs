@@ -15,18 +15,18 @@ use terrace_testkit::pattern_bytes;
 
 /// One tier without a policy: hardly a stack at all.
 fn one_tier() -> (Box<Stack>, World) {
-    let world = World::with(&[("only", ROOMY, Persistency::Storage)]);
+    let world = World::with(&[("only", ROOMY, Persistency::Storage)]).lending();
     (Box::new(world.create()), world)
 }
 
 fn two_tiers() -> (Box<Stack>, World) {
-    let world = World::two();
+    let world = World::two().lending();
     (Box::new(world.create()), world)
 }
 
 /// A stack whose tiers are stacks.
 fn stack_of_stacks() -> (Box<Stack>, Nest) {
-    let nest = Nest([World::two(), World::two(), World::with(&[])]);
+    let nest = Nest([World::two().lending(), World::two(), World::with(&[])]);
     (Box::new(nest.open(World::create, |parts| Stack::create(parts).map(drop))), nest)
 }
 
@@ -82,7 +82,7 @@ fn a_stack_of_stacks_keeps_what_was_synced() {
 
 /// A stack whose objects never stay where they are.
 fn bouncing() -> (Box<Stack>, Bouncer) {
-    let world = World::three();
+    let world = World::three().lending();
     let stack = world.create();
     let bouncer = Bouncer::start(stack.clone(), world);
     (Box::new(stack), bouncer)

@@ -239,7 +239,7 @@ impl Scrub<'_> {
             }
             return Err(error);
         }
-        segment.location.store(Arc::new(next));
+        segment.location.publish(Arc::new(next));
         // The old file takes up what was reserved for the new one, until it is deleted.
         let account = &shared.tier(site.place.tier).account;
         account.turn(Class::Reserved, Class::Garbage, row.bytes);

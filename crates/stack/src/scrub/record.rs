@@ -87,7 +87,7 @@ impl Scrub<'_> {
                 // Shown in any case: a commit that fails may have been written all the same, and
                 // whoever writes takes back what he sees.
                 let committed = self.shared.catalog.commit(&[Write::Put(&entry.key, &record)]);
-                segment.location.store(Arc::new(next));
+                segment.location.publish(Arc::new(next));
                 committed?;
                 self.shared.failpoints.hit("scrub.recorded")?;
                 self.report.recorded += 1;
@@ -113,7 +113,7 @@ impl Scrub<'_> {
 
 /// Whether nobody has written to a segment, moved or deleted it since.
 pub(super) fn is_same(entry: &Entry, segment: &Segment, before: &Arc<Location>) -> bool {
-    let is_there = !entry.is_deleted.load(Ordering::Acquire);
+    let is_there = !entry.is_deleted();
     is_there && Arc::ptr_eq(&segment.location.load_full(), before)
 }
 
@@ -122,7 +122,7 @@ fn watch(scrub: &Scrub<'_>, entry: &Entry, segment: &Segment) -> Option<Arc<Loca
     let shared = scrub.shared;
     let _changes = crate::lock(&entry.changes);
     let location = segment.location.load_full();
-    let is_deleted = entry.is_deleted.load(Ordering::Acquire);
+    let is_deleted = entry.is_deleted();
     if is_deleted || location.settling.is_some() || location.checksum.is_some() {
         return None;
     }
@@ -133,7 +133,7 @@ fn watch(scrub: &Scrub<'_>, entry: &Entry, segment: &Segment) -> Option<Arc<Loca
     let _gate = crate::lock(&segment.gate);
     let is_closed = segment.guard.close(&shared.parking, shared.settings.switch_time_max);
     if is_closed {
-        segment.location.store(Arc::clone(&watched));
+        segment.location.publish(Arc::clone(&watched));
     }
     segment.guard.open(&shared.parking);
     if !is_closed {
@@ -142,7 +142,7 @@ fn watch(scrub: &Scrub<'_>, entry: &Entry, segment: &Segment) -> Option<Arc<Loca
     // Without a policy, a handle that was open before passes no gate. Counting is a write on both
     // sides, so that one of the two sees the other.
     if shared.is_bare && entry.opens.fetch_add(0, Ordering::AcqRel) > 0 {
-        segment.location.store(location);
+        segment.location.publish(location);
         return None;
     }
     Some(watched)
@@ -154,6 +154,6 @@ fn unwatch(entry: &Entry, segment: &Segment, watched: &Arc<Location>) {
     if Arc::ptr_eq(&segment.location.load_full(), watched) {
         let mut next = (**watched).clone();
         next.is_watched = false;
-        segment.location.store(Arc::new(next));
+        segment.location.publish(Arc::new(next));
     }
 }

@@ -68,6 +68,12 @@ impl World {
         ])
     }
 
+    /// The same with tiers that lend their files.
+    pub(crate) fn lending(self) -> Self {
+        self.tiers.iter().for_each(|tier| tier.disk.lend_files());
+        self
+    }
+
     /// What a stack on this machine is made of, as the present process sees it.
     pub(crate) fn parts(&self) -> Parts {
         let tier = |tier: &TestTier| {

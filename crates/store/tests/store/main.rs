@@ -5,6 +5,7 @@ mod behaviour;
 mod broken;
 mod configuration;
 mod foreign;
+mod leases;
 mod life;
 mod same;
 mod scene;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! One seed of the model test: a stack and a plain map, and operations that both undergo.
 
+mod leases;
 mod steps;
 
 use std::cell::Cell;
@@ -71,6 +72,7 @@ pub(crate) struct Run {
     may_return: BTreeSet<Key>,
     pairs: BTreeMap<Vec<u8>, Vec<u8>>,
     handles: Vec<Handle>,
+    leases: Vec<leases::Held>,
     tickets: Vec<MoveTicket>,
     lives: u64,
     has_spare: bool,
@@ -98,6 +100,7 @@ impl Run {
             ("slow", 200 * unit, Persistency::Storage),
             (SPARE, 100 * unit, Persistency::Storage),
         ]);
+        let world = if random.chance(0.8) { world.lending() } else { world };
         world.create_parts(without_spare);
         let mut run = Self {
             random,
@@ -107,6 +110,7 @@ impl Run {
             may_return: BTreeSet::new(),
             pairs: BTreeMap::new(),
             handles: Vec::new(),
+            leases: Vec::new(),
             tickets: Vec::new(),
             lives: 0,
             has_spare: false,
@@ -157,7 +161,7 @@ impl Run {
 
     fn step(&mut self) {
         type Step = fn(&mut Run);
-        let steps: [(u64, Step); 28] = [
+        let steps: [(u64, Step); 30] = [
             (8, Run::create),
             (4, Run::open_handle),
             (3, Run::close_handle),
@@ -168,6 +172,8 @@ impl Run {
             (2, Run::allocate),
             (14, Run::read),
             (6, Run::read_whole),
+            (8, Run::lend),
+            (20, Run::read_lent),
             (3, Run::stat),
             (5, Run::delete),
             (3, Run::list),
@@ -373,6 +379,7 @@ impl Run {
             self.note(format!("… close: {}", error.chain()));
         }
         drop(stack);
+        self.end_leases();
         // Without a crash the process ends all the same, and with it what volatile tiers held.
         self.world.crash(crash.unwrap_or(Crash::Process));
         self.open();

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Reading past the stack, by files that it lent.
+
+use terrace_core::{Access, ErrorKind, FileLease, Key};
+
+use super::Run;
+use crate::common::pattern::difference;
+
+/// Leases that are kept, good ones and those that are over.
+const LEASES_MAX: usize = 24;
+
+/// A lease of an object in one of its lives.
+pub(super) struct Held {
+    key: Key,
+    life: u64,
+    lease: FileLease,
+}
+
+impl Run {
+    pub(super) fn lend(&mut self) {
+        if self.handles.is_empty() {
+            return;
+        }
+        let index = self.random.below(self.handles.len() as u64) as usize;
+        let handle = &self.handles[index];
+        let (key, life) = (handle.key.clone(), handle.life);
+        match handle.object.lease_file(Access::Read) {
+            Ok(Some(_)) if handle.ghost.is_some() => {
+                self.fail(&format!("{key} is deleted, and was lent"));
+            }
+            Ok(Some(lease)) => {
+                self.note(format!("{key} is lent: {:?}", lease.word));
+                if self.leases.len() == LEASES_MAX {
+                    let oldest = self.random.below(LEASES_MAX as u64) as usize;
+                    self.leases.swap_remove(oldest);
+                }
+                self.leases.push(Held { key, life, lease });
+            }
+            Ok(None) => {}
+            Err(error) if self.has_faults && error.kind() == ErrorKind::Io => {}
+            Err(error) => self.fail(&format!("{key} cannot be lent: {}", error.chain())),
+        }
+    }
+
+    pub(super) fn read_lent(&mut self) {
+        if self.leases.is_empty() {
+            return;
+        }
+        let index = self.random.below(self.leases.len() as u64) as usize;
+        let Held { key, life, lease } = &self.leases[index];
+        let held = self.objects.get(key).filter(|held| held.life == *life);
+        let bytes = held.map_or(0, |held| held.data.len() as u64);
+        let at = self.random.below(bytes + 100);
+        let mut buffer = vec![0xee; 1 + self.random.below(bytes + 100) as usize];
+        let read = lease.read(at, &mut buffer).expect("reads");
+        let what = format!("read {key} at {at} by {:?}", lease.word);
+        let Some(count) = read else {
+            self.leases.swap_remove(index);
+            return;
+        };
+        let Some(expected) = held.map(|held| held.data.clone()) else {
+            self.fail(&format!("{what}: it is gone, and the lease is good"));
+        };
+        let from = (at as usize).min(expected.len());
+        let expected = &expected[from..expected.len().min(from + buffer.len())];
+        if buffer[..count] != *expected {
+            self.fail(&format!("{what}: {}", difference(&buffer[..count], expected)));
+        }
+        self.verified_bytes.update(|bytes| bytes + count as u64);
+        self.note(format!("{what}: {count} bytes"));
+    }
+
+    /// The stack has ended, and everything that it lent.
+    pub(super) fn end_leases(&mut self) {
+        for Held { key, lease, .. } in std::mem::take(&mut self.leases) {
+            if lease.is_good().expect("looks") {
+                self.fail(&format!("{key} is still lent by a stack that has ended"));
+            }
+        }
+    }
+}
