@@ -10,7 +10,7 @@ use terrace_core::{
     Semantics,
 };
 
-const VOLATILE: Semantics = Semantics { persistency: Persistency::None };
+const VOLATILE: Semantics = Semantics::at_level(Persistency::None);
 
 fn key(name: &str) -> Key {
     Key::new("app", name).expect("legal")

@@ -298,7 +298,7 @@ fn a_durable_batch_is_carried_out() {
         Request::Delete { key: &doomed },
     ]
     .map(Op::new);
-    backend.execute(&mut operations, &Semantics { persistency: Persistency::Storage });
+    backend.execute(&mut operations, &Semantics::at_level(Persistency::Storage));
     let kinds = operations
         .map(|operation| operation.outcome.expect("executed").err().map(|error| error.kind()));
     let expected = [None, Some(ErrorKind::Exists), None, None, Some(ErrorKind::NotFound)];
@@ -343,7 +343,7 @@ fn a_lease_outlives_its_name() {
 #[test]
 fn no_lease_bypasses_a_promise_of_durability() {
     let (backend, _directory) = fresh();
-    let durable = Semantics { persistency: Persistency::Storage };
+    let durable = Semantics::at_level(Persistency::Storage);
     let how = Open::create().with_semantics(durable);
     let object = backend.open(&key("app/a"), &how).expect("room");
     assert!(object.lease_file(Access::Write).expect("asking is allowed").is_none());

@@ -13,7 +13,7 @@ fn key(text: &str) -> Key {
 }
 
 fn created(memory: &Memory, name: &str) -> Box<dyn Object> {
-    let volatile = Semantics { persistency: Persistency::None };
+    let volatile = Semantics::at_level(Persistency::None);
     memory.open(&key(name), &Open::create().with_semantics(volatile)).expect("room")
 }
 

@@ -50,7 +50,7 @@ fn a_place_that_is_read_only_stays_as_it_is() {
 
     let backend = open_backend("file", &Place { read_only: true, ..place }).expect("open");
     let other = Key::parse("app/b").expect("legal");
-    let volatile = Semantics { persistency: terrace_core::Persistency::None };
+    let volatile = Semantics::at_level(terrace_core::Persistency::None);
     for how in [Open::write(), Open::create(), Open::create_new()] {
         let how = how.with_semantics(volatile);
         let error = backend.open(&other, &how).err().expect("read-only");

@@ -13,7 +13,7 @@ use terrace_core::{
 };
 use terrace_testkit::ManualClock;
 
-const VOLATILE: Semantics = Semantics { persistency: Persistency::None };
+const VOLATILE: Semantics = Semantics::at_level(Persistency::None);
 
 /// One request takes 1 ms, a read 1 ns a byte more, a write 2 ns.
 const RATES: Rates = Rates {

@@ -34,5 +34,8 @@ pub use policy::{
     Policy, SLOT_NONE, Slot,
 };
 pub use random::Random;
-pub use semantics::{Hint, Layout, Persistency, Semantics, Temperature};
+pub use semantics::{
+    ATOMIC_BYTES_MAX, Atomicity, BatchOrdering, Concurrency, Consistency, Hint, Layout,
+    Persistency, Semantics, Temperature,
+};
 pub use view::{Figures, SegmentView, TierIndex, TierSet, TierView, View, Watermarks};

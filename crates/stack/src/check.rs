@@ -327,7 +327,7 @@ impl Check<'_> {
 fn checksum(tier: &TierState, name: &Key) -> Result<(u64, u32)> {
     const STEP_BYTES: usize = 256 << 10;
     let how = Open::read()
-        .with_semantics(terrace_core::Semantics { persistency: terrace_core::Persistency::None });
+        .with_semantics(terrace_core::Semantics::at_level(terrace_core::Persistency::None));
     let object = tier.backend.open(name, &how)?;
     let mut buffer = vec![0; STEP_BYTES];
     let (mut bytes, mut sum) = (0, 0);

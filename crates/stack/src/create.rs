@@ -466,7 +466,7 @@ impl Shared {
         let place = Place { tier, file, generation: file, epoch: self.epoch };
         let how = Open {
             create: Create::New,
-            semantics: Semantics { persistency: Persistency::None },
+            semantics: Semantics::at_level(Persistency::None),
             hint: Hint::default(),
             identity: self.identity(key, object_id, segment, start_bytes, &place, Role::Primary),
             ..Open::default()

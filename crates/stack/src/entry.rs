@@ -215,7 +215,7 @@ impl Site {
     #[cold]
     fn open_now(&self, backend: &dyn Backend) -> Result<Handle> {
         // The stack syncs by itself, and volatile tiers promise nothing.
-        let semantics = Semantics { persistency: Persistency::None };
+        let semantics = Semantics::at_level(Persistency::None);
         let open = |how: Open| backend.open(&self.key, &how.with_semantics(semantics));
         let object = match open(Open::write()) {
             // A tier of a store that is open for reading only; the stack itself refuses writes.

@@ -470,7 +470,7 @@ impl Recovery<'_> {
     }
 
     fn sync_file(&self, object_id: u64, segment: u32, place: &Place) -> Result<()> {
-        let how = Open::write().with_semantics(Semantics { persistency: Persistency::None });
+        let how = Open::write().with_semantics(Semantics::at_level(Persistency::None));
         let backend = &self.shared.tier(place.tier).backend;
         match backend.open(&place.key(object_id, segment), &how) {
             Ok(file) => file.sync(),

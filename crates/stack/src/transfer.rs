@@ -258,7 +258,7 @@ impl Job<'_> {
         let site = Site::new(place, self.entry.object_id, self.segment.number);
         let how = Open {
             create: Create::New,
-            semantics: Semantics { persistency: Persistency::None },
+            semantics: Semantics::at_level(Persistency::None),
             identity: self.identity(&site, Role::Partial),
             size_hint_bytes: Some(self.segment.length()),
             ..Open::default()

@@ -18,7 +18,7 @@ fn create(stack: &Stack, count: u8, bytes: usize, level: Persistency) -> Vec<Res
     let request = |(key, data)| Request::Create { key, data, hint: Hint::default() };
     let pairs = names.iter().zip(&contents).map(|(name, data)| (name, data.as_slice()));
     let mut operations: Vec<_> = pairs.map(|pair| Op::new(request(pair))).collect();
-    stack.execute(&mut operations, &Semantics { persistency: level });
+    stack.execute(&mut operations, &Semantics::at_level(level));
     operations.into_iter().map(|operation| operation.outcome.expect("is filled")).collect()
 }
 

@@ -147,7 +147,7 @@ fn a_volatile_tier_does_not_help_what_must_survive() {
     let stack = world.create_with(promise_nothing);
     let error = try_put(&stack, &key("large"), &[1; 80_000]).expect_err("memory is not allowed");
     assert_eq!(error.kind(), ErrorKind::NoSpace, "{}", error.chain());
-    let level = terrace_core::Semantics { persistency: Persistency::None };
+    let level = terrace_core::Semantics::at_level(Persistency::None);
     let object = stack.open(&key("scratch"), &Open::create_new().with_semantics(level));
     object.expect("creates").write(0, &[1; 80_000]).expect("memory is allowed");
 }
@@ -157,7 +157,7 @@ fn what_no_tier_can_keep_is_refused() {
     let world =
         World::with(&[("memory", ROOMY, Persistency::None), ("page", ROOMY, Persistency::Process)]);
     let stack = world.create();
-    let level = terrace_core::Semantics { persistency: Persistency::Storage };
+    let level = terrace_core::Semantics::at_level(Persistency::Storage);
     let error = stack
         .open(&key("impossible"), &Open::create_new().with_semantics(level))
         .map(drop)

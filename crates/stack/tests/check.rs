@@ -158,8 +158,7 @@ fn the_tests_notice_a_sync_that_did_not_happen() {
                 if lies { Verdict::Pretend } else { Verdict::Go }
             });
         }
-        let how =
-            Open::create_new().with_semantics(Semantics { persistency: Persistency::Storage });
+        let how = Open::create_new().with_semantics(Semantics::at_level(Persistency::Storage));
         stack.open(&key("lost"), &how).expect("creates").write(0, &[7; 9000]).expect("writes");
         migrate(&stack, &key("lost"), SLOW, MoveKind::Move);
         world.failpoints().freeze();

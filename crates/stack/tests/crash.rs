@@ -71,7 +71,7 @@ impl<'a> Application<'a> {
     }
 
     fn semantics(&self) -> Semantics {
-        Semantics { persistency: self.level }
+        Semantics::at_level(self.level)
     }
 
     fn expected(&mut self, name: &Key) -> &mut Expected {
@@ -662,7 +662,7 @@ fn dropping_a_stack_in_a_frozen_world_ends() {
 
 #[test]
 fn a_stronger_promise_holds_from_then_on() {
-    let storage = Semantics { persistency: Persistency::Storage };
+    let storage = Semantics::at_level(Persistency::Storage);
     for seed in 0..10 {
         let world = world();
         let stack = world.create();
@@ -685,14 +685,14 @@ fn a_stronger_promise_holds_from_then_on() {
 
 #[test]
 fn what_lives_in_memory_is_promised_nothing_or_moved() {
-    let storage = Semantics { persistency: Persistency::Storage };
+    let storage = Semantics::at_level(Persistency::Storage);
     let world = World::with(&[
         ("memory", common::world::ROOMY, Persistency::None),
         ("disk", common::world::ROOMY, Persistency::Storage),
     ]);
     let stack = world.create_with(promise_nothing);
     let name = key("in-memory");
-    let none = Semantics { persistency: Persistency::None };
+    let none = Semantics::at_level(Persistency::None);
     let object = stack.open(&name, &Open::create_new().with_semantics(none)).expect("creates");
     object.write(0, &[1; 5000]).expect("writes");
     assert_eq!(stack.explain(&name).expect("exists").segments[0].tier, "memory");

@@ -79,7 +79,7 @@ fn filled() -> World {
         let request = |(key, data)| Request::Create { key, data, hint: Hint::default() };
         let pairs = names.iter().zip(bytes).map(|(name, bytes)| (name, bytes.as_slice()));
         let mut operations: Vec<_> = pairs.map(|pair| Op::new(request(pair))).collect();
-        stack.execute(&mut operations, &Semantics { persistency: Persistency::Process });
+        stack.execute(&mut operations, &Semantics::at_level(Persistency::Process));
         for operation in operations {
             operation.outcome.expect("every outcome is filled").expect("there is room");
         }

@@ -25,7 +25,7 @@ const SLOW: TierIndex = TierIndex(1);
 const KINDS: [MoveKind; 3] = [MoveKind::Move, MoveKind::Promote, MoveKind::Copy];
 
 fn put_at(stack: &Stack, name: &Key, level: Persistency, data: &[u8]) {
-    let how = Open::create_new().with_semantics(Semantics { persistency: level });
+    let how = Open::create_new().with_semantics(Semantics::at_level(level));
     stack.open(name, &how).expect("creates").write(0, data).expect("writes");
 }
 

@@ -742,7 +742,7 @@ fn promised_storage_never_goes_to_a_weaker_tier() {
         (Persistency::Storage, "disk"),
     ] {
         let name = key(persistency.word());
-        let how = Open::create_new().with_semantics(Semantics { persistency });
+        let how = Open::create_new().with_semantics(Semantics::at_level(persistency));
         stack.open(&name, &how).expect("creates").write(0, &[1; 100]).expect("writes");
         let report = stack.explain(&name).expect("exists");
         assert_eq!(report.segments[0].tier, tier, "the placer asked for memory");

@@ -79,7 +79,7 @@ fn a_batch_writes_as_many_bytes_as_are_allowed() {
             Op::new(Request::Create { key, data: &data, hint: terrace_core::Hint::default() })
         };
         let mut operations: Vec<_> = keys.iter().map(create).collect();
-        stack.execute(&mut operations, &Semantics { persistency });
+        stack.execute(&mut operations, &Semantics::at_level(persistency));
         let outcomes = operations.into_iter().map(|operation| operation.outcome.expect("is done"));
         let failed: Vec<_> = outcomes.filter_map(Result::err).collect();
         assert_eq!(failed.len(), 2, "{failed:?}");
@@ -93,7 +93,7 @@ fn a_batch_writes_as_many_bytes_as_are_allowed() {
             data: &data[..400],
             hint: terrace_core::Hint::default(),
         })];
-        stack.execute(&mut operations, &Semantics { persistency });
+        stack.execute(&mut operations, &Semantics::at_level(persistency));
         let [operation] = operations;
         operation.outcome.expect("is done").map(drop).expect_err("the commit fails");
         assert_eq!(held(&stack).1, 2000);

@@ -59,7 +59,7 @@ fn bytes_of(number: u64) -> Vec<u8> {
 
 fn put_all(stack: &Stack) -> Result<()> {
     for number in 0..OBJECTS {
-        let semantics = Semantics { persistency: Persistency::Storage };
+        let semantics = Semantics::at_level(Persistency::Storage);
         let how = Open::create_new().with_semantics(semantics);
         stack.open(&key(&format!("n{number}")), &how)?.write(0, &bytes_of(number))?;
     }
@@ -171,8 +171,7 @@ fn a_drain_names_what_cannot_move() {
         ("small", 1000, Persistency::Storage),
     ]);
     let stack = world.create_with(promise_nothing);
-    let storage =
-        Open::create_new().with_semantics(Semantics { persistency: Persistency::Storage });
+    let storage = Open::create_new().with_semantics(Semantics::at_level(Persistency::Storage));
     stack.open(&key("large"), &storage).expect("creates").write(0, &[1; 5000]).expect("writes");
     stack.drain_tier("fast").expect("begins");
     let stuck = || drain_of(&stack, "fast").expect("goes on").stuck;

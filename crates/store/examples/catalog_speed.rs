@@ -83,7 +83,7 @@ fn create(store: &Store, kind: &str, batch: u64, data: &[u8], level: Persistency
         (first..first + BATCH_OBJECTS).map(|index| key(kind, index)).collect::<Result<_>>()?;
     let create = |key| Op::new(Request::Create { key, data, hint: Hint::default() });
     let mut operations: Vec<Op<'_>> = keys.iter().map(create).collect();
-    store.execute(&mut operations, &Semantics { persistency: level });
+    store.execute(&mut operations, &Semantics::at_level(level));
     let mut outcomes = operations.into_iter().map(|one| one.outcome.expect("it was executed"));
     outcomes.try_for_each(|outcome| outcome.map(drop))
 }

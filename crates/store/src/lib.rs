@@ -32,11 +32,12 @@ pub use settings::{Settings, ThrottleSettings, TierSettings, TraceSettings};
 pub use store::{OpenOptions, PolicyWrapper, Store};
 
 pub use terrace_core::{
-    Access, Action, ActionKind, Actions, Backend, BackendExt, Capability, Clock, Create, Cursor,
-    Error, ErrorKind, Event, EventKind, FileLease, GenerationWord, Hint, Key, Object, ObjectExt,
-    Op, Open, Outcome, Page, Pair, Parameter, Persistency, Placed, Placement, Placer, Policy,
-    ReadSummary, Reply, Request, Result, Semantics, Space, Stat, SystemClock, Temperature,
-    TierIndex, View, execute_each, units,
+    ATOMIC_BYTES_MAX, Access, Action, ActionKind, Actions, Atomicity, Backend, BackendExt,
+    BatchOrdering, Capability, Clock, Concurrency, Consistency, Create, Cursor, Error, ErrorKind,
+    Event, EventKind, FileLease, GenerationWord, Hint, Key, Object, ObjectExt, Op, Open, Outcome,
+    Page, Pair, Parameter, Persistency, Placed, Placement, Placer, Policy, ReadSummary, Reply,
+    Request, Result, Semantics, Space, Stat, SystemClock, Temperature, TierIndex, View,
+    execute_each, units,
 };
 pub use terrace_stack::report::{
     self, BackupReport, CheckReport, DecisionReport, Explanation, HistoryReport, LedgerReport,

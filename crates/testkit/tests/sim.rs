@@ -59,7 +59,7 @@ fn a_volatile_tier_is_empty_after_every_crash() {
     let world = SimWorld::new();
     let none = world.tier_with("memory", CAPACITY_BYTES, Persistency::None);
     let process = world.tier_with("tmpfs", CAPACITY_BYTES, Persistency::Process);
-    let weak = Semantics { persistency: Persistency::None };
+    let weak = Semantics::at_level(Persistency::None);
     for tier in [&none, &process] {
         let open = Open::create().with_semantics(weak);
         tier.open().open(&key("app/a"), &open).expect("room").write(0, b"x").expect("room");
@@ -182,7 +182,7 @@ fn commits_survive_as_a_prefix_that_holds_what_was_waited_for() {
 fn storage_semantics_need_no_sync() {
     let world = SimWorld::new();
     let tier = world.tier("disk", CAPACITY_BYTES);
-    let open = Open::create().with_semantics(Semantics { persistency: Persistency::Storage });
+    let open = Open::create().with_semantics(Semantics::at_level(Persistency::Storage));
     tier.open().open(&key("app/a"), &open).expect("room").write(0, b"data").expect("room");
     world.lose_all_unsynced();
     assert_eq!(tier.open().read_all(&key("app/a")).expect("kept"), b"data");

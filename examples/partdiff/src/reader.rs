@@ -70,7 +70,7 @@ fn read_batch(
         })
         .collect();
     // Whoever only reads has nothing that could be lost.
-    store.execute(&mut operations, &Semantics { persistency: Persistency::None });
+    store.execute(&mut operations, &Semantics::at_level(Persistency::None));
 
     for ((operation, key), want) in operations.into_iter().zip(keys).zip(sizes) {
         match operation.outcome.expect("execute fills every outcome")? {

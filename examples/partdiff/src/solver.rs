@@ -51,7 +51,7 @@ pub fn run(
 ) -> Result<Summary> {
     let mut grid = Grid::new(settings.dimension);
     let mut points = vec![0; settings.dimension * settings.dimension * size_of::<f64>()];
-    let semantics = Semantics { persistency: settings.persistency };
+    let semantics = Semantics::at_level(settings.persistency);
     let mut summary = Summary::default();
     for number in 0..settings.checkpoints {
         let mut residuum = 0.0;

@@ -62,11 +62,11 @@ fn a_second_run_does_not_overwrite_the_first() {
 #[test]
 fn damaged_and_cut_checkpoints_are_named() {
     let key = Key::new("partdiff", "checkpoint-000011").expect("legal");
-    let how = Open::read().with_semantics(Semantics { persistency: Persistency::None });
+    let how = Open::read().with_semantics(Semantics::at_level(Persistency::None));
     let bytes = written().open(&key, &how).and_then(|it| it.read_to_end()).expect("it is there");
     for (damaged_byte, length) in [(0, 712), (30, 712), (711, 712), (700, 63), (700, 400)] {
         let store = written();
-        let how = Open::write().with_semantics(Semantics { persistency: Persistency::None });
+        let how = Open::write().with_semantics(Semantics::at_level(Persistency::None));
         let object = store.open(&key, &how).expect("it is there");
         object.write(damaged_byte, &[bytes[damaged_byte as usize] ^ 1]).expect("there is room");
         object.set_len(length).expect("shorter");

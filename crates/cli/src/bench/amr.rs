@@ -254,7 +254,7 @@ impl Simulation<'_> {
     }
 
     fn write_one(&self, block: &Block) -> Result<()> {
-        let semantics = Semantics { persistency: self.settings.level };
+        let semantics = Semantics::at_level(self.settings.level);
         let mut how = Open::create_new().with_semantics(semantics);
         how.size_hint_bytes = Some(block.size_bytes as u64);
         self.backend.open(&block.key, &how)?.write(0, self.mesh.data(block))
@@ -266,7 +266,7 @@ impl Simulation<'_> {
             let mut latencies_ns = latencies();
             let mut buffer = vec![0; *BLOCK_BYTES.end() + 1];
             let clock = SystemClock::default();
-            let semantics = Semantics { persistency: self.settings.level };
+            let semantics = Semantics::at_level(self.settings.level);
             let how = Open::read().with_semantics(semantics);
             while let Some(block) = part.get(next.fetch_add(1, Ordering::Relaxed)) {
                 let before_ns = clock.now_ns();
@@ -354,7 +354,7 @@ mod tests {
         with_simulation(|simulation| {
             simulation.write().expect("nothing fails");
             let [first, second] = [0, 1].map(|index| &simulation.mesh.blocks[index]);
-            let how = Open::write().with_semantics(Semantics { persistency: Persistency::None });
+            let how = Open::write().with_semantics(Semantics::at_level(Persistency::None));
             let object = simulation.backend.open(&first.key, &how).expect("it is there");
             object.write(100, &[0; 8]).expect("written");
             let error = simulation.read(&[second, first]).expect_err("it differs");

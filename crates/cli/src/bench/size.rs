@@ -242,7 +242,7 @@ pub(crate) fn fill(place: &Path, settings: &Settings) -> Result<()> {
     let parts = parts(place, settings)?;
     Stack::create(&parts)?;
     let stack = Stack::open(parts)?;
-    let semantics = Semantics { persistency: Persistency::Process };
+    let semantics = Semantics::at_level(Persistency::Process);
     let mut number = 0;
     while number < settings.objects {
         let end = (number + BATCH).min(settings.objects);

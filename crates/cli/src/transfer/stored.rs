@@ -62,7 +62,7 @@ impl NewContent {
         size_bytes: Option<u64>,
     ) -> Result<StoredTarget> {
         let semantics = match self.persistency {
-            Some(persistency) => Semantics { persistency },
+            Some(persistency) => Semantics::at_level(persistency),
             None => Semantics::default(),
         };
         let how = Open {

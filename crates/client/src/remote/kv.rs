@@ -97,7 +97,7 @@ impl RemoteKv {
                 None => Operation::KvDelete { namespace, key },
             });
         }
-        let semantics = Semantics { persistency };
+        let semantics = Semantics::at_level(persistency);
         let message = Message::request(&operations, &parts, &semantics);
         let (outcomes, _) = self.core.ask(&message)?.outcomes(changes.len())?;
         let mut removed = 0;
@@ -166,7 +166,7 @@ impl Kv for RemoteKv {
             let parts: Vec<&[u8]> = values.iter().map(Vec::as_slice).collect();
             let operation = Operation::KvCommit(Box::new(commit));
             // As durable as the engine makes it by itself; for more there is the ticket.
-            let semantics = Semantics { persistency: Persistency::None };
+            let semantics = Semantics::at_level(Persistency::None);
             match self.core.ask_one(operation, &parts, &semantics)?.0 {
                 Outcome::Ticket(ticket) => return Ok(self.ticket(life, ticket)),
                 Outcome::Conflict => {}

@@ -16,7 +16,7 @@ const STEP_BYTES: usize = 256 << 10;
 ///
 /// Those of opening and reading either.
 pub(super) fn have_same_bytes(tiers: &[Tier], one: &FileName, other: &FileName) -> Result<bool> {
-    let how = Open::read().with_semantics(Semantics { persistency: Persistency::None });
+    let how = Open::read().with_semantics(Semantics::at_level(Persistency::None));
     let open = |name: &FileName| tiers[name.tier.index()].backend.open(&name.key(), &how);
     let (one, other) = (open(one)?, open(other)?);
     let (mut left, mut right) = (vec![0; STEP_BYTES], vec![0; STEP_BYTES]);

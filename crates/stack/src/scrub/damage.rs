@@ -144,7 +144,7 @@ impl Scrub<'_> {
         let site = Site::new(place, entry.object_id, segment.number);
         let how = Open {
             create: Create::New,
-            semantics: Semantics { persistency: Persistency::None },
+            semantics: Semantics::at_level(Persistency::None),
             identity: self.identity(entry, segment, &place, Role::Partial),
             size_hint_bytes: Some(segment.length()),
             ..Open::default()

@@ -36,7 +36,7 @@ impl Scrub<'_> {
         if state.offline.is_some() {
             return Ok(Found::Offline);
         }
-        let how = Open::read().with_semantics(Semantics { persistency: Persistency::None });
+        let how = Open::read().with_semantics(Semantics::at_level(Persistency::None));
         let read = match state.backend.open(name, &how) {
             Ok(object) => self.bytes(tier, &*object, length),
             Err(error) => Err(error),

@@ -174,7 +174,7 @@ impl Session {
             Call::Namespaces => Answer::json(&stack.namespaces()?),
             Call::Space => Answer::json(&Room(stack.space()?)),
             Call::Execute { operations, persistency } => {
-                execute(owned, &operations, body, Semantics { persistency })
+                execute(owned, &operations, body, Semantics::at_level(persistency))
             }
             Call::Sync => stack.sync().map(Answer::done),
             Call::Open { key, create, access, size_hint_bytes, persistency, temperature } => {
@@ -182,7 +182,7 @@ impl Session {
                     create,
                     access,
                     size_hint_bytes,
-                    semantics: Semantics { persistency },
+                    semantics: Semantics::at_level(persistency),
                     hint: Hint { temperature },
                     identity: None,
                 };

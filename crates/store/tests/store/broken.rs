@@ -299,7 +299,7 @@ fn memory_tiers_come_back_empty() {
     let scene = Scene::with(&format!("[[tier]]\nname = \"ram\"\nbackend = \"memory\"\n{TIERS}"));
     let store = scene.open();
     let object = terrace_store::Open::create()
-        .with_semantics(terrace_store::Semantics { persistency: terrace_store::Persistency::None });
+        .with_semantics(terrace_store::Semantics::at_level(terrace_store::Persistency::None));
     drop(store.open(&key("a/x"), &object).expect("room"));
     store.write_all(&key("a/y"), b"kept").expect("room");
     store.close().expect("it closes");

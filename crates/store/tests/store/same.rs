@@ -81,7 +81,7 @@ fn objects(store: &Store, diary: &mut Diary) {
         create: Create::New,
         size_hint_bytes: Some(10),
         hint: Hint { temperature: Temperature::Hot },
-        semantics: Semantics { persistency: Persistency::Storage },
+        semantics: Semantics::at_level(Persistency::Storage),
         ..Open::default()
     };
     let object = store.open(&key("a/x"), &how).expect("room");
@@ -165,7 +165,7 @@ fn batches(store: &Store, diary: &mut Diary) {
     };
     diary.note("batch stat", Ok(size));
     store.execute(&mut [], &semantics);
-    let strong = Semantics { persistency: Persistency::Storage };
+    let strong = Semantics::at_level(Persistency::Storage);
     let mut operations = [Op::new(Request::Create { key: &missing, data: b"", hint })];
     store.execute(&mut operations, &strong);
     note_outcomes("durable", operations.into(), diary);

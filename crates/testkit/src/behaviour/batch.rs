@@ -140,7 +140,7 @@ pub fn a_batch_refuses_stronger_semantics(backend: &dyn Backend) {
             Op::new(Request::Stat { key: &there }),
         ];
         let before_bytes = backend.stat(&there).expect("stat").size_bytes;
-        backend.execute(&mut operations, &Semantics { persistency });
+        backend.execute(&mut operations, &Semantics::at_level(persistency));
         let [created, written, stat] =
             operations.map(|operation| operation.outcome.expect("a filled slot"));
         let Ok(Reply::Stat(stat)) = stat else { panic!("asking promises nothing: {stat:?}") };

@@ -43,7 +43,7 @@ pub fn weaker_semantics_are_taken_stronger_refused(backend: &dyn Backend) {
     let strongest = backend.capability().persistency;
     for persistency in [Persistency::None, Persistency::Process, Persistency::Storage] {
         let key = key(persistency.word());
-        let how = Open::create().with_semantics(Semantics { persistency });
+        let how = Open::create().with_semantics(Semantics::at_level(persistency));
         let opened = backend.open(&key, &how);
         if persistency > strongest {
             assert_fails(opened, ErrorKind::Unsupported);

@@ -39,7 +39,7 @@ fn key(name: &str) -> Key {
 
 /// The default level, or what the backend gives where that is weaker.
 fn semantics(backend: &dyn Backend) -> Semantics {
-    Semantics { persistency: backend.capability().persistency.min(Persistency::Process) }
+    Semantics::at_level(backend.capability().persistency.min(Persistency::Process))
 }
 
 fn how(backend: &dyn Backend, create: Create, access: Access) -> Open {

@@ -74,7 +74,7 @@ impl<'a> Objects<'a> {
             case,
             backend,
             shape: shape.clone(),
-            semantics: Semantics { persistency: shape.level },
+            semantics: Semantics::at_level(shape.level),
             bounds,
             fresh: Pool::new(usage, shape.threads, shape.batch),
             lasting: Vec::new(),
@@ -265,7 +265,7 @@ fn in_batches<'b>(
     keys: &'b [Key],
     request: impl Fn(&'b Key) -> Request<'b>,
 ) -> Result<()> {
-    let semantics = Semantics { persistency: terrace_core::Persistency::None };
+    let semantics = Semantics::at_level(terrace_core::Persistency::None);
     keys.chunks(PREPARE_BATCH)
         .try_for_each(|keys| execute(backend, keys.iter().map(&request), &semantics, 0))
 }

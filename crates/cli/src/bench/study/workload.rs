@@ -77,7 +77,7 @@ fn stack(plan: &Plan, fast: &Scratch, tiers: Vec<Tier>) -> Result<Stack> {
 fn measure(stack: &Stack, objects: usize, plan: &Plan, repetition: u64) -> Result<Run> {
     /// Longest wait for the migrations that writing has caused.
     const IDLE_MAX: Duration = Duration::from_secs(60);
-    let semantics = Semantics { persistency: plan.pair.level() };
+    let semantics = Semantics::at_level(plan.pair.level());
     let keys = (0..objects).map(|number| Key::new("study", &format!("object-{number:06}")));
     let keys = keys.collect::<Result<Vec<_>>>()?;
     let mut data = vec![0; OBJECT_BYTES];

@@ -249,7 +249,7 @@ impl Run {
         {
             return body(&*handle.object);
         }
-        let semantics = Semantics { persistency: self.objects[name].level };
+        let semantics = Semantics::at_level(self.objects[name].level);
         let object = self.stack().open(name, &Open::write().with_semantics(semantics))?;
         body(&*object)
     }

@@ -23,7 +23,7 @@ impl Run {
         let data = self.any_bytes(OBJECT_BYTES_MAX / 3);
         let size_hint_bytes = self.random.chance(0.5).then_some(data.len() as u64);
         self.note(format!("create {name} at {level}, then {} bytes", data.len()));
-        let semantics = Semantics { persistency: level };
+        let semantics = Semantics::at_level(level);
         let how = Open { create: Create::New, semantics, size_hint_bytes, ..Open::default() };
         let is_there = self.objects.contains_key(&name);
         match self.stack().open(&name, &how) {
@@ -69,7 +69,7 @@ impl Run {
         self.note(format!("open {name} for {access:?}"));
         let held = &self.objects[&name];
         let level = held.level;
-        let semantics = Semantics { persistency: level };
+        let semantics = Semantics::at_level(level);
         let (life, how) = (held.life, Open { access, semantics, ..Open::default() });
         match self.stack().open(&name, &how) {
             Ok(object) => self.handles.push(Handle {
@@ -416,7 +416,7 @@ impl Run {
             Op::new(Request::Create { key: &name, data: b"no", hint: Hint::default() }),
             Op::new(Request::Stat { key: &other }),
         ];
-        self.stack().execute(&mut operations, &Semantics { persistency: held.level });
+        self.stack().execute(&mut operations, &Semantics::at_level(held.level));
         let outcomes = operations.map(|operation| operation.outcome.expect("is filled"));
         let [write, read, stat, create, stat_other] = outcomes;
         match create {

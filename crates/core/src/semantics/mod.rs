@@ -1,60 +1,62 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What an application requires (semantics), what it advises (hint), and how an object is cut.
 
-use std::fmt;
-use std::str::FromStr;
+mod axes;
+mod text;
+
 use std::sync::Arc;
 
-use crate::{Error, Result};
+pub use self::axes::{Atomicity, BatchOrdering, Concurrency, Consistency, Persistency};
 
-/// What an acknowledged operation survives.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Persistency {
-    /// May be lost by a crash of the process.
-    None,
-    /// Survives a crash of the process, not a loss of power.
-    #[default]
-    Process,
-    /// Survives a loss of power: data, catalog and directories are on stable storage.
-    Storage,
-}
+/// Most bytes that one operation under [`Atomicity::Operation`] reads or writes. 32 MiB: what a
+/// write overwrites is kept in memory until it has succeeded, and one message can carry it.
+pub const ATOMIC_BYTES_MAX: usize = 32 << 20;
 
-impl Persistency {
-    /// The word used in configuration, commands and benchmark rows.
-    pub fn word(self) -> &'static str {
-        match self {
-            Persistency::None => "none",
-            Persistency::Process => "process",
-            Persistency::Storage => "storage",
-        }
-    }
-}
-
-impl fmt::Display for Persistency {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.word())
-    }
-}
-
-impl FromStr for Persistency {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Self> {
-        [Persistency::None, Persistency::Process, Persistency::Storage]
-            .into_iter()
-            .find(|level| level.word() == text)
-            .ok_or_else(|| {
-                Error::invalid("read a persistency", "one of none, process, storage is expected")
-                    .with("value", text)
-            })
-    }
-}
-
-/// Requirements: met or refused, never ignored.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// Requirements: met or refused, never ignored. `docs/semantics.md` says what each of them means.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Semantics {
+    /// What others see of an operation while it is carried out.
+    pub atomicity: Atomicity,
+    /// What the application promises about accesses at the same time.
+    pub concurrency: Concurrency,
+    /// When others see what was acknowledged.
+    pub consistency: Consistency,
+    /// In which order the operations of a batch take effect.
+    pub ordering: BatchOrdering,
     /// What every operation that was acknowledged under these semantics survives.
     pub persistency: Persistency,
+}
+
+impl Semantics {
+    /// What who asks for nothing gets; the same as [`Semantics::default`].
+    pub const DEFAULT: Self = Self {
+        atomicity: Atomicity::None,
+        concurrency: Concurrency::Overlapping,
+        consistency: Consistency::Immediate,
+        ordering: BatchOrdering::Relaxed,
+        persistency: Persistency::Process,
+    };
+
+    /// What programs expect that were written for a local file system.
+    pub const POSIX: Self =
+        Self { atomicity: Atomicity::Operation, ordering: BatchOrdering::Strict, ..Self::DEFAULT };
+
+    /// For data that one process makes, reads again and throws away.
+    pub const TEMPORARY: Self = Self {
+        concurrency: Concurrency::None,
+        consistency: Consistency::Session,
+        persistency: Persistency::None,
+        ..Self::DEFAULT
+    };
+
+    /// All templates with their names.
+    pub const TEMPLATES: [(&'static str, Self); 3] =
+        [("default", Self::DEFAULT), ("posix", Self::POSIX), ("temporary", Self::TEMPORARY)];
+
+    /// The default with another persistency.
+    pub const fn at_level(persistency: Persistency) -> Self {
+        Self { persistency, ..Self::DEFAULT }
+    }
 }
 
 /// How soon an application expects to touch an object again.
@@ -126,10 +128,8 @@ mod tests {
     }
 
     #[test]
-    fn persistency_orders_by_strength() {
-        assert!(Persistency::None < Persistency::Process);
-        assert!(Persistency::Process < Persistency::Storage);
-        assert_eq!("storage".parse::<Persistency>().expect("known"), Persistency::Storage);
-        assert!("disk".parse::<Persistency>().is_err());
+    fn who_asks_for_nothing_gets_the_default_template() {
+        assert_eq!(Semantics::default(), Semantics::DEFAULT);
+        assert_eq!(Semantics::at_level(Persistency::Process), Semantics::DEFAULT);
     }
 }
