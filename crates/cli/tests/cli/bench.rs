@@ -54,7 +54,7 @@ fn overhead_has_its_cases_and_no_verdict_from_few_groups() {
     assert_eq!(names(&one["cases"]), ["open"]);
 }
 
-const OBJECT_CASES: [&str; 9] = [
+const OBJECT_CASES: [&str; 11] = [
     "create",
     "delete",
     "create+delete",
@@ -64,6 +64,8 @@ const OBJECT_CASES: [&str; 9] = [
     "write",
     "mixed",
     "open+read",
+    "read-run",
+    "write-run",
 ];
 
 const KV_CASES: [&str; 4] = ["put", "get", "delete", "put+delete"];

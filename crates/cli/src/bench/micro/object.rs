@@ -15,7 +15,7 @@ use super::pool::{Pool, Usage};
 use super::{Bounds, Shape};
 
 /// What can be measured on objects, in the order of the table.
-pub(crate) const CASES: [&str; 9] = [
+pub(crate) const CASES: [&str; 11] = [
     "create",
     "delete",
     "create+delete",
@@ -25,10 +25,16 @@ pub(crate) const CASES: [&str; 9] = [
     "write",
     "mixed",
     "open+read",
+    "read-run",
+    "write-run",
 ];
 
 /// Those whose objects have no bytes.
 pub(super) const EMPTY: [&str; 3] = ["create", "delete", "create+delete"];
+
+/// Those that go through one object from its beginning: as many operations of a batch, so many times
+/// its size.
+const RUNS: [&str; 2] = ["read-run", "write-run"];
 
 /// Objects that are there throughout, for cases that look them up by name.
 const NAMED_MAX: usize = 10_000;
@@ -84,12 +90,16 @@ impl<'a> Objects<'a> {
         let count = match case {
             "read" | "write" | "mixed" if shape.batch == 1 => OPEN_MAX,
             "read" | "write" | "mixed" | "status" | "open+read" => NAMED_MAX,
+            "read-run" | "write-run" => shape.threads,
             _ => 0,
         };
-        let count = bounds.objects_of(shape.size_bytes).min(count);
+        let repeated = if RUNS.contains(&case) { shape.batch } else { 1 };
+        let lasting_bytes = shape.size_bytes * repeated;
+        let count = bounds.objects_of(lasting_bytes).min(count);
         objects.lasting = names("lasting", 0..count)?;
-        create(backend, &objects.lasting, &objects.data)?;
-        if shape.batch == 1 && matches!(case, "read" | "write" | "mixed") {
+        create(backend, &objects.lasting, &objects.data.repeat(repeated))?;
+        if shape.batch == 1 && matches!(case, "read" | "write" | "mixed" | "read-run" | "write-run")
+        {
             let how = Open::write().with_semantics(objects.semantics);
             for key in &objects.lasting {
                 objects.open.push(backend.open(key, &how)?);
@@ -134,8 +144,10 @@ impl<'a> Objects<'a> {
                     object.read_exact(0, &mut buffer)
                 })
             }
-            "read" => Box::new(move |call| self.open[picks.at(call)].read_exact(0, &mut buffer)),
-            "write" => Box::new(move |call| self.open[picks.at(call)].write(0, data)),
+            "read" | "read-run" => {
+                Box::new(move |call| self.open[picks.at(call)].read_exact(0, &mut buffer))
+            }
+            "write" | "write-run" => Box::new(move |call| self.open[picks.at(call)].write(0, data)),
             _ => Box::new(move |call| {
                 let object = &self.open[picks.at(call)];
                 if is_write(call) {
@@ -151,7 +163,7 @@ impl<'a> Objects<'a> {
     fn batched(&self, thread: usize) -> Call<'_> {
         let batch = self.shape.batch;
         let picks = Picks::new(self.shape.keys, self.lasting.len().max(1), thread as u64);
-        let reads = matches!(self.case, "read" | "mixed" | "open+read");
+        let reads = matches!(self.case, "read" | "mixed" | "open+read" | "read-run");
         let mut buffers = vec![0; if reads { batch * self.shape.size_bytes } else { 0 }];
         Box::new(move |call| {
             let keys = || self.fresh.of_call(thread, call).iter();
@@ -168,10 +180,18 @@ impl<'a> Objects<'a> {
                     self.execute(keys().map(|key| Request::Delete { key }))
                 }
                 "status" => self.execute(touched.map(|(_, key)| Request::Stat { key })),
+                "read-run" | "write-run" => {
+                    let key = &self.lasting[thread % self.lasting.len()];
+                    let mut chunks = buffers.chunks_mut(self.shape.size_bytes);
+                    self.execute((0..batch).map(|index| {
+                        let offset_bytes = (index * self.shape.size_bytes) as u64;
+                        self.transfer(index as u64, key, offset_bytes, &mut chunks)
+                    }))
+                }
                 _ => {
                     let mut chunks = buffers.chunks_mut(self.shape.size_bytes);
                     self.execute(
-                        touched.map(|(position, key)| self.transfer(position, key, &mut chunks)),
+                        touched.map(|(position, key)| self.transfer(position, key, 0, &mut chunks)),
                     )
                 }
             }
@@ -182,13 +202,18 @@ impl<'a> Objects<'a> {
         &'b self,
         position: u64,
         key: &'b Key,
+        offset_bytes: u64,
         chunks: &mut ChunksMut<'b, u8>,
     ) -> Request<'b> {
-        if self.case == "write" || self.case == "mixed" && is_write(position) {
-            return Request::Write { key, offset_bytes: 0, data: &self.data };
+        let is_write = match self.case {
+            "write" | "write-run" => true,
+            case => case == "mixed" && is_write(position),
+        };
+        if is_write {
+            return Request::Write { key, offset_bytes, data: &self.data };
         }
         let buffer = chunks.next().expect("there is a buffer for every operation");
-        Request::Read { key, offset_bytes: 0, buffer }
+        Request::Read { key, offset_bytes, buffer }
     }
 
     fn execute<'b>(&self, requests: impl Iterator<Item = Request<'b>>) -> Result<()> {
@@ -391,9 +416,24 @@ mod tests {
     }
 
     #[test]
+    fn a_run_goes_through_one_object_of_each_thread() {
+        with_backend(|backend, batch| {
+            for case in RUNS {
+                let mut objects =
+                    Objects::new(case, backend, &shape(case, batch), BOUNDS).expect("a subject");
+                objects.prepare(4).expect("prepared");
+                let calls = call(&objects);
+                objects.clean(&calls).expect("there is nothing to clean");
+                assert_eq!(there(backend, "lasting"), (2, 2 * batch as u64 * 4096), "{case}");
+                delete(backend, &objects.lasting).expect("deleted");
+            }
+        });
+    }
+
+    #[test]
     fn a_short_object_is_no_success() {
         with_backend(|backend, batch| {
-            for case in ["status", "read", "open+read"] {
+            for case in ["status", "read", "open+read", "read-run"] {
                 let mut objects =
                     Objects::new(case, backend, &shape(case, batch), BOUNDS).expect("a subject");
                 for key in &objects.lasting {

@@ -119,6 +119,7 @@ enum What {
     /// - `status`: size and times by name, of 10000 objects
     /// - `read`, `write`: all of an open object; `mixed`: seven reads for three writes
     /// - `open+read`: all of an object by name
+    /// - `read-run`, `write-run`: a batch goes through one object, --size bytes at a time
     ///
     /// Raw is the same call on the bare backend, in a directory beside that of the stack. In
     /// batches, all operations are by name and share one call of `execute`.
