@@ -6,8 +6,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::{
-    Error, ErrorKind, FileLease, Hint, Identity, Key, Persistency, ReadSummary, Result, Semantics,
-    Superblock,
+    Atomicity, BatchOrdering, Error, ErrorKind, FileLease, Hint, Identity, Key, Persistency,
+    ReadSummary, Result, Semantics, Superblock,
 };
 
 /// A place that keeps the bytes of objects.
@@ -72,9 +72,12 @@ pub trait Backend: Send + Sync {
 
     /// Carries out the operations of a batch, which share `semantics`, and fills every `outcome`.
     ///
-    /// - Operations on different objects may run in any order and at the same time; those on one
-    ///   object run in the order given.
-    /// - One that fails does not stop the others.
+    /// - Those on one object run in the order given, and so do all of them where `semantics` ask
+    ///   for a strict ordering; else those on different objects run in any order and at the same
+    ///   time.
+    /// - One that fails does not stop the others, whatever the ordering.
+    /// - Where `semantics` ask for an atomicity above `capability().atomicity`, every operation is
+    ///   refused as `Unsupported`, also those that change nothing.
     fn execute(&self, operations: &mut [Op<'_>], semantics: &Semantics);
 
     /// Reads the identity stored with an object; `None` where it has none.
@@ -118,7 +121,7 @@ pub trait Backend: Send + Sync {
 ///
 /// - Methods may be called from many threads at once and may block.
 /// - After a failed write, each byte of the written extent is old or new; all others, and the
-///   bytes before a growing end, are unchanged.
+///   bytes before a growing end, are unchanged. Who needs more asks for it with `Semantics`.
 /// - A failed `sync` is sticky: every later `sync` of the handle fails too, because the lost
 ///   pages are not tried again by the kernel.
 pub trait Object: Send + Sync {
@@ -192,6 +195,8 @@ pub trait Object: Send + Sync {
 /// What a backend can do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capability {
+    /// The strongest that operations on objects get; more is refused as `Unsupported`.
+    pub atomicity: Atomicity,
     /// The strongest level that `sync` gives.
     pub persistency: Persistency,
     /// Holes take no room and `next_data` finds them.
@@ -204,6 +209,29 @@ pub struct Capability {
     pub leases: bool,
     /// What is written can be read back (false only for `null`).
     pub keeps_data: bool,
+}
+
+impl Capability {
+    /// Refuses an atomicity that the backend does not give.
+    ///
+    /// # Errors
+    ///
+    /// `Unsupported`.
+    pub fn check_atomicity(&self, operation: &'static str, asked: Atomicity) -> Result<()> {
+        if asked <= self.atomicity {
+            return Ok(());
+        }
+        let reason = match asked {
+            Atomicity::Batch => {
+                "operations on objects take effect one by one; only pairs are changed together"
+            }
+            Atomicity::None | Atomicity::Operation => "parts of an operation may be seen here",
+        };
+        Err(Error::new(ErrorKind::Unsupported, operation)
+            .because(reason)
+            .with("atomicity", asked)
+            .with("strongest", self.atomicity))
+    }
 }
 
 /// What to do when an object is missing or there already.
@@ -379,6 +407,32 @@ pub enum Request<'a> {
 }
 
 impl Request<'_> {
+    /// Where it begins to read or write; 0 for all others.
+    pub fn offset_bytes(&self) -> u64 {
+        match self {
+            Request::Read { offset_bytes, .. } | Request::Write { offset_bytes, .. } => {
+                *offset_bytes
+            }
+            _ => 0,
+        }
+    }
+
+    /// The bytes that it brings; empty for those that bring none.
+    pub fn data(&self) -> &[u8] {
+        match self {
+            Request::Create { data, .. } | Request::Write { data, .. } => data,
+            _ => &[],
+        }
+    }
+
+    /// How many bytes it brings or asks for.
+    pub fn length_bytes(&self) -> usize {
+        match self {
+            Request::Read { buffer, .. } => buffer.len(),
+            other => other.data().len(),
+        }
+    }
+
     /// The object that the operation is about.
     pub fn key(&self) -> &Key {
         match self {
@@ -403,10 +457,26 @@ pub enum Reply {
 }
 
 /// Carries out a batch one operation after the other; what a backend without a better way calls
-/// from [`Backend::execute`].
+/// from [`Backend::execute`]. A create with data is two operations on the backend and a stat asks
+/// for nothing, so a backend that gives atomicity carries these out by itself.
 pub fn execute_each(backend: &dyn Backend, operations: &mut [Op<'_>], semantics: &Semantics) {
     for operation in operations {
-        operation.outcome = Some(execute_one(backend, &mut operation.request, semantics));
+        let asked = semantics.atomicity;
+        let outcome = match asked {
+            Atomicity::None => Ok(()),
+            _ => backend.capability().check_atomicity("run a batch", asked),
+        };
+        let run = |()| execute_one(backend, &mut operation.request, semantics);
+        operation.outcome = Some(outcome.and_then(run));
+    }
+}
+
+/// Carries out a batch that asks for a strict ordering: each operation as a batch of its own, so that
+/// what the backend would do once for all of them is done before the next one begins.
+pub fn execute_strictly(backend: &dyn Backend, operations: &mut [Op<'_>], semantics: &Semantics) {
+    let alone = Semantics { ordering: BatchOrdering::Relaxed, ..*semantics };
+    for operation in operations {
+        backend.execute(std::slice::from_mut(operation), &alone);
     }
 }
 

@@ -20,7 +20,7 @@ mod view;
 
 pub use backend::{
     Access, Backend, BackendExt, Capability, Create, Cursor, Object, ObjectExt, Op, Open, Page,
-    Reply, Request, Space, Stat, execute_each,
+    Reply, Request, Space, Stat, execute_each, execute_strictly,
 };
 pub use clock::{Clock, SystemClock};
 pub use error::{Applied, Error, ErrorKind, Result};

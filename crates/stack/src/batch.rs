@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use terrace_core::{
-    Access, Create, Error, ErrorKind, EventKind, Key, Object, Op, Open, Persistency, Reply,
-    Request, Result, Semantics,
+    Access, Atomicity, Create, Error, ErrorKind, EventKind, Key, Object, Op, Open, Persistency,
+    Reply, Request, Result, Semantics,
 };
 
 use crate::account::Class;
@@ -29,7 +29,7 @@ struct Ready<'a> {
 
 /// Creates objects with different keys, which share one commit of the catalog. Their bytes are
 /// written before it, so that neither they nor their lengths need a sync or commit of their own.
-pub(crate) fn create(shared: &Arc<Shared>, operations: &mut [Op<'_>], semantics: &Semantics) {
+pub(crate) fn create(shared: &Arc<Shared>, operations: &mut [&mut Op<'_>], semantics: &Semantics) {
     // In order of the keys, so that two batches that claim the same keys cannot wait for each
     // other.
     let mut order: Vec<_> = (0..operations.len()).collect();
@@ -75,6 +75,7 @@ fn prepare<'a>(
     let Request::Create { data, hint, .. } = request else {
         return Err(Error::invalid("create object", "the operation is not a create"));
     };
+    semantics.atomicity.check_bytes("create object", data.len())?;
     let claim = match shared.entries.open(key) {
         Found::Vacant(claim) => claim,
         Found::Entry(entry) => {
@@ -144,8 +145,11 @@ fn finish(
     semantics: &Semantics,
 ) -> Result<()> {
     let Request::Create { data, .. } = request else { unreachable!("it was prepared") };
-    let entry = shared.publish(ready.claim, ready.draft);
     let level = shared.level(semantics);
+    if ready.filled_ns.is_none() && semantics.atomicity >= Atomicity::Operation {
+        return shared.publish_whole(ready.claim, ready.draft, level, data);
+    }
+    let entry = shared.publish(ready.claim, ready.draft);
     if let Some(filled_ns) = ready.filled_ns {
         if level < Persistency::Storage {
             entry.is_unsynced.store(true, Ordering::Release);

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The life of an object in the catalog: open, create, delete.
 
+use std::io::IoSlice;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use terrace_core::{
-    Access, Create, Error, ErrorKind, Event, EventKind, Hint, Identity, Key, Layout, Open,
+    Access, Create, Error, ErrorKind, Event, EventKind, Hint, Identity, Key, Layout, Object, Open,
     Persistency, Placed, Placement, Result, Role, SegmentView, Semantics, TierIndex, TierSet,
 };
 
@@ -16,6 +17,7 @@ use crate::certain::SINGLE_SYNCS_MAX;
 use crate::drops::Drop as Superseded;
 use crate::entries::{Claim, Found, Opened, load_claimed};
 use crate::entry::{Entry, Pending, Segment, Site};
+use crate::object::StackObject;
 use crate::record::{Place, Record, SegmentRecord};
 use crate::ring::{Change, Created, Took};
 use crate::shared::Shared;
@@ -34,6 +36,24 @@ pub(crate) struct Draft {
 impl Draft {
     fn has_bytes(&self) -> bool {
         self.record.segments[0].length_bytes > 0
+    }
+}
+
+/// An object that its key does not name yet.
+struct Hidden<'a> {
+    shared: &'a Shared,
+    entry: Arc<Entry>,
+    claim: Option<Claim<'a>>,
+}
+
+impl std::ops::Drop for Hidden<'_> {
+    /// Where it was not shown.
+    fn drop(&mut self) {
+        let Some(claim) = self.claim.take() else { return };
+        // What cannot be deleted is there, as much of it as was written.
+        if self.shared.delete_claimed(&self.entry).is_err() {
+            claim.put_back(Arc::clone(&self.entry));
+        }
     }
 }
 
@@ -296,21 +316,52 @@ impl Shared {
 
     /// Shows a committed object to everyone.
     pub(crate) fn publish(&self, claim: Claim<'_>, draft: Draft) -> Opened {
+        let (entry, created) = self.appear(claim.key(), draft);
+        self.show(claim, &entry, created);
+        Opened(entry)
+    }
+
+    /// Writes the bytes of a committed object, then shows it. Where they cannot be written, or that
+    /// panics, the object is deleted again, and nobody has seen it.
+    pub(crate) fn publish_whole(
+        self: &Arc<Self>,
+        claim: Claim<'_>,
+        draft: Draft,
+        level: Persistency,
+        data: &[u8],
+    ) -> Result<()> {
+        let (entry, created) = self.appear(claim.key(), draft);
+        let opened = Opened(Arc::clone(&entry));
+        // Closed behind everything else.
+        let object = StackObject::new(Arc::clone(self), opened, Access::Write, level);
+        let mut hidden = Hidden { shared: self, entry, claim: Some(claim) };
+        object.write_at(0, &[IoSlice::new(data)])?;
+        let claim = hidden.claim.take().expect("it is still held");
+        self.show(claim, &hidden.entry, created);
+        Ok(())
+    }
+
+    fn show(&self, claim: Claim<'_>, entry: &Arc<Entry>, created: Option<(TierIndex, u64)>) {
+        self.entries.fulfil(claim, Arc::clone(entry));
+        if let Some((tier, now_ns)) = created {
+            let segment = &entry.segments.load()[0];
+            let extent = (0, segment.length());
+            self.post(EventKind::Open, segment, tier, now_ns, extent, Took::default());
+        }
+    }
+
+    /// A committed object in memory, open once, which its key does not name yet.
+    fn appear(&self, key: &Key, draft: Draft) -> (Arc<Entry>, Option<(TierIndex, u64)>) {
         let Draft { record, site, counted, .. } = draft;
         let limit = record.layout.next_cut(0).unwrap_or(u64::MAX);
         let segment =
             Arc::new(self.new_segment(record.object_id, &record.segments[0], limit, site));
         let segments = vec![Arc::clone(&segment)];
-        let entry = Entry::new(claim.key().clone(), &record, segments, counted.keep());
+        let entry = Entry::new(key.clone(), &record, segments, counted.keep());
         entry.opens.fetch_add(1, Ordering::AcqRel);
         let entry = Arc::new(entry);
         let created = self.post_created(&entry, &segment);
-        self.entries.fulfil(claim, Arc::clone(&entry));
-        if let Some((tier, now_ns)) = created {
-            let extent = (0, segment.length());
-            self.post(EventKind::Open, &segment, tier, now_ns, extent, Took::default());
-        }
-        Opened(entry)
+        (entry, created)
     }
 
     /// Tells the policy, if there is one, of a new segment; where that is, and when it was told.

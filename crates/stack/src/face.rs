@@ -1,27 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The stack as a backend.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 
 use terrace_core::{
-    Backend, Capability, Cursor, Error, ErrorKind, Identity, Key, NAME_BYTES_MAX, Object, Op, Open,
-    Page, Persistency, Request, Result, Semantics, Space, Stat, Superblock, execute_each,
+    Access, Atomicity, Backend, Capability, Cursor, Error, ErrorKind, Identity, Key,
+    NAME_BYTES_MAX, Object, Op, Open, Page, Persistency, Result, Semantics, Space, Stat,
+    Superblock,
 };
 
 use crate::Stack;
 use crate::catalog::Write;
 use crate::entry::Entry;
+use crate::execute;
 use crate::object::StackObject;
 use crate::shared::Shared;
-
-/// From this latency on, a batch is worth threads of its own.
-const SLOW_NS: u64 = 200_000;
-
-/// Threads of one batch.
-const BATCH_THREADS_MAX: usize = 16;
+use crate::whole::WholeObject;
 
 impl Stack {
     fn shared(&self) -> &Arc<Shared> {
@@ -44,47 +39,26 @@ impl Stack {
         Err(self.unsupported(operation).because("a tier of the store keeps nothing over a crash"))
     }
 
-    /// Carries out a batch on several threads, one object's operations in order on one of them.
-    fn execute_wide(&self, operations: &mut [Op<'_>], semantics: &Semantics) {
-        let mut by_key: BTreeMap<Key, Vec<&mut Op<'_>>> = BTreeMap::new();
-        for operation in operations {
-            by_key.entry(operation.request.key().clone()).or_default().push(operation);
+    /// Opens an object, whatever the atomicity of its operations.
+    pub(crate) fn open_object(&self, key: &Key, how: &Open) -> Result<StackObject> {
+        let shared = self.shared();
+        if how.semantics.persistency > self.capability().persistency && how.access == Access::Write
+        {
+            return Err(self
+                .unsupported("open object")
+                .because("neither the tiers nor the catalog can keep what is asked for")
+                .with("persistency", how.semantics.persistency));
         }
-        let groups: Vec<_> = by_key.into_values().map(Mutex::new).collect();
-        let next = AtomicUsize::new(0);
-        let work = || {
-            while let Some(group) = groups.get(next.fetch_add(1, Ordering::Relaxed)) {
-                for operation in crate::lock(group).iter_mut() {
-                    execute_each(self, std::slice::from_mut(&mut **operation), semantics);
-                }
-            }
-        };
-        std::thread::scope(|scope| {
-            for _ in 1..groups.len().min(BATCH_THREADS_MAX) {
-                scope.spawn(work);
-            }
-            work();
-        });
+        let entry = shared.open_entry(key, how)?;
+        let level = shared.level(&how.semantics);
+        Ok(StackObject::new(Arc::clone(shared), entry, how.access, level))
     }
 
-    /// Creates the objects at the front of a batch with one commit; returns how many.
-    fn create_together(&self, operations: &mut [Op<'_>], semantics: &Semantics) -> usize {
-        /// Records that are committed together.
-        const TOGETHER_MAX: usize = 1000;
-        let mut seen = std::collections::HashSet::new();
-        let count = operations
-            .iter()
-            .take(TOGETHER_MAX)
-            .take_while(|operation| {
-                matches!(operation.request, Request::Create { .. })
-                    && seen.insert(operation.request.key().clone())
-            })
-            .count();
-        if count > 1 {
-            crate::batch::create(self.shared(), &mut operations[..count], semantics);
-            return count;
-        }
-        0
+    /// Size and times of an object, of which no operation that asks for it is seen in part.
+    pub(crate) fn stat_whole(&self, key: &Key) -> Result<Stat> {
+        let entry = self.entry("stat object", key)?;
+        let _turn = self.shared().turns.shared(entry.object_id);
+        self.shared().stat_entry(&entry)
     }
 }
 
@@ -122,6 +96,7 @@ impl Backend for Stack {
         let strongest = tiers.present().map(|tier| tier.capability.persistency).max();
         let strongest = strongest.unwrap_or(Persistency::None);
         Capability {
+            atomicity: Atomicity::Operation,
             persistency: strongest.min(self.shared().catalog.persistency()),
             sparse: tiers.present().all(|tier| tier.capability.sparse),
             ordered_listing: true,
@@ -133,18 +108,12 @@ impl Backend for Stack {
     }
 
     fn open(&self, key: &Key, how: &Open) -> Result<Box<dyn Object>> {
-        let shared = self.shared();
-        if how.semantics.persistency > self.capability().persistency
-            && how.access == terrace_core::Access::Write
-        {
-            return Err(self
-                .unsupported("open object")
-                .because("neither the tiers nor the catalog can keep what is asked for")
-                .with("persistency", how.semantics.persistency));
+        self.capability().check_atomicity("open object", how.semantics.atomicity)?;
+        let object = self.open_object(key, how)?;
+        if how.semantics.atomicity >= Atomicity::Operation {
+            return Ok(Box::new(WholeObject(object)));
         }
-        let entry = shared.open_entry(key, how)?;
-        let level = shared.level(&how.semantics);
-        Ok(Box::new(StackObject::new(Arc::clone(shared), entry, how.access, level)))
+        Ok(Box::new(object))
     }
 
     fn stat(&self, key: &Key) -> Result<Stat> {
@@ -178,21 +147,7 @@ impl Backend for Stack {
     }
 
     fn execute(&self, operations: &mut [Op<'_>], semantics: &Semantics) {
-        let is_slow = self.shared().tiers.present().any(|tier| tier.figures.latency_ns >= SLOW_NS);
-        if is_slow && operations.len() > 1 {
-            return self.execute_wide(operations, semantics);
-        }
-        let mut rest = operations;
-        while !rest.is_empty() {
-            let created = self.create_together(rest, semantics);
-            let done = if created > 0 {
-                created
-            } else {
-                execute_each(self, &mut rest[..1], semantics);
-                1
-            };
-            rest = &mut rest[done..];
-        }
+        execute::execute(self, operations, semantics);
     }
 
     fn identity(&self, key: &Key) -> Result<Option<Identity>> {

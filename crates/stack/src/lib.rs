@@ -19,6 +19,7 @@ mod drain;
 mod drops;
 mod entries;
 mod entry;
+mod execute;
 mod face;
 mod failpoints;
 mod files;
@@ -59,6 +60,7 @@ mod swap;
 mod tiers;
 mod transfer;
 mod usage;
+mod whole;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

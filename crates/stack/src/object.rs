@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use terrace_core::{
-    Access, Error, ErrorKind, EventKind, FileLease, Object, Persistency, ReadSummary, Result, Stat,
+    Access, Error, ErrorKind, EventKind, FileLease, Key, Object, Persistency, ReadSummary, Result,
+    Stat, TierIndex,
 };
 
 use crate::entries::Opened;
@@ -118,7 +119,23 @@ impl StackObject {
         end_bytes <= self.first.limit_bytes.load(Ordering::Acquire)
     }
 
-    fn check_access(&self, operation: &'static str) -> Result<()> {
+    pub(crate) fn shared_state(&self) -> &Shared {
+        &self.shared
+    }
+
+    pub(crate) fn object_id(&self) -> u64 {
+        self.entry.object_id
+    }
+
+    pub(crate) fn key(&self) -> &Key {
+        &self.entry.key
+    }
+
+    pub(crate) fn is_deleted(&self) -> bool {
+        self.entry.is_deleted()
+    }
+
+    pub(crate) fn check_access(&self, operation: &'static str) -> Result<()> {
         if self.access == Access::Read {
             return Err(Error::new(ErrorKind::Denied, operation)
                 .because("the object was opened for reading")
@@ -145,11 +162,29 @@ impl StackObject {
     ) -> Result<usize> {
         let shared = &*self.shared;
         let started_ns = shared.clock.now_ns();
+        let (count, tier) = self.read_files(segment, offset_bytes, buffers)?;
+        let latency_ns = shared.clock.now_ns() - started_ns;
+        shared.tier(tier).ledger.access(false, count as u64, latency_ns);
+        self.entry.ledger.access(false, count as u64, latency_ns);
+        let extent = (offset_bytes, count as u64);
+        shared.post(EventKind::Read, segment, tier, started_ns, extent, Took::of(latency_ns));
+        Ok(count)
+    }
+
+    /// Reads from the best file of a segment, or another valid one; the bytes, and the tier that
+    /// had them.
+    #[inline(always)]
+    fn read_files(
+        &self,
+        segment: &Segment,
+        offset_bytes: u64,
+        buffers: &mut [IoSliceMut<'_>],
+    ) -> Result<(usize, TierIndex)> {
         let location = segment.location.load();
         let site = location.read_site();
         let mut tier = site.place.tier;
         let read = |site: &crate::entry::Site, buffers: &mut [IoSliceMut<'_>]| {
-            let handle = site.open(shared.backend(site))?;
+            let handle = site.open(self.shared.backend(site))?;
             handle.as_ref().expect("it was just opened").read_at(offset_bytes, buffers)
         };
         let mut result = read(site, buffers);
@@ -162,13 +197,28 @@ impl StackObject {
                 }
             }
         }
-        let count = result.map_err(|error| self.explain(error, tier))?;
-        let latency_ns = shared.clock.now_ns() - started_ns;
-        shared.tier(tier).ledger.access(false, count as u64, latency_ns);
-        self.entry.ledger.access(false, count as u64, latency_ns);
-        let extent = (offset_bytes, count as u64);
-        shared.post(EventKind::Read, segment, tier, started_ns, extent, Took::of(latency_ns));
-        Ok(count)
+        Ok((result.map_err(|error| self.explain(error, tier))?, tier))
+    }
+
+    /// The bytes of a range inside the object, for the stack itself: it counts as no access.
+    pub(crate) fn peek(&self, range: Range<u64>) -> Result<Vec<u8>> {
+        let mut data = vec![0; range.end.saturating_sub(range.start) as usize];
+        for (segment, inside, part) in self.shared.pieces(&self.entry, range.start, data.len()) {
+            self.read_files(&segment, inside, &mut [IoSliceMut::new(&mut data[part])])?;
+        }
+        Ok(data)
+    }
+
+    /// Cuts the object to `length_bytes` again, after a write of `range` that failed. Where somebody
+    /// has made it longer than that meanwhile, the range reads as zeros instead.
+    pub(crate) fn take_back_growth(&self, length_bytes: u64, range: &Range<u64>) -> Result<()> {
+        if self.length()? <= length_bytes {
+            return Ok(());
+        }
+        if self.shared.shrink(&self.entry, length_bytes, range.end)? {
+            return self.grow(length_bytes);
+        }
+        self.punch(range.start.max(length_bytes)..range.end)
     }
 
     fn explain(&self, error: Error, tier: terrace_core::TierIndex) -> Error {
@@ -303,7 +353,7 @@ impl StackObject {
         }
     }
 
-    /// Writes without looking at durability.
+    /// Writes without looking at durability, the long way.
     fn write_through(&self, offset_bytes: u64, data: &[IoSlice<'_>]) -> Result<u64> {
         let total: usize = data.iter().map(|slice| slice.len()).sum();
         let end_bytes = check_extent("write", offset_bytes, total as u64)?;
@@ -333,6 +383,23 @@ impl StackObject {
         }
         self.write_pieces(offset_bytes, &flatten(data))?;
         Ok(total as u64)
+    }
+
+    /// Writes without looking at durability.
+    #[inline(always)]
+    pub(crate) fn write_only(&self, offset_bytes: u64, data: &[IoSlice<'_>]) -> Result<()> {
+        match self.write_straight(offset_bytes, data) {
+            Some(result) => result,
+            None => self.write_through(offset_bytes, data).map(drop),
+        }
+    }
+
+    /// Has `write` write at the end; where that was. No other append comes between.
+    pub(crate) fn append_with(&self, write: impl FnOnce(u64) -> Result<()>) -> Result<u64> {
+        // Held over the I/O: the next append begins where this one ends.
+        let _appending = crate::lock(&self.entry.appends);
+        let start = self.length()?;
+        write(start).map(|()| start)
     }
 
     /// Writes piece by piece into the segments that hold the range, making those that are missing.
@@ -436,13 +503,13 @@ impl StackObject {
 
     /// The length of the object. Without a policy nothing keeps a cut and a write apart but the
     /// file itself, so it is asked.
-    fn length(&self) -> Result<u64> {
+    pub(crate) fn length(&self) -> Result<u64> {
         if self.shared.is_bare { Ok(self.stat()?.size_bytes) } else { Ok(self.entry.length()) }
     }
 
     /// What comes after a write that is more than its bytes.
     #[cold]
-    fn follow(&self) -> Result<()> {
+    pub(crate) fn follow(&self) -> Result<()> {
         self.shared.failpoints.hit("write.done")?;
         self.settle_level()
     }
@@ -489,19 +556,12 @@ impl Object for StackObject {
     }
 
     fn write_at(&self, offset_bytes: u64, data: &[IoSlice<'_>]) -> Result<()> {
-        let result = match self.write_straight(offset_bytes, data) {
-            Some(result) => result,
-            None => self.write_through(offset_bytes, data).map(drop),
-        };
+        let result = self.write_only(offset_bytes, data);
         if self.is_followed && result.is_ok() { self.follow() } else { result }
     }
 
     fn append(&self, data: &[IoSlice<'_>]) -> Result<u64> {
-        // Held over the I/O: the next append begins where this one ends.
-        let appending = crate::lock(&self.entry.appends);
-        let start = self.length()?;
-        self.write_through(start, data)?;
-        drop(appending);
+        let start = self.append_with(|start| self.write_through(start, data).map(drop))?;
         self.settle_level()?;
         Ok(start)
     }
@@ -512,7 +572,7 @@ impl Object for StackObject {
         let length = self.length()?;
         if bytes < length {
             self.check_cut(bytes)?;
-            self.shared.shrink(&self.entry, bytes)?;
+            self.shared.shrink(&self.entry, bytes, u64::MAX)?;
             // Where only a hole was left before the new end, the segment in front is too short.
             self.grow(bytes)?;
         } else if bytes > length {

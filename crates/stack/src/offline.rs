@@ -2,8 +2,8 @@
 //! A tier that cannot be used: stands in its place, so that the others stay readable.
 
 use terrace_core::{
-    Backend, Capability, Cursor, Error, ErrorKind, Identity, Key, Object, Op, Open, Page,
-    Persistency, Result, Semantics, Space, Stat, Superblock, execute_each,
+    Atomicity, Backend, Capability, Cursor, Error, ErrorKind, Identity, Key, Object, Op, Open,
+    Page, Persistency, Result, Semantics, Space, Stat, Superblock, execute_each,
 };
 
 /// Fails every call with the reason why the tier is offline.
@@ -34,6 +34,7 @@ impl Backend for Offline {
     /// That of a file tier: what is there was promised that much.
     fn capability(&self) -> Capability {
         Capability {
+            atomicity: Atomicity::None,
             persistency: Persistency::Storage,
             sparse: true,
             ordered_listing: false,

@@ -446,8 +446,8 @@ impl Shared {
         while !segment.guard.close(&self.parking, GATE_LOOK) {}
     }
 
-    /// Cuts an object to `bytes`.
-    pub(crate) fn shrink(&self, entry: &Arc<Entry>, bytes: u64) -> Result<()> {
+    /// Cuts an object to `bytes`, unless it reaches beyond `beyond_bytes` by now: false then.
+    pub(crate) fn shrink(&self, entry: &Arc<Entry>, bytes: u64, beyond_bytes: u64) -> Result<bool> {
         let changes = crate::lock(&entry.changes);
         if entry.is_deleted() {
             return Err(Error::new(ErrorKind::NotFound, "set length").with("key", &entry.key));
@@ -456,23 +456,34 @@ impl Shared {
         let keep = old.iter().filter(|segment| segment.start_bytes < bytes).count().max(1);
         // All or nothing: the last one that stays is cut after the others are gone.
         self.check_online(&old[keep - 1])?;
-        if keep < old.len() {
-            self.cut_segments(entry, &old, keep)?;
+        if keep < old.len() && !self.cut_segments(entry, &old, keep, beyond_bytes)? {
+            return Ok(false);
         }
         drop(changes);
         let segment = &old[keep - 1];
         let inside = bytes - segment.start_bytes.min(bytes);
-        self.cut_segment(entry, segment, inside)
+        self.cut_segment(entry, segment, inside, beyond_bytes - segment.start_bytes)
     }
 
-    /// Removes the segments from `keep` on; the caller holds `entry.changes`.
-    fn cut_segments(&self, entry: &Arc<Entry>, old: &[Arc<Segment>], keep: usize) -> Result<()> {
+    /// Removes the segments from `keep` on, unless the object reaches beyond `beyond_bytes`: false
+    /// then. The caller holds `entry.changes`.
+    fn cut_segments(
+        &self,
+        entry: &Arc<Entry>,
+        old: &[Arc<Segment>],
+        keep: usize,
+        beyond_bytes: u64,
+    ) -> Result<bool> {
         let cut = &old[keep..];
         let records =
             old[..keep].iter().map(|segment| segment.record(&segment.location.load())).collect();
         let record = entry.record(records);
         let gates: Vec<_> = cut.iter().map(|segment| crate::lock(&segment.gate)).collect();
         cut.iter().for_each(|segment| self.close_gate(segment));
+        if entry.length() > beyond_bytes {
+            cut.iter().for_each(|segment| segment.guard.open(&self.parking));
+            return Ok(false);
+        }
         let mut superseded = Vec::new();
         let mut held = Vec::new();
         for segment in cut {
@@ -503,12 +514,18 @@ impl Shared {
         drop(gates);
         result?;
         self.drops.add(superseded);
-        Ok(())
+        Ok(true)
     }
 
-    /// Cuts a segment to `inside` bytes. Other writers are kept out, so that length and file
-    /// change together.
-    fn cut_segment(&self, entry: &Arc<Entry>, segment: &Arc<Segment>, inside: u64) -> Result<()> {
+    /// Cuts a segment to `inside` bytes, unless it reaches beyond `beyond`: false then. Other
+    /// writers are kept out, so that length and file change together.
+    fn cut_segment(
+        &self,
+        entry: &Arc<Entry>,
+        segment: &Arc<Segment>,
+        inside: u64,
+        beyond: u64,
+    ) -> Result<bool> {
         loop {
             if segment.location.load().is_clean() {
                 self.make_unclean(entry, segment)?;
@@ -521,6 +538,10 @@ impl Shared {
                 continue;
             }
             let length = segment.length();
+            if length > beyond {
+                segment.guard.open(&self.parking);
+                return Ok(false);
+            }
             let now_ns = self.clock.now_ns();
             let tier = location.primary.place.tier;
             let result = if inside >= length {
@@ -554,7 +575,7 @@ impl Shared {
             let took_ns = self.clock.now_ns() - now_ns;
             self.tier(tier).ledger.access(true, 0, took_ns);
             self.post(EventKind::SetLen, segment, tier, now_ns, (0, inside), Took::of(took_ns));
-            return result;
+            return result.map(|()| true);
         }
     }
 

@@ -29,6 +29,7 @@ use crate::scrub::Scrubbing;
 use crate::slots::Slots;
 use crate::tiers::{TierState, Tiers};
 use crate::usage::Usages;
+use crate::whole::Turns;
 
 /// Open tier files that are kept when nobody uses them; each is a descriptor.
 const IDLE_FILES_MAX: usize = 1024;
@@ -51,6 +52,8 @@ pub(crate) struct Shared {
     pub(crate) entries: Entries,
     pub(crate) parking: Parking,
     pub(crate) leases: Arc<Leases>,
+    /// For operations that are to be seen whole; nobody else takes one.
+    pub(crate) turns: Turns,
     pub(crate) slots: Slots,
     pub(crate) usages: Usages,
     pub(crate) scrubbing: Scrubbing,

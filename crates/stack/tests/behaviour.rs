@@ -4,12 +4,11 @@
 mod common;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
 
+use common::bouncer::Bouncer;
 use common::crashing::Crash;
-use common::world::{ROOMY, World, all_keys, key, migrate, put};
-use terrace_core::{Backend, ObjectExt, Open, Persistency, Random, Result, TierIndex};
+use common::world::{ROOMY, World, key, migrate, put};
+use terrace_core::{Backend, ObjectExt, Open, Persistency, Result, TierIndex};
 use terrace_stack::{MoveKind, Parts, Stack, Tier};
 use terrace_testkit::pattern_bytes;
 
@@ -81,51 +80,11 @@ fn a_stack_of_stacks_keeps_what_was_synced() {
 }
 
 /// A stack whose objects never stay where they are.
-fn bouncing() -> (Box<Stack>, Bouncer) {
+fn bouncing() -> (Box<Stack>, (Bouncer, World)) {
     let world = World::three().lending();
     let stack = world.create();
-    let bouncer = Bouncer::start(stack.clone(), world);
-    (Box::new(stack), bouncer)
-}
-
-/// Moves every object somewhere else until it is dropped.
-struct Bouncer {
-    is_over: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
-    _world: World,
-}
-
-impl Bouncer {
-    fn start(stack: Stack, world: World) -> Self {
-        let is_over = Arc::new(AtomicBool::new(false));
-        let over = is_over.clone();
-        let thread = std::thread::spawn(move || {
-            let mut random = Random::new(1);
-            while !over.load(Ordering::SeqCst) {
-                for name in all_keys(&stack) {
-                    let to = TierIndex(random.below(3) as u8);
-                    let kinds = [MoveKind::Move, MoveKind::Promote, MoveKind::Copy];
-                    let kind = kinds[random.below(3) as usize];
-                    // The object may be gone or on its way by now.
-                    let _ = stack.migrate(&name, to, kind, 0, "bounce");
-                }
-                std::thread::yield_now();
-            }
-        });
-        Self { is_over, thread: Some(thread), _world: world }
-    }
-}
-
-impl Drop for Bouncer {
-    fn drop(&mut self) {
-        self.is_over.store(true, Ordering::SeqCst);
-        if let Some(thread) = self.thread.take() {
-            let end = thread.join();
-            if !std::thread::panicking() {
-                end.expect("the bouncer does not panic");
-            }
-        }
-    }
+    let bouncer = Bouncer::start(stack.clone());
+    (Box::new(stack), (bouncer, world))
 }
 
 terrace_testkit::behaviour_suite!(on_one_tier, one_tier());

@@ -37,7 +37,7 @@ pub use terrace_core::{
     Event, EventKind, FileLease, GenerationWord, Hint, Key, Object, ObjectExt, Op, Open, Outcome,
     Page, Pair, Parameter, Persistency, Placed, Placement, Placer, Policy, ReadSummary, Reply,
     Request, Result, Semantics, Space, Stat, SystemClock, Temperature, TierIndex, View,
-    execute_each, units,
+    execute_each, execute_strictly, units,
 };
 pub use terrace_stack::report::{
     self, BackupReport, CheckReport, DecisionReport, Explanation, HistoryReport, LedgerReport,

@@ -5,7 +5,7 @@ use std::fmt;
 
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
-use terrace_core::{Access, Capability, Error, ErrorKind, Persistency, Result};
+use terrace_core::{Access, Atomicity, Capability, Error, ErrorKind, Persistency, Result};
 
 use crate::codec::{Reader, Writer, wrong};
 
@@ -172,6 +172,8 @@ impl Welcome {
             _ => return Err(wrong("a level of persistency is unknown")),
         };
         let capability = Capability {
+            // A large write is several messages, which nobody sees as one.
+            atomicity: Atomicity::None,
             persistency,
             sparse: input.flag()?,
             ordered_listing: input.flag()?,
@@ -291,6 +293,7 @@ mod tests {
             store_id: 5,
             incarnation: 6,
             capability: Capability {
+                atomicity: Atomicity::None,
                 persistency: Persistency::Storage,
                 sparse: true,
                 ordered_listing: false,

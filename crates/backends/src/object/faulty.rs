@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use terrace_core::{
-    Access, Backend, Capability, Create, Cursor, Error, ErrorKind, FileLease, Identity, Key,
-    Object, Op, Open, Page, Random, ReadSummary, Result, Semantics, Space, Stat, Superblock,
+    Access, Atomicity, Backend, Capability, Create, Cursor, Error, ErrorKind, FileLease, Identity,
+    Key, Object, Op, Open, Page, Random, ReadSummary, Result, Semantics, Space, Stat, Superblock,
     execute_each,
 };
 
@@ -262,10 +262,12 @@ impl Backend for Faulty {
     }
 
     fn capability(&self) -> Capability {
-        Capability { leases: false, ..self.inner.capability() }
+        // Its batches go one by one to the backend, and what fails may have been done in part.
+        Capability { atomicity: Atomicity::None, leases: false, ..self.inner.capability() }
     }
 
     fn open(&self, key: &Key, how: &Open) -> Result<Box<dyn Object>> {
+        self.capability().check_atomicity("open an object", how.semantics.atomicity)?;
         let life = self.faults.state().life;
         self.pass(match how.create {
             Create::Never => FaultPoint::Open,

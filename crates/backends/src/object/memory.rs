@@ -9,9 +9,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use terrace_core::{
-    Access, Backend, Capability, Clock, Create, Cursor, Error, ErrorKind, FileLease, Identity, Key,
-    Object, Op, Open, Page, Persistency, ReadSummary, Result, Semantics, Space, Stat, Superblock,
-    SystemClock, execute_each,
+    Access, Atomicity, Backend, Capability, Clock, Create, Cursor, Error, ErrorKind, FileLease,
+    Identity, Key, Object, Op, Open, Page, Persistency, ReadSummary, Result, Semantics, Space,
+    Stat, Superblock, SystemClock, execute_each,
 };
 
 use super::extent::{check_extent, check_range};
@@ -122,6 +122,7 @@ impl Backend for Memory {
 
     fn capability(&self) -> Capability {
         Capability {
+            atomicity: Atomicity::None,
             persistency: Persistency::None,
             sparse: false,
             ordered_listing: true,
@@ -132,6 +133,7 @@ impl Backend for Memory {
     }
 
     fn open(&self, key: &Key, how: &Open) -> Result<Box<dyn Object>> {
+        self.capability().check_atomicity("open an object", how.semantics.atomicity)?;
         let asked = how.semantics.persistency;
         if how.access == Access::Write && asked > Persistency::None {
             return Err(Error::new(ErrorKind::Unsupported, "open an object")

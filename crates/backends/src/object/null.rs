@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use terrace_core::{
-    Access, Backend, Capability, Clock, Create, Cursor, Error, ErrorKind, FileLease, Identity, Key,
-    Object, Op, Open, Page, Persistency, ReadSummary, Result, Semantics, Space, Stat, Superblock,
-    SystemClock, execute_each,
+    Access, Atomicity, Backend, Capability, Clock, Create, Cursor, Error, ErrorKind, FileLease,
+    Identity, Key, Object, Op, Open, Page, Persistency, ReadSummary, Result, Semantics, Space,
+    Stat, Superblock, SystemClock, execute_each,
 };
 
 use super::extent::{check_extent, check_range};
@@ -105,6 +105,7 @@ impl Backend for Null {
 
     fn capability(&self) -> Capability {
         Capability {
+            atomicity: Atomicity::None,
             persistency: Persistency::None,
             sparse: false,
             ordered_listing: true,
@@ -116,6 +117,7 @@ impl Backend for Null {
 
     fn open(&self, key: &Key, how: &Open) -> Result<Box<dyn Object>> {
         const OPERATION: &str = "open an object";
+        self.capability().check_atomicity(OPERATION, how.semantics.atomicity)?;
         let asked = how.semantics.persistency;
         if how.access == Access::Write && asked > Persistency::None {
             return Err(Error::new(ErrorKind::Unsupported, OPERATION)

@@ -11,9 +11,9 @@ use std::thread;
 use std::time::Duration;
 
 use terrace_core::{
-    Access, Backend, Capability, Clock, Create, Cursor, ErrorKind, FileLease, Identity, Key,
-    Object, Op, Open, Page, ReadSummary, Reply, Request, Result, Semantics, Space, Stat,
-    Superblock,
+    Access, Backend, BatchOrdering, Capability, Clock, Create, Cursor, ErrorKind, FileLease,
+    Identity, Key, Object, Op, Open, Page, ReadSummary, Reply, Request, Result, Semantics, Space,
+    Stat, Superblock, execute_strictly,
 };
 
 /// Makes a backend as slow as [`Rates`] say.
@@ -124,9 +124,13 @@ impl Backend for Throttle {
         self.inner.space()
     }
 
-    /// Keeps the device busy with operations on different objects at the same time.
+    /// Keeps the device busy with operations on different objects at the same time, where their
+    /// order is not asked for.
     fn execute(&self, operations: &mut [Op<'_>], semantics: &Semantics) {
         const THREADS_MAX: usize = 16;
+        if semantics.ordering == BatchOrdering::Strict {
+            return execute_strictly(self, operations, semantics);
+        }
         let mut places = HashMap::new();
         let mut objects: Vec<Vec<&mut Op<'_>>> = Vec::new();
         for operation in operations {

@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 use terrace_core::{
     Backend, Capability, Clock, Cursor, Error, Identity, Key, Object, Op, Open, Page, Result,
-    Semantics, Space, Stat, Superblock,
+    Semantics, Space, Stat, Superblock, execute_each,
 };
 use terrace_wire::{Failure, Kind, Opening, Operation, Outcome, check_short};
 
@@ -156,6 +156,7 @@ impl Backend for Remote {
     }
 
     fn open(&self, key: &Key, how: &Open) -> Result<Box<dyn Object>> {
+        self.capability().check_atomicity("open object", how.semantics.atomicity)?;
         let opening = Opening {
             key: key.clone(),
             create: how.create,
@@ -206,6 +207,9 @@ impl Backend for Remote {
     }
 
     fn execute(&self, operations: &mut [Op<'_>], semantics: &Semantics) {
+        if self.capability().check_atomicity("run a batch", semantics.atomicity).is_err() {
+            return execute_each(self, operations, semantics);
+        }
         batch::execute(self, operations, semantics);
     }
 

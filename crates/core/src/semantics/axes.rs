@@ -4,7 +4,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::{Error, Result};
+use crate::{ATOMIC_BYTES_MAX, Error, ErrorKind, Result};
 
 /// Defines an axis: its values with the codes that formats use and the words that people use.
 macro_rules! axis {
@@ -74,10 +74,27 @@ axis! {
         None = 0, "none";
         /// An operation on one object is seen whole or not at all by all others that ask for this,
         /// also when its caller dies in between. It has at most
-        /// [`ATOMIC_BYTES_MAX`](crate::ATOMIC_BYTES_MAX) bytes of data.
+        /// [`ATOMIC_BYTES_MAX`] bytes of data.
         Operation = 1, "operation";
         /// A batch is seen whole or not at all.
         Batch = 2, "batch";
+    }
+}
+
+impl Atomicity {
+    /// Refuses more data than one operation may have that is to be seen whole.
+    ///
+    /// # Errors
+    ///
+    /// `Unsupported` above [`ATOMIC_BYTES_MAX`].
+    pub fn check_bytes(self, operation: &'static str, bytes: usize) -> Result<()> {
+        if self == Atomicity::None || bytes <= ATOMIC_BYTES_MAX {
+            return Ok(());
+        }
+        Err(Error::new(ErrorKind::Unsupported, operation)
+            .because("an operation with so many bytes cannot be seen whole; make several of it")
+            .with("bytes", bytes)
+            .with("bytes_max", ATOMIC_BYTES_MAX))
     }
 }
 

@@ -2,6 +2,7 @@
 //! What the tests of the stack share.
 #![allow(dead_code, reason = "every test program uses a part of it")]
 
+pub(crate) mod bouncer;
 pub(crate) mod crashing;
 pub(crate) mod expected;
 pub(crate) mod gate;

@@ -5,14 +5,15 @@
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use terrace_core::{
-    Access, Applied, Create, Error, ErrorKind, Key, Persistency, Result, Space, Stat, Temperature,
+    Access, Applied, Atomicity, Create, Error, ErrorKind, Key, Persistency, Result, Semantics,
+    Space, Stat, Temperature,
 };
 use terrace_stack::MoveKind;
 
 use crate::recording::Recording;
 
 /// Version of the protocol; other versions are refused.
-pub(super) const PROTOCOL_VERSION: u32 = 1;
+pub(super) const PROTOCOL_VERSION: u32 = 2;
 
 /// A request. Bytes that belong to it are its message's body.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -158,8 +159,8 @@ pub(crate) enum Call {
         #[serde(with = "AccessWord")]
         access: Access,
         size_hint_bytes: Option<u64>,
-        #[serde(with = "PersistencyWord")]
-        persistency: Persistency,
+        #[serde(with = "text")]
+        semantics: Semantics,
         #[serde(with = "TemperatureWord")]
         temperature: Temperature,
     },
@@ -182,8 +183,8 @@ pub(crate) enum Call {
     /// Body: the bytes of all creates and writes, one after the other.
     Execute {
         operations: Vec<Operation>,
-        #[serde(with = "PersistencyWord")]
-        persistency: Persistency,
+        #[serde(with = "text")]
+        semantics: Semantics,
     },
     Sync,
     ReadAt {
@@ -329,6 +330,8 @@ pub(super) struct Welcome {
 
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct CapabilityFields {
+    #[serde(with = "text")]
+    pub(super) atomicity: Atomicity,
     #[serde(with = "PersistencyWord")]
     pub(super) persistency: Persistency,
     pub(super) sparse: bool,
@@ -447,6 +450,27 @@ impl std::fmt::Display for Relayed {
 impl std::error::Error for Relayed {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         self.inner.as_deref().map(|inner| inner as _)
+    }
+}
+
+/// What is written and read as people do it.
+mod text {
+    use std::fmt::Display;
+    use std::str::FromStr;
+
+    use super::*;
+
+    pub(super) fn serialize<S: Serializer>(
+        value: &impl Display,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(value)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>, T: FromStr<Err = Error>>(
+        source: D,
+    ) -> Result<T, D::Error> {
+        String::deserialize(source)?.parse().map_err(serde::de::Error::custom)
     }
 }
 

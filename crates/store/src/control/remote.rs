@@ -6,9 +6,9 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use terrace_core::{
-    Access, Backend, Capability, Cursor, Error, ErrorKind, FileLease, Identity, Key, Object, Op,
-    Open, Page, ReadSummary, Reply, Request, Result, Semantics, Space, Stat, Superblock,
-    execute_each,
+    ATOMIC_BYTES_MAX, Access, Atomicity, Backend, Capability, Cursor, Error, ErrorKind, FileLease,
+    Identity, Key, Object, Op, Open, Page, ReadSummary, Reply, Request, Result, Semantics, Space,
+    Stat, Superblock, execute_each,
 };
 
 use super::call::{Call, Ended, Listed, Operation, Room, Stated};
@@ -17,6 +17,9 @@ use super::link::{Wire, read, take};
 
 /// Operations of a batch that are sent at once.
 const BATCH_MAX: usize = 512;
+
+/// What is to be seen whole fits one message.
+const _: () = assert!(ATOMIC_BYTES_MAX <= DATA_BYTES_MAX);
 
 /// The objects of a store that another process owns.
 pub(super) struct Attached {
@@ -53,8 +56,7 @@ impl Attached {
             Request::Stat { key } => Operation::Stat { key: (*key).clone() },
             Request::Delete { key } => Operation::Delete { key: (*key).clone() },
         });
-        let call =
-            Call::Execute { operations: calls.collect(), persistency: semantics.persistency };
+        let call = Call::Execute { operations: calls.collect(), semantics: *semantics };
         let answer = self.wire.exchange(&call, &parts)?;
         let ended: Vec<Ended> = read(&answer)?;
         let mut rest = &answer.bytes[..];
@@ -74,15 +76,6 @@ impl Attached {
     }
 }
 
-/// Bytes of an operation that cross the socket.
-fn weight_bytes(operation: &Op<'_>) -> usize {
-    match &operation.request {
-        Request::Create { data, .. } | Request::Write { data, .. } => data.len(),
-        Request::Read { buffer, .. } => buffer.len(),
-        Request::Stat { .. } | Request::Delete { .. } => 0,
-    }
-}
-
 impl Backend for Attached {
     fn target(&self) -> &str {
         &self.wire.welcome.target
@@ -91,6 +84,7 @@ impl Backend for Attached {
     fn capability(&self) -> Capability {
         let owner = self.wire.welcome.capability;
         Capability {
+            atomicity: owner.atomicity,
             persistency: owner.persistency,
             sparse: owner.sparse,
             ordered_listing: owner.ordered_listing,
@@ -106,11 +100,12 @@ impl Backend for Attached {
             create: how.create,
             access: how.access,
             size_hint_bytes: how.size_hint_bytes,
-            persistency: how.semantics.persistency,
+            semantics: how.semantics,
             temperature: how.hint.temperature,
         };
         let handle = self.wire.ask(&call, &[])?;
-        Ok(Box::new(RemoteObject { wire: Arc::clone(&self.wire), handle }))
+        let atomicity = how.semantics.atomicity;
+        Ok(Box::new(RemoteObject { wire: Arc::clone(&self.wire), handle, atomicity }))
     }
 
     fn stat(&self, key: &Key) -> Result<Stat> {
@@ -143,7 +138,7 @@ impl Backend for Attached {
         while !rest.is_empty() {
             let mut bytes = 0;
             let fits = |operation: &&Op<'_>| {
-                bytes += weight_bytes(operation);
+                bytes += operation.request.length_bytes();
                 bytes <= DATA_BYTES_MAX
             };
             let count = rest.iter().take(BATCH_MAX).take_while(fits).count();
@@ -151,7 +146,11 @@ impl Backend for Attached {
             rest = later;
             if count == 0 {
                 // One operation with more bytes than a message may have.
-                execute_each(self, now, semantics);
+                let bytes = now[0].request.length_bytes();
+                match semantics.atomicity.check_bytes("run a batch", bytes) {
+                    Ok(()) => execute_each(self, now, semantics),
+                    Err(error) => now[0].outcome = Some(Err(error)),
+                }
             } else if let Err(error) = self.execute_together(now, semantics) {
                 for operation in now.iter_mut().filter(|operation| operation.outcome.is_none()) {
                     let again = Error::relayed(error.kind(), &error.to_string());
@@ -191,6 +190,8 @@ impl Backend for Attached {
 struct RemoteObject {
     wire: Arc<Wire>,
     handle: u64,
+    /// One that is seen whole is one message.
+    atomicity: Atomicity,
 }
 
 impl Drop for RemoteObject {
@@ -209,6 +210,7 @@ impl RemoteObject {
 impl Object for RemoteObject {
     fn read_at(&self, offset_bytes: u64, buffers: &mut [IoSliceMut<'_>]) -> Result<usize> {
         let want: usize = buffers.iter().map(|buffer| buffer.len()).sum();
+        self.atomicity.check_bytes("read", want)?;
         let mut buffers = buffers.iter_mut();
         let mut buffer: &mut [u8] = &mut [];
         let mut done = 0;
@@ -239,6 +241,7 @@ impl Object for RemoteObject {
     }
 
     fn write_at(&self, offset_bytes: u64, data: &[IoSlice<'_>]) -> Result<()> {
+        self.atomicity.check_bytes("write", data.iter().map(|part| part.len()).sum())?;
         let mut offset_bytes = offset_bytes;
         for parts in messages(data) {
             let call = Call::WriteAt { handle: self.handle, offset_bytes };
@@ -250,6 +253,7 @@ impl Object for RemoteObject {
     }
 
     fn append(&self, data: &[IoSlice<'_>]) -> Result<u64> {
+        self.atomicity.check_bytes("append", data.iter().map(|part| part.len()).sum())?;
         // In one message, or another append could come between.
         let parts: Vec<&[u8]> = data.iter().map(|part| &**part).collect();
         self.wire.ask(&Call::Append { handle: self.handle }, &parts)

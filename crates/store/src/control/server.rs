@@ -211,6 +211,7 @@ impl Server {
             process: std::process::id(),
             target: stack.target().into(),
             capability: CapabilityFields {
+                atomicity: capability.atomicity,
                 persistency: capability.persistency,
                 sparse: capability.sparse,
                 ordered_listing: capability.ordered_listing,

@@ -173,16 +173,14 @@ impl Session {
             }
             Call::Namespaces => Answer::json(&stack.namespaces()?),
             Call::Space => Answer::json(&Room(stack.space()?)),
-            Call::Execute { operations, persistency } => {
-                execute(owned, &operations, body, Semantics::at_level(persistency))
-            }
+            Call::Execute { operations, semantics } => execute(owned, &operations, body, semantics),
             Call::Sync => stack.sync().map(Answer::done),
-            Call::Open { key, create, access, size_hint_bytes, persistency, temperature } => {
+            Call::Open { key, create, access, size_hint_bytes, semantics, temperature } => {
                 let how = Open {
                     create,
                     access,
                     size_hint_bytes,
-                    semantics: Semantics::at_level(persistency),
+                    semantics,
                     hint: Hint { temperature },
                     identity: None,
                 };

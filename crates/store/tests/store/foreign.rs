@@ -41,7 +41,7 @@ fn reply(stream: &mut UnixStream) -> Option<String> {
     Some(String::from_utf8(header).expect("JSON is UTF-8"))
 }
 
-const HELLO: &str = r#"{"id":1,"verb":"hello","version":1,"session":77,"access":"write"}"#;
+const HELLO: &str = r#"{"id":1,"verb":"hello","version":2,"session":77,"access":"write"}"#;
 
 #[test]
 fn garbage_ends_its_connection_with_an_error_and_no_other() {
@@ -87,7 +87,7 @@ fn a_connection_begins_with_hello_in_the_right_version() {
         answer
     };
     assert!(first(r#"{"id":1,"verb":"tiers"}"#).contains("hello"));
-    let answer = first(&HELLO.replace("\"version\":1", "\"version\":2"));
+    let answer = first(&HELLO.replace("\"version\":2", "\"version\":1"));
     assert!(answer.contains("unsupported") && answer.contains("another version"), "{answer}");
 }
 
@@ -107,12 +107,12 @@ fn wrong_requests_are_errors_and_the_connection_goes_on() {
             "invalid",
         ),
         (
-            r#"{"id":1,"verb":"execute","persistency":"none","operations":[{"operation":"create",
+            r#"{"id":1,"verb":"execute","semantics":"temporary","operations":[{"operation":"create",
                "key":"a/b","data_bytes":18446744073709551615,"temperature":"hot"}]}"#,
             "invalid",
         ),
         (
-            r#"{"id":1,"verb":"execute","persistency":"none","operations":[{"operation":"read",
+            r#"{"id":1,"verb":"execute","semantics":"temporary","operations":[{"operation":"read",
                "key":"a/b","offset_bytes":0,"length_bytes":18446744073709551615}]}"#,
             "invalid",
         ),
@@ -132,7 +132,7 @@ fn ten_thousand_damaged_requests_do_no_harm() {
     let store = scene.open();
     store.write_all(&key("a/x"), b"hello").expect("room");
     let requests = [
-        r#"{"id":2,"verb":"open","key":"a/x","create":"never","access":"read","size_hint_bytes":null,"persistency":"process","temperature":"unknown"}"#,
+        r#"{"id":2,"verb":"open","key":"a/x","create":"never","access":"read","size_hint_bytes":null,"semantics":"default","temperature":"unknown"}"#,
         r#"{"id":3,"verb":"read-at","handle":1,"offset_bytes":0,"length_bytes":5}"#,
         r#"{"id":4,"verb":"list","namespace":"a","prefix":"","max":10}"#,
         r#"{"id":5,"verb":"kv-scan","namespace":"a","prefix_bytes":0,"has_after":false,"max":10}"#,

@@ -12,6 +12,7 @@ mod lifetime;
 mod listing;
 mod names;
 mod records;
+mod semantics;
 mod space;
 
 use std::io::{IoSlice, IoSliceMut};
@@ -29,6 +30,7 @@ pub use self::lifetime::*;
 pub use self::listing::*;
 pub use self::names::*;
 pub use self::records::*;
+pub use self::semantics::*;
 pub use self::space::*;
 
 const NAMESPACE: &str = "behaviour";
@@ -167,6 +169,11 @@ macro_rules! behaviour_suite {
             a_batch_fills_every_slot, a_batch_keeps_the_order_on_an_object,
             a_failure_stays_in_its_slot, an_empty_batch_is_fine, a_large_batch_is_carried_out,
             a_batch_refuses_stronger_semantics,
+            // semantics
+            atomicity_is_given_or_refused, whole_writes_are_never_torn,
+            whole_appends_are_never_torn, whole_creates_are_never_torn,
+            whole_operations_have_a_bound, less_is_met_by_more,
+            a_strict_batch_takes_effect_in_order, runs_in_a_batch_are_as_one_by_one,
             // concurrency
             appends_never_overlap, one_creator_wins, objects_do_not_disturb_each_other,
             readers_see_old_or_new_bytes, creating_and_deleting_one_name,
@@ -198,6 +205,7 @@ mod tests {
             include_str!("listing.rs"),
             include_str!("names.rs"),
             include_str!("records.rs"),
+            include_str!("semantics.rs"),
             include_str!("space.rs"),
         ];
         for source in sources {

@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, MutexGuard};
 
 use terrace_core::{
-    Access, Backend, Capability, Create, Cursor, Error, ErrorKind, FileLease, Identity, Key,
-    Object, Op, Open, Page, Persistency, ReadSummary, Request, Result, Semantics, Space, Stat,
-    Superblock, execute_each,
+    Access, Atomicity, Backend, BatchOrdering, Capability, Create, Cursor, Error, ErrorKind,
+    FileLease, Identity, Key, Object, Op, Open, Page, Persistency, ReadSummary, Request, Result,
+    Semantics, Space, Stat, Superblock, execute_each, execute_strictly,
 };
 
 use super::file::SimFile;
@@ -51,6 +51,7 @@ impl SimBackend {
         persistency: Persistency,
     ) -> Self {
         let capability = Capability {
+            atomicity: Atomicity::None,
             persistency,
             sparse: true,
             ordered_listing: true,
@@ -69,6 +70,7 @@ impl SimBackend {
 
     /// Refuses what this disk cannot promise. Reading promises nothing.
     fn check_semantics(&self, how: &Open) -> Result<()> {
+        self.capability.check_atomicity("open an object", how.semantics.atomicity)?;
         let asked = how.semantics.persistency;
         if how.access == Access::Write && asked > self.capability.persistency {
             return Err(Error::new(ErrorKind::Unsupported, "open an object")
@@ -178,6 +180,9 @@ impl Backend for SimBackend {
     }
 
     fn execute(&self, operations: &mut [Op<'_>], semantics: &Semantics) {
+        if semantics.ordering == BatchOrdering::Strict {
+            return execute_strictly(self, operations, semantics);
+        }
         execute_each(self, operations, semantics);
         if semantics.persistency < Persistency::Storage {
             return;

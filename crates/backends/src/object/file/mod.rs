@@ -22,8 +22,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, XattrFlags};
 use rustix::io::Errno;
 use terrace_core::{
-    Access, Backend, Capability, Create, Cursor, Error, ErrorKind, Identity, Key, Object, Op, Open,
-    Page, Persistency, Reply, Request, Result, Semantics, Space, Stat, Superblock, execute_each,
+    Access, Atomicity, Backend, BatchOrdering, Capability, Create, Cursor, Error, ErrorKind,
+    Identity, Key, Object, Op, Open, Page, Persistency, Reply, Request, Result, Semantics, Space,
+    Stat, Superblock, execute_each, execute_strictly,
 };
 
 use self::object::FileObject;
@@ -115,6 +116,7 @@ impl File {
 
     fn open_object(&self, key: &Key, how: &Open) -> Result<FileObject> {
         let shared = &self.shared;
+        self.capability().check_atomicity("open an object", how.semantics.atomicity)?;
         shared.check_how(how)?;
         let path = ObjectPath::new(key);
         let opened = shared.open_file(&path, how)?;
@@ -159,6 +161,7 @@ impl Backend for File {
 
     fn capability(&self) -> Capability {
         Capability {
+            atomicity: Atomicity::None,
             persistency: Persistency::Storage,
             sparse: true,
             ordered_listing: false,
@@ -208,8 +211,11 @@ impl Backend for File {
     }
 
     fn execute(&self, operations: &mut [Op<'_>], semantics: &Semantics) {
-        if semantics.persistency < Persistency::Storage {
+        if semantics.persistency < Persistency::Storage || semantics.atomicity > Atomicity::None {
             return execute_each(self, operations, semantics);
+        }
+        if semantics.ordering == BatchOrdering::Strict {
+            return execute_strictly(self, operations, semantics);
         }
         // Names are synced once for the whole batch, bytes by the handle that wrote them.
         for operation in operations.iter_mut() {
