@@ -99,7 +99,7 @@ fn rows(settings: &Settings, mesh: &Mesh, [raw, stack]: [Figures; 2]) -> Vec<Amr
         size_bytes: (mesh.bytes() / mesh.blocks.len() as u64) as usize,
         batch: 1,
         threads: settings.writers,
-        level: settings.level,
+        semantics: Semantics::at_level(settings.level),
         keys: Keys::Uniform,
     };
     let row_of = |case, sides: [Side; 2]| row(Kind::Object, case, &shape, &settings.place, &sides);

@@ -2,7 +2,7 @@
 //! Objects in the store.
 
 use terrace_core::{
-    Access, Backend, Create, ErrorKind, Hint, Key, Object, ObjectExt, Open, Persistency, Semantics,
+    Access, Backend, Create, ErrorKind, Hint, Key, Object, ObjectExt, Open, Semantics,
 };
 use terrace_store::Store;
 
@@ -44,8 +44,8 @@ impl Source for StoredSource {
 pub(crate) struct NewContent {
     /// An object that exists is a failure.
     pub(crate) must_be_new: bool,
-    /// The level of every write; `None`: the store's own.
-    pub(crate) persistency: Option<Persistency>,
+    /// What is asked for every write.
+    pub(crate) semantics: Semantics,
     /// Advice for the policy.
     pub(crate) hint: Hint,
 }
@@ -61,15 +61,11 @@ impl NewContent {
         key: &Key,
         size_bytes: Option<u64>,
     ) -> Result<StoredTarget> {
-        let semantics = match self.persistency {
-            Some(persistency) => Semantics::at_level(persistency),
-            None => Semantics::default(),
-        };
         let how = Open {
             create: Create::New,
             access: Access::Write,
             size_hint_bytes: size_bytes,
-            semantics,
+            semantics: self.semantics,
             hint: self.hint,
             identity: None,
         };

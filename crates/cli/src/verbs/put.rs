@@ -5,7 +5,7 @@ use std::path::Path;
 
 use clap::{Args, ValueEnum};
 use serde_json::json;
-use terrace_core::{Hint, Persistency, Temperature};
+use terrace_core::{Hint, Semantics, Temperature};
 
 use super::{Group, Verb};
 use crate::address;
@@ -46,11 +46,22 @@ pub(crate) struct Put {
 /// How new objects are kept; shared by the verbs that write.
 #[derive(Args, Debug)]
 pub(crate) struct Keeping {
+    /// What is asked for every write: `TEMPLATE[,AXIS=VALUE]...`, or axes alone
+    ///
+    /// Templates: `default`, `posix` (each write is seen whole or not at all), `temporary`
+    /// (nothing survives). Axes: `atomicity` (none, operation), `concurrency` (overlapping,
+    /// non-overlapping, none), `consistency` (immediate, session, eventual), `ordering` (relaxed,
+    /// strict), `persistency` (none, process, storage). An object is written in pieces of 1 MiB;
+    /// each is an operation. What the store cannot give is refused. Default: `default`.
+    #[arg(long, value_name = "SEMANTICS")]
+    semantics: Option<Semantics>,
+
     /// What every write survives: `none` nothing, `process` a crash of the process, `storage` a
     /// loss of power
     ///
     /// Writes at the level `storage` wait for the device. A level that no tier can give is
-    /// refused. Default, and the least: `persistency` in the configuration of the store.
+    /// refused. Default, and the least: `persistency` in the configuration of the store. The same
+    /// as the axis of --semantics, and before it.
     #[arg(long, value_name = "LEVEL", value_parser = ["none", "process", "storage"])]
     persistency: Option<String>,
 
@@ -72,16 +83,16 @@ enum Warmth {
 impl Keeping {
     /// The same for the code that writes.
     pub(crate) fn content(&self, must_be_new: bool) -> Result<NewContent> {
-        let persistency = match &self.persistency {
-            Some(word) => Some(word.parse::<Persistency>()?),
-            None => None,
-        };
+        let mut semantics = self.semantics.unwrap_or_default();
+        if let Some(word) = &self.persistency {
+            semantics.persistency = word.parse()?;
+        }
         let temperature = match self.hint {
             Some(Warmth::Hot) => Temperature::Hot,
             Some(Warmth::Cold) => Temperature::Cold,
             None => Temperature::Unknown,
         };
-        Ok(NewContent { must_be_new, persistency, hint: Hint { temperature } })
+        Ok(NewContent { must_be_new, semantics, hint: Hint { temperature } })
     }
 }
 

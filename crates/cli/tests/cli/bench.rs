@@ -354,3 +354,17 @@ fn sizes_and_cases_that_are_none_are_refused() {
         "{ran:?}"
     );
 }
+
+#[test]
+fn semantics_are_for_objects_and_told_in_each_row() {
+    let ask = |part: &'static str, case: &'static str| {
+        [&[part, "--case", case, "--semantics", "posix,persistency=none"], &QUICK[..]].concat()
+    };
+    let report = ran(&[&ask("object", "write-run")[..], &["--batch", "3"]].concat());
+    let case = &report["cases"][0];
+    assert_eq!((&case["level"], &case["batch"]), (&"none".into(), &3.into()));
+    let told = "default,atomicity=operation,ordering=strict,persistency=none";
+    assert_eq!(case["semantics"], told);
+    let refused = Scene::empty().fails(2, [&["bench"], &ask("kv", "put")[..]].concat());
+    assert!(refused.contains("pairs have the level alone"), "{refused}");
+}

@@ -241,3 +241,24 @@ fn levels_and_hints_are_taken() {
     scene.fails(2, ["put", "--persistency", "disk", "x"]);
     scene.fails(2, ["put", "--hint", "tepid", "x"]);
 }
+
+#[test]
+fn semantics_are_met_or_refused() {
+    let scene = Scene::new();
+    for semantics in ["posix", "temporary", "ordering=strict", "posix,persistency=storage"] {
+        scene.ok_with(b"abc", ["put", "--semantics", semantics, semantics]);
+        assert_eq!(scene.ok(["get", semantics]), "abc");
+    }
+    let level = |name| scene.json(["stat", name])[0]["persistency"].clone();
+    assert_eq!(level("posix,persistency=storage"), "storage");
+    // The store's own level is the least.
+    assert_eq!(level("temporary"), "process");
+    // The option of its own comes before the axis.
+    scene.ok_with(b"x", ["put", "--semantics", "posix", "--persistency", "storage", "both"]);
+    assert_eq!(level("both"), "storage");
+    let refused = scene.fails(10, ["put", "--semantics", "atomicity=batch", "x"]);
+    assert!(refused.contains("only pairs are changed together"), "{refused}");
+    let unknown = scene.fails(2, ["put", "--semantics", "posix,ordering=any", "x"]);
+    assert!(unknown.contains("one of relaxed, strict is expected"), "{unknown}");
+    assert!(scene.ok(["ls"]).lines().all(|name| name != "x"));
+}

@@ -15,7 +15,7 @@ use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 
 use serde::Serialize;
-use terrace_core::{Error, Persistency, Result};
+use terrace_core::{Atomicity, Error, Persistency, Result, Semantics};
 
 pub(crate) use self::picks::Keys;
 pub(crate) use self::row::Row;
@@ -52,6 +52,8 @@ pub(crate) struct Settings {
     pub(crate) sizes_bytes: Vec<usize>,
     pub(crate) batches: Vec<usize>,
     pub(crate) levels: Vec<Persistency>,
+    /// Beside the level.
+    pub(crate) semantics: Semantics,
     pub(crate) keys: Keys,
     /// For each row.
     pub(crate) seconds: f64,
@@ -73,8 +75,15 @@ pub(super) struct Shape {
     pub(super) size_bytes: usize,
     pub(super) batch: usize,
     pub(super) threads: usize,
-    pub(super) level: Persistency,
+    /// With the level of the row.
+    pub(super) semantics: Semantics,
     pub(super) keys: Keys,
+}
+
+impl Shape {
+    fn level(&self) -> Persistency {
+        self.semantics.persistency
+    }
 }
 
 /// What one side may leave behind in a block.
@@ -129,7 +138,8 @@ fn shapes(settings: &Settings, sizes_bytes: &[usize]) -> Result<Vec<Shape>> {
                 }
                 for &threads in &settings.threads {
                     let keys = settings.keys;
-                    shapes.push(Shape { size_bytes, batch, threads, level, keys });
+                    let semantics = Semantics { persistency: level, ..settings.semantics };
+                    shapes.push(Shape { size_bytes, batch, threads, semantics, keys });
                 }
             }
         }
@@ -153,11 +163,13 @@ fn one(
         seconds: settings.seconds,
         stop,
     };
-    let sides = Sides::new(&settings.place, shape.level)?;
+    let sides = Sides::new(&settings.place, shape.level())?;
     let bounds = sides.bounds()?;
     let measured = match kind {
         Kind::Object => {
-            let mut raw = object::Objects::new(case, &*sides.raw, shape, bounds)?;
+            let bare = Semantics { atomicity: Atomicity::None, ..shape.semantics };
+            let bare = Shape { semantics: bare, ..shape.clone() };
+            let mut raw = object::Objects::new(case, &*sides.raw, &bare, bounds)?;
             let mut stack = object::Objects::new(case, &sides.stack, shape, bounds)?;
             let subjects: [&mut dyn Subject; 2] = [&mut raw, &mut stack];
             measure(subjects, &effort, progress)?

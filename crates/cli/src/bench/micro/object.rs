@@ -80,7 +80,7 @@ impl<'a> Objects<'a> {
             case,
             backend,
             shape: shape.clone(),
-            semantics: Semantics::at_level(shape.level),
+            semantics: shape.semantics,
             bounds,
             fresh: Pool::new(usage, shape.threads, shape.batch),
             lasting: Vec::new(),
@@ -336,8 +336,8 @@ mod tests {
 
     fn shape(case: &str, batch: usize) -> Shape {
         let size_bytes = if EMPTY.contains(&case) { 0 } else { 4096 };
-        let (level, keys) = (Persistency::None, Keys::Uniform);
-        Shape { size_bytes, batch, threads: 2, level, keys }
+        let (semantics, keys) = (Semantics::at_level(Persistency::None), Keys::Uniform);
+        Shape { size_bytes, batch, threads: 2, semantics, keys }
     }
 
     fn with_backend(test: impl Fn(&dyn Backend, usize)) {

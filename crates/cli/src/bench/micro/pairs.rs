@@ -177,7 +177,7 @@ impl Subject for PairCase<'_> {
     }
 
     fn call(&self, thread: usize) -> Result<Call<'_>> {
-        let (pairs, level) = (self.pairs, self.shape.level);
+        let (pairs, level) = (self.pairs, self.shape.level());
         let of_call = move |call| self.fresh.of_call(thread, call);
         Ok(match self.case {
             "put" => Box::new(move |call| pairs.put(of_call(call), &self.value, level)),
@@ -219,14 +219,14 @@ fn keys(prefix: &str, numbers: Range<usize>) -> Vec<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use terrace_backends::kv::Memory;
-    use terrace_core::KvRange;
+    use terrace_core::{KvRange, Semantics};
 
     use super::*;
     use crate::bench::micro::Keys;
 
     fn case<'a>(name: &'static str, engine: &'a Engine<'a>) -> PairCase<'a> {
-        let (level, keys) = (Persistency::None, Keys::Zipf);
-        let shape = Shape { size_bytes: 100, batch: 3, threads: 1, level, keys };
+        let (semantics, keys) = (Semantics::at_level(Persistency::None), Keys::Zipf);
+        let shape = Shape { size_bytes: 100, batch: 3, threads: 1, semantics, keys };
         PairCase::new(name, engine, &shape, Bounds { objects: 50, bytes: 1 << 20 }).expect("a case")
     }
 

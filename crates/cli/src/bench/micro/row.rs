@@ -20,6 +20,7 @@ pub(crate) struct Row {
     pub(crate) kind: Kind,
     pub(crate) threads: usize,
     pub(crate) level: &'static str,
+    pub(crate) semantics: String,
     pub(crate) size_bytes: usize,
     /// Operations of one call.
     pub(crate) batch: usize,
@@ -77,7 +78,8 @@ pub(in crate::bench) fn row(
         case,
         kind,
         threads: shape.threads,
-        level: shape.level.word(),
+        level: shape.level().word(),
+        semantics: shape.semantics.to_string(),
         size_bytes: shape.size_bytes,
         batch: shape.batch,
         keys: shape.keys,
@@ -118,7 +120,7 @@ fn bar(kind: Kind, case: &str, shape: &Shape, place: &Place, file_system: &str) 
     }
     let is_tmpfs = file_system == "tmpfs";
     let is_4k = shape.size_bytes == 4 << 10;
-    match (case, shape.level, shape.batch) {
+    match (case, shape.level(), shape.batch) {
         ("create", Persistency::Process, 1) if is_tmpfs => Some(110_000.0),
         ("status", Persistency::Process, 1) if is_tmpfs => Some(500_000.0),
         ("read" | "write", Persistency::Process, 1) if is_tmpfs && is_4k => Some(450_000.0),
@@ -129,6 +131,8 @@ fn bar(kind: Kind, case: &str, shape: &Shape, place: &Place, file_system: &str) 
 
 #[cfg(test)]
 mod tests {
+    use terrace_core::Semantics;
+
     use super::*;
 
     #[test]
@@ -137,7 +141,7 @@ mod tests {
             size_bytes: 4096,
             batch: 1,
             threads: 1,
-            level: Persistency::Process,
+            semantics: Semantics::DEFAULT,
             keys: Keys::Uniform,
         };
         let place = Place { directory: "/".into(), backend: "file".into(), engine: "fjall".into() };
@@ -146,7 +150,11 @@ mod tests {
         assert_eq!(of("create", &shape, "ext4"), None);
         assert_eq!(of("create", &Shape { threads: 2, ..shape.clone() }, "tmpfs"), None);
         assert_eq!(of("read", &Shape { size_bytes: 8192, ..shape.clone() }, "tmpfs"), None);
-        let durable = Shape { level: Persistency::Storage, batch: 1000, ..shape.clone() };
+        let durable = Shape {
+            semantics: Semantics::at_level(Persistency::Storage),
+            batch: 1000,
+            ..shape.clone()
+        };
         assert_eq!(of("create+write", &durable, "ext4"), Some(20_000.0));
         assert_eq!(of("create+write", &durable, "tmpfs"), None);
         assert_eq!(bar(Kind::Kv, "delete", &shape, &place, "tmpfs"), None);

@@ -7,7 +7,7 @@ use clap::Args;
 use clap::builder::PossibleValuesParser;
 use terrace_backends::{BACKENDS, kv::ENGINES};
 use terrace_core::units::parse_bytes;
-use terrace_core::{Error, Persistency};
+use terrace_core::{Error, Persistency, Semantics};
 
 use crate::bench::fast_place;
 use crate::bench::micro::{Keys, Kind, Place, Settings, object, pairs};
@@ -44,10 +44,14 @@ pub(crate) struct Micro {
     batches: Vec<u64>,
 
     /// What an operation survives once it is done: nothing, a crash of the process, or a loss of
-    /// power; a list makes several rows
-    #[arg(long = "level", value_name = "LEVEL", default_value = "process", value_delimiter = ',',
-          value_parser = LEVELS)]
+    /// power; a list makes several rows [default: that of --semantics, which is process]
+    #[arg(long = "level", value_name = "LEVEL", value_delimiter = ',', value_parser = LEVELS)]
     levels: Vec<String>,
+
+    /// What is asked for the operations on objects, as in `terrace put`; on the raw side without
+    /// its atomicity, which no bare backend gives
+    #[arg(long, value_name = "SEMANTICS")]
+    semantics: Option<Semantics>,
 
     /// Which objects are looked up, read and written, and which pairs are read
     #[arg(long, value_enum, default_value = "uniform")]
@@ -96,13 +100,27 @@ impl Micro {
         }
         let is_chosen =
             |case: &str| self.cases.is_empty() || self.cases.iter().any(|one| one == case);
+        let cases: Vec<_> = known.into_iter().filter(|(_, case)| is_chosen(case)).collect();
+        if self.semantics.is_some() && cases.iter().any(|(kind, _)| *kind == Kind::Kv) {
+            return Err(Error::invalid(
+                "run the benchmark",
+                "of the semantics, pairs have the level alone; give them to `terrace bench object`",
+            )
+            .into());
+        }
+        let semantics = self.semantics.unwrap_or_default();
         let levels = self.levels.iter().map(|level| level.parse::<Persistency>());
+        let mut levels = levels.collect::<terrace_core::Result<Vec<_>>>()?;
+        if levels.is_empty() {
+            levels.push(semantics.persistency);
+        }
         Ok(Settings {
-            cases: known.into_iter().filter(|(_, case)| is_chosen(case)).collect(),
+            cases,
             threads: self.threads.0,
             sizes_bytes: self.sizes.iter().map(|size| parse_size(size)).collect::<Result<_>>()?,
             batches: self.batches.into_iter().map(|batch| batch as usize).collect(),
-            levels: levels.collect::<terrace_core::Result<_>>()?,
+            levels,
+            semantics,
             keys: self.keys,
             seconds: self.seconds.clamp(0.01, 3600.0),
             repetitions: self.repetitions as usize,
