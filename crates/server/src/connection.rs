@@ -2,15 +2,16 @@
 //! A connection: greets a peer and serves its requests, on a thread of its own.
 
 use std::io::{IoSlice, IoSliceMut};
+use std::os::fd::AsFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use terrace_core::{Error, ErrorKind, Persistency, Result};
+use terrace_core::{Access, Atomicity, Error, ErrorKind, Persistency, Result};
 use terrace_transport::{Incoming, Transport, random_bytes};
 use terrace_wire::{
     Challenge, Failure, FrameReader, GREETING_BYTES_MAX, HEAD_BYTES_MAX, HEADER_BYTES, Header,
-    Hello, Kind, NONCE_BYTES, Next, OnHandle, Operation, Outcome, PAYLOAD_BYTES_MAX,
+    Hello, Kind, Leased, NONCE_BYTES, Next, OnHandle, Operation, Outcome, PAYLOAD_BYTES_MAX,
     PIECE_BYTES_MAX, PROOF_BYTES, Proof, Side, Start, Transcript, VERSION, VERSION_MIN, Welcome,
     read_operations, unpack_semantics, write_outcomes,
 };
@@ -187,9 +188,14 @@ impl Connection {
         };
         let work = Work { service: &*shared.service, session, semantics };
         let mut answer = Answer { connection: self, session, id, is_change };
+        // What is to be seen whole is carried out with one call.
+        let may_divide = semantics.atomicity == Atomicity::None;
         match &operations[..] {
+            [Operation::On { handle, what: OnHandle::Lease }] => {
+                self.lend(&work, *handle, id, &answer)
+            }
             [Operation::On { handle, what: OnHandle::Write { offset_bytes, .. } }]
-                if payload_bytes > PIECE_BYTES_MAX =>
+                if payload_bytes > PIECE_BYTES_MAX && may_divide =>
             {
                 let written = write_pieces(&work, *handle, *offset_bytes, &mut pieces);
                 // A payload that did not come whole is the end of the connection.
@@ -208,7 +214,7 @@ impl Connection {
                 }
             }
             [Operation::On { handle, what: OnHandle::Read { offset_bytes, length_bytes } }]
-                if *length_bytes as usize > PIECE_BYTES_MAX =>
+                if *length_bytes as usize > PIECE_BYTES_MAX && may_divide =>
             {
                 let length_bytes = *length_bytes as usize;
                 let read =
@@ -266,9 +272,7 @@ impl Connection {
         semantics: u32,
     ) -> Result<Begun> {
         let semantics = unpack_semantics(semantics)?;
-        if session.access == terrace_core::Access::Read
-            && operations.iter().any(Operation::needs_write_access)
-        {
+        if session.access == Access::Read && operations.iter().any(Operation::needs_write_access) {
             return Err(Error::new(ErrorKind::Denied, "change the store")
                 .because("the store is open for reading only"));
         }
@@ -324,6 +328,30 @@ impl Connection {
             }
             self.sending.frame(Kind::Part, id, b"", &piece[..count], false)?;
         }
+    }
+
+    /// Lends the file of an object to a process on this machine.
+    fn lend(&self, work: &Work<'_>, handle: u64, id: u64, answer: &Answer<'_>) -> Result<()> {
+        let nothing = |outcome| answer.send(Kind::Answer, &write_outcomes(&[outcome]), b"");
+        if !self.transport.passes_descriptors() {
+            return nothing(Outcome::Leased(None));
+        }
+        let object = work.session.handle(handle);
+        let lease = match object.and_then(|object| object.lease_file(Access::Read)) {
+            Ok(Some(lease)) => lease,
+            Ok(None) => return nothing(Outcome::Leased(None)),
+            Err(error) => return nothing(Outcome::Failed(Failure::of(&error))),
+        };
+        let word = lease.word.as_ref();
+        let leased = Leased {
+            word: word.map(|word| word.index),
+            generation: word.map_or(0, |word| word.value),
+        };
+        let mut descriptors = vec![lease.file.as_fd()];
+        descriptors.extend(word.map(|word| word.page.as_fd()));
+        let head = write_outcomes(&[Outcome::Leased(Some(leased))]);
+        let frame = whole_frame(Kind::Answer, id, &head, b"");
+        self.sending.with_descriptors(&frame, &descriptors)
     }
 
     fn call(

@@ -5,8 +5,8 @@ use std::io::{IoSlice, IoSliceMut};
 use std::sync::Arc;
 
 use terrace_core::{
-    Backend, Cursor, Error, ErrorKind, Kv, Object, Op, Open, Persistency, Reply, Request, Result,
-    Semantics,
+    ATOMIC_BYTES_MAX, Atomicity, Backend, Cursor, Error, ErrorKind, Kv, Object, Op, Open,
+    Persistency, ReadSummary, Reply, Request, Result, Semantics,
 };
 use terrace_wire::{Commit, Failure, OnHandle, Opened, Opening, Operation, Outcome};
 
@@ -55,10 +55,13 @@ impl Work<'_> {
     pub(crate) fn carry_out(&self, operations: &[Operation], payload: &[u8]) -> Result<Done> {
         let reads = operations.iter().map(Operation::reads_bytes);
         let reads_bytes = reads.fold(0, usize::saturating_add);
-        if reads_bytes > READ_BYTES_MAX {
+        // One read that is to be seen whole may be as long as such operations are.
+        let is_whole = operations.len() == 1 && self.semantics.atomicity != Atomicity::None;
+        let reads_max = if is_whole { ATOMIC_BYTES_MAX } else { READ_BYTES_MAX };
+        if reads_bytes > reads_max {
             return Err(Error::invalid("serve a request", "it reads too much at once")
                 .with("length_bytes", reads_bytes)
-                .with("length_bytes_max", READ_BYTES_MAX));
+                .with("length_bytes_max", reads_max));
         }
         let mut done = Done::default();
         let mut payload = payload;
@@ -304,8 +307,13 @@ fn on_handle(
         OnHandle::Stat => object.stat().map(Outcome::Stat),
         OnHandle::SetModified { wall_ns } => object.set_modified(*wall_ns).map(done),
         OnHandle::Sync => object.sync().map(done),
+        // Descriptors come alone: between others nobody could tell whose they are.
         OnHandle::Lease => Ok(Outcome::Leased(None)),
-        OnHandle::NoteReads { .. } => Ok(Outcome::Done),
+        OnHandle::NoteReads { count, bytes } => {
+            let count = u32::try_from(*count).unwrap_or(u32::MAX);
+            object.note_reads(&ReadSummary { count, bytes: *bytes, ..ReadSummary::default() });
+            Ok(Outcome::Done)
+        }
         OnHandle::Close => unreachable!("the session closes"),
     }
 }

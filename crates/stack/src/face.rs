@@ -2,7 +2,6 @@
 //! The stack as a backend.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use terrace_core::{
     Access, Atomicity, Backend, Capability, Cursor, Error, ErrorKind, Identity, Key,

@@ -44,6 +44,9 @@ pub trait Transport: Send + Sync + fmt::Debug {
     /// Whether something can be read, or the end be seen, within this time.
     fn is_readable(&self, timeout: Duration) -> bool;
 
+    /// Whether the other side has ended the connection, or is gone. Does not wait.
+    fn is_ended(&self) -> bool;
+
     /// What only the two ends of an encrypted connection know; empty where it is not encrypted.
     fn channel(&self) -> Vec<u8>;
 

@@ -132,6 +132,13 @@ impl Transport for Socket {
         matches!(rustix::event::poll(&mut descriptors, Some(&timeout)), Ok(count) if count > 0)
     }
 
+    fn is_ended(&self) -> bool {
+        let descriptor = self.descriptor();
+        let mut descriptors = [PollFd::new(&descriptor, PollFlags::RDHUP)];
+        // What cannot be asked is not relied on.
+        !matches!(rustix::event::poll(&mut descriptors, Some(&Timespec::default())), Ok(0))
+    }
+
     fn channel(&self) -> Vec<u8> {
         Vec::new()
     }
@@ -405,6 +412,16 @@ mod tests {
         std::fs::write(path, b"a file").expect("write");
         Listener::bind(&endpoint).expect_err("not a socket");
         assert_eq!(std::fs::read(path).expect("still there"), b"a file");
+    }
+
+    #[test]
+    fn the_end_of_the_other_side_is_seen() {
+        let (one, other) = Socket::pair().expect("pair");
+        assert!(!one.is_ended());
+        other.write_vectored(&[IoSlice::new(b"unread")]).expect("write");
+        assert!(!one.is_ended());
+        drop(other);
+        assert!(one.is_ended());
     }
 
     #[test]

@@ -144,7 +144,7 @@ impl Welcome {
         let out = &mut Writer(&mut head);
         out.raw(&self.proof).u128(self.store_id).u64(self.incarnation);
         let capability = self.capability;
-        out.u8(capability.persistency as u8);
+        out.u8(capability.persistency as u8).u8(capability.atomicity.code());
         for flag in [
             capability.sparse,
             capability.ordered_listing,
@@ -172,9 +172,9 @@ impl Welcome {
             _ => return Err(wrong("a level of persistency is unknown")),
         };
         let capability = Capability {
-            // A large write is several messages, which nobody sees as one.
-            atomicity: Atomicity::None,
             persistency,
+            atomicity: Atomicity::from_code(input.u8()?)
+                .ok_or_else(|| wrong("an atomicity is unknown"))?,
             sparse: input.flag()?,
             ordered_listing: input.flag()?,
             identity: input.flag()?,
@@ -293,7 +293,7 @@ mod tests {
             store_id: 5,
             incarnation: 6,
             capability: Capability {
-                atomicity: Atomicity::None,
+                atomicity: Atomicity::Operation,
                 persistency: Persistency::Storage,
                 sparse: true,
                 ordered_listing: false,

@@ -51,7 +51,8 @@ pub enum Outcome {
     Identity(Option<Box<Identity>>),
     /// The superblock.
     Superblock(Option<Box<Superblock>>),
-    /// A descriptor comes with the frame, unless this is `None`.
+    /// A descriptor of the object's file comes with the frame, unless this is `None`; behind it one
+    /// of the page of words, where there is a word.
     Leased(Option<Leased>),
 }
 
@@ -73,8 +74,6 @@ pub struct Leased {
     pub word: Option<u32>,
     /// What the word has to be.
     pub generation: u64,
-    /// Whether the file of the words comes with it, behind the object's.
-    pub brings_words: bool,
 }
 
 /// The head of an answer.
@@ -172,7 +171,7 @@ fn write_outcome(outcome: &Outcome, bytes: &mut Vec<u8>) {
             out.u8(17).u8(u8::from(leased.is_some()));
             if let Some(leased) = leased {
                 out.u8(u8::from(leased.word.is_some())).u32(leased.word.unwrap_or_default());
-                out.u64(leased.generation).u8(u8::from(leased.brings_words));
+                out.u64(leased.generation);
             }
         }
     }
@@ -235,11 +234,7 @@ fn read_outcome(input: &mut Reader<'_>) -> Result<Outcome> {
             true => {
                 let has_word = input.flag()?;
                 let word = input.u32()?;
-                Some(Leased {
-                    word: has_word.then_some(word),
-                    generation: input.u64()?,
-                    brings_words: input.flag()?,
-                })
+                Some(Leased { word: has_word.then_some(word), generation: input.u64()? })
             }
             false => None,
         }),

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Connections for large transfers and long calls: one request at a time, read into its place.
 
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use terrace_core::{Clock, Result};
+use terrace_transport::Transport;
 use terrace_wire::{FrameReader, HEAD_BYTES_MAX, Kind, Next};
 
 use super::dial::Timed;
@@ -196,6 +197,10 @@ pub(super) struct Lent<'a> {
 impl Lent<'_> {
     pub(super) fn life(&self) -> u64 {
         self.bulk().life
+    }
+
+    pub(super) fn transport(&self) -> Arc<dyn Transport> {
+        Arc::clone(&self.bulk().reader.stream().transport)
     }
 
     fn bulk(&self) -> &Bulk {

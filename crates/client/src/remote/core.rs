@@ -6,10 +6,10 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
 use terrace_core::{Applied, Clock, Error, ErrorKind, Result};
-use terrace_transport::random_bytes;
+use terrace_transport::{Transport, random_bytes};
 use terrace_wire::{FrameReader, Welcome};
 
-use super::bulk::{Bulk, Pool, Receiving};
+use super::bulk::{Bulk, Lent, Pool, Receiving};
 use super::dial::{Dial, Timed};
 use super::greeting::greet;
 use super::line::Line;
@@ -38,6 +38,8 @@ pub(super) struct Core {
     dialed: Condvar,
     line: Mutex<Option<Arc<Line>>>,
     pool: Pool,
+    /// Whether descriptors can be passed.
+    is_local: bool,
     pub(super) target: String,
 }
 
@@ -96,8 +98,10 @@ impl Core {
         let session = u64::from_le_bytes(number);
         let timeout = options.connect_timeout.min(options.deadline);
         let (reader, welcome) = open(&*dial, &options, &clock, session, timeout)?;
+        let is_local = reader.stream().transport.passes_descriptors();
         let line = Line::new(reader, 1, Arc::clone(&clock));
         let core = Self {
+            is_local,
             target: dial.target(),
             dial,
             pool: Pool::new(options.connections_max),
@@ -175,6 +179,38 @@ impl Core {
         }
     }
 
+    /// Asks on a connection that nobody else uses meanwhile; returns that, too. Not again where it
+    /// breaks.
+    pub(super) fn exchange_alone(
+        &self,
+        message: &Message<'_>,
+        filling: &mut Filling<'_, '_>,
+    ) -> Result<(Answer, Arc<dyn Transport>)> {
+        let deadline_ns = self.deadline_ns();
+        let id = self.begin();
+        let mut lent = self.lend(deadline_ns)?;
+        let patience = self.options.deadline;
+        let mut nobody = |_, _| {};
+        let mut receiving = Receiving { clock: &*self.clock, patience, progress: &mut nobody };
+        let acknowledged = self.acknowledged();
+        let answer =
+            lent.exchange(message, id.number, acknowledged, Some(filling), &mut receiving)?;
+        let transport = lent.transport();
+        Ok((answer, transport))
+    }
+
+    /// Whether the server is on this machine and lends files.
+    pub(super) fn is_lent(&self) -> bool {
+        self.is_local && self.welcome().capability.leases
+    }
+
+    fn lend(&self, deadline_ns: u64) -> Result<Lent<'_>> {
+        self.pool.lend(self.left(deadline_ns), || {
+            let (reader, life) = self.dial(deadline_ns)?;
+            Ok(Bulk { reader, life })
+        })
+    }
+
     fn ask_shared(
         &self,
         message: &Message<'_>,
@@ -198,12 +234,7 @@ impl Core {
         filling: Option<&mut Filling<'_, '_>>,
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<Answer, Missed> {
-        let patience = self.left(deadline_ns);
-        let open = || {
-            let (reader, life) = self.dial(deadline_ns)?;
-            Ok(Bulk { reader, life })
-        };
-        let mut lent = self.pool.lend(patience, open).map_err(unsent)?;
+        let mut lent = self.lend(deadline_ns).map_err(unsent)?;
         let life = lent.life();
         check_life(life, sent_in)?;
         let mut receiving =

@@ -7,11 +7,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use terrace_core::{
-    Access, Create, Error, ErrorKind, FileLease, Key, Object, ReadSummary, Result, Semantics, Stat,
+    ATOMIC_BYTES_MAX, Access, Atomicity, Create, Error, ErrorKind, FileLease, Key, Object,
+    ReadSummary, Result, Semantics, Stat,
 };
 use terrace_wire::{OnHandle, Opening, Operation, Outcome};
 
 use super::core::Core;
+use super::lent::Lent;
 use super::request::{Filling, Message, odd};
 use super::{done, stat_of, unexpected};
 
@@ -33,6 +35,8 @@ pub(super) struct RemoteObject {
     /// Tells it from another object of the same name.
     created_ns: u64,
     handle: Mutex<Handle>,
+    /// The object's file, where the server lends it; not to who wants operations to be seen whole.
+    lent: Option<Lent>,
     /// Whether something was written that was not synced since.
     is_unsynced: AtomicBool,
     /// Whether what was written may have been lost with a former life of the server: later syncs
@@ -53,7 +57,9 @@ impl RemoteObject {
         let life = core.life();
         let (outcome, _) = core.ask_one(Operation::Open(opening), &[], &semantics)?;
         let Outcome::Opened(opened) = outcome else { return unexpected() };
+        let lent = (semantics.atomicity == Atomicity::None && core.is_lent()).then(Lent::default);
         Ok(Self {
+            lent,
             core,
             key,
             access,
@@ -162,6 +168,9 @@ impl Drop for RemoteObject {
     fn drop(&mut self) {
         let handle = *self.handle.lock().unwrap_or_else(PoisonError::into_inner);
         if handle.life == self.core.life() {
+            if let Some(lent) = &self.lent {
+                lent.tell(&self.core, handle.number);
+            }
             let close = Operation::On { handle: handle.number, what: OnHandle::Close };
             // A server that cannot be reached closes it with the session.
             let _ = self.core.ask_one(close, &[], &self.semantics);
@@ -171,8 +180,15 @@ impl Drop for RemoteObject {
 
 impl Object for RemoteObject {
     fn read_at(&self, offset_bytes: u64, buffers: &mut [IoSliceMut<'_>]) -> Result<usize> {
+        if let Some(lent) = &self.lent {
+            let handle = self.current()?.number;
+            if let Some(count) = lent.read(&self.core, handle, offset_bytes, buffers) {
+                return Ok(count);
+            }
+        }
         let want: usize = buffers.iter().map(|buffer| buffer.len()).sum();
-        if want <= TRANSFER_BYTES_MAX {
+        if want <= TRANSFER_BYTES_MAX || self.semantics.atomicity != Atomicity::None {
+            self.semantics.atomicity.check_bytes("read", want)?;
             return self.read_some(offset_bytes, buffers);
         }
         let mut total = 0;
@@ -192,7 +208,12 @@ impl Object for RemoteObject {
     fn write_at(&self, offset_bytes: u64, data: &[IoSlice<'_>]) -> Result<()> {
         self.is_unsynced.store(true, Ordering::Release);
         let mut offset_bytes = offset_bytes;
-        for parts in transfers(data) {
+        let bytes_max = match self.semantics.atomicity {
+            Atomicity::None => TRANSFER_BYTES_MAX,
+            _ => ATOMIC_BYTES_MAX,
+        };
+        self.semantics.atomicity.check_bytes("write", data.iter().map(|part| part.len()).sum())?;
+        for parts in transfers(data, bytes_max) {
             let length: usize = parts.iter().map(|part| part.len()).sum();
             let what = OnHandle::Write { offset_bytes, data_bytes: length as u32 };
             done(self.ask(what, &parts)?)?;
@@ -204,6 +225,7 @@ impl Object for RemoteObject {
     fn append(&self, data: &[IoSlice<'_>]) -> Result<u64> {
         let parts: Vec<&[u8]> = data.iter().map(|part| &**part).collect();
         let length: usize = parts.iter().map(|part| part.len()).sum();
+        self.semantics.atomicity.check_bytes("append", length)?;
         if length > APPEND_BYTES_MAX {
             return Err(Error::invalid("append", "it is too long to be one message")
                 .with("data_bytes", length)
@@ -265,20 +287,20 @@ impl Object for RemoteObject {
         Ok(None)
     }
 
-    /// There are none, because nothing is lent.
+    /// There are none: nothing is lent on.
     fn note_reads(&self, _: &ReadSummary) {}
 }
 
 /// Cuts data into transfers of bounded length; at least one, so that an empty write is checked.
-fn transfers<'a>(data: &'a [IoSlice<'_>]) -> Vec<Vec<&'a [u8]>> {
+fn transfers<'a>(data: &'a [IoSlice<'_>], bytes_max: usize) -> Vec<Vec<&'a [u8]>> {
     let mut transfers = vec![Vec::new()];
-    let mut room_bytes = TRANSFER_BYTES_MAX;
+    let mut room_bytes = bytes_max;
     for part in data {
         let mut part: &[u8] = part;
         while !part.is_empty() {
             if room_bytes == 0 {
                 transfers.push(Vec::new());
-                room_bytes = TRANSFER_BYTES_MAX;
+                room_bytes = bytes_max;
             }
             let (now, later) = part.split_at(part.len().min(room_bytes));
             transfers.last_mut().expect("there is one from the beginning").push(now);
@@ -297,11 +319,11 @@ mod tests {
     fn data_is_cut_into_transfers_of_bounded_length() {
         let long = vec![1; TRANSFER_BYTES_MAX + 5];
         let data = [IoSlice::new(&[0; 10]), IoSlice::new(&[]), IoSlice::new(&long)];
-        let lengths: Vec<Vec<usize>> = transfers(&data)
+        let lengths: Vec<Vec<usize>> = transfers(&data, TRANSFER_BYTES_MAX)
             .iter()
             .map(|parts| parts.iter().map(|part| part.len()).collect())
             .collect();
         assert_eq!(lengths, [vec![10, TRANSFER_BYTES_MAX - 10], vec![15]]);
-        assert_eq!(transfers(&[]), [Vec::<&[u8]>::new()]);
+        assert_eq!(transfers(&[], TRANSFER_BYTES_MAX), [Vec::<&[u8]>::new()]);
     }
 }

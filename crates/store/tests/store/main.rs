@@ -9,3 +9,4 @@ mod leases;
 mod life;
 mod same;
 mod scene;
+mod served;
