@@ -20,6 +20,7 @@ mod owner;
 mod policy;
 mod recording;
 mod repair;
+mod server;
 mod settings;
 mod store;
 mod tiers;
@@ -27,6 +28,7 @@ mod url;
 
 pub use recording::Recording;
 pub use repair::{Rebuilt, Source};
+pub use server::{ServerCall, ServerReport};
 pub use settings::{CatalogSettings, PolicySettings, PolicySource};
 pub use settings::{Settings, ThrottleSettings, TierSettings, TraceSettings};
 pub use store::{OpenOptions, PolicyWrapper, Store};

@@ -23,6 +23,7 @@ mod restore;
 mod rm;
 mod scrub;
 mod serve;
+mod server;
 mod stat;
 mod tiers;
 mod trace;
@@ -38,6 +39,7 @@ pub(crate) const VERBS: &[Entry] = &[
     entry::<init::Init>(),
     entry::<hold::Hold>(),
     entry::<serve::Serve>(),
+    entry::<server::Server>(),
     entry::<fsck::Fsck>(),
     entry::<scrub::Scrub>(),
     entry::<backup::Backup>(),

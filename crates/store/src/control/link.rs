@@ -112,6 +112,11 @@ impl Link {
         }
     }
 
+    /// The server that it is behind, if it is.
+    pub(crate) fn remote(&self) -> Option<&Remote> {
+        self.remote.as_ref()
+    }
+
     fn exchange(&self, call: &Call, parts: &[&[u8]]) -> Result<Answer> {
         self.asking.exchange(call, parts, &mut |_, _| {})
     }

@@ -3,10 +3,10 @@
 
 use std::sync::{Arc, OnceLock, Weak};
 
-use serde::Deserialize;
 use serde_json::json;
 use terrace_core::{Access, Backend, Error, ErrorKind, Kv, Result};
 use terrace_server::{Call, Called, Server, Service};
+use terrace_store::{ServerCall, ServerReport};
 
 use super::log::Log;
 
@@ -15,14 +15,6 @@ pub(super) struct Served {
     store: Arc<dyn Service>,
     log: Log,
     server: OnceLock<Weak<Server>>,
-}
-
-/// Calls that are about the server.
-#[derive(Deserialize)]
-#[serde(tag = "verb", rename_all = "kebab-case")]
-enum Asked {
-    ServerStatus,
-    SetLogLevel { level: String },
 }
 
 impl Served {
@@ -36,24 +28,23 @@ impl Served {
         let _ = self.server.set(Arc::downgrade(server));
     }
 
-    fn status(&self) -> serde_json::Value {
+    fn status(&self) -> ServerReport {
         let status = self.server.get().and_then(Weak::upgrade).map(|server| server.status());
         let status = status.unwrap_or_default();
-        let cpu = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
-        json!({
-            "process": std::process::id(),
-            "connections": status.connections,
-            "strangers": status.strangers,
-            "sessions": status.sessions,
-            "handles": status.handles,
-            "requests": status.requests,
-            "operations": status.operations,
-            "received_bytes": status.received_bytes,
-            "sent_bytes": status.sent_bytes,
-            "refused": status.refused,
-            "cpu_ns": cpu.tv_sec as u64 * 1_000_000_000 + cpu.tv_nsec as u64,
-            "log_level": self.log.level(),
-        })
+        ServerReport {
+            process: std::process::id(),
+            connections: status.connections,
+            strangers: status.strangers,
+            sessions: status.sessions,
+            handles: status.handles,
+            requests: status.requests,
+            operations: status.operations,
+            received_bytes: status.received_bytes,
+            sent_bytes: status.sent_bytes,
+            refused: status.refused,
+            cpu_ns: crate::bench::cpu_ns(),
+            log_level: self.log.level(),
+        }
     }
 }
 
@@ -72,12 +63,12 @@ impl Service for Served {
 
     fn call(&self, call: &Call<'_>, progress: &mut dyn FnMut(u64, u64) -> bool) -> Result<Called> {
         let answer = match serde_json::from_slice(call.json) {
-            Ok(Asked::ServerStatus) => self.status(),
-            Ok(Asked::SetLogLevel { .. }) if call.access == Access::Read => {
+            Ok(ServerCall::ServerStatus) => json!(self.status()),
+            Ok(ServerCall::SetLogLevel { .. }) if call.access == Access::Read => {
                 return Err(Error::new(ErrorKind::Denied, "change the log level")
                     .because("the store is open for reading only"));
             }
-            Ok(Asked::SetLogLevel { level }) => {
+            Ok(ServerCall::SetLogLevel { level }) => {
                 self.log.set_level(&level)?;
                 tracing::info!(level, "log level changed");
                 json!(null)

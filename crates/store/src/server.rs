@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The server that a store is used through.
+
+use serde::{Deserialize, Serialize};
+use terrace_core::{Error, ErrorKind, Result};
+
+use crate::Store;
+use crate::store::Side;
+
+/// What a server does at the moment, and did since it began.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ServerReport {
+    /// Its process on its machine.
+    pub process: u32,
+    /// Connections of clients that have proved themselves.
+    pub connections: u64,
+    /// Connections that have not.
+    pub strangers: u64,
+    /// Clients; those whose connection broke are kept for a while.
+    pub sessions: u64,
+    /// Objects that clients have open.
+    pub handles: u64,
+    /// Requests and calls that came.
+    pub requests: u64,
+    /// Operations in them.
+    pub operations: u64,
+    /// Bytes that clients wrote.
+    pub received_bytes: u64,
+    /// Bytes of large reads.
+    pub sent_bytes: u64,
+    /// Connections that were refused.
+    pub refused: u64,
+    /// CPU time of the process, user and system.
+    pub cpu_ns: u64,
+    /// What it logs.
+    pub log_level: String,
+}
+
+/// A call that is about the server, not about its store.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "verb", rename_all = "kebab-case")]
+pub enum ServerCall {
+    /// Answered with a [`ServerReport`].
+    ServerStatus,
+    /// Changes what is logged.
+    SetLogLevel {
+        /// `off`, `error`, `warn`, `info`, `debug` or `trace`.
+        level: String,
+    },
+}
+
+impl Store {
+    /// What the server does that this store is used through.
+    ///
+    /// # Errors
+    ///
+    /// `Unsupported` for a store that is used without one; `Unreachable`.
+    pub fn server(&self) -> Result<ServerReport> {
+        self.ask_server(&ServerCall::ServerStatus)
+    }
+
+    /// Changes what that server logs. Errors: `Unsupported`, `Invalid`, `Denied`, `Unreachable`.
+    pub fn set_server_log_level(&self, level: &str) -> Result<()> {
+        self.ask_server(&ServerCall::SetLogLevel { level: level.into() })
+    }
+
+    fn ask_server<T: serde::de::DeserializeOwned>(&self, call: &ServerCall) -> Result<T> {
+        let remote = match &self.side {
+            Side::Attached(link) => link.remote(),
+            Side::Owned(_) => None,
+        };
+        let remote = remote.ok_or_else(|| {
+            Error::new(ErrorKind::Unsupported, "ask the server").because(
+                "the store is not used through one; give --store terrace://HOST:PORT or its like",
+            )
+        })?;
+        let odd = |error| {
+            Error::new(ErrorKind::Corrupt, "ask the server").because("no JSON").caused_by(error)
+        };
+        let json = serde_json::to_vec(call).map_err(odd)?;
+        let answer = remote.call(&json, &[], &mut |_, _| {})?;
+        serde_json::from_slice(&answer.json).map_err(odd)
+    }
+}
