@@ -38,7 +38,8 @@ pub trait Backend: Send + Sync {
     /// # Errors
     ///
     /// `NotFound`, `Exists` (with [`Create::New`]), `NoSpace`, `Denied`, `Unsupported` (semantics
-    /// this backend cannot meet), `Io`.
+    /// this backend cannot meet, a label without `capability().labels`), `Invalid` (a label that
+    /// is empty or too long), `Io`.
     fn open(&self, key: &Key, how: &Open) -> Result<Box<dyn Object>>;
 
     /// Returns an object's size and times. Errors: `NotFound`, `Io`.
@@ -190,7 +191,14 @@ pub trait Object: Send + Sync {
     /// Takes note of reads that were done through a lease of this handle, as if they had been done
     /// through the handle; does nothing where nobody counts them, and once the object is deleted.
     fn note_reads(&self, reads: &ReadSummary);
+
+    /// The label that the object was created with, known since it was opened: no I/O.
+    fn label(&self) -> Option<Arc<[u8]>>;
 }
+
+/// Longest label of an object: room for a layout over some dozens of servers, small enough for an
+/// extended attribute beside the rest of an identity.
+pub const LABEL_BYTES_MAX: usize = 512;
 
 /// What a backend can do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -209,6 +217,8 @@ pub struct Capability {
     pub leases: bool,
     /// What is written can be read back (false only for `null`).
     pub keeps_data: bool,
+    /// Labels are kept.
+    pub labels: bool,
 }
 
 impl Capability {
@@ -271,6 +281,9 @@ pub struct Open {
     pub hint: Hint,
     /// Stored with an object that is created.
     pub identity: Option<Arc<Identity>>,
+    /// Stored with an object that is created and never changed: 1 to [`LABEL_BYTES_MAX`] bytes that
+    /// mean something to who wrote them.
+    pub label: Option<Arc<[u8]>>,
 }
 
 impl Open {
@@ -299,6 +312,31 @@ impl Open {
         self.semantics = semantics;
         self
     }
+
+    /// The same with this label.
+    pub fn with_label(mut self, label: &[u8]) -> Self {
+        self.label = Some(label.into());
+        self
+    }
+
+    /// Whether a backend with this capability can keep the label that is asked for.
+    ///
+    /// # Errors
+    ///
+    /// `Unsupported`, `Invalid`.
+    pub fn check_label(&self, capability: &Capability) -> Result<()> {
+        let Some(label) = &self.label else { return Ok(()) };
+        if !capability.labels {
+            return Err(Error::new(ErrorKind::Unsupported, "open an object")
+                .because("no labels are kept here"));
+        }
+        if label.is_empty() || label.len() > LABEL_BYTES_MAX {
+            return Err(Error::invalid("open an object", "the label has a wrong length")
+                .with("label_bytes", label.len())
+                .with("label_bytes_max", LABEL_BYTES_MAX));
+        }
+        Ok(())
+    }
 }
 
 /// Size and times of an object.
@@ -312,6 +350,8 @@ pub struct Stat {
     pub created_ns: u64,
     /// When its bytes last changed, nanoseconds since 1970.
     pub modified_ns: u64,
+    /// Whether it was created with a label: see [`Object::label`].
+    pub is_labelled: bool,
 }
 
 /// Capacity and use of a backend.

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Who a stored file is, and which store a tier belongs to.
 
+use std::sync::Arc;
+
 use crate::Key;
 
 /// What a stored file is to its object.
@@ -36,6 +38,8 @@ pub struct Identity {
     pub role: Role,
     /// The object's key.
     pub key: Key,
+    /// The object's label; 1 to [`LABEL_BYTES_MAX`](crate::LABEL_BYTES_MAX) bytes.
+    pub label: Option<Arc<[u8]>>,
 }
 
 /// What a tier's root says about itself.

@@ -254,11 +254,6 @@ impl Work<'_> {
     }
 
     fn open(&self, opening: &Opening) -> Result<Opened> {
-        if !opening.label.is_empty() {
-            return Err(Error::new(ErrorKind::Unsupported, "open object")
-                .because("the store keeps no labels")
-                .with("key", &opening.key));
-        }
         let how = Open {
             create: opening.create,
             access: opening.access,
@@ -266,9 +261,11 @@ impl Work<'_> {
             semantics: self.semantics,
             hint: opening.hint,
             identity: opening.identity.as_ref().map(|identity| Arc::new((**identity).clone())),
+            label: (!opening.label.is_empty()).then(|| Arc::clone(&opening.label)),
         };
         let (handle, object) = self.session.keep(|| self.backend().open(&opening.key, &how))?;
-        Ok(Opened { handle, created_ns: object.stat()?.created_ns, label: Arc::default() })
+        let label = object.label().unwrap_or_default();
+        Ok(Opened { handle, created_ns: object.stat()?.created_ns, label })
     }
 }
 

@@ -156,8 +156,7 @@ impl Shared {
         if is_copy {
             let source = &pending.source;
             let identity = self.identity(
-                &entry.key,
-                entry.object_id,
+                entry.owner(),
                 segment.number,
                 segment.start_bytes,
                 &source.place,

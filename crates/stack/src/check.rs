@@ -154,6 +154,7 @@ impl Check<'_> {
                 && identity.object_id == record.object_id
                 && identity.segment == segment.number
                 && identity.key == *key
+                && identity.label == record.label
                 && match role {
                     // A crash before a switch to a copy leaves it marked as the coming primary,
                     // and one after a promotion the old primary as it was.

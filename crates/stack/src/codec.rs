@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Little-endian records with a version in front and a CRC-32C behind.
 
+use std::ops::RangeInclusive;
+
 use terrace_core::{Error, ErrorKind, Result};
 
 /// Room for most records, so that they are allocated once.
@@ -40,8 +42,12 @@ impl Writer {
     }
 
     pub(crate) fn text(&mut self, value: &str) -> &mut Self {
+        self.bytes(value.as_bytes())
+    }
+
+    pub(crate) fn bytes(&mut self, value: &[u8]) -> &mut Self {
         self.u32(value.len() as u32);
-        self.bytes.extend(value.as_bytes());
+        self.bytes.extend(value);
         self
     }
 
@@ -66,20 +72,29 @@ impl<'a> Reader<'a> {
     ///
     /// `Corrupt`; `Unsupported` for a version that is newer than this program.
     pub(crate) fn new(bytes: &'a [u8], version: u8, what: &'static str) -> Result<Self> {
+        Self::with_versions(bytes, version..=version, what).map(|(reader, _)| reader)
+    }
+
+    /// The same for a record that has one of several versions; also which.
+    pub(crate) fn with_versions(
+        bytes: &'a [u8],
+        versions: RangeInclusive<u8>,
+        what: &'static str,
+    ) -> Result<(Self, u8)> {
         let short = || corrupt(what, "it is too short");
         let (body, checksum) = bytes.split_last_chunk::<4>().ok_or_else(short)?;
         if crc32c::crc32c(body) != u32::from_le_bytes(*checksum) {
             return Err(corrupt(what, "its checksum is wrong"));
         }
         let (found, rest) = body.split_first().ok_or_else(short)?;
-        if *found != version {
+        if !versions.contains(found) {
             return Err(Error::new(ErrorKind::Unsupported, "read a catalog record")
                 .because("its format is of another version of terrace")
                 .with("record", what)
                 .with("found", found)
-                .with("expected", version));
+                .with("expected", versions.end()));
         }
-        Ok(Self { bytes: rest, what })
+        Ok((Self { bytes: rest, what }, *found))
     }
 
     pub(crate) fn u8(&mut self) -> Result<u8> {
@@ -108,13 +123,17 @@ impl<'a> Reader<'a> {
     }
 
     pub(crate) fn text(&mut self) -> Result<String> {
-        let length = self.u32()? as usize;
-        if length > self.bytes.len() {
-            return Err(self.wrong("a text is longer than the record"));
-        }
-        let (text, rest) = self.bytes.split_at(length);
-        self.bytes = rest;
+        let text = self.bytes()?;
         String::from_utf8(text.to_vec()).map_err(|_| self.wrong("a text is not UTF-8"))
+    }
+
+    pub(crate) fn bytes(&mut self) -> Result<&'a [u8]> {
+        let length = self.u32()? as usize;
+        let Some((bytes, rest)) = self.bytes.split_at_checked(length) else {
+            return Err(self.wrong("a text is longer than the record"));
+        };
+        self.bytes = rest;
+        Ok(bytes)
     }
 
     /// Ends reading; anything left over is damage.

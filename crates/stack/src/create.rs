@@ -18,7 +18,7 @@ use crate::drops::Drop as Superseded;
 use crate::entries::{Claim, Found, Opened, load_claimed};
 use crate::entry::{Entry, Pending, Segment, Site};
 use crate::object::StackObject;
-use crate::record::{Place, Record, SegmentRecord};
+use crate::record::{Owner, Place, Record, SegmentRecord};
 use crate::ring::{Change, Created, Took};
 use crate::shared::Shared;
 use crate::usage::Counted;
@@ -233,7 +233,8 @@ impl Shared {
         let placed = self.place(&placement);
         let object_id = self.catalog.number()?;
         let layout = self.sane_layout(placed.layout);
-        let site = self.new_file(key, object_id, 0, 0, placed.tier, level, how.size_hint_bytes)?;
+        let owner = Owner { key, object_id, label: how.label.as_ref() };
+        let site = self.new_file(owner, 0, 0, placed.tier, level, how.size_hint_bytes)?;
         self.failpoints.hit("create.file")?;
         let segment = SegmentRecord {
             number: 0,
@@ -253,6 +254,7 @@ impl Shared {
             layout,
             segments: vec![segment],
             identity: how.identity.clone(),
+            label: how.label.clone(),
         };
         let spilled_from = (site.place.tier != placed.tier).then_some(placed.tier);
         Ok(Draft { record, site, level, spilled_from, counted })
@@ -451,11 +453,9 @@ impl Shared {
     /// # Errors
     ///
     /// `Unsupported` where no tier can keep `level`; `NoSpace`; what the tier says.
-    #[expect(clippy::too_many_arguments, reason = "each is a different fact about the new file")]
     pub(crate) fn new_file(
         &self,
-        key: &Key,
-        object_id: u64,
+        owner: Owner<'_>,
         segment: u32,
         start_bytes: u64,
         wanted: TierIndex,
@@ -489,14 +489,15 @@ impl Shared {
         let mut refused = None;
         for tier in roomy.chain(tight).chain(any) {
             // A segment's first file bears the object's number, which nothing else has.
-            let file = if segment == 0 { object_id } else { self.catalog.number()? };
-            match self.new_file_on(key, object_id, segment, start_bytes, tier, file) {
+            let file = if segment == 0 { owner.object_id } else { self.catalog.number()? };
+            match self.new_file_on(owner, segment, start_bytes, tier, file) {
                 Err(error) if error.kind() == ErrorKind::NoSpace => refused = Some(error),
                 other => return other,
             }
         }
-        Err(refused
-            .unwrap_or_else(|| Error::new(ErrorKind::NoSpace, "create object").with("key", key)))
+        Err(refused.unwrap_or_else(|| {
+            Error::new(ErrorKind::NoSpace, "create object").with("key", owner.key)
+        }))
     }
 
     /// Makes a segment's file on one tier and counts the segment there; `file` is a number that no
@@ -507,8 +508,7 @@ impl Shared {
     /// `NoSpace` where the tier takes no new data; what the tier says. Then nothing is counted.
     pub(crate) fn new_file_on(
         &self,
-        key: &Key,
-        object_id: u64,
+        owner: Owner<'_>,
         segment: u32,
         start_bytes: u64,
         tier: TierIndex,
@@ -519,14 +519,14 @@ impl Shared {
             create: Create::New,
             semantics: Semantics::at_level(Persistency::None),
             hint: Hint::default(),
-            identity: self.identity(key, object_id, segment, start_bytes, &place, Role::Primary),
+            identity: self.identity(owner, segment, start_bytes, &place, Role::Primary),
             ..Open::default()
         };
         let state = self.tier(tier);
         // Counted first: a tier that is being removed is closed first, and then counted.
         state.segments.fetch_add(1, Ordering::SeqCst);
         let made = if state.takes_data() {
-            Site::made(place, object_id, segment, |file| state.backend.open(file, &how))
+            Site::made(place, owner.object_id, segment, |file| state.backend.open(file, &how))
         } else {
             Err(Error::new(ErrorKind::NoSpace, "create object")
                 .because("the tier takes nothing new")
@@ -541,8 +541,7 @@ impl Shared {
     /// Who a stored file is, where its tier keeps such things.
     pub(crate) fn identity(
         &self,
-        key: &Key,
-        object_id: u64,
+        owner: Owner<'_>,
         segment: u32,
         start_bytes: u64,
         place: &Place,
@@ -551,13 +550,14 @@ impl Shared {
         self.tier(place.tier).capability.identity.then(|| {
             Arc::new(Identity {
                 store_id: self.store_id,
-                object_id,
+                object_id: owner.object_id,
                 segment,
                 start_bytes,
                 generation: place.generation,
                 epoch: place.epoch,
                 role,
-                key: key.clone(),
+                key: owner.key.clone(),
+                label: owner.label.cloned(),
             })
         })
     }

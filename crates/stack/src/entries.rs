@@ -402,6 +402,7 @@ mod tests {
             layout: Layout::One,
             segments: Vec::new(),
             identity: None,
+            label: None,
         };
         let load = || Ok(Some(Entry::new(key(number), &record, Vec::new(), Arc::default())));
         entries.borrow(&key(number), load).expect("loads").expect("is there")

@@ -13,7 +13,7 @@ use crate::dirty::Dirty;
 use crate::guard::Guard;
 use crate::ledger::ObjectLedger;
 use crate::located::Located;
-use crate::record::{Place, Record, SegmentRecord, Settling};
+use crate::record::{Owner, Place, Record, SegmentRecord, Settling};
 use crate::swap::Swap;
 use crate::usage::Usage;
 
@@ -27,6 +27,7 @@ pub(crate) struct Entry {
     promised: AtomicU8,
     pub(crate) hint: Hint,
     pub(crate) layout: Layout,
+    pub(crate) label: Option<Arc<[u8]>>,
     /// What the object is to a store that has this one as a tier; replaced under `changes`.
     pub(crate) identity: Mutex<Option<Arc<Identity>>>,
     /// By start; the first starts at 0. Replaced as a whole under `changes`.
@@ -376,6 +377,7 @@ impl Entry {
             promised: AtomicU8::new(record.persistency as u8),
             hint: record.hint,
             layout: record.layout.clone(),
+            label: record.label.clone(),
             identity: Mutex::new(record.identity.clone()),
             segments: Segments(RwLock::new(Arc::new(segments))),
             changes: Mutex::default(),
@@ -413,6 +415,11 @@ impl Entry {
         last.start_bytes + last.length()
     }
 
+    /// What its files say of it.
+    pub(crate) fn owner(&self) -> Owner<'_> {
+        Owner { key: &self.key, object_id: self.object_id, label: self.label.as_ref() }
+    }
+
     /// The record of this object with these segments.
     pub(crate) fn record(&self, segments: Vec<SegmentRecord>) -> Record {
         Record {
@@ -424,6 +431,7 @@ impl Entry {
             layout: self.layout.clone(),
             segments,
             identity: crate::lock(&self.identity).clone(),
+            label: self.label.clone(),
         }
     }
 

@@ -103,11 +103,14 @@ impl Backend for Stack {
             identity: !tiers.present().any(crate::tiers::TierState::is_volatile),
             leases: tiers.present().any(|tier| tier.capability.leases),
             keeps_data: tiers.present().all(|tier| tier.capability.keeps_data),
+            labels: true,
         }
     }
 
     fn open(&self, key: &Key, how: &Open) -> Result<Box<dyn Object>> {
         self.capability().check_atomicity("open object", how.semantics.atomicity)?;
+        how.check_label(&self.capability())
+            .map_err(|error| error.with("key", key).with("target", self.target()))?;
         let object = self.open_object(key, how)?;
         if how.semantics.atomicity >= Atomicity::Operation {
             return Ok(Box::new(WholeObject(object)));

@@ -677,6 +677,10 @@ impl Object for StackObject {
     fn note_reads(&self, reads: &ReadSummary) {
         self.shared.note_reads(&self.entry, &self.first, reads);
     }
+
+    fn label(&self) -> Option<Arc<[u8]>> {
+        self.entry.label.clone()
+    }
 }
 
 impl Drop for StackObject {

@@ -41,6 +41,7 @@ impl Backend for Offline {
             identity: true,
             leases: false,
             keeps_data: true,
+            labels: false,
         }
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 
 use terrace_core::{
-    Hint, Identity, Key, Layout, Persistency, Result, Role, Temperature, TierIndex,
+    Hint, Identity, Key, LABEL_BYTES_MAX, Layout, Persistency, Result, Role, Temperature, TierIndex,
 };
 
 use crate::codec::{Reader, Writer};
@@ -14,6 +14,9 @@ use crate::codec::{Reader, Writer};
 pub(crate) const SEGMENT_NAMESPACE: &str = "seg";
 
 const VERSION: u8 = 1;
+
+/// Of a record that has a label or an identity with one.
+const VERSION_LABELLED: u8 = 2;
 
 /// Most segments of one object: bounds what a damaged record can make us allocate.
 pub(crate) const SEGMENTS_MAX: u32 = 1 << 20;
@@ -31,6 +34,16 @@ pub(crate) struct Record {
     pub(crate) segments: Vec<SegmentRecord>,
     /// What the object is to a store that has this one as a tier.
     pub(crate) identity: Option<Arc<Identity>>,
+    /// What the object was created with.
+    pub(crate) label: Option<Arc<[u8]>>,
+}
+
+/// What all files of an object say of it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Owner<'a> {
+    pub(crate) key: &'a Key,
+    pub(crate) object_id: u64,
+    pub(crate) label: Option<&'a Arc<[u8]>>,
 }
 
 /// A segment as the catalog knows it.
@@ -147,13 +160,23 @@ impl SegmentRecord {
 }
 
 impl Record {
+    /// What its files say of the object, whose key is `key`.
+    pub(crate) fn owner<'a>(&'a self, key: &'a Key) -> Owner<'a> {
+        Owner { key, object_id: self.object_id, label: self.label.as_ref() }
+    }
+
+    fn inner_label(&self) -> Option<&Arc<[u8]>> {
+        self.identity.as_ref().and_then(|identity| identity.label.as_ref())
+    }
+
     /// Whether any of its files is on a tier.
     pub(crate) fn is_on(&self, tier: TierIndex) -> bool {
         self.segments.iter().flat_map(SegmentRecord::places).any(|place| place.tier == tier)
     }
 
     pub(crate) fn encode(&self, tiers: &TierNumbers) -> Vec<u8> {
-        let mut out = Writer::new(VERSION);
+        let has_label = self.label.is_some() || self.inner_label().is_some();
+        let mut out = Writer::new(if has_label { VERSION_LABELLED } else { VERSION });
         out.u64(self.object_id);
         out.u8(u8::from(self.is_pinned));
         out.u8(match self.persistency {
@@ -188,6 +211,11 @@ impl Record {
             }
             Some(identity) => encode_identity(identity, out.u8(1)),
         }
+        if has_label {
+            for label in [self.label.as_deref(), self.inner_label().map(|label| &**label)] {
+                out.bytes(label.unwrap_or_default());
+            }
+        }
         out.finish()
     }
 
@@ -195,7 +223,8 @@ impl Record {
     ///
     /// `Corrupt` for anything that `encode` does not write.
     pub(crate) fn decode(bytes: &[u8], tiers: &TierNumbers) -> Result<Self> {
-        let mut input = Reader::new(bytes, VERSION, "object")?;
+        let (mut input, version) =
+            Reader::with_versions(bytes, VERSION..=VERSION_LABELLED, "object")?;
         let object_id = input.u64()?;
         let is_pinned = input.flag()?;
         let persistency = match input.u8()? {
@@ -224,14 +253,45 @@ impl Record {
         if segments[0].start_bytes != 0 || !ascending {
             return Err(input.wrong("its segments are out of order"));
         }
-        let identity = match input.flag()? {
+        let mut identity = match input.flag()? {
             false => None,
-            true => Some(Arc::new(decode_identity(&mut input)?)),
+            true => Some(decode_identity(&mut input)?),
         };
+        let mut label = None;
+        if version == VERSION_LABELLED {
+            label = decode_label(&mut input)?;
+            let inner = decode_label(&mut input)?;
+            if label.is_none() && inner.is_none() || inner.is_some() && identity.is_none() {
+                return Err(input.wrong("it has another label than its version says"));
+            }
+            if let Some(identity) = &mut identity {
+                identity.label = inner;
+            }
+        }
         input.finish()?;
         let hint = Hint { temperature };
-        Ok(Self { object_id, is_pinned, persistency, hint, created_ns, layout, segments, identity })
+        let identity = identity.map(Arc::new);
+        Ok(Self {
+            object_id,
+            is_pinned,
+            persistency,
+            hint,
+            created_ns,
+            layout,
+            segments,
+            identity,
+            label,
+        })
     }
+}
+
+/// A label, or none where it has no bytes.
+fn decode_label(input: &mut Reader<'_>) -> Result<Option<Arc<[u8]>>> {
+    let label = input.bytes()?;
+    if label.len() > LABEL_BYTES_MAX {
+        return Err(input.wrong("its label is too long"));
+    }
+    Ok((!label.is_empty()).then(|| label.into()))
 }
 
 fn decode_layout(input: &mut Reader<'_>) -> Result<Layout> {
@@ -348,6 +408,7 @@ fn decode_identity(input: &mut Reader<'_>) -> Result<Identity> {
         },
         key: Key::new(&input.text()?, &input.text()?)
             .map_err(|_| input.wrong("the key in its identity is none"))?,
+        label: None,
     })
 }
 
@@ -384,16 +445,54 @@ mod tests {
                 epoch: 2,
                 role: Role::Copy,
                 key: Key::new("outer", "name").expect("legal"),
+                label: None,
             })),
+            label: None,
         };
         (record, TierNumbers::new(&[4, 2]))
     }
 
+    /// The same with a label, with one in its identity, and with both.
+    fn labelled() -> [Record; 3] {
+        let (plain, _) = record();
+        let identity = plain.identity.as_deref().cloned().expect("it has one");
+        let identity = Identity { label: Some([5, 6].into()), ..identity };
+        let inner = Record { identity: Some(Arc::new(identity)), ..plain.clone() };
+        let label: Option<Arc<[u8]>> = Some(vec![7; LABEL_BYTES_MAX].into());
+        [Record { label: label.clone(), ..plain }, inner.clone(), Record { label, ..inner }]
+    }
+
     #[test]
     fn a_record_survives_its_encoding() {
-        let (record, tiers) = record();
-        let bytes = record.encode(&tiers);
-        assert_eq!(Record::decode(&bytes, &tiers).expect("own encoding"), record);
+        let (plain, tiers) = record();
+        let bytes = plain.encode(&tiers);
+        assert_eq!(bytes[0], 1, "what has no label is written as ever");
+        assert_eq!(Record::decode(&bytes, &tiers).expect("own encoding"), plain);
+        for record in labelled() {
+            let bytes = record.encode(&tiers);
+            assert_eq!(bytes[0], 2, "older programs refuse it");
+            assert_eq!(Record::decode(&bytes, &tiers).expect("own encoding"), record);
+        }
+    }
+
+    #[test]
+    fn labels_that_no_record_is_written_with_are_refused() {
+        let (plain, tiers) = record();
+        let plain = plain.encode(&tiers);
+        let refused = |tail: &[u8]| {
+            let mut body = plain[..plain.len() - 4].to_vec();
+            body[0] = VERSION_LABELLED;
+            body.extend(tail);
+            let checksum = crc32c::crc32c(&body);
+            body.extend(checksum.to_le_bytes());
+            Record::decode(&body, &tiers).is_err_and(|error| error.kind() == ErrorKind::Corrupt)
+        };
+        assert!(refused(&[]), "no labels");
+        assert!(refused(&[0; 8]), "two that are empty");
+        assert!(refused(&[1, 0, 0, 0, 9]), "one only");
+        let long = [&513u32.to_le_bytes()[..], &[1; 513], &[0; 4]].concat();
+        assert!(refused(&long), "one that is too long");
+        assert!(!refused(&[1, 0, 0, 0, 9, 0, 0, 0, 0]), "a legal one");
     }
 
     /// Found by fuzzing: each was read, and written again as other bytes.

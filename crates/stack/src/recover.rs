@@ -19,7 +19,7 @@ use crate::drops::Drop as Superseded;
 use crate::entry::Site;
 use crate::files::{self, FileName};
 use crate::header::Header;
-use crate::record::{Place, Record, SegmentRecord};
+use crate::record::{Owner, Place, Record, SegmentRecord};
 use crate::shared::Shared;
 
 /// Objects whose changed records are committed together.
@@ -271,7 +271,7 @@ impl Recovery<'_> {
         let is_new_boot = self.crashed.is_rebooted || self.crashed.boot != self.shared.boot;
         let was_switching = record.segments.iter().any(|segment| segment.settling.is_some());
         for segment in &mut record.segments {
-            self.end_switch(&key, before.object_id, segment, &mut garbage)?;
+            self.end_switch(before.owner(&key), segment, &mut garbage)?;
         }
         self.forget_lost_tail(&mut record, &mut garbage, is_new_boot);
         for segment in &mut record.segments {
@@ -314,13 +314,13 @@ impl Recovery<'_> {
         }
         for segment in &record.segments {
             for copy in &segment.copies {
-                self.restore_identity(&key, record.object_id, segment, copy, Role::Copy)?;
+                self.restore_identity(record.owner(&key), segment, copy, Role::Copy)?;
             }
             // After a loss of power the catalog may be older than the marks of moves back and forth
             // between copies.
             if was_switching || is_new_boot {
                 let primary = &segment.primary;
-                self.restore_identity(&key, record.object_id, segment, primary, Role::Primary)?;
+                self.restore_identity(record.owner(&key), segment, primary, Role::Primary)?;
             }
             for place in std::iter::once(&segment.primary).chain(&segment.copies) {
                 self.name(record.object_id, segment.number, place);
@@ -339,8 +339,7 @@ impl Recovery<'_> {
     /// Finishes a switch whose source was still kept, or goes back to the source.
     fn end_switch(
         &mut self,
-        key: &Key,
-        object_id: u64,
+        owner: Owner<'_>,
         segment: &mut SegmentRecord,
         garbage: &mut Vec<GarbageRow>,
     ) -> Result<()> {
@@ -361,13 +360,14 @@ impl Recovery<'_> {
                 .with("tier", &tier.name));
         }
         segment.settling = None;
+        let object_id = owner.object_id;
         let (number, bytes) = (segment.number, segment.length_bytes);
         let row = |place| GarbageRow { object_id, segment: number, place, bytes };
         // Without its source, which nobody had synced then, the target is all there is.
         let has_source = self.length(object_id, number, &settling.source).is_some();
         if is_other_boot && has_source {
             // The target may have lost its last bytes; the source was kept for this.
-            self.mark_dead(key, object_id, segment)?;
+            self.mark_dead(owner, segment)?;
             garbage.push(row(segment.primary));
             segment.primary = settling.source;
             segment.copies.retain(|copy| copy.file != settling.source.file);
@@ -385,13 +385,14 @@ impl Recovery<'_> {
 
     /// Makes a target say that it is none: should the catalog be lost before it is deleted, its
     /// generation would make it the right one.
-    fn mark_dead(&self, key: &Key, object_id: u64, segment: &SegmentRecord) -> Result<()> {
+    fn mark_dead(&self, owner: Owner<'_>, segment: &SegmentRecord) -> Result<()> {
         let (number, target) = (segment.number, &segment.primary);
+        let object_id = owner.object_id;
         if self.length(object_id, number, target).is_none() {
             return Ok(());
         }
         let start = segment.start_bytes;
-        match self.shared.identity(key, object_id, number, start, target, Role::Dead) {
+        match self.shared.identity(owner, number, start, target, Role::Dead) {
             Some(identity) => {
                 let backend = &self.shared.tier(target.tier).backend;
                 backend.set_identity(&target.key(object_id, number), &identity)
@@ -414,8 +415,7 @@ impl Recovery<'_> {
     /// commit.
     fn restore_identity(
         &self,
-        key: &Key,
-        object_id: u64,
+        owner: Owner<'_>,
         segment: &SegmentRecord,
         place: &Place,
         role: Role,
@@ -424,10 +424,10 @@ impl Recovery<'_> {
         if self.is_offline(place) {
             return Ok(());
         }
-        let wanted = self.shared.identity(key, object_id, number, start, place, role);
+        let wanted = self.shared.identity(owner, number, start, place, role);
         let Some(wanted) = wanted else { return Ok(()) };
         let backend = &self.shared.tier(place.tier).backend;
-        let name = place.key(object_id, number);
+        let name = place.key(owner.object_id, number);
         match backend.identity(&name) {
             Ok(Some(found)) if found != *wanted && is_same_segment(&found, &wanted) => {
                 backend.set_identity(&name, &wanted)

@@ -187,8 +187,7 @@ impl Shared {
                 .with("key", &entry.key));
         }
         let level = entry.persistency();
-        let site =
-            self.new_file(&entry.key, entry.object_id, number, start_bytes, wanted, level, None)?;
+        let site = self.new_file(entry.owner(), number, start_bytes, wanted, level, None)?;
         self.failpoints.hit("grow.file")?;
         let record = SegmentRecord {
             number,
@@ -336,8 +335,7 @@ impl Shared {
             return Ok(false);
         }
         let site = self.new_file_on(
-            &entry.key,
-            entry.object_id,
+            entry.owner(),
             segment.number,
             segment.start_bytes,
             next,

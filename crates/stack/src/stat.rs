@@ -31,6 +31,7 @@ impl Shared {
     pub(crate) fn stat_entry(&self, entry: &Entry) -> Result<Stat> {
         let mut sum =
             Stat { size_bytes: entry.length(), created_ns: entry.created_ns, ..Stat::default() };
+        sum.is_labelled = entry.label.is_some();
         for segment in entry.segments.load().iter() {
             // Its sites are not deleted while this is held.
             let location = segment.location.load_full();
@@ -45,6 +46,7 @@ impl Shared {
     fn stat_record(&self, record: &Record) -> Result<Stat> {
         let length = record.segments.last().map_or(0, |last| last.start_bytes + last.length_bytes);
         let mut sum = Stat { size_bytes: length, created_ns: record.created_ns, ..Stat::default() };
+        sum.is_labelled = record.label.is_some();
         for segment in &record.segments {
             // A clean copy has the same length and times.
             let is_there = |place: &&Place| self.tier(place.tier).offline.is_none();

@@ -273,8 +273,7 @@ impl Job<'_> {
 
     fn identity(&self, site: &Site, role: Role) -> Option<Arc<terrace_core::Identity>> {
         self.shared.identity(
-            &self.entry.key,
-            self.entry.object_id,
+            self.entry.owner(),
             self.segment.number,
             self.segment.start_bytes,
             &site.place,

@@ -6,7 +6,7 @@
 
 use std::io::{IoSlice, IoSliceMut};
 use std::ops::{Deref, Range};
-use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use terrace_core::{
     Access, Atomicity, Error, ErrorKind, FileLease, Object, ReadSummary, Result, Stat,
@@ -215,6 +215,10 @@ impl Object for WholeObject {
     /// Whoever reads or writes a file by himself passes no lock.
     fn lease_file(&self, _: Access) -> Result<Option<FileLease>> {
         Ok(None)
+    }
+
+    fn label(&self) -> Option<Arc<[u8]>> {
+        self.0.label()
     }
 
     fn note_reads(&self, reads: &ReadSummary) {

@@ -284,6 +284,7 @@ fn what_is_not_surely_this_stores_is_left_alone() {
         epoch: 1,
         role: Role::Primary,
         key: key("beheaded"),
+        label: None,
     };
     let how = Open { identity: Some(Arc::new(identity)), ..Open::create_new() };
     disk.open(&tail, &how).expect("creates").write(0, b"z").expect("writes");

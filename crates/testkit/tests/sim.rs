@@ -27,6 +27,7 @@ fn identity(role: Role) -> Identity {
         epoch: 4,
         role,
         key: key("app/a"),
+        label: None,
     }
 }
 

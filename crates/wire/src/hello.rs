@@ -151,6 +151,7 @@ impl Welcome {
             capability.identity,
             capability.leases,
             capability.keeps_data,
+            capability.labels,
             self.is_known,
         ] {
             out.u8(u8::from(flag));
@@ -180,6 +181,7 @@ impl Welcome {
             identity: input.flag()?,
             leases: input.flag()?,
             keeps_data: input.flag()?,
+            labels: input.flag()?,
         };
         let is_known = input.flag()?;
         let target = input.text()?.into();
@@ -300,6 +302,7 @@ mod tests {
                 identity: true,
                 leases: false,
                 keeps_data: true,
+                labels: false,
             },
             is_known: true,
             target: "file:/srv".into(),

@@ -594,7 +594,7 @@ pub(crate) fn write_identity(identity: &Identity, out: &mut Writer<'_>) {
         Role::Copy => 2,
         Role::Dead => 3,
     });
-    out.key(&identity.key);
+    out.key(&identity.key).list(identity.label.as_deref().unwrap_or_default());
 }
 
 pub(crate) fn read_identity(input: &mut Reader<'_>) -> Result<Identity> {
@@ -613,7 +613,14 @@ pub(crate) fn read_identity(input: &mut Reader<'_>) -> Result<Identity> {
             _ => return Err(wrong("a role is unknown")),
         },
         key: input.key()?,
+        label: label(input)?,
     })
+}
+
+/// A label; one without bytes is none.
+fn label(input: &mut Reader<'_>) -> Result<Option<Arc<[u8]>>> {
+    let label = input.list()?;
+    Ok((!label.is_empty()).then(|| label.into()))
 }
 
 pub(crate) fn write_superblock(superblock: &Superblock, out: &mut Writer<'_>) {

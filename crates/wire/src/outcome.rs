@@ -115,7 +115,7 @@ fn write_outcome(outcome: &Outcome, bytes: &mut Vec<u8>) {
         Outcome::Read(bytes) => _ = out.u8(2).u32(*bytes),
         Outcome::Stat(stat) => {
             out.u8(3).u64(stat.size_bytes).u64(stat.allocated_bytes);
-            out.u64(stat.created_ns).u64(stat.modified_ns);
+            out.u64(stat.created_ns).u64(stat.modified_ns).u8(u8::from(stat.is_labelled));
         }
         Outcome::Opened(opened) => {
             out.u8(4).u64(opened.handle).u64(opened.created_ns).list(&opened.label);
@@ -187,6 +187,7 @@ fn read_outcome(input: &mut Reader<'_>) -> Result<Outcome> {
             allocated_bytes: input.u64()?,
             created_ns: input.u64()?,
             modified_ns: input.u64()?,
+            is_labelled: input.flag()?,
         }),
         4 => Outcome::Opened(Opened {
             handle: input.u64()?,

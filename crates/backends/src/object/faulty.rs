@@ -438,6 +438,10 @@ impl Object for FaultyObject {
     fn note_reads(&self, reads: &ReadSummary) {
         self.inner.note_reads(reads);
     }
+
+    fn label(&self) -> Option<Arc<[u8]>> {
+        self.inner.label()
+    }
 }
 
 fn first_half(data: &[IoSlice<'_>]) -> Vec<u8> {

@@ -47,6 +47,7 @@ type Shard = BTreeMap<String, BTreeMap<String, Arc<RwLock<Contents>>>>;
 struct Contents {
     bytes: Vec<u8>,
     identity: Option<Identity>,
+    label: Option<Arc<[u8]>>,
     created_ns: u64,
     modified_ns: u64,
     is_deleted: bool,
@@ -57,6 +58,7 @@ struct MemoryObject {
     shared: Arc<Shared>,
     key: Key,
     contents: Arc<RwLock<Contents>>,
+    label: Option<Arc<[u8]>>,
     access: Access,
 }
 
@@ -104,6 +106,7 @@ impl Memory {
         let contents = Arc::new(RwLock::new(Contents {
             bytes: Vec::new(),
             identity: how.identity.as_deref().cloned(),
+            label: how.label.clone(),
             created_ns: now_ns,
             modified_ns: now_ns,
             is_deleted: false,
@@ -129,6 +132,7 @@ impl Backend for Memory {
             identity: true,
             leases: false,
             keeps_data: true,
+            labels: true,
         }
     }
 
@@ -142,6 +146,8 @@ impl Backend for Memory {
                 .with("persistency", asked)
                 .with("target", TARGET));
         }
+        how.check_label(&self.capability())
+            .map_err(|error| error.with("key", key).with("target", TARGET))?;
         let contents = match how.create {
             Create::Never => self.contents("open an object", key)?,
             // Most objects that may be created are there: look without excluding others.
@@ -152,7 +158,9 @@ impl Backend for Memory {
             Create::New => self.create(key, how)?,
         };
         let shared = Arc::clone(&self.shared);
-        Ok(Box::new(MemoryObject { shared, key: key.clone(), contents, access: how.access }))
+        let label = read(&contents).label.clone();
+        let (key, access) = (key.clone(), how.access);
+        Ok(Box::new(MemoryObject { shared, key, contents, label, access }))
     }
 
     fn stat(&self, key: &Key) -> Result<Stat> {
@@ -418,6 +426,10 @@ impl Object for MemoryObject {
     }
 
     fn note_reads(&self, _reads: &ReadSummary) {}
+
+    fn label(&self) -> Option<Arc<[u8]>> {
+        self.label.clone()
+    }
 }
 
 impl Contents {
@@ -427,6 +439,7 @@ impl Contents {
             allocated_bytes: self.bytes.len() as u64,
             created_ns: self.created_ns,
             modified_ns: self.modified_ns,
+            is_labelled: self.label.is_some(),
         }
     }
 

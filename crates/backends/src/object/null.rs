@@ -112,6 +112,7 @@ impl Backend for Null {
             identity: true,
             leases: false,
             keeps_data: false,
+            labels: false,
         }
     }
 
@@ -126,6 +127,8 @@ impl Backend for Null {
                 .with("persistency", asked)
                 .with("target", TARGET));
         }
+        how.check_label(&self.capability())
+            .map_err(|error| error.with("key", key).with("target", TARGET))?;
         let entry = match how.create {
             Create::Never => self.entry(OPERATION, key)?,
             // Most objects that may be created are there: look without excluding others.
@@ -234,6 +237,7 @@ impl Entry {
             allocated_bytes: 0,
             created_ns: self.created_ns,
             modified_ns: self.modified_ns.load(Ordering::SeqCst),
+            is_labelled: false,
         }
     }
 
@@ -369,6 +373,10 @@ impl Object for NullObject {
     }
 
     fn note_reads(&self, _reads: &ReadSummary) {}
+
+    fn label(&self) -> Option<Arc<[u8]>> {
+        None
+    }
 }
 
 /// First byte of every cursor; a name follows.

@@ -239,6 +239,10 @@ impl Object for ThrottledObject {
     fn note_reads(&self, reads: &ReadSummary) {
         self.inner.note_reads(reads);
     }
+
+    fn label(&self) -> Option<Arc<[u8]>> {
+        self.inner.label()
+    }
 }
 
 /// The simulated device: servers with one queue.

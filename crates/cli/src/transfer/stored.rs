@@ -68,6 +68,7 @@ impl NewContent {
             semantics: self.semantics,
             hint: self.hint,
             identity: None,
+            label: None,
         };
         let opened = match store.open(key, &how) {
             Err(error) if error.kind() == ErrorKind::Exists && !self.must_be_new => {

@@ -158,6 +158,9 @@ impl Backend for Remote {
 
     fn open(&self, key: &Key, how: &Open) -> Result<Box<dyn Object>> {
         self.capability().check_atomicity("open object", how.semantics.atomicity)?;
+        // An empty one would say that there is none.
+        how.check_label(&self.capability())
+            .map_err(|error| error.with("key", key).with("target", self.target()))?;
         let opening = Opening {
             key: key.clone(),
             create: how.create,
@@ -165,7 +168,7 @@ impl Backend for Remote {
             size_hint_bytes: how.size_hint_bytes,
             hint: how.hint,
             identity: how.identity.as_deref().map(|identity| Box::new(identity.clone())),
-            label: Arc::default(),
+            label: how.label.clone().unwrap_or_default(),
         };
         let object = RemoteObject::open(Arc::clone(&self.core), opening, how.semantics)?;
         Ok(Box::new(object))

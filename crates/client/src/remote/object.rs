@@ -34,6 +34,8 @@ pub(super) struct RemoteObject {
     semantics: Semantics,
     /// Tells it from another object of the same name.
     created_ns: u64,
+    /// Empty for none.
+    label: Arc<[u8]>,
     handle: Mutex<Handle>,
     /// The object's file, where the server lends it; not to who wants operations to be seen whole.
     lent: Option<Lent>,
@@ -65,6 +67,7 @@ impl RemoteObject {
             access,
             semantics,
             created_ns: opened.created_ns,
+            label: opened.label,
             handle: Mutex::new(Handle { number: opened.handle, life }),
             is_unsynced: AtomicBool::new(false),
             is_lost: AtomicBool::new(false),
@@ -289,6 +292,10 @@ impl Object for RemoteObject {
 
     /// There are none: nothing is lent on.
     fn note_reads(&self, _: &ReadSummary) {}
+
+    fn label(&self) -> Option<Arc<[u8]>> {
+        (!self.label.is_empty()).then(|| Arc::clone(&self.label))
+    }
 }
 
 /// Cuts data into transfers of bounded length; at least one, so that an empty write is checked.

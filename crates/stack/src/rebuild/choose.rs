@@ -9,7 +9,7 @@ use super::saved::SavedCatalog;
 use crate::Parts;
 use crate::catalog::GarbageRow;
 use crate::doubt::{File, differing, of_nobody};
-use crate::record::{Place, Record, SegmentRecord};
+use crate::record::{Owner, Place, Record, SegmentRecord};
 use crate::report::Problem;
 
 /// What becomes of the files with one object's number.
@@ -240,7 +240,8 @@ impl Chooser {
                 let settling = known.settling.as_ref();
                 segment.settling =
                     settling.filter(|one| find(known, &one.source).is_some()).copied();
-                self.restore_mark(primary, &segment.primary, key, known, choice);
+                let owner = record.owner(key);
+                self.restore_mark(primary, &segment.primary, owner, known, choice);
             } else if let Some(copy) = segment.copies.first().copied() {
                 let copy = find(known, &copy).expect("those that are missing were left out");
                 segment.primary = self.promote(copy, key, choice);
@@ -296,15 +297,17 @@ impl Chooser {
         &self,
         file: &Candidate<'_>,
         place: &Place,
-        key: &Key,
+        owner: Owner<'_>,
         segment: &SegmentRecord,
         choice: &mut Choice,
     ) {
+        let (key, label) = (owner.key, owner.label);
         let wanted = Identity {
             generation: place.generation,
             role: Role::Primary,
             start_bytes: segment.start_bytes,
             key: key.clone(),
+            label: label.cloned(),
             ..file.identity.clone()
         };
         if wanted != *file.identity {
@@ -394,5 +397,7 @@ fn new_record(
         layout,
         segments,
         identity: None,
+        // All its files have the same: it never changes.
+        label: candidates.iter().find_map(|one| one.identity.label.clone()),
     }
 }

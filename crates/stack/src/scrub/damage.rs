@@ -160,8 +160,8 @@ impl Scrub<'_> {
         place: &Place,
         role: Role,
     ) -> Option<Arc<terrace_core::Identity>> {
-        let (key, start) = (&entry.key, segment.start_bytes);
-        self.shared.identity(key, entry.object_id, segment.number, start, place, role)
+        let (number, start_bytes) = (segment.number, segment.start_bytes);
+        self.shared.identity(entry.owner(), number, start_bytes, place, role)
     }
 
     /// Copies the right bytes, and looks whether the new file returns them; false where the scrub

@@ -313,4 +313,8 @@ impl Object for HookedObject {
     fn note_reads(&self, reads: &ReadSummary) {
         self.inner.note_reads(reads);
     }
+
+    fn label(&self) -> Option<Arc<[u8]>> {
+        self.inner.label()
+    }
 }

@@ -151,6 +151,7 @@ pub(crate) enum Call {
         has_after: bool,
         max: usize,
     },
+    /// Body: the label, where there is one.
     Open {
         #[serde(with = "key_text")]
         key: Key,
@@ -337,6 +338,7 @@ pub(super) struct CapabilityFields {
     pub(super) sparse: bool,
     pub(super) ordered_listing: bool,
     pub(super) keeps_data: bool,
+    pub(super) labels: bool,
 }
 
 /// A page of a listing; its cursor follows as bytes, where there is one.
@@ -534,6 +536,7 @@ pub(super) struct StatFields {
     allocated_bytes: u64,
     created_ns: u64,
     modified_ns: u64,
+    is_labelled: bool,
 }
 
 /// A [`Stat`] as an answer by itself.

@@ -91,10 +91,14 @@ impl Backend for Attached {
             identity: false,
             leases: false,
             keeps_data: owner.keeps_data,
+            labels: owner.labels,
         }
     }
 
     fn open(&self, key: &Key, how: &Open) -> Result<Box<dyn Object>> {
+        // An empty body would say that there is no label.
+        how.check_label(&self.capability())
+            .map_err(|error| error.with("key", key).with("target", self.target()))?;
         let call = Call::Open {
             key: key.clone(),
             create: how.create,
@@ -103,9 +107,11 @@ impl Backend for Attached {
             semantics: how.semantics,
             temperature: how.hint.temperature,
         };
-        let handle = self.wire.ask(&call, &[])?;
+        let answer = self.wire.exchange(&call, &[how.label.as_deref().unwrap_or_default()])?;
+        let handle = read(&answer)?;
+        let label = (!answer.bytes.is_empty()).then(|| answer.bytes.into());
         let atomicity = how.semantics.atomicity;
-        Ok(Box::new(RemoteObject { wire: Arc::clone(&self.wire), handle, atomicity }))
+        Ok(Box::new(RemoteObject { wire: Arc::clone(&self.wire), handle, atomicity, label }))
     }
 
     fn stat(&self, key: &Key) -> Result<Stat> {
@@ -192,6 +198,7 @@ struct RemoteObject {
     handle: u64,
     /// One that is seen whole is one message.
     atomicity: Atomicity,
+    label: Option<Arc<[u8]>>,
 }
 
 impl Drop for RemoteObject {
@@ -297,6 +304,10 @@ impl Object for RemoteObject {
 
     /// There are none, because nothing is lent.
     fn note_reads(&self, _: &ReadSummary) {}
+
+    fn label(&self) -> Option<Arc<[u8]>> {
+        self.label.clone()
+    }
 }
 
 /// Cuts data into messages of bounded length; at least one, so that an empty write is checked.

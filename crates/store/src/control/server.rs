@@ -216,6 +216,7 @@ impl Server {
                 sparse: capability.sparse,
                 ordered_listing: capability.ordered_listing,
                 keeps_data: capability.keeps_data,
+                labels: capability.labels,
             },
         })
     }

@@ -183,8 +183,10 @@ impl Session {
                     semantics,
                     hint: Hint { temperature },
                     identity: None,
+                    label: (!body.is_empty()).then(|| body.into()),
                 };
-                Answer::json(&self.keep(|| stack.open(&key, &how))?)
+                let (handle, label) = self.keep(|| stack.open(&key, &how))?;
+                Answer::with_bytes(&handle, label.map_or(Vec::new(), |label| label.to_vec()))
             }
             call => self.use_handle(call, body),
         }
@@ -235,18 +237,22 @@ impl Session {
         }
     }
 
-    /// Opens an object and gives it a number that is never given again.
-    fn keep(&self, open: impl FnOnce() -> Result<Box<dyn Object>>) -> Result<u64> {
+    /// Opens an object and gives it a number that is never given again; also its label.
+    fn keep(
+        &self,
+        open: impl FnOnce() -> Result<Box<dyn Object>>,
+    ) -> Result<(u64, Option<Arc<[u8]>>)> {
         // A few more may come at the same time; the bound need not be sharp.
         if self.handles().len() >= HANDLES_MAX {
             return Err(Error::new(ErrorKind::Busy, "open object")
                 .because("the client has too many open")
                 .with("objects_max", HANDLES_MAX));
         }
-        let object = Arc::from(open()?);
+        let object: Arc<dyn Object> = Arc::from(open()?);
+        let label = object.label();
         let handle = self.next_handle.fetch_add(1, Ordering::Relaxed);
         self.handles().insert(handle, object);
-        Ok(handle)
+        Ok((handle, label))
     }
 
     fn handle(&self, handle: u64) -> Result<Arc<dyn Object>> {

@@ -93,6 +93,7 @@ fn objects(store: &Store, diary: &mut Diary) {
     let reading = store.open(&key("a/x"), &Open::read()).expect("it is there");
     diary.note("write for reading", reading.write(0, b"x"));
     diary.note("stat", store.stat(&key("a/x")).map(timeless));
+    labels(store, diary);
     diary.note("sync", store.sync());
     diary.note("space", store.space());
 
@@ -103,6 +104,23 @@ fn objects(store: &Store, diary: &mut Diary) {
     diary.note("large", store.stat(&key("a/large")).map(|stat| stat.size_bytes));
     diary.note("deleted", store.delete(&key("a/large")));
     diary.note("deleted", store.delete(&key("a/large")));
+}
+
+fn labels(store: &Store, diary: &mut Diary) {
+    for label in [&b"a layout"[..], &[0xff; 512], &[], &[1; 513]] {
+        let how = Open::create_new().with_label(label);
+        let opened = store.open(&key("a/labelled"), &how);
+        diary.note("labelled", opened.map(|object| object.label().map(|label| label.to_vec())));
+        let again = store.open(&key("a/labelled"), &Open::read());
+        let told = again.and_then(|object| Ok((object.label(), object.stat()?.is_labelled)));
+        diary.note(
+            "label",
+            told.map(|(label, is_told)| (label.map(|label| label.to_vec()), is_told)),
+        );
+        diary.note("told", store.stat(&key("a/labelled")).map(|stat| stat.is_labelled));
+        diary.note("unlabelled", store.stat(&key("a/x")).map(|stat| stat.is_labelled));
+        diary.note("deleted", store.delete(&key("a/labelled")));
+    }
 }
 
 fn object_calls(object: &dyn Object, diary: &mut Diary) {

@@ -8,6 +8,7 @@
 mod batch;
 mod bytes;
 mod concurrency;
+mod labels;
 mod lifetime;
 mod listing;
 mod names;
@@ -26,6 +27,7 @@ use terrace_core::{
 pub use self::batch::*;
 pub use self::bytes::*;
 pub use self::concurrency::*;
+pub use self::labels::*;
 pub use self::lifetime::*;
 pub use self::listing::*;
 pub use self::names::*;
@@ -151,6 +153,9 @@ macro_rules! behaviour_suite {
             create_if_missing_opens_what_exists, weaker_semantics_are_taken_stronger_refused,
             deleting_frees_the_name, delete_twice, a_handle_outlives_its_object,
             a_new_object_is_not_the_old_one, sync_succeeds, leases_are_the_object,
+            // labels
+            labels_are_kept, labels_never_change, labels_go_with_their_objects,
+            labels_need_the_capability,
             // names
             names_are_kept_apart, names_hold_any_character, long_names_are_kept_apart,
             names_may_begin_with_other_names, namespaces_are_apart, namespaces_hold_any_character,
@@ -201,6 +206,7 @@ mod tests {
             include_str!("batch.rs"),
             include_str!("bytes.rs"),
             include_str!("concurrency.rs"),
+            include_str!("labels.rs"),
             include_str!("lifetime.rs"),
             include_str!("listing.rs"),
             include_str!("names.rs"),

@@ -72,6 +72,7 @@ fn identity(role: Role, object_id: u64, key: &Key) -> Identity {
         epoch: 0,
         role,
         key: key.clone(),
+        label: (object_id % 2 == 1).then(|| vec![role as u8; 512].into()),
     }
 }
 

@@ -58,6 +58,7 @@ impl SimBackend {
             identity: true,
             leases: false,
             keeps_data: true,
+            labels: false,
         };
         Self { place: Place { world: Arc::clone(world), tier, epoch }, target, capability }
     }
@@ -97,6 +98,7 @@ impl Backend for SimBackend {
 
     fn open(&self, key: &Key, how: &Open) -> Result<Box<dyn Object>> {
         self.check_semantics(how)?;
+        how.check_label(&self.capability)?;
         let mut state = self.place.enter(Operation::Open)?;
         let now_ns = state.wall_ns();
         let tier = &mut state.tiers[self.place.tier];
@@ -255,6 +257,7 @@ fn stat(file: &SimFile) -> Stat {
         allocated_bytes: file.allocated_bytes(),
         created_ns: file.created_ns,
         modified_ns: file.modified_ns,
+        is_labelled: false,
     }
 }
 
@@ -415,6 +418,10 @@ impl Object for SimObject {
     }
 
     fn note_reads(&self, _reads: &ReadSummary) {}
+
+    fn label(&self) -> Option<Arc<[u8]>> {
+        None
+    }
 }
 
 /// The range of an operation, which must fit in 63 bits.

@@ -3,25 +3,35 @@
 //!
 //! Specified, with a test vector, in `docs/formats/identity.md`.
 
-use terrace_core::{Error, ErrorKind, Identity, Key, Result, Role};
+use terrace_core::{Error, ErrorKind, Identity, Key, LABEL_BYTES_MAX, Result, Role};
 
 /// First byte; another one is a format that this program does not know.
 const VERSION: u8 = 1;
 
-/// Longest encoded identity: every number at its widest and the longest key.
-pub(super) const IDENTITY_BYTES_MAX: usize = 2 + 16 + 5 * 10 + KEY_BYTES_MAX + 4;
+/// First byte where there is a label: what cannot keep it refuses the whole.
+const VERSION_LABELLED: u8 = 2;
+
+/// Longest encoded identity: every number at its widest, the longest label and the longest key.
+pub(super) const IDENTITY_BYTES_MAX: usize =
+    2 + 16 + 5 * 10 + 2 + LABEL_BYTES_MAX + KEY_BYTES_MAX + 4;
 
 const KEY_BYTES_MAX: usize = terrace_core::NAMESPACE_BYTES_MAX + 1 + terrace_core::NAME_BYTES_MAX;
 
 pub(super) fn encode(identity: &Identity) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(64 + identity.key.as_str().len());
-    bytes.extend_from_slice(&[VERSION, role_number(identity.role)]);
+    let label = identity.label.as_deref().unwrap_or_default();
+    let mut bytes = Vec::with_capacity(64 + label.len() + identity.key.as_str().len());
+    let version = if label.is_empty() { VERSION } else { VERSION_LABELLED };
+    bytes.extend_from_slice(&[version, role_number(identity.role)]);
     bytes.extend_from_slice(&identity.store_id.to_le_bytes());
     push_number(&mut bytes, identity.object_id);
     push_number(&mut bytes, identity.segment.into());
     push_number(&mut bytes, identity.start_bytes);
     push_number(&mut bytes, identity.generation);
     push_number(&mut bytes, identity.epoch);
+    if !label.is_empty() {
+        push_number(&mut bytes, label.len() as u64);
+        bytes.extend_from_slice(label);
+    }
     bytes.extend_from_slice(identity.key.as_str().as_bytes());
     bytes.extend_from_slice(&crc32c::crc32c(&bytes).to_le_bytes());
     bytes
@@ -35,13 +45,21 @@ pub(super) fn decode(bytes: &[u8]) -> Result<Identity> {
     }
     let cut = || corrupt("it ends too early");
     let (&[version, role], rest) = body.split_first_chunk::<2>().ok_or_else(cut)?;
-    if version != VERSION {
+    if version != VERSION && version != VERSION_LABELLED {
         return Err(corrupt("its version is not known").with("version", version));
     }
     let (store_id, mut rest) = rest.split_first_chunk::<16>().ok_or_else(cut)?;
     let mut number = || take_number(&mut rest).ok_or_else(|| corrupt("a number is not valid"));
     let (object_id, segment, start_bytes) = (number()?, number()?, number()?);
     let (generation, epoch) = (number()?, number()?);
+    let mut label = None;
+    if version == VERSION_LABELLED {
+        let length = number()?;
+        let is_legal = (1..=LABEL_BYTES_MAX as u64).contains(&length);
+        let taken = rest.split_at_checked(length as usize).filter(|_| is_legal);
+        let (bytes, key) = taken.ok_or_else(|| corrupt("the label has a wrong length"))?;
+        (label, rest) = (Some(bytes.into()), key);
+    }
     let key = std::str::from_utf8(rest).map_err(|source| corrupt("bad key").caused_by(source))?;
     Ok(Identity {
         store_id: u128::from_le_bytes(*store_id),
@@ -52,6 +70,7 @@ pub(super) fn decode(bytes: &[u8]) -> Result<Identity> {
         epoch,
         role: ROLES.get(usize::from(role)).copied().ok_or_else(|| corrupt("unknown role"))?,
         key: Key::parse(key).map_err(|source| corrupt("bad key").caused_by(source))?,
+        label,
     })
 }
 
@@ -114,18 +133,26 @@ mod tests {
             epoch: 3,
             role: Role::Primary,
             key: Key::parse("climate/t2m").expect("legal"),
+            label: None,
         }
     }
 
+    fn labelled() -> Identity {
+        Identity { label: Some([1, 0, 0xff].into()), ..example() }
+    }
+
     #[test]
-    fn the_documented_vector_is_made_and_read_back() {
-        let bytes = encode(&example());
-        let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-        let block = DOCUMENT.split("```vector\n").nth(1).expect("the document has a vector");
-        let vector: String =
-            block.split("```").next().expect("it ends").split_whitespace().collect();
-        assert_eq!(hex, vector);
-        assert_eq!(decode(&bytes).expect("own bytes"), example());
+    fn the_documented_vectors_are_made_and_read_back() {
+        let mut blocks = DOCUMENT.split("```vector\n").skip(1);
+        for identity in [example(), labelled()] {
+            let bytes = encode(&identity);
+            let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+            let block = blocks.next().expect("the document has two vectors");
+            let vector: String =
+                block.split("```").next().expect("it ends").split_whitespace().collect();
+            assert_eq!(hex, vector);
+            assert_eq!(decode(&bytes).expect("own bytes"), identity);
+        }
     }
 
     #[test]
@@ -138,6 +165,7 @@ mod tests {
             epoch: u64::MAX,
             role: Role::Dead,
             key: Key::new(&"n".repeat(64), &"x".repeat(400)).expect("legal"),
+            label: Some(vec![0xff; LABEL_BYTES_MAX].into()),
             ..example()
         };
         let bytes = encode(&widest);
@@ -147,30 +175,43 @@ mod tests {
 
     #[test]
     fn no_damage_goes_unnoticed_or_panics() {
-        let bytes = encode(&example());
-        for length in 0..bytes.len() {
-            assert_eq!(decode(&bytes[..length]).expect_err("cut").kind(), ErrorKind::Corrupt);
-        }
-        for at in 0..bytes.len() {
-            for bit in 0..8 {
-                let mut damaged = bytes.clone();
-                damaged[at] ^= 1 << bit;
-                assert_eq!(decode(&damaged).expect_err("damaged").kind(), ErrorKind::Corrupt);
+        for bytes in [encode(&example()), encode(&labelled())] {
+            for length in 0..bytes.len() {
+                assert_eq!(decode(&bytes[..length]).expect_err("cut").kind(), ErrorKind::Corrupt);
+            }
+            for at in 0..bytes.len() {
+                for bit in 0..8 {
+                    let mut damaged = bytes.clone();
+                    damaged[at] ^= 1 << bit;
+                    assert_eq!(decode(&damaged).expect_err("damaged").kind(), ErrorKind::Corrupt);
+                }
             }
         }
     }
 
     #[test]
     fn wrong_fields_behind_a_right_checksum_are_refused() {
-        let body = encode(&example());
-        let body = &body[..body.len() - 4];
-        let refused = |change: &dyn Fn(&mut Vec<u8>)| {
-            let mut bytes = body.to_vec();
+        let refused_of = |of: &Identity, change: &dyn Fn(&mut Vec<u8>)| {
+            let mut bytes = encode(of);
+            bytes.truncate(bytes.len() - 4);
             change(&mut bytes);
             bytes.extend_from_slice(&crc32c::crc32c(&bytes).to_le_bytes());
             decode(&bytes).expect_err("wrong").kind() == ErrorKind::Corrupt
         };
-        assert!(refused(&|bytes| bytes[0] = 2), "version");
+        let refused = |change: &dyn Fn(&mut Vec<u8>)| refused_of(&example(), change);
+        assert!(refused(&|bytes| bytes[0] = 3), "version");
+        assert!(refused_of(&labelled(), &|bytes| bytes[0] = 1), "a label where there is none");
+        let label_at = |bytes: &[u8]| {
+            let at = bytes.windows(4).position(|four| four == [3, 1, 0, 0xff]);
+            at.expect("the label")
+        };
+        for length in [0, 0x7f] {
+            let change = |bytes: &mut Vec<u8>| {
+                let at = label_at(bytes);
+                bytes[at] = length;
+            };
+            assert!(refused_of(&labelled(), &change), "a label of {length} bytes");
+        }
         assert!(refused(&|bytes| bytes[1] = 9), "role");
         assert!(refused(&|bytes| bytes.truncate(18)), "no numbers");
         assert!(refused(&|bytes| bytes[18..].fill(0xff)), "endless number");

@@ -117,6 +117,7 @@ impl File {
     fn open_object(&self, key: &Key, how: &Open) -> Result<FileObject> {
         let shared = &self.shared;
         self.capability().check_atomicity("open an object", how.semantics.atomicity)?;
+        how.check_label(&self.capability())?;
         shared.check_how(how)?;
         let path = ObjectPath::new(key);
         let opened = shared.open_file(&path, how)?;
@@ -168,6 +169,7 @@ impl Backend for File {
             identity: self.shared.has_identities,
             leases: true,
             keeps_data: true,
+            labels: false,
         }
     }
 

@@ -360,4 +360,8 @@ impl Object for FileObject {
     }
 
     fn note_reads(&self, _reads: &ReadSummary) {}
+
+    fn label(&self) -> Option<Arc<[u8]>> {
+        None
+    }
 }
