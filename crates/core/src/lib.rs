@@ -7,6 +7,7 @@
 mod backend;
 mod clock;
 mod error;
+mod extent;
 mod failpoint;
 mod identity;
 mod key;
@@ -24,6 +25,7 @@ pub use backend::{
 };
 pub use clock::{Clock, SystemClock};
 pub use error::{Applied, Error, ErrorKind, Result};
+pub use extent::{check_extent, check_range};
 pub use failpoint::{Failpoints, Watcher};
 pub use identity::{Identity, Role, Superblock};
 pub use key::{Key, NAME_BYTES_MAX, NAMESPACE_BYTES_MAX};

@@ -11,10 +11,8 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use terrace_core::{
     Access, Atomicity, Backend, Capability, Clock, Create, Cursor, Error, ErrorKind, FileLease,
     Identity, Key, Object, Op, Open, Page, Persistency, ReadSummary, Result, Semantics, Space,
-    Stat, Superblock, SystemClock, execute_each,
+    Stat, Superblock, SystemClock, check_extent, check_range, execute_each,
 };
-
-use super::extent::{check_extent, check_range};
 
 /// Keeps objects in main memory, up to a bound, until it is dropped.
 ///

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Places that keep the bytes of objects, and wrappers that make them slow or faulty.
 
-mod extent;
 mod faulty;
 mod file;
 mod memory;

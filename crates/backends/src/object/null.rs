@@ -10,10 +10,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use terrace_core::{
     Access, Atomicity, Backend, Capability, Clock, Create, Cursor, Error, ErrorKind, FileLease,
     Identity, Key, Object, Op, Open, Page, Persistency, ReadSummary, Result, Semantics, Space,
-    Stat, Superblock, SystemClock, execute_each,
+    Stat, Superblock, SystemClock, check_extent, check_range, execute_each,
 };
-
-use super::extent::{check_extent, check_range};
 
 /// Keeps the keys, sizes, times and identities of objects and forgets their bytes: all read as
 /// zeros.

@@ -11,13 +11,12 @@ use rustix::fs::{FallocateFlags, Mode, OFlags, SeekFrom, Timespec, Timestamps, U
 use rustix::io::{Errno, retry_on_intr};
 use terrace_core::{
     Access, Error, ErrorKind, FileLease, Identity, Key, Object, Open, Persistency, ReadSummary,
-    Result, Stat,
+    Result, Stat, check_extent, check_range,
 };
 
 use super::path::ObjectPath;
 use super::unsynced::Change;
 use super::{Shared, system};
-use crate::object::extent::{check_extent, check_range};
 
 /// Most buffers in one system call (Linux's `UIO_MAXIOV`).
 const BUFFERS_MAX: usize = 1024;

@@ -3,10 +3,10 @@
 
 use std::ops::Range;
 
-use terrace_core::{Error, Result};
+use crate::{Error, Result};
 
-/// Returns the end of an extent. Errors: `Invalid`.
-pub(super) fn check_extent(offset_bytes: u64, length_bytes: u64) -> Result<u64> {
+/// Returns the end of an extent of an object. Errors: `Invalid`.
+pub fn check_extent(offset_bytes: u64, length_bytes: u64) -> Result<u64> {
     match offset_bytes.checked_add(length_bytes) {
         Some(end_bytes) if end_bytes <= i64::MAX as u64 => Ok(end_bytes),
         _ => Err(Error::invalid("use a range", "offset and length do not fit in 63 bits")
@@ -15,8 +15,8 @@ pub(super) fn check_extent(offset_bytes: u64, length_bytes: u64) -> Result<u64> 
     }
 }
 
-/// Refuses a range that is reversed or too far. Errors: `Invalid`.
-pub(super) fn check_range(range: &Range<u64>) -> Result<()> {
+/// Refuses a range of an object that is reversed or too far. Errors: `Invalid`.
+pub fn check_range(range: &Range<u64>) -> Result<()> {
     if range.start > range.end {
         return Err(Error::invalid("use a range", "it ends before it begins")
             .with("start_bytes", range.start)
