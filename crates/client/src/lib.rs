@@ -2,5 +2,6 @@
 //! Stores on other machines: one server as a backend, many as one.
 
 mod remote;
+pub mod striped;
 
 pub use remote::{Address, CallAnswer, Dial, Options, Remote, RemoteKv};

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Records of the catalog, and what the files of a tier say of themselves.
+//! Records of the catalog, what the files of a tier say of themselves, and labels.
 //!
-//! Each ends with a checksum, which hides what is behind it from chance: inputs come without, and
-//! it is put on here.
+//! Records and files end with a checksum, which hides what is behind it from chance: inputs come
+//! without, and it is put on here.
 
 use terrace_backends::fuzzing::{reencode_identity, reencode_superblock};
+use terrace_client::striped::fuzzing::{reencode_layout, reencode_piece};
 use terrace_core::{ErrorKind, Result};
 use terrace_stack::fuzzing::RECORDS;
 
@@ -32,6 +33,14 @@ pub(crate) fn superblock(input: &[u8]) -> bool {
     let again = reencode_superblock(&text);
     assert!(again.as_deref().is_none_or(|again| again.as_bytes() == text), "{again:?}");
     again.is_some()
+}
+
+/// What a label says of an object over several servers: the layout, or whose piece it is.
+pub(crate) fn layout(input: &[u8]) -> bool {
+    let is_layout = same_or_refused("layout", input, reencode_layout(input));
+    let is_piece = same_or_refused("piece", input, reencode_piece(input));
+    assert!(!(is_layout && is_piece), "one label with two meanings");
+    is_layout || is_piece
 }
 
 fn with_checksum(body: &[u8]) -> Vec<u8> {

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use tempfile::TempDir;
 use terrace_backends::{kv, object};
+use terrace_client::striped::{Distribution, Map, Member, Striped};
 use terrace_client::{Remote, RemoteKv};
 use terrace_core::{Backend, Kv};
 use terrace_server::{Limits, Server};
@@ -52,7 +53,25 @@ fn remote_kv(kv: Arc<dyn Kv>) -> (Arc<RemoteKv>, (Server, Remote)) {
     (Arc::new(remote.kv("pairs")), (server, remote))
 }
 
+/// Objects in stripes over three servers.
+fn striped() -> (Box<Striped>, Vec<Server>) {
+    let members = (1..=3).map(|id| {
+        let kv = Arc::new(kv::Memory::default());
+        let service = Arc::new(Plain { backend: memory(), kv });
+        let (server, endpoint) = serve(service, Limits::default());
+        let remote = Arc::new(connect(&endpoint, options()).expect("connect"));
+        let kv: Arc<dyn Kv> = Arc::new(remote.kv("striped"));
+        let name = format!("server-{id}");
+        (Member { id, name, backend: remote, kv: Some(kv), weight: 1, since: 0 }, server)
+    });
+    let (members, servers) = members.unzip();
+    let map = Map::new(0, members).expect("legal");
+    let distribution = Distribution::RoundRobin { stripe_bytes: 4096 };
+    (Box::new(Striped::new(map, distribution, 1).expect("legal")), servers)
+}
+
 behaviour_suite!(memory_over_tcp, remote(memory()));
 behaviour_suite!(file_over_tcp, remote_file());
 behaviour_suite!(memory_over_unix, remote_unix());
+behaviour_suite!(striped_over_tcp, striped());
 kv_suite!(kv_over_tcp, remote_kv(Arc::new(kv::Memory::default())));

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Many stores as a backend.
+
+use std::collections::BTreeSet;
+
+use terrace_core::{
+    Backend, Capability, Cursor, Error, ErrorKind, Identity, Key, Object, Op, Open, Page, Result,
+    Semantics, Space, Stat, Superblock,
+};
+
+use super::parallel::at_once;
+use super::piece::{check_name, is_reserved};
+use super::{Member, Shared, Striped, all};
+
+impl Shared {
+    /// Does something on all servers at the same time.
+    fn on_all<T: Send>(&self, work: impl Fn(&Member) -> Result<T> + Sync) -> Result<Vec<T>> {
+        let work = &work;
+        let one = |member| move || work(member).map_err(|error| Member::blame(member, error));
+        all(at_once(self.map.members().iter().map(one).collect()))
+    }
+
+    fn unsupported<T>(&self, operation: &'static str) -> Result<T> {
+        Err(Error::new(ErrorKind::Unsupported, operation).with("target", &self.target))
+    }
+
+    /// Whether a namespace holds anything but pieces: they are the last of every listing.
+    fn holds_objects(&self, namespace: &str) -> Result<bool> {
+        for member in self.map.members() {
+            let mut cursor = Cursor::start();
+            loop {
+                let page = member.backend.list(namespace, "", &cursor, 1);
+                let page = page.map_err(|error| member.blame(error))?;
+                match (page.keys.first(), page.next) {
+                    (Some(key), _) if is_reserved(key.name()) => break,
+                    (Some(_), _) => return Ok(true),
+                    (None, None) => break,
+                    (None, Some(next)) => cursor = next,
+                }
+            }
+        }
+        Ok(false)
+    }
+}
+
+impl Backend for Striped {
+    fn target(&self) -> &str {
+        &self.shared.target
+    }
+
+    fn capability(&self) -> Capability {
+        self.shared.capability
+    }
+
+    fn open(&self, key: &Key, how: &Open) -> Result<Box<dyn Object>> {
+        self.shared.open(key, how)
+    }
+
+    fn stat(&self, key: &Key) -> Result<Stat> {
+        const OPERATION: &str = "stat an object";
+        check_name(OPERATION, key)?;
+        let (_, stat) = self.shared.locate(OPERATION, key, |member| member.backend.stat(key))?;
+        match stat.is_labelled {
+            false => Ok(stat),
+            true => self.shared.open(key, &Open::read())?.stat(),
+        }
+    }
+
+    fn delete(&self, key: &Key) -> Result<()> {
+        self.shared.delete(key)
+    }
+
+    fn list(&self, namespace: &str, prefix: &str, cursor: &Cursor, max: usize) -> Result<Page> {
+        self.shared.list(namespace, prefix, cursor, max)
+    }
+
+    fn namespaces(&self) -> Result<Vec<String>> {
+        let found = self.shared.on_all(|member| member.backend.namespaces())?;
+        let mut namespaces = Vec::new();
+        for namespace in found.into_iter().flatten().collect::<BTreeSet<_>>() {
+            if self.shared.holds_objects(&namespace)? {
+                namespaces.push(namespace);
+            }
+        }
+        Ok(namespaces)
+    }
+
+    fn space(&self) -> Result<Space> {
+        let spaces = self.shared.on_all(|member| member.backend.space())?;
+        let sum = |part: fn(&Space) -> u64| spaces.iter().map(part).fold(0, u64::saturating_add);
+        Ok(Space {
+            capacity_bytes: sum(|space| space.capacity_bytes),
+            used_bytes: sum(|space| space.used_bytes),
+        })
+    }
+
+    fn execute(&self, operations: &mut [Op<'_>], semantics: &Semantics) {
+        self.execute_batch(operations, semantics);
+    }
+
+    fn identity(&self, _: &Key) -> Result<Option<Identity>> {
+        self.shared.unsupported("read an identity")
+    }
+
+    fn set_identity(&self, _: &Key, _: &Identity) -> Result<()> {
+        self.shared.unsupported("write an identity")
+    }
+
+    fn superblock(&self) -> Result<Option<Superblock>> {
+        self.shared.unsupported("read a superblock")
+    }
+
+    fn set_superblock(&self, _: &Superblock) -> Result<()> {
+        self.shared.unsupported("write a superblock")
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.shared.on_all(|member| member.backend.sync()).map(drop)
+    }
+
+    fn sync_all(&self) -> Result<()> {
+        self.shared.on_all(|member| member.backend.sync_all()).map(drop)
+    }
+}

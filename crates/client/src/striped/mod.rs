@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Many stores as one: objects lie on one of them or in stripes over several.
+//!
+//! An object is found by its key alone: the key leads to its home, and what is found there says
+//! where the rest is. `docs/cluster.md` has the picture.
+
+mod append;
+mod batch;
+mod collect;
+mod create;
+mod distribution;
+mod face;
+mod layout;
+mod listing;
+mod locate;
+mod map;
+mod object;
+mod parallel;
+mod piece;
+mod scatter;
+mod servers;
+
+pub mod fuzzing;
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use terrace_core::{Atomicity, Capability, Error, Key, Random, Result};
+
+pub use self::collect::{Orphan, Orphans};
+pub use self::distribution::Distribution;
+pub use self::map::{Map, Member, SERVERS_MAX, WEIGHT_MAX};
+pub use self::servers::{Server, ServerMap};
+
+/// Many stores as one.
+///
+/// - An object that is not distributed is a plain object on the home of its key, and every call on
+///   it is one on that store.
+/// - Of any other, the home has the object itself, which holds its first bytes and, as its label,
+///   the layout; the rest are objects on other stores under reserved names.
+/// - Calls that touch several stores run on all of them at the same time. What is atomic on one
+///   store is not atomic over several: after a failure each store may have done its part or not.
+/// - Nothing is kept here between calls but open handles, so that any number of processes may use
+///   the same stores.
+pub struct Striped {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    map: Map,
+    distribution: Distribution,
+    capability: Capability,
+    target: String,
+    ids: Mutex<[Random; 2]>,
+}
+
+impl Striped {
+    /// Makes one store of many. New objects are spread as `distribution` says; their numbers come
+    /// from `seed`, which must be random.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` for a distribution whose lengths are out of bounds.
+    pub fn new(map: Map, distribution: Distribution, seed: u128) -> Result<Self> {
+        distribution.check()?;
+        let names: Vec<_> = map.members().iter().map(|member| member.name.as_str()).collect();
+        let target = format!("striped:{}", names.join(","));
+        let of = || map.members().iter().map(|member| member.backend.capability());
+        let weakest = of().map(|capability| capability.persistency).min();
+        let capability = Capability {
+            // Several servers do not take an operation back together.
+            atomicity: Atomicity::None,
+            persistency: weakest.expect("a map has a server"),
+            sparse: of().all(|capability| capability.sparse),
+            ordered_listing: true,
+            identity: false,
+            // Of objects that lie on one.
+            leases: of().all(|capability| capability.leases),
+            keeps_data: of().all(|capability| capability.keeps_data),
+            // They hold the layouts.
+            labels: false,
+        };
+        let ids = Mutex::new([Random::new(seed as u64), Random::new((seed >> 64) as u64)]);
+        let shared = Shared { map, distribution, capability, target, ids };
+        Ok(Self { shared: Arc::new(shared) })
+    }
+
+    /// The servers.
+    pub fn map(&self) -> &Map {
+        &self.shared.map
+    }
+}
+
+impl std::fmt::Debug for Striped {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Striped").field(&self.shared.map).finish()
+    }
+}
+
+impl Shared {
+    fn member(&self, index: usize) -> &Member {
+        &self.map.members()[index]
+    }
+
+    fn new_id(&self) -> u128 {
+        let mut ids = self.ids.lock().unwrap_or_else(PoisonError::into_inner);
+        let [low, high] = &mut *ids;
+        u128::from(low.next_u64()) | u128::from(high.next_u64()) << 64
+    }
+
+    fn name(&self, error: Error, key: &Key) -> Error {
+        error.with("key", key).with("target", &self.target)
+    }
+}
+
+/// The first error, if any; the values otherwise.
+fn all<T>(results: Vec<Result<T>>) -> Result<Vec<T>> {
+    results.into_iter().collect()
+}

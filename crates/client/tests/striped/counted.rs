@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A store that counts what is asked of it.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use terrace_core::{
+    Backend, Capability, Create, Cursor, Identity, Key, Object, Op, Open, Page, Result, Semantics,
+    Space, Stat, Superblock, Temperature,
+};
+
+pub(crate) struct Counted {
+    inner: Arc<dyn Backend>,
+    batches: AtomicUsize,
+    others: AtomicUsize,
+    /// The hint of every object that was created, by its name.
+    hints: Mutex<Vec<(String, Temperature)>>,
+}
+
+impl Counted {
+    pub(crate) fn new(inner: Arc<dyn Backend>) -> Self {
+        let (batches, others) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        Self { inner, batches, others, hints: Mutex::default() }
+    }
+
+    /// Batches, and other calls that touch objects, since this was asked last.
+    pub(crate) fn take(&self) -> (usize, usize) {
+        (self.batches.swap(0, Ordering::SeqCst), self.others.swap(0, Ordering::SeqCst))
+    }
+
+    /// The hints of what was created.
+    pub(crate) fn hints(&self) -> Vec<(String, Temperature)> {
+        self.hints.lock().expect("never poisoned").clone()
+    }
+
+    fn other(&self) -> &dyn Backend {
+        self.others.fetch_add(1, Ordering::SeqCst);
+        &*self.inner
+    }
+}
+
+impl Backend for Counted {
+    fn target(&self) -> &str {
+        self.inner.target()
+    }
+
+    fn capability(&self) -> Capability {
+        self.inner.capability()
+    }
+
+    fn open(&self, key: &Key, how: &Open) -> Result<Box<dyn Object>> {
+        if how.create != Create::Never {
+            let hint = (key.name().into(), how.hint.temperature);
+            self.hints.lock().expect("never poisoned").push(hint);
+        }
+        self.other().open(key, how)
+    }
+
+    fn stat(&self, key: &Key) -> Result<Stat> {
+        self.other().stat(key)
+    }
+
+    fn delete(&self, key: &Key) -> Result<()> {
+        self.other().delete(key)
+    }
+
+    fn list(&self, namespace: &str, prefix: &str, cursor: &Cursor, max: usize) -> Result<Page> {
+        self.other().list(namespace, prefix, cursor, max)
+    }
+
+    fn namespaces(&self) -> Result<Vec<String>> {
+        self.other().namespaces()
+    }
+
+    fn space(&self) -> Result<Space> {
+        self.other().space()
+    }
+
+    fn execute(&self, operations: &mut [Op<'_>], semantics: &Semantics) {
+        self.batches.fetch_add(1, Ordering::SeqCst);
+        self.inner.execute(operations, semantics);
+    }
+
+    fn identity(&self, key: &Key) -> Result<Option<Identity>> {
+        self.other().identity(key)
+    }
+
+    fn set_identity(&self, key: &Key, identity: &Identity) -> Result<()> {
+        self.other().set_identity(key, identity)
+    }
+
+    fn superblock(&self) -> Result<Option<Superblock>> {
+        self.other().superblock()
+    }
+
+    fn set_superblock(&self, superblock: &Superblock) -> Result<()> {
+        self.other().set_superblock(superblock)
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.other().sync()
+    }
+
+    fn sync_all(&self) -> Result<()> {
+        self.other().sync_all()
+    }
+}

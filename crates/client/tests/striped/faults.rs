@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Servers that fail, and clients that stop in the middle.
+
+use std::sync::Arc;
+
+use terrace_backends::object::{Effect, FaultPoint, Faults, When};
+use terrace_client::striped::Distribution;
+use terrace_core::{Backend, BackendExt, Create, ErrorKind, ObjectExt};
+
+use super::cluster::{
+    EVEN, Server, bytes, content, how, key, put, read_all, servers, striped, try_put,
+};
+
+/// Later than any object.
+const FAR_NS: u64 = u64::MAX;
+
+/// Three servers that stop together.
+fn together() -> (Vec<Server>, Arc<Faults>) {
+    let faults = Faults::new(1);
+    let mut servers = servers(3);
+    servers.iter_mut().for_each(|server| server.faults = Arc::clone(&faults));
+    (servers, faults)
+}
+
+/// More than a create and a delete take.
+const STEPS_MAX: u64 = 15;
+
+#[test]
+fn a_create_that_stops_at_any_step_leaves_all_or_nothing() {
+    let mut stopped = 0;
+    for step in 0..STEPS_MAX {
+        let (servers, faults) = together();
+        let store = striped(&servers, EVEN);
+        put(&store, "before", &bytes(1, 50));
+        faults.crash_after(step);
+        let created = store.open(&key("a"), &how(Create::New)).map(drop);
+        stopped += u64::from(faults.has_crashed());
+        faults.restart();
+        // Another process finds it whole or not at all.
+        let store = striped(&servers, EVEN);
+        let listed = store.list_all("test", "").expect("lists");
+        match store.open(&key("a"), &how(Create::Never)) {
+            Ok(object) => {
+                assert_eq!(listed, [key("a"), key("before")]);
+                object.write(0, &bytes(2, 50)).expect("it has all its pieces");
+                assert_eq!(content(&*object).expect("reads"), bytes(2, 50));
+            }
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
+                assert!(created.is_err(), "it was acknowledged");
+                assert_eq!(listed, [key("before")]);
+                put(&store, "a", &bytes(2, 50));
+            }
+        }
+        assert_eq!(read_all(&store, &key("before")).expect("reads"), bytes(1, 50));
+        assert_nothing_is_left(&store, &servers);
+    }
+    assert_eq!(stopped, 3, "two pieces and the object");
+}
+
+#[test]
+fn a_delete_that_stops_at_any_step_leaves_all_or_nothing() {
+    let mut stopped = 0;
+    for step in 0..STEPS_MAX {
+        let (servers, faults) = together();
+        let store = striped(&servers, EVEN);
+        put(&store, "before", &bytes(1, 50));
+        put(&store, "a", &bytes(2, 50));
+        faults.crash_after(step);
+        let deleted = store.delete(&key("a"));
+        stopped += u64::from(faults.has_crashed());
+        faults.restart();
+        let store = striped(&servers, EVEN);
+        match read_all(&store, &key("a")) {
+            Ok(data) => {
+                assert!(deleted.is_err(), "it was acknowledged");
+                assert_eq!(data, bytes(2, 50));
+            }
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
+                assert_eq!(store.list_all("test", "").expect("lists"), [key("before")]);
+                put(&store, "a", &bytes(3, 50));
+                assert_eq!(read_all(&store, &key("a")).expect("reads"), bytes(3, 50));
+            }
+        }
+        assert_nothing_is_left(&store, &servers);
+    }
+    assert!(stopped > 3, "a delete has some steps");
+}
+
+/// Collects what was left behind, deletes the rest, and sees that nothing stays.
+#[track_caller]
+fn assert_nothing_is_left(store: &terrace_client::striped::Striped, servers: &[Server]) {
+    let before = store.collect(0).expect("looks");
+    assert!(before.orphans.iter().all(|orphan| !orphan.is_removed));
+    let removed = store.collect(FAR_NS).expect("collects");
+    assert_eq!(before.orphans.len(), removed.orphans.len());
+    assert!(removed.orphans.iter().all(|orphan| orphan.is_removed));
+    assert!(removed.orphans.iter().all(|orphan| orphan.owner == Some(key("a"))));
+    assert_eq!(store.collect(FAR_NS).expect("collects").orphans, []);
+    for name in ["a", "before"] {
+        read_all(store, &key(name)).expect("it is whole");
+        store.delete(&key(name)).expect("deletes");
+    }
+    assert!(servers.iter().all(|server| server.names().is_empty()), "something is left");
+    assert_eq!(store.namespaces().expect("lists"), Vec::<String>::new());
+}
+
+#[test]
+fn a_server_that_fails_is_an_error_with_its_name_and_never_other_bytes() {
+    let distributions =
+        [EVEN, Distribution::Progressive { head_bytes: 10, stripe_bytes: 4 }, Distribution::Single];
+    for distribution in distributions {
+        let servers = servers(3);
+        let store = striped(&servers, distribution);
+        let names: Vec<_> = (0..20).map(|number| format!("object-{number}")).collect();
+        names.iter().for_each(|name| put(&store, name, &bytes(7, 100)));
+        for server in &servers {
+            let held: Vec<_> = names
+                .iter()
+                .map(|name| store.open(&key(name), &how(Create::Never)).expect("opens"))
+                .collect();
+            server.faults.set_offline(true);
+            let mut failed = 0;
+            for (name, object) in names.iter().zip(&held) {
+                let results = [read_all(&store, &key(name)), content(&**object)];
+                for result in results {
+                    match result {
+                        Ok(data) => assert_eq!(data, bytes(7, 100)),
+                        Err(error) => {
+                            failed += 1;
+                            assert_eq!(error.kind(), ErrorKind::Io);
+                            let text = error.chain();
+                            let is_named = text.contains(&format!("server=server-{}", server.id))
+                                || text.contains("faulty:");
+                            assert!(is_named, "{text}");
+                        }
+                    }
+                }
+            }
+            assert!(failed > 0);
+            let listed = store.list("test", "", &terrace_core::Cursor::start(), 10);
+            assert_eq!(listed.expect_err("part of it is unknown").kind(), ErrorKind::Io);
+            assert_eq!(store.collect(FAR_NS).expect_err("as well").kind(), ErrorKind::Io);
+            server.faults.set_offline(false);
+            for name in &names {
+                assert_eq!(read_all(&store, &key(name)).expect("it is back"), bytes(7, 100));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_write_that_fails_on_one_server_leaves_old_or_new_bytes() {
+    let servers = servers(3);
+    let store = striped(&servers, EVEN);
+    for server in &servers {
+        let name = format!("object-{}", server.id);
+        put(&store, &name, &[1; 100]);
+        let object = store.open(&key(&name), &how(Create::Never)).expect("opens");
+        for effect in [Effect::Fail(ErrorKind::Io), Effect::Short(ErrorKind::NoSpace)] {
+            server.faults.add(&[FaultPoint::Write], When::Always, effect);
+            let error = object.write(10, &[2; 50]).expect_err("a part failed");
+            assert!(error.to_string().contains(&format!("server=server-{}", server.id)), "{error}");
+            let data = content(&*object).expect("reads");
+            assert_eq!(data.len(), 100);
+            assert!(data[..10].iter().chain(&data[60..]).all(|byte| *byte == 1));
+            assert!(data[10..60].iter().all(|byte| [1, 2].contains(byte)));
+            server.faults.clear();
+        }
+        object.write(10, &[3; 50]).expect("it is well again");
+        assert_eq!(read_all(&store, &key(&name)).expect("reads")[10..60], [3; 50]);
+    }
+}
+
+#[test]
+fn an_append_that_fails_gives_its_place_back() {
+    let servers = servers(3);
+    let store = striped(&servers, EVEN);
+    put(&store, "a", &bytes(1, 30));
+    let object = store.open(&key("a"), &how(Create::Never)).expect("opens");
+    let append = |data: &[u8]| object.append(&[std::io::IoSlice::new(data)]);
+    servers.iter().for_each(|server| {
+        server.faults.add(&[FaultPoint::Write], When::Always, Effect::Fail(ErrorKind::Io));
+    });
+    assert_eq!(append(b"lost").expect_err("nothing is written").kind(), ErrorKind::Io);
+    servers.iter().for_each(|server| server.faults.clear());
+    assert_eq!(append(b"kept").expect("appends"), 30);
+}
+
+#[test]
+fn a_piece_that_is_missing_is_damage_and_not_zeros() {
+    let servers = servers(3);
+    let store = striped(&servers, EVEN);
+    put(&store, "a", &bytes(1, 100));
+    let piece = servers.iter().find_map(|server| {
+        let name = server.names().into_iter().find(|name| name.starts_with('\u{10ffff}'))?;
+        Some((server, key(&name)))
+    });
+    let (server, piece) = piece.expect("it has pieces");
+    server.memory.delete(&piece).expect("it is lost");
+    let errors = [
+        read_all(&store, &key("a")).map(drop).expect_err("damaged"),
+        store.stat(&key("a")).map(drop).expect_err("damaged"),
+        try_append(&store).expect_err("damaged"),
+    ];
+    for error in errors {
+        assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+        assert!(error.to_string().contains(&format!("server=server-{}", server.id)), "{error}");
+    }
+    store.delete(&key("a")).expect("what is damaged can be removed");
+    assert!(servers.iter().all(|server| server.names().is_empty()));
+    try_put(&store, "a", b"new").map(drop).expect("its name is free");
+}
+
+fn try_append(store: &dyn Backend) -> terrace_core::Result<u64> {
+    store.open(&key("a"), &how(Create::Never))?.append(&[std::io::IoSlice::new(b"more")])
+}
+
+#[test]
+fn pieces_of_an_object_that_is_being_made_are_left_alone() {
+    let servers = servers(3);
+    let store = striped(&servers, EVEN);
+    put(&store, "a", &bytes(1, 100));
+    let made_ns = store.stat(&key("a")).expect("there").created_ns;
+    // The object itself is gone, as if it were not there yet.
+    let home = servers.iter().find(|server| server.names().contains(&"a".into()));
+    home.expect("it is somewhere").memory.delete(&key("a")).expect("removes");
+    let young = store.collect(made_ns.saturating_sub(3_600_000_000_000)).expect("looks");
+    assert_eq!((young.pieces, young.orphans.len()), (2, 2));
+    assert!(young.orphans.iter().all(|orphan| !orphan.is_removed));
+    let old = store.collect(FAR_NS).expect("looks");
+    assert!(old.orphans.iter().all(|orphan| orphan.is_removed && orphan.size_bytes > 0));
+    assert!(servers.iter().all(|server| server.names().is_empty()));
+}

@@ -1,0 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Many stores as one, over stores in this process.
+
+mod behaviour;
+mod cluster;
+mod counted;
+mod faults;
+mod growth;
+mod model;
+mod objects;
