@@ -7,6 +7,7 @@
 
 mod admin;
 mod amend;
+mod cluster;
 mod control;
 mod directory;
 mod face;

@@ -99,7 +99,8 @@ impl Store {
     }
 
     /// Opens a store by its address: its directory, or `terrace+dir:` and its directory; behind a
-    /// server `terrace://HOST:PORT` or `terrace+unix:///PATH`.
+    /// server `terrace://HOST:PORT` or `terrace+unix:///PATH`, behind several
+    /// `terrace://HOST:PORT,HOST:PORT` or `terrace+map:///PATH`.
     ///
     /// # Errors
     ///

@@ -5,12 +5,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use terrace_client::striped::{Distribution, Map, Member, ServerMap};
 use terrace_client::{Address, Options, Remote};
-use terrace_core::units::parse_duration;
+use terrace_core::units::{parse_bytes, parse_duration};
 use terrace_core::{Access, Clock, Error, ErrorKind, Result};
 use terrace_transport::{Endpoint, default_secret_file, read_secret_file};
 use terrace_wire::Secret;
 
+use crate::cluster::{APPENDS, Cluster};
 use crate::control::Link;
 
 /// Servers behind TCP: `terrace://HOST:PORT`.
@@ -18,6 +20,15 @@ const TCP: &str = "terrace://";
 
 /// A server behind a Unix socket: `terrace+unix:///PATH`.
 const UNIX: &str = "terrace+unix://";
+
+/// The servers of a map: `terrace+map:///PATH`.
+const MAP: &str = "terrace+map://";
+
+/// What objects over several servers are cut into unless the address says otherwise.
+const STRIPE_BYTES: u64 = 1 << 20;
+
+/// The head of objects that are distributed progressively.
+const HEAD_BYTES: u64 = 64 << 10;
 
 /// Names the file with the secret, where the address does not.
 const SECRET_VARIABLE: &str = "TERRACE_SECRET_FILE";
@@ -28,9 +39,20 @@ const NO_SECRET: &str = "none";
 /// The address of a store behind a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Url {
-    pub(crate) endpoint: Endpoint,
+    place: Place,
     deadline: Option<Duration>,
     secret: Option<SecretFrom>,
+    distribution: Option<String>,
+    stripe_bytes: u64,
+    head_bytes: u64,
+}
+
+/// Which servers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Place {
+    Servers(Vec<Endpoint>),
+    /// Those of the file.
+    Map(PathBuf),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,10 +64,11 @@ enum SecretFrom {
 impl Url {
     /// Whether an address is one; anything else is a directory.
     pub(crate) fn is_one(address: &str) -> bool {
-        address.starts_with(TCP) || address.starts_with(UNIX)
+        [TCP, UNIX, MAP].iter().any(|scheme| address.starts_with(scheme))
     }
 
-    /// Reads `terrace://HOST:PORT[/][?NAME=VALUE[&…]]` or `terrace+unix:///PATH[?…]`.
+    /// Reads `terrace://HOST:PORT[,HOST:PORT…][/][?NAME=VALUE[&…]]`, `terrace+unix:///PATH[?…]` or
+    /// `terrace+map:///PATH[?…]`.
     ///
     /// # Errors
     ///
@@ -56,27 +79,47 @@ impl Url {
                 .with("address", format!("{address:?}"))
         };
         let (place, query) = address.split_once('?').unwrap_or((address, ""));
-        let endpoint = if let Some(path) = place.strip_prefix(UNIX) {
-            if !path.starts_with('/') {
-                return Err(wrong(format!("an absolute path is expected behind {UNIX}")));
-            }
-            Endpoint::Unix(path.into())
+        let absolute = |path: &str, scheme: &str| match path.starts_with('/') {
+            true => Ok(PathBuf::from(path)),
+            false => Err(wrong(format!("an absolute path is expected behind {scheme}"))),
+        };
+        let place = if let Some(path) = place.strip_prefix(UNIX) {
+            Place::Servers(vec![Endpoint::Unix(absolute(path, UNIX)?)])
+        } else if let Some(path) = place.strip_prefix(MAP) {
+            Place::Map(absolute(path, MAP)?)
         } else {
             let hosts = place.strip_prefix(TCP).unwrap_or(place);
             let hosts = hosts.strip_suffix('/').unwrap_or(hosts);
-            hosts.parse().map_err(|error: Error| error.with("store", format!("{address:?}")))?
+            let read = |host: &str| {
+                host.parse().map_err(|error: Error| error.with("store", format!("{address:?}")))
+            };
+            Place::Servers(hosts.split(',').map(read).collect::<Result<_>>()?)
         };
-        let mut url = Self { endpoint, deadline: None, secret: None };
+        let mut url = Self {
+            place,
+            deadline: None,
+            secret: None,
+            distribution: None,
+            stripe_bytes: STRIPE_BYTES,
+            head_bytes: HEAD_BYTES,
+        };
         for setting in query.split('&').filter(|setting| !setting.is_empty()) {
             let (name, value) = setting.split_once('=').unwrap_or((setting, ""));
             match name {
                 "deadline" => url.deadline = Some(parse_duration(value)?),
                 "secret" if value == NO_SECRET => url.secret = Some(SecretFrom::Nowhere),
                 "secret" if !value.is_empty() => url.secret = Some(SecretFrom::File(value.into())),
+                "distribution" if DISTRIBUTIONS.contains(&value) => {
+                    url.distribution = Some(value.into());
+                }
+                "stripe" => url.stripe_bytes = parse_bytes(value)?,
+                "head" => url.head_bytes = parse_bytes(value)?,
                 _ => {
                     return Err(wrong(format!(
                         "there is no setting {name:?} with the value {value:?}; known are \
-                         deadline=TIME, secret=FILE and secret={NO_SECRET}"
+                         deadline=TIME, secret=FILE, secret={NO_SECRET}, stripe=SIZE, head=SIZE and \
+                         distribution={}",
+                        DISTRIBUTIONS.join("|")
                     )));
                 }
             }
@@ -87,26 +130,84 @@ impl Url {
         Ok(url)
     }
 
-    /// Reaches the server.
+    /// Reaches the servers, all at the same time.
     pub(crate) fn open(&self, access: Access, clock: &Arc<dyn Clock>) -> Result<Link> {
+        let Place::Servers(endpoints) = &self.place else { return self.open_map(access, clock) };
+        if let [endpoint] = &endpoints[..] {
+            return Ok(Link::over(self.reach(endpoint, access, clock)?, clock));
+        }
+        let remotes = self.reach_all(endpoints, access, clock)?;
+        let members = endpoints
+            .iter()
+            .zip(&remotes)
+            .map(|(endpoint, remote)| member(remote, endpoint.to_string(), 1, 0));
+        let map = Map::without_epochs(members.collect())?;
+        Ok(Link::over_many(Cluster::new(map, remotes, self.distribution())?, clock))
+    }
+
+    fn open_map(&self, access: Access, clock: &Arc<dyn Clock>) -> Result<Link> {
+        let Place::Map(path) = &self.place else { unreachable!("the caller looked") };
+        let failed = |error| {
+            Error::from_io("read the map of the servers", error).with("file", path.display())
+        };
+        let text = std::fs::read_to_string(path).map_err(failed)?;
+        let servers =
+            ServerMap::parse(&text).map_err(|error| error.with("file", path.display()))?;
+        let endpoints: Vec<Endpoint> =
+            servers.servers.iter().map(|server| server.address.parse()).collect::<Result<_>>()?;
+        let remotes = self.reach_all(&endpoints, access, clock)?;
+        let members = servers.servers.iter().zip(&remotes).map(|(server, remote)| {
+            member(remote, server.name.clone(), server.weight, server.since)
+        });
+        let map = Map::new(servers.epoch, members.collect())?;
+        Ok(Link::over_many(Cluster::new(map, remotes, self.distribution())?, clock))
+    }
+
+    fn reach_all(
+        &self,
+        endpoints: &[Endpoint],
+        access: Access,
+        clock: &Arc<dyn Clock>,
+    ) -> Result<Vec<Remote>> {
+        std::thread::scope(|scope| {
+            let reach = |endpoint| scope.spawn(move || self.reach(endpoint, access, clock));
+            let reached: Vec<_> = endpoints.iter().map(reach).collect();
+            let joined = reached.into_iter().map(|one| one.join().expect("connecting panicked"));
+            joined.collect()
+        })
+    }
+
+    fn reach(&self, endpoint: &Endpoint, access: Access, clock: &Arc<dyn Clock>) -> Result<Remote> {
         let defaults = Options::default();
         let deadline = self.deadline.unwrap_or(defaults.deadline);
         let options = Options {
             access,
-            secret: self.secret()?,
+            secret: self.secret(endpoint)?,
             deadline,
             connect_timeout: defaults.connect_timeout.min(deadline),
             ..defaults
         };
-        let address = Address { endpoint: self.endpoint.clone(), clock: Arc::clone(clock) };
+        let address = Address { endpoint: endpoint.clone(), clock: Arc::clone(clock) };
         let remote = Remote::connect(Box::new(address), options, Arc::clone(clock));
-        Ok(Link::over(remote.map_err(|error| self.explained(error))?, clock))
+        remote.map_err(|error| explained(endpoint, error))
+    }
+
+    fn distribution(&self) -> Distribution {
+        let stripe_bytes = self.stripe_bytes;
+        match self.distribution.as_deref() {
+            Some("single") => Distribution::Single,
+            Some("weighted") => Distribution::Weighted { stripe_bytes },
+            Some("progressive") => {
+                Distribution::Progressive { head_bytes: self.head_bytes, stripe_bytes }
+            }
+            _ => Distribution::RoundRobin { stripe_bytes },
+        }
     }
 
     /// The secret that the address names, or else the environment, or else the user's own.
-    fn secret(&self) -> Result<Option<Secret>> {
+    fn secret(&self, endpoint: &Endpoint) -> Result<Option<Secret>> {
         let read = |path: &Path| Secret::new(&read_secret_file(path)?).map(Some);
-        if matches!(self.endpoint, Endpoint::Unix(_)) {
+        if matches!(endpoint, Endpoint::Unix(_)) {
             return Ok(None);
         }
         match &self.secret {
@@ -122,15 +223,32 @@ impl Url {
             _ => Ok(None),
         }
     }
+}
 
-    fn explained(&self, error: Error) -> Error {
-        match error.kind() {
-            ErrorKind::Denied if matches!(self.endpoint, Endpoint::Tcp { .. }) => error.with(
-                "see",
-                format!("?secret=FILE or {SECRET_VARIABLE} name the secret of the server, ?secret={NO_SECRET} none"),
+/// How new objects may be spread over several servers.
+const DISTRIBUTIONS: [&str; 4] = ["single", "round-robin", "weighted", "progressive"];
+
+fn member(remote: &Remote, name: String, weight: u32, since: u64) -> Member {
+    Member {
+        id: remote.store_id(),
+        name,
+        backend: Arc::new(remote.clone()),
+        kv: Some(Arc::new(remote.kv(APPENDS))),
+        weight,
+        since,
+    }
+}
+
+fn explained(endpoint: &Endpoint, error: Error) -> Error {
+    match error.kind() {
+        ErrorKind::Denied if matches!(endpoint, Endpoint::Tcp { .. }) => error.with(
+            "see",
+            format!(
+                "?secret=FILE or {SECRET_VARIABLE} name the secret of the server, \
+                 ?secret={NO_SECRET} none"
             ),
-            _ => error,
-        }
+        ),
+        _ => error,
     }
 }
 
@@ -139,7 +257,12 @@ mod tests {
     use super::*;
 
     fn of(address: &str) -> Result<String> {
-        Url::parse(address).map(|url| url.endpoint.to_string())
+        Url::parse(address).map(|url| match url.place {
+            Place::Servers(endpoints) => {
+                endpoints.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
+            }
+            Place::Map(path) => path.display().to_string(),
+        })
     }
 
     #[test]
@@ -148,6 +271,8 @@ mod tests {
         assert_eq!(of("terrace://host:7/").expect("legal"), "host:7");
         assert_eq!(of("terrace://[::1]:7?deadline=5s").expect("legal"), "[::1]:7");
         assert_eq!(of("terrace+unix:///run/t.sock").expect("legal"), "unix:/run/t.sock");
+        assert_eq!(of("terrace://a:1,b:2/").expect("legal"), "a:1 b:2");
+        assert_eq!(of("terrace+map:///etc/servers.toml").expect("legal"), "/etc/servers.toml");
         assert!(Url::is_one("terrace://host") && !Url::is_one("terrace+dir:/srv"));
     }
 
@@ -169,6 +294,9 @@ mod tests {
             ("terrace+unix://relative", "absolute"),
             ("terrace://host?dedline=5s", "deadline=TIME"),
             ("terrace://host?secret=", "secret=FILE"),
+            ("terrace://a,b?distribution=some", "round-robin"),
+            ("terrace://a,,b", "HOST:PORT"),
+            ("terrace+map://servers.toml", "absolute"),
             ("terrace://host?deadline=0s", "above zero"),
         ] {
             let error = Url::parse(address).expect_err(address).to_string();

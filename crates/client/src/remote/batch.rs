@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Batches: many operations with one round trip.
 
-use terrace_core::{Error, ErrorKind, Op, Reply, Request, Result, Semantics, execute_each};
+use terrace_core::{
+    Atomicity, Error, ErrorKind, Op, Reply, Request, Result, Semantics, execute_each,
+};
 use terrace_wire::{OPERATIONS_MAX, Operation, Outcome};
 
 use super::request::{Message, odd};
@@ -22,10 +24,21 @@ pub(super) fn execute(remote: &Remote, operations: &mut [Op<'_>], semantics: &Se
         let count = fitting(rest);
         let (now, later) = rest.split_at_mut(count.max(1));
         rest = later;
-        if count == 0 {
-            // One operation with more bytes than a request may have.
+        let is_whole = semantics.atomicity != Atomicity::None;
+        if count == 0 && !is_whole {
+            // One operation with more bytes than is asked for at once.
             execute_each(remote, now, semantics);
-        } else if let Err(error) = together(remote, now, semantics) {
+            continue;
+        }
+        let carried_out = match count {
+            // What is to be seen whole is one request, as long as it may be.
+            0 => semantics
+                .atomicity
+                .check_bytes("run a batch", weight_bytes(&now[0].request))
+                .and_then(|()| together(remote, now, semantics)),
+            _ => together(remote, now, semantics),
+        };
+        if let Err(error) = carried_out {
             for operation in now.iter_mut() {
                 operation.outcome = Some(Err(again(&error)));
             }

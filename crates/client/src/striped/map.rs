@@ -130,6 +130,21 @@ impl Map {
         self.has_epochs
     }
 
+    /// The servers where the pairs of a namespace can be, by their index; the first is where they
+    /// belong if there are none yet. With epochs it is one: that of the earliest epoch, which
+    /// stays when servers are added.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` for a namespace that cannot be.
+    pub fn pairs_homes(&self, namespace: &str) -> Result<Vec<usize>> {
+        let key = Key::new(namespace, "pairs")?;
+        Ok(match self.has_epochs {
+            true => self.homes(&key).last().copied().into_iter().collect(),
+            false => self.ranked(&key),
+        })
+    }
+
     /// The index of the server with this number.
     pub(super) fn index(&self, id: u128) -> Option<usize> {
         self.members.iter().position(|member| member.id == id)

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde::de::DeserializeOwned;
-use terrace_client::{CallAnswer, Remote};
+use terrace_client::{CallAnswer, Remote, RemoteKv};
 use terrace_core::{
     Access, Applied, Backend, Clock, Error, ErrorKind, Kv, KvRange, Pair, Persistency, Result,
 };
@@ -18,6 +18,7 @@ use super::pool::{Connection, Lent, Pool, unreachable};
 use super::remote::Attached;
 use super::server::random_number;
 use super::session::Answer;
+use crate::cluster::Cluster;
 use crate::directory::Directory;
 
 /// A store that another process owns. Clones are the same session.
@@ -26,13 +27,21 @@ pub(crate) struct Link {
     asking: Arc<dyn Asking>,
     /// Its objects.
     pub(crate) backend: Arc<dyn Backend>,
-    /// Where it is behind a server, whose pairs are reached directly.
-    remote: Option<Remote>,
+    /// Where it is behind servers, whose pairs are reached directly.
+    servers: Servers,
     clock: Arc<dyn Clock>,
 }
 
+/// The servers that a store is behind.
+#[derive(Clone)]
+enum Servers {
+    None,
+    One(Remote),
+    Many(Arc<Cluster>),
+}
+
 /// How a call gets to the owner of a store.
-pub(super) trait Asking: Send + Sync {
+pub(crate) trait Asking: Send + Sync {
     /// Makes a call; `parts` are the bytes that belong to it.
     fn exchange(
         &self,
@@ -99,7 +108,7 @@ impl Link {
         drop(wire.pool.lend(|| Ok(connection))?);
         let wire = Arc::new(wire);
         let backend = Arc::new(Attached { wire: Arc::clone(&wire) });
-        Ok(Self { asking: wire, backend, remote: None, clock: Arc::clone(clock) })
+        Ok(Self { asking: wire, backend, servers: Servers::None, clock: Arc::clone(clock) })
     }
 
     /// A store behind a server.
@@ -107,14 +116,37 @@ impl Link {
         Self {
             asking: Arc::new(remote.clone()),
             backend: Arc::new(remote.clone()),
-            remote: Some(remote),
+            servers: Servers::One(remote),
+            clock: Arc::clone(clock),
+        }
+    }
+
+    /// A store behind several servers.
+    pub(crate) fn over_many(cluster: Cluster, clock: &Arc<dyn Clock>) -> Self {
+        let cluster = Arc::new(cluster);
+        Self {
+            backend: cluster.striped(),
+            asking: Arc::clone(&cluster) as _,
+            servers: Servers::Many(cluster),
             clock: Arc::clone(clock),
         }
     }
 
     /// The server that it is behind, if it is.
     pub(crate) fn remote(&self) -> Option<&Remote> {
-        self.remote.as_ref()
+        match &self.servers {
+            Servers::One(remote) => Some(remote),
+            Servers::None | Servers::Many(_) => None,
+        }
+    }
+
+    /// The pairs of a namespace, where they are behind servers.
+    fn pairs(&self, namespace: &str) -> Result<Option<RemoteKv>> {
+        match &self.servers {
+            Servers::None => Ok(None),
+            Servers::One(remote) => Ok(Some(remote.kv(namespace))),
+            Servers::Many(cluster) => cluster.kv(namespace).map(Some),
+        }
     }
 
     fn exchange(&self, call: &Call, parts: &[&[u8]]) -> Result<Answer> {
@@ -170,8 +202,8 @@ impl Link {
     }
 
     pub(crate) fn kv_get(&self, namespace: &str, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        if let Some(remote) = &self.remote {
-            return remote.kv(namespace).get(key);
+        if let Some(kv) = self.pairs(namespace)? {
+            return kv.get(key);
         }
         let answer = self.exchange(&Call::KvGet { namespace: namespace.into() }, &[key])?;
         let is_there: bool = read(&answer)?;
@@ -185,8 +217,8 @@ impl Link {
         value: &[u8],
         persistency: Persistency,
     ) -> Result<()> {
-        if let Some(remote) = &self.remote {
-            return remote.kv(namespace).apply(&[(key, Some(value))], persistency).map(drop);
+        if let Some(kv) = self.pairs(namespace)? {
+            return kv.apply(&[(key, Some(value))], persistency).map(drop);
         }
         let call = Call::KvPut { namespace: namespace.into(), key_bytes: key.len(), persistency };
         read(&self.exchange(&call, &[key, value])?)
@@ -198,8 +230,8 @@ impl Link {
         key: &[u8],
         persistency: Persistency,
     ) -> Result<bool> {
-        if let Some(remote) = &self.remote {
-            return Ok(remote.kv(namespace).apply(&[(key, None)], persistency)? > 0);
+        if let Some(kv) = self.pairs(namespace)? {
+            return Ok(kv.apply(&[(key, None)], persistency)? > 0);
         }
         let call = Call::KvRemove { namespace: namespace.into(), persistency };
         read(&self.exchange(&call, &[key])?)
@@ -213,10 +245,10 @@ impl Link {
         after: Option<&[u8]>,
         max: usize,
     ) -> Result<Vec<Pair>> {
-        if let Some(remote) = &self.remote {
+        if let Some(kv) = self.pairs(namespace)? {
             let range = KvRange::prefix(prefix);
             let range = after.map_or_else(|| range.clone(), |after| range.after(after));
-            return remote.kv(namespace).scan(&range, max);
+            return kv.scan(&range, max);
         }
         let mut pairs: Vec<Pair> = Vec::new();
         loop {

@@ -18,9 +18,10 @@ mod socket;
 use std::time::Duration;
 
 pub(crate) use call::Call;
-pub(crate) use link::Link;
+pub(crate) use link::{Asking, Link};
 pub(crate) use server::Serving;
 pub(crate) use service::Offer;
+pub(crate) use session::Answer;
 
 /// A duration as it crosses the socket; 584 years at most.
 pub(crate) fn nanoseconds(duration: Duration) -> u64 {

@@ -35,13 +35,13 @@ const PAGE_PAIRS_BYTES: usize = 4 << 20;
 
 /// What a request returns: a JSON value, and bytes.
 #[derive(Debug, Default)]
-pub(super) struct Answer {
-    pub(super) json: Vec<u8>,
-    pub(super) bytes: Vec<u8>,
+pub(crate) struct Answer {
+    pub(crate) json: Vec<u8>,
+    pub(crate) bytes: Vec<u8>,
 }
 
 impl Answer {
-    pub(super) fn json(value: &impl Serialize) -> Result<Self> {
+    pub(crate) fn json(value: &impl Serialize) -> Result<Self> {
         Self::with_bytes(value, Vec::new())
     }
 

@@ -3,6 +3,7 @@
 
 mod behaviour;
 mod broken;
+mod cluster;
 mod configuration;
 mod foreign;
 mod leases;

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Several servers as one store, by their addresses and by the file that all share.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use terrace_server::{Limits, Server};
+use terrace_store::{
+    Backend, BackendExt, ErrorKind, MoveKind, ObjectExt, Open, Persistency, Store, SystemClock,
+};
+
+use crate::scene::{Scene, key};
+
+/// A server of a store of its own.
+struct One {
+    address: String,
+    owner: Store,
+    _scene: Scene,
+    _server: Server,
+}
+
+fn one() -> One {
+    let scene = Scene::new();
+    let owner = scene.open();
+    let clock = Arc::new(SystemClock::default());
+    let service = owner.service().expect("it is owned");
+    let server = Server::new(service, None, Limits::default(), clock).expect("server");
+    let endpoint = server.listen(&"127.0.0.1:0".parse().expect("legal")).expect("listen");
+    One { address: endpoint.to_string(), owner, _scene: scene, _server: server }
+}
+
+fn open(servers: &[One], settings: &str) -> Store {
+    let addresses: Vec<_> = servers.iter().map(|one| one.address.as_str()).collect();
+    let address = format!("terrace://{}/?secret=none{settings}", addresses.join(","));
+    Store::open(&address).unwrap_or_else(|error| panic!("{}", error.chain()))
+}
+
+/// Three MiB of bytes that say where they are.
+fn content(seed: u32) -> Vec<u8> {
+    (0..(3 << 20) / 4).flat_map(|word: u32| (word ^ seed).to_le_bytes()).collect()
+}
+
+#[test]
+fn objects_lie_over_all_servers_and_stay_readable_when_some_are_added() {
+    let mut servers = vec![one(), one()];
+    let before: Vec<_> = (0..20).map(|index| key(&format!("a/{index}"))).collect();
+    let store = open(&servers, "&stripe=64KiB");
+    for (index, key) in before.iter().enumerate() {
+        store.write_all(key, &content(index as u32)).expect("room");
+    }
+    for server in &servers {
+        assert!(server.owner.space().expect("tells").used_bytes > 20 << 20, "it lies on one");
+    }
+    drop(store);
+    servers.push(one());
+    // In another order, and cut in another way from now on.
+    servers.reverse();
+    let store = open(&servers, "&distribution=progressive&head=4KiB");
+    assert_eq!(store.list_all("a", "").expect("lists").len(), before.len());
+    for (index, key) in before.iter().enumerate() {
+        assert_eq!(store.read_all(key).expect("reads"), content(index as u32), "{key}");
+        let exists = store.open(key, &Open::create_new()).map(drop).expect_err("it is there");
+        assert_eq!(exists.kind(), ErrorKind::Exists);
+        store.delete(key).expect("deletes");
+        store.write_all(key, b"anew").expect("room");
+        assert_eq!(store.read_all(key).expect("reads"), b"anew");
+    }
+}
+
+#[test]
+fn pairs_of_a_namespace_stay_together_and_are_found_when_servers_are_added() {
+    let mut servers = vec![one(), one()];
+    let names: Vec<_> = (0..10).map(|index| format!("space{index}")).collect();
+    let store = open(&servers, "");
+    for name in &names {
+        store.kv_put(name, b"key", name.as_bytes(), Persistency::Process).expect("puts");
+    }
+    drop(store);
+    servers.extend([one(), one()]);
+    let store = open(&servers, "");
+    for name in &names {
+        let value = store.kv_get(name, b"key").expect("gets");
+        assert_eq!(value.as_deref(), Some(name.as_bytes()));
+        store.kv_put(name, b"other", b"", Persistency::Process).expect("puts");
+        assert_eq!(store.kv_scan(name, b"", None, 10).expect("scans").len(), 2);
+    }
+}
+
+#[test]
+fn calls_reach_the_servers_that_they_concern() {
+    let servers = vec![one(), one()];
+    let store = open(&servers, "&distribution=single");
+    store.write_all(&key("a/x"), b"bytes").expect("room");
+    assert_eq!(store.tiers().expect("tells").len(), 4);
+    let tier = store.explain(&key("a/x")).expect("tells").segments[0].tier.clone();
+    let home = tier.strip_suffix("/fast").expect("where new objects are").to_owned();
+    let tickets = store.migrate(&key("a/x"), "slow", MoveKind::Move, 0, "test").expect("queued");
+    for ticket in tickets {
+        let ended = store.wait(ticket, Duration::from_secs(30)).expect("known").expect("ends");
+        assert_eq!(ended.outcome.as_deref(), Some("done"));
+        assert_eq!(ended.to, format!("{home}/slow"));
+    }
+    assert_eq!(store.explain(&key("a/x")).expect("tells").segments[0].tier, format!("{home}/slow"));
+    let by_name = format!("{home}/fast");
+    store.migrate(&key("a/x"), &by_name, MoveKind::Move, 0, "test").expect("queued");
+    assert!(store.wait_idle(Duration::from_secs(30)).expect("tells"));
+    store.set_parameter("no-such", "1").expect_err("unknown");
+    let missing = store.pin(&key("a/missing")).expect_err("it is nowhere");
+    assert_eq!(missing.kind(), ErrorKind::NotFound);
+    assert_eq!(store.check(true, &mut |_, _| {}).expect("checks").objects, 1);
+    assert_eq!(store.server().expect_err("which one?").kind(), ErrorKind::Unsupported);
+}
+
+#[test]
+fn a_map_names_the_servers_for_everybody() {
+    let servers = [one(), one(), one()];
+    let directory = tempfile::tempdir().expect("directory");
+    let file = directory.path().join("servers.toml");
+    let section = |name: &str, one: &One, since: u64| {
+        format!("[[server]]\nname = \"{name}\"\naddress = \"{}\"\nsince = {since}\n", one.address)
+    };
+    let address =
+        |file: &Path| format!("terrace+map://{}?secret=none&stripe=64KiB", file.display());
+    let two = [section("a", &servers[0], 0), section("b", &servers[1], 0)].concat();
+    std::fs::write(&file, format!("epoch = 0\n{two}")).expect("writable");
+    let store = Store::open(&address(&file)).expect("opens");
+    for index in 0..10 {
+        store.write_all(&key(&format!("a/{index}")), &content(index)).expect("room");
+    }
+    drop(store);
+    let three = format!("epoch = 1\n{two}{}", section("c", &servers[2], 1));
+    std::fs::write(&file, three).expect("writable");
+    let store = Store::open(&address(&file)).expect("opens");
+    for index in 0..10 {
+        assert_eq!(store.read_all(&key(&format!("a/{index}"))).expect("reads"), content(index));
+    }
+    let object = store.open(&key("a/0"), &Open::write()).expect("opens");
+    object.write(100_000, b"changed").expect("writes");
+    assert_eq!(object.append(&[std::io::IoSlice::new(b"end")]).expect("appends"), 3 << 20);
+    std::fs::write(&file, "epoch = 1\n").expect("writable");
+    assert_eq!(Store::open(&address(&file)).err().expect("no server").kind(), ErrorKind::Invalid);
+}
+
+#[test]
+fn a_server_that_is_missing_is_named() {
+    let servers = [one(), one()];
+    let gone = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = gone.local_addr().expect("bound").to_string();
+    drop(gone);
+    let list = format!("terrace://{},{address}/?secret=none&deadline=5s", servers[0].address);
+    let error = Store::open(&list).err().expect("one is missing");
+    assert!(matches!(error.kind(), ErrorKind::Unreachable { .. }), "{error}");
+    assert!(error.chain().contains(&address), "{error}");
+}
