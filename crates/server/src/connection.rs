@@ -30,6 +30,9 @@ const SMALL_BYTES_MAX: usize = 16 << 10;
 /// something and read much at once have longer ones.
 const KEPT_BYTES_MAX: usize = 64 << 10;
 
+/// Memory that a connection keeps between requests, as long as they follow one another.
+const BUFFER_BYTES_MAX: usize = 8 << 20;
+
 /// Most bytes that a request may bring which must be whole before they are used.
 const WHOLE_BYTES_MAX: usize = 32 << 20;
 
@@ -132,18 +135,26 @@ impl Connection {
         session: &Arc<Session>,
         reader: &mut Reader,
     ) -> Result<()> {
+        // Kept from one request to the next: memory that is new each time costs more than copying.
+        let mut buffer = Vec::new();
         loop {
             if !reader.has_more() {
                 self.sending.flush()?;
             }
+            if buffer.capacity() > BUFFER_BYTES_MAX {
+                buffer = Vec::new();
+            }
             let start = match reader.next(HEAD_BYTES_MAX)? {
                 Next::Frame(start) => start,
-                Next::Idle => continue,
+                Next::Idle => {
+                    buffer = Vec::new();
+                    continue;
+                }
                 Next::End => return Ok(()),
             };
             shared.counts.requests.fetch_add(1, Ordering::Relaxed);
             match start.header.kind {
-                Kind::Request => self.request(shared, session, reader, &start)?,
+                Kind::Request => self.request(shared, session, reader, &start, &mut buffer)?,
                 Kind::Call => self.call(shared, session, reader, &start)?,
                 _ => {
                     return Err(Error::invalid(
@@ -161,6 +172,7 @@ impl Connection {
         session: &Arc<Session>,
         reader: &mut Reader,
         start: &Start,
+        buffer: &mut Vec<u8>,
     ) -> Result<()> {
         let Header { id, acknowledged, .. } = start.header;
         let (payload_bytes, operations) = read_operations(&start.head)?;
@@ -197,7 +209,7 @@ impl Connection {
             [Operation::On { handle, what: OnHandle::Write { offset_bytes, .. } }]
                 if payload_bytes > PIECE_BYTES_MAX && may_divide =>
             {
-                let written = write_pieces(&work, *handle, *offset_bytes, &mut pieces);
+                let written = write_pieces(&work, *handle, *offset_bytes, &mut pieces, buffer);
                 // A payload that did not come whole is the end of the connection.
                 let is_broken = pieces.left_bytes > 0 && pieces.skip().is_err();
                 shared.counts.received_bytes.fetch_add(payload_bytes as u64, Ordering::Relaxed);
@@ -217,9 +229,9 @@ impl Connection {
                 if *length_bytes as usize > PIECE_BYTES_MAX && may_divide =>
             {
                 let length_bytes = *length_bytes as usize;
-                let read =
-                    self.read_pieces(&work, *handle, *offset_bytes, length_bytes, id, shared);
-                match read? {
+                let reading =
+                    Reading { handle: *handle, offset_bytes: *offset_bytes, length_bytes, id };
+                match self.read_pieces(&work, &reading, buffer, shared)? {
                     Ok(()) => Ok(()),
                     Err(error) => answer.give(Ok(done(Outcome::Failed(Failure::of(&error))))),
                 }
@@ -238,15 +250,12 @@ impl Connection {
                         return answer.give(Err(error));
                     }
                 };
-                let payload = match pieces.whole() {
-                    Ok(payload) => payload,
-                    Err(error) => {
-                        // Nothing was done; who asks again over another connection is told so.
-                        answer.give(Err(Error::relayed(error.kind(), &error.to_string())))?;
-                        return Err(error);
-                    }
-                };
-                shared.counts.received_bytes.fetch_add(payload.len() as u64, Ordering::Relaxed);
+                if let Err(error) = pieces.whole(buffer) {
+                    // Nothing was done; who asks again over another connection is told so.
+                    answer.give(Err(Error::relayed(error.kind(), &error.to_string())))?;
+                    return Err(error);
+                }
+                shared.counts.received_bytes.fetch_add(payload_bytes as u64, Ordering::Relaxed);
                 if is_slow(&operations, semantics.persistency) && self.may_wait(shared) {
                     let later = Later {
                         shared: Arc::clone(shared),
@@ -256,9 +265,9 @@ impl Connection {
                         id,
                         is_change,
                     };
-                    return later.carry_out(operations, payload);
+                    return later.carry_out(operations, std::mem::take(buffer));
                 }
-                answer.give(guarded(|| work.carry_out(&operations, &payload)))
+                answer.give(guarded(|| work.carry_out(&operations, buffer)))
             }
         }
     }
@@ -298,17 +307,17 @@ impl Connection {
     fn read_pieces(
         &self,
         work: &Work<'_>,
-        handle: u64,
-        offset_bytes: u64,
-        length_bytes: usize,
-        id: u64,
+        reading: &Reading,
+        buffer: &mut Vec<u8>,
         shared: &Shared,
     ) -> Result<Result<()>> {
+        let Reading { handle, offset_bytes, length_bytes, id } = *reading;
         let object = match work.session.handle(handle) {
             Ok(object) => object,
             Err(error) => return Ok(Err(error)),
         };
-        let mut piece = vec![0; PIECE_BYTES_MAX];
+        buffer.resize(PIECE_BYTES_MAX, 0);
+        let piece = &mut buffer[..];
         let mut sent = 0;
         loop {
             let want = (length_bytes - sent).min(PIECE_BYTES_MAX);
@@ -376,7 +385,8 @@ impl Connection {
                 return self.fail(id, &error);
             }
         };
-        let body = pieces.whole()?;
+        let mut body = Vec::new();
+        pieces.whole(&mut body)?;
         // Calls are kept like changes: most of them are some.
         match session.begin(id, acknowledged) {
             Ok(Turn::First) => {}
@@ -407,6 +417,14 @@ impl Connection {
     fn fail(&self, id: u64, error: &Error) -> Result<()> {
         self.sending.frame(Kind::Failed, id, &Failure::of(error).to_head(), b"", false)
     }
+}
+
+/// A long read of an open object.
+struct Reading {
+    handle: u64,
+    offset_bytes: u64,
+    length_bytes: usize,
+    id: u64,
 }
 
 enum Begun {
@@ -482,8 +500,9 @@ impl Pieces<'_> {
         Ok(count)
     }
 
-    fn whole(&mut self) -> Result<Vec<u8>> {
-        let mut payload = vec![0; self.left_bytes];
+    /// Reads all of it into the buffer, which then is as long.
+    fn whole(&mut self, payload: &mut Vec<u8>) -> Result<()> {
+        payload.resize(self.left_bytes, 0);
         let mut done = 0;
         while self.left_bytes > 0 || self.next.is_some() {
             let count = self.piece(&mut payload[done..])?;
@@ -492,7 +511,7 @@ impl Pieces<'_> {
             }
             done += count;
         }
-        Ok(payload)
+        Ok(())
     }
 
     fn skip(&mut self) -> Result<()> {
@@ -511,12 +530,14 @@ fn write_pieces(
     handle: u64,
     offset_bytes: u64,
     pieces: &mut Pieces<'_>,
+    buffer: &mut Vec<u8>,
 ) -> Result<()> {
     let object = work.session.handle(handle)?;
-    let mut piece = vec![0; PIECE_BYTES_MAX];
+    buffer.resize(PIECE_BYTES_MAX, 0);
+    let piece = &mut buffer[..];
     let mut offset_bytes = offset_bytes;
     while pieces.left_bytes > 0 {
-        let count = pieces.piece(&mut piece)?;
+        let count = pieces.piece(piece)?;
         guarded(|| object.write_at(offset_bytes, &[IoSlice::new(&piece[..count])]))?;
         offset_bytes = offset_bytes.saturating_add(count as u64);
     }

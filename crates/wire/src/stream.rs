@@ -9,7 +9,7 @@ use crate::codec::wrong;
 use crate::frame::{HEADER_BYTES, Header, Kind, check_head, check_payload};
 
 /// What is read ahead: many small frames come with one call of the operating system.
-const AHEAD_BYTES: usize = 16 << 10;
+const AHEAD_BYTES: usize = 8 << 10;
 
 /// Reads frames, small ones many at a time and the payloads of large ones into their place.
 #[derive(Debug)]

@@ -4,6 +4,7 @@
 mod load;
 mod rows;
 mod server;
+mod silent;
 mod yardstick;
 
 use std::path::PathBuf;

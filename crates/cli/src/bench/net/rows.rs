@@ -8,11 +8,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use terrace_client::Remote;
 use terrace_core::{Backend, Key, Kv, Object, Op, Open, Persistency, Request, Result, Semantics};
-use terrace_store::Settings as StoreSettings;
+use terrace_store::{Settings as StoreSettings, Store};
 use terrace_transport::Endpoint;
 
 use super::load::{Sample, Work, repeat};
 use super::server::Served;
+use super::silent::{DEADLINE_S, longest_s};
 use super::yardstick::{Echo, iperf, pread};
 use super::{About, Bar, Row, Samples, Settings, check_stop};
 use crate::bench::fast_place;
@@ -20,7 +21,7 @@ use crate::bench::place::Scratch;
 use crate::progress::Progress;
 
 /// What can be measured, in the order of the table.
-pub(crate) const ROWS: [&str; 13] = [
+pub(crate) const ROWS: [&str; 16] = [
     "tcp-read-4m-2c",
     "tcp-write-4m-2c",
     "local-read-4m-2c",
@@ -33,7 +34,10 @@ pub(crate) const ROWS: [&str; 13] = [
     "kv-get-1000",
     "batch-create-1000-storage",
     "batch-write-4k",
+    "striped-2-write",
+    "striped-2-read",
     "idle-1000",
+    "unreachable",
 ];
 
 const LARGE_BYTES: usize = 4 << 20;
@@ -71,7 +75,7 @@ pub(crate) fn run(settings: &Settings, stop: &AtomicBool) -> Result<Vec<Row>> {
     let mut bench = Bench {
         settings,
         stop,
-        served: Served::start(&directory, &tiers(&directory))?,
+        served: Served::start(&directory, &tiers(&directory), &scratch.path().join("secret"))?,
         scratch,
         echo: Echo::start()?,
         progress: Progress::items("measuring", Some(total)),
@@ -126,7 +130,10 @@ impl Bench<'_> {
                 self.plain(row, "process", Bar::AtLeast(500e3), works, "JULEA here: 9k/s")
             }
             "batch-write-4k" => self.batch_writes(row, &tcp),
+            "striped-2-write" => self.striped(row, Way::Write),
+            "striped-2-read" => self.striped(row, Way::Read),
             "idle-1000" => self.idle(row, &tcp),
+            "unreachable" => self.unreachable(row),
             _ => unreachable!("clap has checked the names"),
         }
     }
@@ -289,7 +296,8 @@ impl Bench<'_> {
     fn creates_on_disk(&mut self, row: &'static str) -> Result<Row> {
         let scratch = Scratch::new(&self.settings.disk)?;
         let directory = scratch.path().join("d");
-        let on_disk = Served::start(&directory, &tiers(&directory))?;
+        let secret = scratch.path().join("secret");
+        let on_disk = Served::start(&directory, &tiers(&directory), &secret)?;
         let before = std::mem::replace(&mut self.served, on_disk);
         let endpoint = self.served.tcp.clone();
         let measured = self.creates(row, &endpoint, SMALL_BYTES, Persistency::Storage, 20e3);
@@ -326,6 +334,86 @@ impl Bench<'_> {
             level: "process",
             yardstick_is: "JULEA here: 1.5 GB/s",
             bar: Bar::AtLeast(3.0),
+        }))
+    }
+
+    /// Two servers over slow tiers beside one of them.
+    fn striped(&mut self, row: &'static str, way: Way) -> Result<Row> {
+        let scratch = Scratch::new(&fast_place())?;
+        let secret = scratch.path().join("secret");
+        let slow = |name: &str| {
+            let directory = scratch.path().join(name);
+            let path = directory.with_extension("tier");
+            let settings = format!(
+                "[[tier]]\nname = \"slow\"\npath = \"{}\"\n\
+                 throttle = {{ bandwidth = \"200MB/s\", parallelism = 1 }}\n",
+                path.display()
+            );
+            Served::start(&directory, &settings, &secret)
+        };
+        let servers = [slow("a")?, slow("b")?];
+        let address = |servers: &[Served]| {
+            let hosts: Vec<_> = servers.iter().map(|served| served.tcp.to_string()).collect();
+            let secret = secret.display();
+            format!("terrace://{}/?secret={secret}&stripe=1MiB", hosts.join(","))
+        };
+        let work = |servers: &[Served]| -> Result<Work<'static>> {
+            let store = Store::open(&address(servers))?;
+            let key = Key::new("large", &servers.len().to_string())?;
+            let object = store.open(&key, &Open::create())?;
+            let mut buffer = vec![6; 2 * LARGE_BYTES];
+            object.write_at(0, &[IoSlice::new(&buffer)])?;
+            Ok(Box::new(move || {
+                match way {
+                    Way::Write => object.write_at(0, &[IoSlice::new(&buffer)])?,
+                    Way::Read => {
+                        object.read_at(0, &mut [IoSliceMut::new(&mut buffer)])?;
+                    }
+                }
+                Ok(1)
+            }))
+        };
+        let (mut two, mut one) = ([work(&servers)?], [work(&servers[..1])?]);
+        // Long enough for several transfers of the slow side.
+        let block_ns = self.settings.block_ms.max(500) * 1_000_000;
+        let gigabytes = (2 * LARGE_BYTES) as f64 / 1e9;
+        let cpu_ns = || -> Result<u64> { Ok(servers[0].cpu_ns()? + servers[1].cpu_ns()?) };
+        let mut samples = Samples::default();
+        for _ in 0..self.settings.groups + 1 {
+            check_stop(self.stop)?;
+            let server_ns = cpu_ns()?;
+            let sample = repeat(&mut two, block_ns)?;
+            samples.server_cpu_ns += cpu_ns()? - server_ns;
+            samples.client_cpu_ns += sample.cpu_ns;
+            samples.operations += sample.operations;
+            samples.values.push(sample.per_second() * gigabytes);
+            samples.yardsticks.push(repeat(&mut one, block_ns)?.per_second() * gigabytes);
+            self.progress.advance(1);
+        }
+        samples.forget_first();
+        Ok(samples.row(&About {
+            row,
+            unit: "GB/s",
+            transport: "tcp",
+            level: "process",
+            yardstick_is: "one server",
+            bar: Bar::Ratio(1.8),
+        }))
+    }
+
+    /// How long a verb takes to say that the server does not answer.
+    fn unreachable(&mut self, row: &'static str) -> Result<Row> {
+        check_stop(self.stop)?;
+        let mut samples = Samples::default();
+        samples.values.push(longest_s()?);
+        Ok(samples.row(&About {
+            row,
+            unit: "s",
+            transport: "tcp",
+            level: "-",
+            yardstick_is: "the deadline: 1 s",
+            // Time to start the process comes on top.
+            bar: Bar::AtMost(1.5 * DEADLINE_S),
         }))
     }
 
@@ -449,6 +537,13 @@ impl Bench<'_> {
         self.progress.advance(1);
         Ok(())
     }
+}
+
+/// In which direction bytes go.
+#[derive(Clone, Copy)]
+enum Way {
+    Write,
+    Read,
 }
 
 #[derive(Clone, Copy)]

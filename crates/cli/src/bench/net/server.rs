@@ -27,11 +27,11 @@ pub(super) struct Served {
 }
 
 impl Served {
-    /// Makes a store in `directory`, with these tiers, and serves it.
-    pub(super) fn start(directory: &Path, settings: &str) -> Result<Self> {
+    /// Makes a store in `directory`, with these tiers, and serves it to who knows the secret, which
+    /// is made if it is missing.
+    pub(super) fn start(directory: &Path, settings: &str, secret: &Path) -> Result<Self> {
         Store::init(directory, settings)?;
-        let secret = directory.with_extension("secret");
-        make_secret_file(&secret)?;
+        make_secret_file(secret)?;
         let failed = |error| Error::from_io("start a server", error);
         let program = std::env::current_exe().map_err(failed)?;
         // Short: the path of a socket has 107 bytes at most.
@@ -43,7 +43,7 @@ impl Served {
             .args(["serve", "--listen", "127.0.0.1:0", "--log-level", "error", "--listen"])
             .arg(format!("unix:{}", socket.display()))
             .arg("--secret-file")
-            .arg(&secret)
+            .arg(secret)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .spawn()
@@ -56,7 +56,7 @@ impl Served {
             child,
             tcp: Endpoint::Unix(socket.clone()),
             unix: Endpoint::Unix(socket),
-            secret,
+            secret: secret.into(),
         };
         read.map_err(failed)?;
         let ready: Value = serde_json::from_str(&line).map_err(|error| {
