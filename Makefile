@@ -48,6 +48,8 @@ bench: release
 	$(TERRACE) bench migrate
 	$(TERRACE) bench size
 	$(TERRACE) bench size --rebuild
+	@tools/setup.sh --bench
+	$(TERRACE) bench net
 
 test: check
 	cargo test --locked --workspace

@@ -1,7 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 # Installs what the build needs and the machine lacks: Debian packages, and the rustup components
-# given as arguments. `--fuzz` adds what `make fuzz` needs, `--arm64` what `make test-arm64` does.
+# given as arguments. `--fuzz` adds what `make fuzz` needs, `--arm64` what `make test-arm64` does,
+# `--bench` what `make bench` compares with.
 # Crates are fetched by cargo itself; the tools need no Python packages.
 set -eu
 
@@ -11,6 +12,7 @@ packages=
 target=
 while [ $# -gt 0 ]; do
     case $1 in
+    --bench) command -v iperf3 >/dev/null || packages="$packages iperf3" ;;
     --fuzz) command -v c++ >/dev/null || packages="$packages g++" ;;
     --arm64)
         target=aarch64-unknown-linux-gnu
