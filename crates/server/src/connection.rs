@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A connection: greets a peer and serves its requests, on a thread of its own.
 
+use std::cell::Cell;
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::AsFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -199,7 +200,7 @@ impl Connection {
             }
         };
         let work = Work { service: &*shared.service, session, semantics };
-        let mut answer = Answer { connection: self, session, id, is_change };
+        let answer = Answer { connection: self, session, id, is_open: Cell::new(is_change) };
         // What is to be seen whole is carried out with one call.
         let may_divide = semantics.atomicity == Atomicity::None;
         match &operations[..] {
@@ -263,7 +264,7 @@ impl Connection {
                         session: Arc::clone(session),
                         semantics,
                         id,
-                        is_change,
+                        is_open: answer.is_open.replace(false),
                     };
                     return later.carry_out(operations, std::mem::take(buffer));
                 }
@@ -370,7 +371,7 @@ impl Connection {
         reader: &mut Reader,
         start: &Start,
     ) -> Result<()> {
-        let (id, acknowledged) = (start.header.id, start.header.acknowledged);
+        let id = start.header.id;
         let (body_bytes, json) = read_call(&start.head)?;
         let mut pieces = Pieces { reader, next: Some(start.header), left_bytes: body_bytes };
         if body_bytes > WHOLE_BYTES_MAX {
@@ -387,12 +388,7 @@ impl Connection {
         };
         let mut body = Vec::new();
         pieces.whole(&mut body)?;
-        // Calls are kept like changes: most of them are some.
-        match session.begin(id, acknowledged) {
-            Ok(Turn::First) => {}
-            Ok(Turn::Again(frames)) => return self.sending.frames(&frames, false),
-            Err(error) => return self.fail(id, &error),
-        }
+        // Their answers are not kept: clients do not ask again, because they may take very long.
         self.sending.flush()?;
         let mut is_gone = false;
         let mut progress = |done: u64, total: u64| {
@@ -402,7 +398,7 @@ impl Connection {
         };
         let call = Call { access: session.access, json, body: &body };
         let called = guarded(|| shared.service.call(&call, &mut progress));
-        let answer = Answer { connection: self, session, id, is_change: true };
+        let answer = Answer { connection: self, session, id, is_open: Cell::new(false) };
         match called {
             Ok(called) => {
                 let head = (called.json.len() as u32).to_le_bytes();
@@ -580,16 +576,25 @@ fn guarded<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
     })
 }
 
-/// The answer to one request.
+/// The answer to one request. Dropped without one, the request was not carried out.
 struct Answer<'a> {
     connection: &'a Connection,
     session: &'a Session,
     id: u64,
-    is_change: bool,
+    /// Whether the session waits for the end of a change.
+    is_open: Cell<bool>,
+}
+
+impl Drop for Answer<'_> {
+    fn drop(&mut self) {
+        if self.is_open.get() {
+            self.session.abandon(self.id);
+        }
+    }
 }
 
 impl Answer<'_> {
-    fn give(&mut self, carried_out: Result<Done>) -> Result<()> {
+    fn give(&self, carried_out: Result<Done>) -> Result<()> {
         match carried_out {
             Ok(done) => self.send(Kind::Answer, &write_outcomes(&done.outcomes), &done.payload),
             Err(error) => self.send(Kind::Failed, &Failure::of(&error).to_head(), b""),
@@ -600,7 +605,7 @@ impl Answer<'_> {
     /// before it is sent, because it may not arrive.
     fn send(&self, kind: Kind, head: &[u8], payload: &[u8]) -> Result<()> {
         let sending = &self.connection.sending;
-        if self.is_change {
+        if self.is_open.replace(false) {
             let frame = match HEADER_BYTES + head.len() + payload.len() <= KEPT_BYTES_MAX {
                 true => whole_frame(kind, self.id, head, payload),
                 false => {
@@ -639,23 +644,24 @@ struct Later {
     session: Arc<Session>,
     semantics: terrace_core::Semantics,
     id: u64,
-    is_change: bool,
+    is_open: bool,
 }
 
 impl Later {
     fn carry_out(self, operations: Vec<Operation>, payload: Vec<u8>) -> Result<()> {
-        let connection = Arc::clone(&self.connection);
+        let (connection, session) = (Arc::clone(&self.connection), Arc::clone(&self.session));
+        let (id, is_open) = (self.id, self.is_open);
         let work = move || {
             let work = Work {
                 service: &*self.shared.service,
                 session: &self.session,
                 semantics: self.semantics,
             };
-            let mut answer = Answer {
+            let answer = Answer {
                 connection: &self.connection,
                 session: &self.session,
                 id: self.id,
-                is_change: self.is_change,
+                is_open: Cell::new(self.is_open),
             };
             let carried_out = guarded(|| work.carry_out(&operations, &payload));
             // Who cannot be told will ask again, or is gone.
@@ -666,6 +672,9 @@ impl Later {
         let spawned = std::thread::Builder::new().name("terrace-waiting".into()).spawn(work);
         spawned.map(drop).map_err(|error| {
             connection.waiting.fetch_sub(1, Ordering::AcqRel);
+            if is_open {
+                session.abandon(id);
+            }
             Error::from_io("serve a request", error)
         })
     }

@@ -16,6 +16,8 @@ pub struct Limits {
     pub handles_max: usize,
     /// Answers that are kept for one session, in case they were lost.
     pub replies_max: usize,
+    /// Bytes of these answers, about.
+    pub replies_bytes_max: usize,
     /// Requests of one connection that may wait for storage beside the one that is carried out.
     pub waiting_max: usize,
     /// Memory for payloads that must be whole before they are used, of all connections together.
@@ -39,6 +41,7 @@ impl Default for Limits {
             sessions_max: 4096,
             handles_max: 1 << 16,
             replies_max: 4096,
+            replies_bytes_max: 4 << 20,
             waiting_max: 64,
             buffers_bytes_max: 256 << 20,
             greeting_time_max: Duration::from_secs(5),

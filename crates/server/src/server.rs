@@ -279,8 +279,7 @@ impl Shared {
                 .because("there are too many")
                 .with("sessions_max", self.limits.sessions_max));
         }
-        let session =
-            Arc::new(Session::new(access, self.limits.handles_max, self.limits.replies_max));
+        let session = Arc::new(Session::new(access, &self.limits));
         session.connections.fetch_add(1, Ordering::AcqRel);
         sessions.insert(number, Arc::clone(&session));
         Ok((session, false))

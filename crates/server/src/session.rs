@@ -7,12 +7,15 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use terrace_core::{Access, Error, ErrorKind, Object, Result};
 
+use crate::limits::Limits;
+
 /// What one client has open, and the answers that it may not have got. Outlives its connections
 /// for a while, so that a client that connects again goes on where it was.
 pub(crate) struct Session {
     pub(crate) access: Access,
     handles_max: usize,
     replies_max: usize,
+    replies_bytes_max: usize,
     handles: Mutex<HashMap<u64, Arc<dyn Object>>>,
     next_handle: AtomicU64,
     replies: Mutex<Replies>,
@@ -29,6 +32,20 @@ struct Replies {
     acknowledged: u64,
     /// By the number of the request; `None` while it is carried out.
     kept: BTreeMap<u64, Option<Arc<Vec<u8>>>>,
+    /// Length of all of them.
+    kept_bytes: usize,
+}
+
+impl Replies {
+    /// Drops the answers that the client has.
+    fn acknowledge(&mut self, acknowledged: u64) {
+        if acknowledged > self.acknowledged {
+            self.acknowledged = acknowledged;
+            let later = self.kept.split_off(&acknowledged);
+            let dropped = std::mem::replace(&mut self.kept, later);
+            self.kept_bytes -= dropped.values().flatten().map(|frame| frame.len()).sum::<usize>();
+        }
+    }
 }
 
 /// What to do with a request that may have come before.
@@ -40,11 +57,12 @@ pub(crate) enum Turn {
 }
 
 impl Session {
-    pub(crate) fn new(access: Access, handles_max: usize, replies_max: usize) -> Self {
+    pub(crate) fn new(access: Access, limits: &Limits) -> Self {
         Self {
             access,
-            handles_max,
-            replies_max,
+            handles_max: limits.handles_max,
+            replies_max: limits.replies_max,
+            replies_bytes_max: limits.replies_bytes_max,
             handles: Mutex::default(),
             next_handle: AtomicU64::new(1),
             replies: Mutex::default(),
@@ -97,10 +115,7 @@ impl Session {
     /// `Stale` for one whose answer the client had, `Busy` with too many unacknowledged answers.
     pub(crate) fn begin(&self, id: u64, acknowledged: u64) -> Result<Turn> {
         let mut replies = self.replies();
-        if acknowledged > replies.acknowledged {
-            replies.acknowledged = acknowledged;
-            replies.kept = replies.kept.split_off(&acknowledged);
-        }
+        replies.acknowledge(acknowledged);
         loop {
             match replies.kept.get(&id) {
                 Some(Some(frame)) => return Ok(Turn::Again(Arc::clone(frame))),
@@ -115,10 +130,11 @@ impl Session {
                 None => break,
             }
         }
-        if replies.kept.len() >= self.replies_max {
+        if replies.kept.len() >= self.replies_max || replies.kept_bytes >= self.replies_bytes_max {
             return Err(Error::new(ErrorKind::Busy, "serve a request")
                 .because("the client acknowledges no answers")
-                .with("answers_max", self.replies_max));
+                .with("answers_max", self.replies_max)
+                .with("bytes_max", self.replies_bytes_max));
         }
         replies.kept.insert(id, None);
         Ok(Turn::First)
@@ -129,7 +145,19 @@ impl Session {
         let mut replies = self.replies();
         // A client that acknowledges what it did not get has no use for it.
         if id >= replies.acknowledged {
+            replies.kept_bytes += frame.len();
             replies.kept.insert(id, Some(frame));
+        }
+        drop(replies);
+        self.finished.notify_all();
+    }
+
+    /// Ends a request that [`Session::begin`] began and that was not carried out: when it comes
+    /// again, it is new.
+    pub(crate) fn abandon(&self, id: u64) {
+        let mut replies = self.replies();
+        if matches!(replies.kept.get(&id), Some(None)) {
+            replies.kept.remove(&id);
         }
         drop(replies);
         self.finished.notify_all();
@@ -151,7 +179,9 @@ mod tests {
     use super::*;
 
     fn session() -> Session {
-        Session::new(Access::Write, 2, 2)
+        let limits =
+            Limits { handles_max: 2, replies_max: 2, replies_bytes_max: 10, ..Limits::default() };
+        Session::new(Access::Write, &limits)
     }
 
     #[test]
@@ -166,6 +196,29 @@ mod tests {
                 Turn::First => panic!("carried out twice"),
             }
         });
+    }
+
+    #[test]
+    fn a_request_that_was_not_carried_out_may_come_again() {
+        let session = session();
+        assert!(matches!(session.begin(5, 0).expect("new"), Turn::First));
+        std::thread::scope(|scope| {
+            let again = scope.spawn(|| session.begin(5, 0));
+            session.abandon(5);
+            assert!(matches!(again.join().expect("no panic").expect("new"), Turn::First));
+        });
+        session.finish(5, Arc::new(vec![]));
+        session.abandon(5);
+        assert!(matches!(session.begin(5, 0).expect("known"), Turn::Again(_)), "it is kept");
+    }
+
+    #[test]
+    fn answers_are_bounded_by_their_length() {
+        let session = session();
+        assert!(matches!(session.begin(1, 0).expect("new"), Turn::First));
+        session.finish(1, Arc::new(vec![0; 10]));
+        assert_eq!(session.begin(2, 0).err().expect("full").kind(), ErrorKind::Busy);
+        assert!(matches!(session.begin(2, 2).expect("room"), Turn::First));
     }
 
     #[test]

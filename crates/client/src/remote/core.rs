@@ -32,6 +32,8 @@ pub(super) struct Core {
     /// The server knows the session by it.
     session: u64,
     ids: Mutex<Ids>,
+    /// Told when a request has ended.
+    ended: Condvar,
     /// What the server said last, and which life of the session that was.
     greeted: RwLock<Greeted>,
     dialing: Mutex<bool>,
@@ -52,18 +54,29 @@ struct Greeted {
     life: u64,
 }
 
+/// Changes whose answers the server may have to keep at a time; half of what it keeps.
+const KEPT_MAX: usize = 2048;
+
 /// Numbers of requests.
 #[derive(Default)]
 struct Ids {
     last: u64,
-    /// Those whose answer has not come.
+    /// Changes whose answer has not come.
     open: BTreeSet<u64>,
+    /// Changes from the first of these on: their answers are kept by the server.
+    kept: BTreeSet<u64>,
 }
 
 impl Ids {
-    /// Every smaller number was answered.
+    /// Every change with a smaller number was answered.
     fn acknowledged(&self) -> u64 {
         self.open.first().copied().unwrap_or(self.last + 1)
+    }
+
+    fn end(&mut self, number: u64) {
+        if self.open.remove(&number) {
+            self.kept = self.kept.split_off(&self.acknowledged());
+        }
     }
 }
 
@@ -75,7 +88,8 @@ struct Id<'a> {
 
 impl Drop for Id<'_> {
     fn drop(&mut self) {
-        lock(&self.core.ids).open.remove(&self.number);
+        lock(&self.core.ids).end(self.number);
+        self.core.ended.notify_all();
     }
 }
 
@@ -109,6 +123,7 @@ impl Core {
             clock,
             session,
             ids: Mutex::default(),
+            ended: Condvar::new(),
             greeted: RwLock::new(Greeted { welcome, life: 1 }),
             dialing: Mutex::new(false),
             dialed: Condvar::new(),
@@ -144,7 +159,7 @@ impl Core {
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<Answer> {
         let deadline_ns = self.deadline_ns();
-        let id = self.begin();
+        let id = self.begin(message, deadline_ns)?;
         let mut sent_in = None;
         let mut pause = PAUSE_MIN;
         loop {
@@ -169,7 +184,8 @@ impl Core {
             if !may_retry {
                 return Err(missed.error.with("server", &self.target));
             }
-            if is_over || sent_in.is_some_and(|life| life != self.life()) {
+            let is_unsafe = !message.is_kept || sent_in != Some(self.life());
+            if is_over || sent_in.is_some() && is_unsafe {
                 return Err(Error::new(ErrorKind::Unreachable { applied }, "ask the server")
                     .with("server", &self.target)
                     .caused_by(missed.error));
@@ -187,7 +203,7 @@ impl Core {
         filling: &mut Filling<'_, '_>,
     ) -> Result<(Answer, Arc<dyn Transport>)> {
         let deadline_ns = self.deadline_ns();
-        let id = self.begin();
+        let id = self.begin(message, deadline_ns)?;
         let mut lent = self.lend(deadline_ns)?;
         let patience = self.options.deadline;
         let mut nobody = |_, _| {};
@@ -295,12 +311,28 @@ impl Core {
         Ok((reader, greeted.life))
     }
 
-    fn begin(&self) -> Id<'_> {
-        let mut ids = lock(&self.ids);
+    /// Gives a request its number. A change waits while the server would have to keep too many
+    /// answers, because one before it takes long.
+    fn begin(&self, message: &Message<'_>, deadline_ns: u64) -> Result<Id<'_>> {
+        let is_kept = message.is_change && message.is_kept;
+        let is_full = |ids: &mut Ids| is_kept && ids.kept.len() >= KEPT_MAX;
+        let (mut ids, waited) = self
+            .ended
+            .wait_timeout_while(lock(&self.ids), self.left(deadline_ns), is_full)
+            .unwrap_or_else(PoisonError::into_inner);
+        if waited.timed_out() && is_full(&mut ids) {
+            return Err(Error::new(ErrorKind::Busy, "ask the server")
+                .because("a change takes long, and too many came after it")
+                .with("changes_max", KEPT_MAX)
+                .with("server", &self.target));
+        }
         ids.last += 1;
         let number = ids.last;
-        ids.open.insert(number);
-        Id { core: self, number }
+        if is_kept {
+            ids.open.insert(number);
+            ids.kept.insert(number);
+        }
+        Ok(Id { core: self, number })
     }
 
     fn acknowledged(&self) -> u64 {
@@ -367,4 +399,27 @@ fn unsent(error: Error) -> Missed {
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // Nothing that these locks protect is ever half changed.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_are_acknowledged_up_to_the_first_change_that_is_open() {
+        let mut ids = Ids::default();
+        for number in [1, 2, 4] {
+            ids.open.insert(number);
+            ids.kept.insert(number);
+        }
+        ids.last = 4;
+        ids.end(2);
+        assert_eq!((ids.acknowledged(), ids.kept.len()), (1, 3));
+        ids.end(1);
+        assert_eq!((ids.acknowledged(), ids.kept.len()), (4, 1));
+        ids.end(3);
+        assert_eq!(ids.acknowledged(), 4, "it was no change");
+        ids.end(4);
+        assert_eq!((ids.acknowledged(), ids.kept.len()), (5, 0));
+    }
 }

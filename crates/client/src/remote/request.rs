@@ -18,6 +18,9 @@ pub(super) struct Message<'a> {
     parts: &'a [&'a [u8]],
     /// Whether carrying it out twice could differ from once.
     pub(super) is_change: bool,
+    /// Whether the server keeps the answer to a change until it is acknowledged, so that asking
+    /// again is safe.
+    pub(super) is_kept: bool,
     /// Bytes that cross the connection, as far as they are known.
     pub(super) weight_bytes: usize,
 }
@@ -47,6 +50,7 @@ impl<'a> Message<'a> {
             head,
             parts,
             is_change: operations.iter().any(Operation::is_change),
+            is_kept: true,
         }
     }
 
@@ -55,7 +59,8 @@ impl<'a> Message<'a> {
         let body_bytes: usize = parts.iter().map(|part| part.len()).sum();
         let head = [&(body_bytes as u32).to_le_bytes(), json].concat();
         let weight_bytes = head.len() + body_bytes;
-        Self { kind: Kind::Call, semantics: 0, head, parts, is_change: true, weight_bytes }
+        let is_kept = false;
+        Self { kind: Kind::Call, semantics: 0, head, parts, is_change: true, is_kept, weight_bytes }
     }
 
     /// Sends it whole. Errors: `Unreachable`; a part of it may have been sent.

@@ -306,14 +306,16 @@ impl Bench<'_> {
     }
 
     fn batch_writes(&mut self, row: &'static str, endpoint: &Endpoint) -> Result<Row> {
-        let works = (0..2).map(|index| {
+        // Two clients, so that one sends while the server carries out the other's.
+        let works = (0..2).map(|half| {
             let client = self.served.client(endpoint)?;
-            let key = Key::new("writes", &format!("one-{index}"))?;
+            let key = Key::new("writes", "one")?;
             client.open(&key, &Open::create())?;
             let data = vec![5; SMALL_BYTES];
+            let start = half * TOGETHER;
             let work: Work<'static> = Box::new(move || {
                 let write = |index: usize| {
-                    let offset_bytes = (index * SMALL_BYTES) as u64;
+                    let offset_bytes = ((start + index) * SMALL_BYTES) as u64;
                     Op::new(Request::Write { key: &key, offset_bytes, data: &data })
                 };
                 done(&client, (0..TOGETHER).map(write).collect(), &Semantics::default())?;
@@ -321,7 +323,7 @@ impl Bench<'_> {
             });
             Ok(work)
         });
-        let mut works = works.take(1).collect::<Result<Vec<_>>>()?;
+        let mut works = works.collect::<Result<Vec<_>>>()?;
         let mut samples = Samples::default();
         for _ in 0..self.settings.groups + 1 {
             self.block(&mut works, &mut samples, SMALL_BYTES as f64 / 1e9)?;
