@@ -16,6 +16,7 @@ mod quotas;
 mod repair;
 mod scene;
 mod scrubs;
+mod serving;
 mod signals;
 mod small_node;
 mod stores;
