@@ -209,6 +209,9 @@ impl Operation {
                     | OnHandle::Stat
                     | OnHandle::Sync
                     | OnHandle::Lease
+                    // Nobody waits for their answers, and numbers of handles are not given again.
+                    | OnHandle::Close
+                    | OnHandle::NoteReads { .. }
             ),
             Operation::Read { .. }
             | Operation::Stat { .. }

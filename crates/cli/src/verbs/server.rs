@@ -37,8 +37,9 @@ impl Verb for Server {
     const NAME: &'static str = "server";
     const GROUP: Group = Group::Store;
     const EXAMPLES: &'static str = "
-  terrace --store terrace://host server status
-  terrace --store terrace://host server log-level debug";
+  terrace server status                   with TERRACE_STORE=terrace://host:7420
+  terrace server status --json | jq .requests
+  terrace server log-level debug          log every connection from now on";
 
     fn run(self, context: &Context) -> Result<()> {
         match self.what {

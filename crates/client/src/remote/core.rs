@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
-use terrace_core::{Applied, Clock, Error, ErrorKind, Result};
+use terrace_core::{Applied, Clock, Error, ErrorKind, Result, Semantics};
 use terrace_transport::{Transport, random_bytes};
-use terrace_wire::{FrameReader, Welcome};
+use terrace_wire::{FrameReader, Operation, Welcome};
 
 use super::bulk::{Bulk, Lent, Pool, Receiving};
 use super::dial::{Dial, Timed};
@@ -192,6 +192,21 @@ impl Core {
             }
             self.clock.sleep(pause);
             pause = (pause * 2).min(PAUSE_MAX);
+        }
+    }
+
+    /// Tells the server something that it need not answer, over the connection that there is. Where
+    /// it does not get there, it is not told.
+    pub(super) fn tell(&self, operation: Operation) {
+        let line = lock(&self.line).clone();
+        let Some(line) = line.filter(|line| line.life == self.life() && line.is_usable()) else {
+            return;
+        };
+        let message = Message::request(&[operation], &[], &Semantics::default());
+        debug_assert!(!message.is_change, "its answer would be kept");
+        if let Ok(id) = self.begin(&message, self.clock.now_ns()) {
+            // Whoever sends next sees that it broke.
+            let _ = line.tell(&message, id.number, self.acknowledged());
         }
     }
 

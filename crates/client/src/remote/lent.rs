@@ -89,18 +89,19 @@ impl Lent {
         Some(total)
     }
 
-    /// Tells the server of reads that it did not see, so that its policy does.
-    pub(super) fn tell(&self, core: &Core, handle: u64) {
-        let next_ns = core.clock.now_ns().saturating_add(TELL_EVERY.as_nanos() as u64);
-        self.untold.next_ns.store(next_ns, Ordering::Relaxed);
+    /// What the server is to be told of reads that it did not see, so that its policy hears of them.
+    pub(super) fn take_untold(&self) -> Option<OnHandle> {
         let count = self.untold.count.swap(0, Ordering::Relaxed);
         let bytes = self.untold.bytes.swap(0, Ordering::Relaxed);
-        if count == 0 {
-            return;
+        (count > 0).then_some(OnHandle::NoteReads { count: u64::from(count), bytes })
+    }
+
+    fn tell(&self, core: &Core, handle: u64) {
+        let next_ns = core.clock.now_ns().saturating_add(TELL_EVERY.as_nanos() as u64);
+        self.untold.next_ns.store(next_ns, Ordering::Relaxed);
+        if let Some(what) = self.take_untold() {
+            core.tell(Operation::On { handle, what });
         }
-        let what = OnHandle::NoteReads { count: u64::from(count), bytes };
-        // A policy that hears less decides worse, and nothing else.
-        let _ = core.ask_one(Operation::On { handle, what }, &[], &Default::default());
     }
 
     fn held(&self, core: &Core, handle: u64) -> Option<Arc<Held>> {

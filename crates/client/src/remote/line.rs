@@ -62,7 +62,19 @@ impl Line {
 
     /// Whether a request may be sent on it.
     pub(super) fn is_usable(&self) -> bool {
-        !self.is_leaving.load(Ordering::Acquire) && self.state().broken.is_none()
+        if self.is_leaving.load(Ordering::Acquire) {
+            return false;
+        }
+        let state = self.state();
+        // Where nobody reads, nobody has seen its end: a change that is sent after it would fail as
+        // unknown, although it certainly was not carried out.
+        state.broken.is_none() && (!state.waiting.is_empty() || !self.stream.transport.is_ended())
+    }
+
+    /// Sends a request whose answer nobody waits for.
+    pub(super) fn tell(&self, message: &Message<'_>, id: u64, acknowledged: u64) -> Result<()> {
+        let _sending = self.sending.lock().unwrap_or_else(PoisonError::into_inner);
+        message.send(&mut self.stream.clone(), id, acknowledged)
     }
 
     /// Sends a request; its answer is to be waited for, or given up.

@@ -124,9 +124,7 @@ impl RemoteObject {
         if opened.created_ns == self.created_ns {
             return Ok(opened.handle);
         }
-        let close = Operation::On { handle: opened.handle, what: OnHandle::Close };
-        // Where it fails the session closes it.
-        let _ = self.core.ask_one(close, &[], &self.semantics);
+        self.core.tell(Operation::On { handle: opened.handle, what: OnHandle::Close });
         Err(Error::new(ErrorKind::NotFound, "use an object")
             .because("it was deleted, and its name given to another one")
             .with("key", &self.key))
@@ -170,14 +168,16 @@ impl RemoteObject {
 impl Drop for RemoteObject {
     fn drop(&mut self) {
         let handle = *self.handle.lock().unwrap_or_else(PoisonError::into_inner);
-        if handle.life == self.core.life() {
-            if let Some(lent) = &self.lent {
-                lent.tell(&self.core, handle.number);
-            }
-            let close = Operation::On { handle: handle.number, what: OnHandle::Close };
-            // A server that cannot be reached closes it with the session.
-            let _ = self.core.ask_one(close, &[], &self.semantics);
+        if handle.life != self.core.life() {
+            return;
         }
+        let tell = |what| self.core.tell(Operation::On { handle: handle.number, what });
+        if let Some(untold) = self.lent.as_ref().and_then(Lent::take_untold) {
+            tell(untold);
+        }
+        // Without an answer, so that nobody waits here for a server that cannot be reached; that
+        // closes it with the session.
+        tell(OnHandle::Close);
     }
 }
 

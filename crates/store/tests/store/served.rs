@@ -74,6 +74,8 @@ fn a_lent_file_is_read_without_the_server_which_hears_of_it() {
     }
     drop(object);
     assert_eq!(&data, b"before");
+    // Behind what the object told when it was closed.
+    served.remote.stat(&key("a/x")).expect("it is there");
     // All of them, although the server carried out none or few.
     assert_eq!(reads(&served.owner, "a/x"), 1000);
 }
