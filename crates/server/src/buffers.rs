@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Memory for payloads, bounded over all connections.
 
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use terrace_core::{Error, ErrorKind, Result};
@@ -15,8 +15,8 @@ pub(crate) struct Buffers {
 }
 
 /// A part of it, given back when this is dropped.
-pub(crate) struct Room<'a> {
-    buffers: &'a Buffers,
+pub(crate) struct Room {
+    buffers: Arc<Buffers>,
     bytes: usize,
 }
 
@@ -30,7 +30,7 @@ impl Buffers {
     /// # Errors
     ///
     /// `Busy` where others hold it for too long, `Invalid` for more than there is at all.
-    pub(crate) fn take(&self, bytes: usize) -> Result<Room<'_>> {
+    pub(crate) fn take(self: &Arc<Self>, bytes: usize) -> Result<Room> {
         if bytes > self.bytes_max {
             return Err(Error::invalid("serve a request", "it needs more memory than there is")
                 .with("bytes", bytes)
@@ -48,7 +48,8 @@ impl Buffers {
                 .with("bytes_max", self.bytes_max));
         }
         *free -= bytes;
-        Ok(Room { buffers: self, bytes })
+        drop(free);
+        Ok(Room { buffers: Arc::clone(self), bytes })
     }
 
     fn free(&self) -> MutexGuard<'_, usize> {
@@ -56,7 +57,7 @@ impl Buffers {
     }
 }
 
-impl Drop for Room<'_> {
+impl Drop for Room {
     fn drop(&mut self) {
         *self.buffers.free() += self.bytes;
         self.buffers.returned.notify_all();
@@ -69,7 +70,7 @@ mod tests {
 
     #[test]
     fn memory_is_bounded_and_comes_back() {
-        let buffers = Buffers::new(10, Duration::from_millis(1));
+        let buffers = Arc::new(Buffers::new(10, Duration::from_millis(1)));
         let room = buffers.take(8).expect("free");
         assert_eq!(buffers.take(3).err().expect("full").kind(), ErrorKind::Busy);
         drop(room);

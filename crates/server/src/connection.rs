@@ -22,7 +22,7 @@ use crate::sending::Sending;
 use crate::server::Shared;
 use crate::service::Call;
 use crate::session::{Session, Turn};
-use crate::work::{Done, Work};
+use crate::work::{Done, READ_BYTES_MAX, Work};
 
 /// Payloads up to this length need no room of the server's buffers.
 const SMALL_BYTES_MAX: usize = 16 << 10;
@@ -112,14 +112,14 @@ impl Connection {
             Some(secret) => secret.prove(Side::Server, transcript),
             None => [0; PROOF_BYTES],
         };
-        let (session, is_known) = shared.join(proof.session, proof.access)?;
+        let session = shared.join(proof.session, proof.access)?;
         let backend = shared.service.backend();
         let welcome = Welcome {
             proof: answer,
             store_id: shared.service.store_id(),
             incarnation: shared.incarnation,
+            life: session.life,
             capability: backend.capability(),
-            is_known,
             target: backend.target().into(),
         };
         let sent = self.sending.frame(Kind::Welcome, 0, &welcome.to_head(), b"", false);
@@ -210,21 +210,13 @@ impl Connection {
             [Operation::On { handle, what: OnHandle::Write { offset_bytes, .. } }]
                 if payload_bytes > PIECE_BYTES_MAX && may_divide =>
             {
-                let written = write_pieces(&work, *handle, *offset_bytes, &mut pieces, buffer);
-                // A payload that did not come whole is the end of the connection.
-                let is_broken = pieces.left_bytes > 0 && pieces.skip().is_err();
+                let written = write_pieces(&work, *handle, *offset_bytes, &mut pieces, buffer)?;
+                pieces.skip()?;
                 shared.counts.received_bytes.fetch_add(payload_bytes as u64, Ordering::Relaxed);
-                let done = match written {
+                answer.give(Ok(match written {
                     Ok(()) => done(Outcome::Done),
                     Err(error) => done(Outcome::Failed(Failure::of(&error))),
-                };
-                answer.give(Ok(done))?;
-                match is_broken {
-                    true => {
-                        Err(Error::invalid("serve a request", "its payload did not come whole"))
-                    }
-                    false => Ok(()),
-                }
+                }))
             }
             [Operation::On { handle, what: OnHandle::Read { offset_bytes, length_bytes } }]
                 if *length_bytes as usize > PIECE_BYTES_MAX && may_divide =>
@@ -238,24 +230,22 @@ impl Connection {
                 }
             }
             _ => {
+                let reads = operations.iter().map(Operation::reads_bytes);
+                let reads_bytes = reads.fold(0, usize::saturating_add).min(READ_BYTES_MAX);
                 let taken = match payload_bytes <= WHOLE_BYTES_MAX {
-                    true => room(shared, payload_bytes),
+                    true => room(shared, payload_bytes + reads_bytes),
                     false => Err(Error::invalid("serve a request", "it brings too much at once")
                         .with("payload_bytes", payload_bytes)
                         .with("payload_bytes_max", WHOLE_BYTES_MAX)),
                 };
-                let _room = match taken {
+                let room = match taken {
                     Ok(room) => room,
                     Err(error) => {
                         pieces.skip()?;
                         return answer.give(Err(error));
                     }
                 };
-                if let Err(error) = pieces.whole(buffer) {
-                    // Nothing was done; who asks again over another connection is told so.
-                    answer.give(Err(Error::relayed(error.kind(), &error.to_string())))?;
-                    return Err(error);
-                }
+                pieces.whole(buffer)?;
                 shared.counts.received_bytes.fetch_add(payload_bytes as u64, Ordering::Relaxed);
                 if is_slow(&operations, semantics.persistency) && self.may_wait(shared) {
                     let later = Later {
@@ -265,6 +255,7 @@ impl Connection {
                         semantics,
                         id,
                         is_open: answer.is_open.replace(false),
+                        _room: room,
                     };
                     return later.carry_out(operations, std::mem::take(buffer));
                 }
@@ -520,27 +511,34 @@ impl Pieces<'_> {
 }
 
 /// Writes each piece of a long payload while it is in the cache: the memory for a write does not
-/// grow with its length.
+/// grow with its length. The outer result is that of the connection, the inner one that of the
+/// object.
 fn write_pieces(
     work: &Work<'_>,
     handle: u64,
     offset_bytes: u64,
     pieces: &mut Pieces<'_>,
     buffer: &mut Vec<u8>,
-) -> Result<()> {
-    let object = work.session.handle(handle)?;
+) -> Result<Result<()>> {
+    let object = match work.session.handle(handle) {
+        Ok(object) => object,
+        Err(error) => return Ok(Err(error)),
+    };
     buffer.resize(PIECE_BYTES_MAX, 0);
     let piece = &mut buffer[..];
     let mut offset_bytes = offset_bytes;
     while pieces.left_bytes > 0 {
         let count = pieces.piece(piece)?;
-        guarded(|| object.write_at(offset_bytes, &[IoSlice::new(&piece[..count])]))?;
+        let written = guarded(|| object.write_at(offset_bytes, &[IoSlice::new(&piece[..count])]));
+        if written.is_err() {
+            return Ok(written);
+        }
         offset_bytes = offset_bytes.saturating_add(count as u64);
     }
-    Ok(())
+    Ok(Ok(()))
 }
 
-fn room(shared: &Shared, bytes: usize) -> Result<Option<Room<'_>>> {
+fn room(shared: &Shared, bytes: usize) -> Result<Option<Room>> {
     match bytes <= SMALL_BYTES_MAX {
         true => Ok(None),
         false => shared.buffers.take(bytes).map(Some),
@@ -595,8 +593,10 @@ impl Drop for Answer<'_> {
 
 impl Answer<'_> {
     fn give(&self, carried_out: Result<Done>) -> Result<()> {
-        match carried_out {
-            Ok(done) => self.send(Kind::Answer, &write_outcomes(&done.outcomes), &done.payload),
+        let answered =
+            carried_out.and_then(|done| Ok((fitting_head(done.outcomes)?, done.payload)));
+        match answered {
+            Ok((head, payload)) => self.send(Kind::Answer, &head, &payload),
             Err(error) => self.send(Kind::Failed, &Failure::of(&error).to_head(), b""),
         }
     }
@@ -629,6 +629,29 @@ impl Answer<'_> {
     }
 }
 
+/// The head of an answer. Where many operations failed with long messages, these are shortened: a
+/// head that is too long would be no answer at all.
+fn fitting_head(mut outcomes: Vec<Outcome>) -> Result<Vec<u8>> {
+    /// With so much for each of the most operations the head is short enough.
+    const MESSAGE_BYTES: usize = 160;
+    let mut head = write_outcomes(&outcomes);
+    if head.len() > HEAD_BYTES_MAX {
+        for outcome in &mut outcomes {
+            if let Outcome::Failed(failure) = outcome {
+                failure.shorten(MESSAGE_BYTES);
+            }
+        }
+        head = write_outcomes(&outcomes);
+    }
+    match head.len() <= HEAD_BYTES_MAX {
+        true => Ok(head),
+        false => Err(Error::new(ErrorKind::Unsupported, "answer a request")
+            .because("the answer is too long for a message")
+            .with("head_bytes", head.len())
+            .with("head_bytes_max", HEAD_BYTES_MAX)),
+    }
+}
+
 fn whole_frame(kind: Kind, id: u64, head: &[u8], payload: &[u8]) -> Vec<u8> {
     let mut frame = Vec::with_capacity(HEADER_BYTES + head.len() + payload.len());
     Header::new(kind, id, head, payload).write(head, &mut frame);
@@ -645,6 +668,8 @@ struct Later {
     semantics: terrace_core::Semantics,
     id: u64,
     is_open: bool,
+    /// Held until the answer is given.
+    _room: Option<Room>,
 }
 
 impl Later {

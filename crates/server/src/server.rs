@@ -39,7 +39,7 @@ pub(crate) struct Shared {
     pub(crate) limits: Limits,
     pub(crate) secret: Option<Secret>,
     pub(crate) incarnation: u64,
-    pub(crate) buffers: Buffers,
+    pub(crate) buffers: Arc<Buffers>,
     pub(crate) counts: Counts,
     clock: Arc<dyn Clock>,
     sessions: Mutex<HashMap<u64, Arc<Session>>>,
@@ -104,7 +104,7 @@ impl Server {
             limits,
             secret,
             incarnation: u64::from_le_bytes(incarnation),
-            buffers: Buffers::new(limits.buffers_bytes_max, limits.stall_max),
+            buffers: Arc::new(Buffers::new(limits.buffers_bytes_max, limits.stall_max)),
             counts: Counts::default(),
             clock,
             sessions: Mutex::default(),
@@ -263,8 +263,8 @@ impl Shared {
         self.ended.notify_all();
     }
 
-    /// The session of this number, and whether it was there.
-    pub(crate) fn join(&self, number: u64, access: Access) -> Result<(Arc<Session>, bool)> {
+    /// The session of this number.
+    pub(crate) fn join(&self, number: u64, access: Access) -> Result<Arc<Session>> {
         let mut sessions = lock(&self.sessions);
         if let Some(session) = sessions.get(&number) {
             if session.access != access {
@@ -272,17 +272,19 @@ impl Shared {
                     .because("it was begun for another kind of access"));
             }
             session.connections.fetch_add(1, Ordering::AcqRel);
-            return Ok((Arc::clone(session), true));
+            return Ok(Arc::clone(session));
         }
         if sessions.len() >= self.limits.sessions_max {
             return Err(Error::new(ErrorKind::Busy, "begin a session")
                 .because("there are too many")
                 .with("sessions_max", self.limits.sessions_max));
         }
-        let session = Arc::new(Session::new(access, &self.limits));
+        let mut life = [0; 8];
+        random_bytes(&mut life)?;
+        let session = Arc::new(Session::new(access, u64::from_le_bytes(life), &self.limits));
         session.connections.fetch_add(1, Ordering::AcqRel);
         sessions.insert(number, Arc::clone(&session));
-        Ok((session, false))
+        Ok(session)
     }
 
     /// A connection does not use its session any more.

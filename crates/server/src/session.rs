@@ -13,6 +13,8 @@ use crate::limits::Limits;
 /// for a while, so that a client that connects again goes on where it was.
 pub(crate) struct Session {
     pub(crate) access: Access,
+    /// Tells it from a session of the same number that a client has lost.
+    pub(crate) life: u64,
     handles_max: usize,
     replies_max: usize,
     replies_bytes_max: usize,
@@ -57,14 +59,18 @@ pub(crate) enum Turn {
 }
 
 impl Session {
-    pub(crate) fn new(access: Access, limits: &Limits) -> Self {
+    /// `life` is a number that nobody can guess.
+    pub(crate) fn new(access: Access, life: u64, limits: &Limits) -> Self {
         Self {
             access,
+            life,
             handles_max: limits.handles_max,
             replies_max: limits.replies_max,
             replies_bytes_max: limits.replies_bytes_max,
             handles: Mutex::default(),
-            next_handle: AtomicU64::new(1),
+            // A handle of a session that was lost is none of this one: a client that has not heard
+            // of the loss would use another object.
+            next_handle: AtomicU64::new(life),
             replies: Mutex::default(),
             finished: Condvar::new(),
             connections: AtomicUsize::new(0),
@@ -73,10 +79,7 @@ impl Session {
     }
 
     /// Keeps an object that `open` opens, under a number that is never given again.
-    pub(crate) fn keep(
-        &self,
-        open: impl FnOnce() -> Result<Box<dyn Object>>,
-    ) -> Result<(u64, Arc<dyn Object>)> {
+    pub(crate) fn keep(&self, open: impl FnOnce() -> Result<Box<dyn Object>>) -> Result<u64> {
         // A few more may come at the same time; the bound need not be sharp.
         if self.handles().len() >= self.handles_max {
             return Err(Error::new(ErrorKind::Busy, "open object")
@@ -85,8 +88,8 @@ impl Session {
         }
         let object: Arc<dyn Object> = Arc::from(open()?);
         let handle = self.next_handle.fetch_add(1, Ordering::Relaxed);
-        self.handles().insert(handle, Arc::clone(&object));
-        Ok((handle, object))
+        self.handles().insert(handle, object);
+        Ok(handle)
     }
 
     pub(crate) fn handle(&self, handle: u64) -> Result<Arc<dyn Object>> {
@@ -181,7 +184,7 @@ mod tests {
     fn session() -> Session {
         let limits =
             Limits { handles_max: 2, replies_max: 2, replies_bytes_max: 10, ..Limits::default() };
-        Session::new(Access::Write, &limits)
+        Session::new(Access::Write, 1, &limits)
     }
 
     #[test]
@@ -228,8 +231,21 @@ mod tests {
             assert!(matches!(session.begin(id, 0).expect("new"), Turn::First));
             session.finish(id, Arc::new(vec![]));
         }
-        assert_eq!(session.begin(3, 0).err().expect("full").kind(), ErrorKind::Busy);
         assert!(matches!(session.begin(3, 3).expect("new"), Turn::First));
         assert_eq!(session.begin(2, 0).err().expect("acknowledged").kind(), ErrorKind::Stale);
+    }
+
+    #[test]
+    fn a_request_that_did_not_come_whole_is_carried_out_when_it_comes_again() {
+        let session = session();
+        assert!(matches!(session.begin(5, 0).expect("new"), Turn::First));
+        std::thread::scope(|scope| {
+            let again = scope.spawn(|| session.begin(5, 0));
+            session.abandon(5);
+            assert!(matches!(again.join().expect("no panic").expect("new"), Turn::First));
+        });
+        session.finish(5, Arc::new(vec![]));
+        session.abandon(5);
+        assert!(matches!(session.begin(5, 0).expect("kept"), Turn::Again(_)));
     }
 }

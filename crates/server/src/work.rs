@@ -263,9 +263,14 @@ impl Work<'_> {
             identity: opening.identity.as_ref().map(|identity| Arc::new((**identity).clone())),
             label: (!opening.label.is_empty()).then(|| Arc::clone(&opening.label)),
         };
-        let (handle, object) = self.session.keep(|| self.backend().open(&opening.key, &how))?;
-        let label = object.label().unwrap_or_default();
-        Ok(Opened { handle, created_ns: object.stat()?.created_ns, label })
+        let (mut created_ns, mut label) = (0, Arc::default());
+        let handle = self.session.keep(|| {
+            let object = self.backend().open(&opening.key, &how)?;
+            created_ns = object.stat()?.created_ns;
+            label = object.label().unwrap_or_default();
+            Ok(object)
+        })?;
+        Ok(Opened { handle, created_ns, label })
     }
 }
 

@@ -41,12 +41,19 @@ impl Failure {
         let first = std::error::Error::source(error);
         let sources = std::iter::successors(first, |inner| inner.source());
         let kind = KINDS.iter().find(|(_, kind)| *kind == error.kind());
+        let cut = |text| shorten(text, MESSAGE_BYTES_MAX);
         Self {
             // A kind without a code is one that the other side could not know either.
             kind: kind.map_or(12, |(code, _)| *code),
-            message: shorten(error.to_string()),
-            sources: sources.take(SOURCES_MAX).map(|inner| shorten(inner.to_string())).collect(),
+            message: cut(error.to_string()),
+            sources: sources.take(SOURCES_MAX).map(|inner| cut(inner.to_string())).collect(),
         }
+    }
+
+    /// Leaves only the beginning of the message, and nothing of the errors underneath.
+    pub fn shorten(&mut self, bytes_max: usize) {
+        self.sources.clear();
+        self.message = shorten(std::mem::take(&mut self.message), bytes_max);
     }
 
     /// The error again; it prints as it did.
@@ -98,8 +105,8 @@ impl Failure {
     }
 }
 
-fn shorten(mut text: String) -> String {
-    let mut end = text.len().min(MESSAGE_BYTES_MAX);
+fn shorten(mut text: String, bytes_max: usize) -> String {
+    let mut end = text.len().min(bytes_max);
     while !text.is_char_boundary(end) {
         end -= 1;
     }

@@ -61,12 +61,13 @@ pub struct Welcome {
     pub proof: [u8; PROOF_BYTES],
     /// The store's number: of all its servers, at all times.
     pub store_id: u128,
-    /// Another number each time that the store is served: who finds another one has lost handles.
+    /// Another number each time that the store is served.
     pub incarnation: u64,
+    /// Another number each time that the session begins: who finds another one than before has lost
+    /// its handles, and the answers that were kept for it.
+    pub life: u64,
     /// What the store can do.
     pub capability: Capability,
-    /// Whether the server knows the client's session already.
-    pub is_known: bool,
     /// What the store calls itself.
     pub target: String,
 }
@@ -142,7 +143,7 @@ impl Welcome {
     pub fn to_head(&self) -> Vec<u8> {
         let mut head = Vec::new();
         let out = &mut Writer(&mut head);
-        out.raw(&self.proof).u128(self.store_id).u64(self.incarnation);
+        out.raw(&self.proof).u128(self.store_id).u64(self.incarnation).u64(self.life);
         let capability = self.capability;
         out.u8(capability.persistency as u8).u8(capability.atomicity.code());
         for flag in [
@@ -152,7 +153,6 @@ impl Welcome {
             capability.leases,
             capability.keeps_data,
             capability.labels,
-            self.is_known,
         ] {
             out.u8(u8::from(flag));
         }
@@ -166,6 +166,7 @@ impl Welcome {
         let proof = nonce(&mut input)?;
         let store_id = input.u128()?;
         let incarnation = input.u64()?;
+        let life = input.u64()?;
         let persistency = match input.u8()? {
             0 => Persistency::None,
             1 => Persistency::Process,
@@ -183,10 +184,9 @@ impl Welcome {
             keeps_data: input.flag()?,
             labels: input.flag()?,
         };
-        let is_known = input.flag()?;
         let target = input.text()?.into();
         input.end()?;
-        Ok(Self { proof, store_id, incarnation, capability, is_known, target })
+        Ok(Self { proof, store_id, incarnation, life, capability, target })
     }
 }
 
@@ -294,6 +294,7 @@ mod tests {
             proof: [4; PROOF_BYTES],
             store_id: 5,
             incarnation: 6,
+            life: 7,
             capability: Capability {
                 atomicity: Atomicity::Operation,
                 persistency: Persistency::Storage,
@@ -304,7 +305,6 @@ mod tests {
                 keeps_data: true,
                 labels: false,
             },
-            is_known: true,
             target: "file:/srv".into(),
         };
         assert_eq!(Welcome::from_head(&welcome.to_head()).expect("legal"), welcome);

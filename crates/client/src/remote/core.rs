@@ -12,13 +12,9 @@ use terrace_wire::{FrameReader, Operation, Welcome};
 use super::bulk::{Bulk, Lent, Pool, Receiving};
 use super::dial::{Dial, Timed};
 use super::greeting::greet;
-use super::line::Line;
+use super::line::{Line, lost};
 use super::options::Options;
 use super::request::{Answer, Filling, Message};
-
-/// Messages up to this length share one connection; longer ones have one for themselves, so that
-/// nobody waits behind them.
-const SHARED_BYTES_MAX: usize = 64 << 10;
 
 /// First and longest pause between two attempts to connect.
 const PAUSE_MIN: Duration = Duration::from_millis(2);
@@ -158,13 +154,13 @@ impl Core {
         mut filling: Option<&mut Filling<'_, '_>>,
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<Answer> {
+        message.check()?;
         let deadline_ns = self.deadline_ns();
         let id = self.begin(message, deadline_ns)?;
         let mut sent_in = None;
         let mut pause = PAUSE_MIN;
         loop {
-            let is_shared = filling.is_none() && message.weight_bytes <= SHARED_BYTES_MAX;
-            let asked = match is_shared {
+            let asked = match filling.is_none() && message.is_shared() {
                 true => self.ask_shared(message, id.number, deadline_ns, sent_in),
                 false => {
                     let filling = filling.as_deref_mut();
@@ -198,10 +194,9 @@ impl Core {
     /// Tells the server something that it need not answer, over the connection that there is. Where
     /// it does not get there, it is not told.
     pub(super) fn tell(&self, operation: Operation) {
-        let line = lock(&self.line).clone();
-        let Some(line) = line.filter(|line| line.life == self.life() && line.is_usable()) else {
-            return;
-        };
+        let line = self.current_line().filter(|line| line.life == self.life());
+        // Nobody waits for a server that does not answer, only to tell it something.
+        let Some(line) = line.filter(|line| line.is_answering()) else { return };
         let message = Message::request(&[operation], &[], &Semantics::default());
         debug_assert!(!message.is_change, "its answer would be kept");
         if let Ok(id) = self.begin(&message, self.clock.now_ns()) {
@@ -271,23 +266,29 @@ impl Core {
         let mut receiving =
             Receiving { clock: &*self.clock, patience: self.options.deadline, progress };
         lent.exchange(message, id, self.acknowledged(), filling, &mut receiving)
-            .map_err(|error| Missed { error, sent_in: Some(life) })
+            .map_err(|error| Missed { error: broken(error), sent_in: Some(life) })
     }
 
     /// The connection that small requests share.
     fn line(&self, deadline_ns: u64) -> Result<Arc<Line>> {
-        if let Some(line) = lock(&self.line).as_ref().filter(|line| line.is_usable()) {
-            return Ok(Arc::clone(line));
+        if let Some(line) = self.current_line() {
+            return Ok(line);
         }
         let (reader, life) = self.dial(deadline_ns)?;
-        let mut current = lock(&self.line);
-        if let Some(line) = current.as_ref().filter(|line| line.is_usable()) {
+        if let Some(line) = self.current_line() {
             // Another thread was faster.
-            return Ok(Arc::clone(line));
+            return Ok(line);
         }
         let line = Arc::new(Line::new(reader, life, Arc::clone(&self.clock)));
-        *current = Some(Arc::clone(&line));
+        *lock(&self.line) = Some(Arc::clone(&line));
         Ok(line)
+    }
+
+    /// The connection that small requests share, where it can be used. One of a former life leads
+    /// to a server that has ended, even where this was not noticed yet.
+    fn current_line(&self) -> Option<Arc<Line>> {
+        let line = lock(&self.line).clone()?;
+        (line.life == self.life() && line.is_usable()).then_some(line)
     }
 
     /// A new connection, and the life of the session that it belongs to. One at a time, so that
@@ -318,7 +319,7 @@ impl Core {
                 .with("store", format!("{:032x}", welcome.store_id))
                 .with("expected", format!("{:032x}", greeted.welcome.store_id)));
         }
-        if welcome.incarnation != greeted.welcome.incarnation || !welcome.is_known {
+        if welcome.life != greeted.welcome.life {
             greeted.life += 1;
             self.pool.forget(greeted.life);
         }
@@ -404,6 +405,17 @@ fn check_life(life: u64, sent_in: Option<u64>) -> Result<(), Missed> {
             sent_in,
         }),
         _ => Ok(()),
+    }
+}
+
+/// What was damaged on its way, or cannot be understood, says nothing of what is stored: it ends the
+/// connection as a cut does.
+fn broken(error: Error) -> Error {
+    match error.kind() {
+        ErrorKind::Corrupt | ErrorKind::Invalid => {
+            lost("what came is no answer".into()).caused_by(error)
+        }
+        _ => error,
     }
 }
 

@@ -17,6 +17,9 @@ use super::request::{Answer, Message, odd};
 /// Longest payload of an answer that is not read into its place.
 const PAYLOAD_BYTES_MAX: usize = 64 << 20;
 
+/// Longest time for the rest of a frame that began to come while nobody waited.
+const HEAR_MAX: Duration = Duration::from_secs(1);
+
 /// A connection that many threads use at once.
 pub(super) struct Line {
     stream: Timed,
@@ -25,6 +28,8 @@ pub(super) struct Line {
     state: Mutex<State>,
     /// Whether the server said that it is about to end: requests go elsewhere.
     is_leaving: AtomicBool,
+    /// Whether the last request that was waited for got no answer in time.
+    is_silent: AtomicBool,
     /// Which life of the session it belongs to.
     pub(super) life: u64,
     clock: Arc<dyn Clock>,
@@ -55,6 +60,7 @@ impl Line {
             sending: Mutex::default(),
             state: Mutex::new(state),
             is_leaving: AtomicBool::new(false),
+            is_silent: AtomicBool::new(false),
             life,
             clock,
         }
@@ -62,19 +68,44 @@ impl Line {
 
     /// Whether a request may be sent on it.
     pub(super) fn is_usable(&self) -> bool {
-        if self.is_leaving.load(Ordering::Acquire) {
-            return false;
-        }
-        let state = self.state();
-        // Where nobody reads, nobody has seen its end: a change that is sent after it would fail as
-        // unknown, although it certainly was not carried out.
-        state.broken.is_none() && (!state.waiting.is_empty() || !self.stream.transport.is_ended())
+        self.hear_idle();
+        !self.is_leaving.load(Ordering::Acquire) && self.state().broken.is_none()
     }
 
     /// Sends a request whose answer nobody waits for.
     pub(super) fn tell(&self, message: &Message<'_>, id: u64, acknowledged: u64) -> Result<()> {
         let _sending = self.sending.lock().unwrap_or_else(PoisonError::into_inner);
         message.send(&mut self.stream.clone(), id, acknowledged)
+    }
+
+    /// Whether it can be used and answered when it was used last.
+    pub(super) fn is_answering(&self) -> bool {
+        !self.is_silent.load(Ordering::Acquire) && self.is_usable()
+    }
+
+    /// Hears what the server said while nobody waited for anything: mostly that it ended. A change
+    /// that is sent to a server that has ended may have been made, as far as anybody knows.
+    fn hear_idle(&self) {
+        let mut state = self.state();
+        if !state.waiting.is_empty() {
+            return;
+        }
+        let Some(mut reader) = state.reader.take() else { return };
+        drop(state);
+        let transport = Arc::clone(&self.stream.transport);
+        let deadline_ns = self.clock.now_ns().saturating_add(HEAR_MAX.as_nanos() as u64);
+        let mut heard = Ok(());
+        while heard.is_ok() && (reader.has_more() || transport.is_readable(Duration::ZERO)) {
+            reader.stream().set_deadline(deadline_ns);
+            heard = self.read(&mut reader);
+        }
+        let mut state = self.state();
+        state.reader = Some(reader);
+        state.pass_on();
+        drop(state);
+        if let Err(error) = heard {
+            self.break_up(&error);
+        }
     }
 
     /// Sends a request; its answer is to be waited for, or given up.
@@ -117,6 +148,7 @@ impl Line {
             if now_ns >= deadline_ns {
                 state.waiting.remove(&id);
                 state.pass_on();
+                self.is_silent.store(true, Ordering::Release);
                 return Err(lost("it did not answer in time".into()));
             }
             if let Some(mut reader) = state.reader.take() {
@@ -146,6 +178,7 @@ impl Line {
             Next::Idle => return Ok(()),
             Next::End => return Err(lost("the server closed the connection".into())),
         };
+        self.is_silent.store(false, Ordering::Release);
         let mut payload = Vec::new();
         reader.payload_behind(&start.header, &mut payload)?;
         match start.header.kind {

@@ -85,10 +85,7 @@ impl Remote {
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<CallAnswer> {
         let message = Message::call(json, body);
-        // Not on the shared connection: it may take long.
-        let mut nowhere = [];
-        let mut filling = request::Filling::new(&mut nowhere);
-        let answer = self.core.exchange(&message, Some(&mut filling), progress)?;
+        let answer = self.core.exchange(&message, None, progress)?;
         match answer.kind {
             Some(Kind::Result) => {}
             Some(Kind::Failed) => return Err(Failure::from_head(&answer.head)?.into_error()),

@@ -78,18 +78,37 @@ impl RemoteObject {
     /// open it first.
     fn ask(&self, what: OnHandle, parts: &[&[u8]]) -> Result<Outcome> {
         self.retried(|handle| {
-            let operation = Operation::On { handle, what: what.clone() };
+            let operation = Operation::On { handle: handle.number, what: what.clone() };
             self.core.ask_one(operation, parts, &self.semantics).map(|(outcome, _)| outcome)
         })
     }
 
+    /// Asks for a change of the object's bytes, which a sync is to make durable.
+    fn change(&self, what: OnHandle, parts: &[&[u8]]) -> Result<Outcome> {
+        let mut life = None;
+        let changed = self.retried(|handle| {
+            life = Some(handle.life);
+            let operation = Operation::On { handle: handle.number, what: what.clone() };
+            self.core.ask_one(operation, parts, &self.semantics).map(|(outcome, _)| outcome)
+        });
+        // Under the lock, so that whoever finds the server started anew sees this or comes before.
+        let handle = self.handle.lock().unwrap_or_else(PoisonError::into_inner);
+        match life {
+            Some(life) if life == handle.life => self.is_unsynced.store(true, Ordering::Release),
+            Some(_) => self.is_lost.store(true, Ordering::Release),
+            // It was not even asked for.
+            None => {}
+        }
+        changed
+    }
+
     /// Does something with the handle; once more with a new one where the server has forgotten it.
-    fn retried<T>(&self, mut work: impl FnMut(u64) -> Result<T>) -> Result<T> {
+    fn retried<T>(&self, mut work: impl FnMut(Handle) -> Result<T>) -> Result<T> {
         let handle = self.current()?;
-        match work(handle.number) {
+        match work(handle) {
             // Only a handle of a former life is not there: nothing was done with it.
             Err(error) if error.kind() == ErrorKind::Stale && self.core.life() != handle.life => {
-                work(self.current()?.number)
+                work(self.current()?)
             }
             other => other,
         }
@@ -137,7 +156,7 @@ impl RemoteObject {
         self.retried(|handle| {
             let length_bytes = length as u32;
             let what = OnHandle::Read { offset_bytes, length_bytes };
-            let operations = [Operation::On { handle, what }];
+            let operations = [Operation::On { handle: handle.number, what }];
             let message = Message::request(&operations, &[], &self.semantics);
             let outcomes = match length <= SMALL_READ_BYTES_MAX {
                 true => {
@@ -209,7 +228,6 @@ impl Object for RemoteObject {
     }
 
     fn write_at(&self, offset_bytes: u64, data: &[IoSlice<'_>]) -> Result<()> {
-        self.is_unsynced.store(true, Ordering::Release);
         let mut offset_bytes = offset_bytes;
         let bytes_max = match self.semantics.atomicity {
             Atomicity::None => TRANSFER_BYTES_MAX,
@@ -219,7 +237,7 @@ impl Object for RemoteObject {
         for parts in transfers(data, bytes_max) {
             let length: usize = parts.iter().map(|part| part.len()).sum();
             let what = OnHandle::Write { offset_bytes, data_bytes: length as u32 };
-            done(self.ask(what, &parts)?)?;
+            done(self.change(what, &parts)?)?;
             offset_bytes = offset_bytes.saturating_add(length as u64);
         }
         Ok(())
@@ -234,26 +252,22 @@ impl Object for RemoteObject {
                 .with("data_bytes", length)
                 .with("data_bytes_max", APPEND_BYTES_MAX));
         }
-        self.is_unsynced.store(true, Ordering::Release);
-        match self.ask(OnHandle::Append { data_bytes: length as u32 }, &parts)? {
+        match self.change(OnHandle::Append { data_bytes: length as u32 }, &parts)? {
             Outcome::Appended(offset_bytes) => Ok(offset_bytes),
             _ => unexpected(),
         }
     }
 
     fn set_len(&self, bytes: u64) -> Result<()> {
-        self.is_unsynced.store(true, Ordering::Release);
-        done(self.ask(OnHandle::SetLen { bytes }, &[])?)
+        done(self.change(OnHandle::SetLen { bytes }, &[])?)
     }
 
     fn allocate(&self, range: Range<u64>) -> Result<()> {
-        self.is_unsynced.store(true, Ordering::Release);
-        done(self.ask(OnHandle::Allocate { range }, &[])?)
+        done(self.change(OnHandle::Allocate { range }, &[])?)
     }
 
     fn punch(&self, range: Range<u64>) -> Result<()> {
-        self.is_unsynced.store(true, Ordering::Release);
-        done(self.ask(OnHandle::Punch { range }, &[])?)
+        done(self.change(OnHandle::Punch { range }, &[])?)
     }
 
     fn next_data(&self, offset_bytes: u64) -> Result<Option<Range<u64>>> {

@@ -5,14 +5,20 @@ use std::io::{IoSliceMut, Write};
 
 use terrace_core::{Error, ErrorKind, Result, Semantics};
 use terrace_wire::{
-    Failure, Header, Kind, Operation, Outcome, PIECE_BYTES_MAX, pack_semantics, read_outcomes,
-    send, write_operations,
+    Failure, HEAD_BYTES_MAX, Header, Kind, OPERATIONS_MAX, Operation, Outcome, PAYLOAD_BYTES_MAX,
+    PIECE_BYTES_MAX, pack_semantics, read_outcomes, send, write_operations,
 };
+
+/// Messages up to this length share one connection; longer ones have one for themselves, so that
+/// nobody waits behind them.
+const SHARED_BYTES_MAX: usize = 64 << 10;
 
 /// A request or a call, ready to be sent, also more than once.
 pub(super) struct Message<'a> {
     kind: Kind,
     semantics: u32,
+    /// How many operations it has.
+    count: usize,
     head: Vec<u8>,
     /// The payload, in parts.
     parts: &'a [&'a [u8]],
@@ -46,6 +52,7 @@ impl<'a> Message<'a> {
         Self {
             kind: Kind::Request,
             semantics: pack_semantics(semantics),
+            count: operations.len(),
             weight_bytes: head.len() + payload_bytes + reads_bytes,
             head,
             parts,
@@ -59,8 +66,35 @@ impl<'a> Message<'a> {
         let body_bytes: usize = parts.iter().map(|part| part.len()).sum();
         let head = [&(body_bytes as u32).to_le_bytes(), json].concat();
         let weight_bytes = head.len() + body_bytes;
-        let is_kept = false;
-        Self { kind: Kind::Call, semantics: 0, head, parts, is_change: true, is_kept, weight_bytes }
+        let (kind, is_kept) = (Kind::Call, false);
+        Self { kind, semantics: 0, count: 1, head, parts, is_change: true, is_kept, weight_bytes }
+    }
+
+    /// Whether it may be on its way together with others: a call may take long.
+    pub(super) fn is_shared(&self) -> bool {
+        self.kind == Kind::Request && self.weight_bytes <= SHARED_BYTES_MAX
+    }
+
+    /// Refuses what the server would end the connection for, to everybody's harm.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid`.
+    pub(super) fn check(&self) -> Result<()> {
+        let payload_bytes: usize = self.parts.iter().map(|part| part.len()).sum();
+        for (part, size, size_max) in [
+            ("operations", self.count, OPERATIONS_MAX),
+            ("head", self.head.len(), HEAD_BYTES_MAX),
+            ("payload", payload_bytes, PAYLOAD_BYTES_MAX),
+        ] {
+            if size > size_max {
+                return Err(Error::invalid("ask the server", "it is too much for one request")
+                    .with("part", part)
+                    .with("size", size)
+                    .with("size_max", size_max));
+            }
+        }
+        Ok(())
     }
 
     /// Sends it whole. Errors: `Unreachable`; a part of it may have been sent.

@@ -1,16 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A server in this process, and clients of it.
 
-#![allow(dead_code, unreachable_pub, reason = "not every test uses everything")]
+#![allow(dead_code, unreachable_pub, unused_imports, reason = "not every test uses everything")]
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use tempfile::TempDir;
+use terrace_backends::kv;
+use terrace_backends::object::{File, FileSettings};
 use terrace_client::{Address, Options, Remote};
 use terrace_core::{Backend, Clock, Error, ErrorKind, Kv, Result, SystemClock};
 use terrace_server::{Call, Called, Limits, Server, Service};
 use terrace_transport::Endpoint;
 use terrace_wire::Secret;
+
+mod hasty;
+mod held;
+pub mod peer;
+
+pub use hasty::Hasty;
+pub use held::Held;
 
 /// Any backend and any engine as something to serve.
 pub struct Plain {
@@ -44,6 +54,40 @@ impl Service for Plain {
     }
 }
 
+/// A store in a directory of its own, which may outlive its servers.
+pub fn store() -> Arc<Kept> {
+    let directory = tempfile::tempdir().expect("directory");
+    let settings = FileSettings { capacity_bytes: 1 << 30, read_only: false };
+    let backend = Arc::new(File::open(directory.path(), settings).expect("open"));
+    let plain = Plain { backend: backend.clone(), kv: Arc::new(kv::Memory::default()) };
+    Arc::new(Kept { backend, plain, _directory: directory })
+}
+
+/// Objects in a directory, which is removed with this, and pairs in main memory.
+pub struct Kept {
+    pub backend: Arc<File>,
+    plain: Plain,
+    _directory: TempDir,
+}
+
+impl Service for Kept {
+    fn store_id(&self) -> u128 {
+        self.plain.store_id()
+    }
+
+    fn backend(&self) -> &dyn Backend {
+        self.plain.backend()
+    }
+
+    fn kv(&self, namespace: &str) -> Result<Arc<dyn Kv>> {
+        self.plain.kv(namespace)
+    }
+
+    fn call(&self, call: &Call<'_>, progress: &mut dyn FnMut(u64, u64) -> bool) -> Result<Called> {
+        self.plain.call(call, progress)
+    }
+}
+
 /// What the tests share with their servers.
 pub fn secret() -> Secret {
     Secret::new(b"a secret of the tests").expect("long enough")
@@ -70,4 +114,19 @@ pub fn options() -> Options {
 pub fn connect(endpoint: &Endpoint, options: Options) -> Result<Remote> {
     let address = Address { endpoint: endpoint.clone(), clock: clock() };
     Remote::connect(Box::new(address), options, clock())
+}
+
+/// Waits for something that another thread brings about.
+///
+/// # Panics
+///
+/// Where it takes longer than any machine needs.
+pub fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
+    const PATIENCE: Duration = Duration::from_secs(120);
+    let clock = clock();
+    let end_ns = clock.now_ns() + PATIENCE.as_nanos() as u64;
+    while !is_so() {
+        assert!(clock.now_ns() < end_ns, "in vain: {what}");
+        std::thread::yield_now();
+    }
 }

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A call that takes as long as a test wants.
+
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+
+use terrace_core::{Backend, Kv, Result};
+use terrace_server::{Call, Called, Service};
+
+/// Serves what another does; the call `"hold"` ends when the test releases it.
+pub struct Held {
+    inner: Arc<dyn Service>,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    is_held: bool,
+    is_released: bool,
+}
+
+impl Held {
+    pub fn new(inner: Arc<dyn Service>) -> Self {
+        Self { inner, state: Mutex::default(), changed: Condvar::new() }
+    }
+
+    /// Waits until a call is held.
+    pub fn wait_until_held(&self) {
+        self.wait_while(|state| !state.is_held);
+    }
+
+    /// Lets all calls end, those that come later, too.
+    pub fn release(&self) {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).is_released = true;
+        self.changed.notify_all();
+    }
+
+    fn wait_while(&self, is_early: impl Fn(&mut State) -> bool) {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        drop(self.changed.wait_while(state, is_early));
+    }
+}
+
+impl Service for Held {
+    fn store_id(&self) -> u128 {
+        self.inner.store_id()
+    }
+
+    fn backend(&self) -> &dyn Backend {
+        self.inner.backend()
+    }
+
+    fn kv(&self, namespace: &str) -> Result<Arc<dyn Kv>> {
+        self.inner.kv(namespace)
+    }
+
+    fn call(&self, call: &Call<'_>, progress: &mut dyn FnMut(u64, u64) -> bool) -> Result<Called> {
+        if call.json != b"\"hold\"" {
+            return self.inner.call(call, progress);
+        }
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).is_held = true;
+        self.changed.notify_all();
+        self.wait_while(|state| !state.is_released);
+        Ok(Called::default())
+    }
+}

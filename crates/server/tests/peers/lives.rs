@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Servers that end, are started anew, or do not answer.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use terrace_client::{Address, Options, Remote};
+use terrace_core::{
+    Access, Applied, Backend, BackendExt, Clock, Create, Error, ErrorKind, Hint, Key, KvExt,
+    ObjectExt, Open, Result,
+};
+use terrace_server::{Limits, Server};
+use terrace_transport::{Endpoint, Listener};
+use terrace_wire::{Challenge, Kind, OnHandle, Opening, Operation, Outcome, Welcome};
+
+use crate::common::peer::Peer;
+use crate::common::{Hasty, Held, Kept, clock, connect, eventually, options, secret, serve, store};
+
+fn key(name: &str) -> Key {
+    Key::new("lives", name).expect("legal")
+}
+
+fn start(kept: &Arc<Kept>, endpoint: &Endpoint) -> Server {
+    let server = Server::new(kept.clone(), Some(secret()), Limits::default(), clock());
+    let server = server.expect("server");
+    server.listen(endpoint).expect("listen");
+    server
+}
+
+fn free_endpoint() -> Endpoint {
+    let listener = Listener::bind(&"127.0.0.1:0".parse().expect("legal")).expect("listen");
+    listener.endpoint().clone()
+}
+
+fn is_unreachable(error: &Error, applied: Applied) -> bool {
+    error.kind() == ErrorKind::Unreachable { applied }
+}
+
+#[test]
+fn handles_are_opened_again_when_the_server_was_started_anew() {
+    let (kept, endpoint) = (store(), free_endpoint());
+    let server = start(&kept, &endpoint);
+    let client = connect(&endpoint, options()).expect("connect");
+    let written = client.open(&key("written"), &Open::create_new()).expect("open");
+    written.write(0, b"bytes").expect("write");
+    let synced = client.open(&key("synced"), &Open::create_new()).expect("open");
+    synced.write(0, b"bytes").expect("write");
+    synced.sync().expect("sync");
+    let gone = client.open(&key("gone"), &Open::create_new()).expect("open");
+    drop(server);
+    let server = start(&kept, &endpoint);
+    kept.backend.delete(&key("gone")).expect("delete");
+    assert_eq!(written.read_to_end().expect("read"), b"bytes");
+    synced.write(5, b" more").expect("write");
+    assert_eq!(synced.read_to_end().expect("read"), b"bytes more");
+    synced.sync().expect("what was written before was durable, and this is now");
+    for _ in 0..2 {
+        let error = written.sync().expect_err("nobody made it durable before the server ended");
+        assert_eq!(error.kind(), ErrorKind::Io, "{error}");
+    }
+    let again = client.open(&key("written"), &Open::write()).expect("open");
+    again.sync().expect("another handle wrote nothing");
+    let error = gone.stat().expect_err("deleted meanwhile");
+    assert!(matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Stale), "{error}");
+    drop((written, synced, gone, again));
+    eventually("nothing is left open", || server.status().handles == 0);
+}
+
+#[test]
+fn another_object_of_the_same_name_is_not_the_one_that_was_open() {
+    let (kept, endpoint) = (store(), free_endpoint());
+    let server = start(&kept, &endpoint);
+    let client = connect(&endpoint, options()).expect("connect");
+    let object = client.open(&key("name"), &Open::create_new()).expect("open");
+    object.write(0, b"the first").expect("write");
+    drop(server);
+    kept.backend.delete(&key("name")).expect("delete");
+    kept.backend.write_all(&key("name"), b"the second").expect("write");
+    let _server = start(&kept, &endpoint);
+    let error = object.read_to_end().expect_err("another object");
+    assert!(matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Stale), "{error}");
+}
+
+#[test]
+fn a_handle_of_a_former_life_is_none_of_this_one() {
+    let (kept, endpoint) = (store(), free_endpoint());
+    let mut handles = Vec::new();
+    let mut lives = Vec::new();
+    for name in ["first", "second"] {
+        let _server = start(&kept, &endpoint);
+        let mut peer = Peer::connect(&endpoint);
+        lives.push(peer.greet(Some(&secret()), 5).expect("welcome").life);
+        if let Some(handle) = handles.first() {
+            // A client that does not know yet that the server was started anew.
+            let opened = open(&mut peer, name);
+            let append = OnHandle::Append { data_bytes: 1 };
+            let outcomes = peer.done(&[Operation::On { handle: *handle, what: append }], b"x");
+            let [Outcome::Failed(failure)] = &outcomes[..] else { panic!("{outcomes:?}") };
+            assert_eq!(failure.clone().into_error().kind(), ErrorKind::Stale);
+            handles.push(opened);
+        } else {
+            handles.push(open(&mut peer, name));
+        }
+    }
+    assert_ne!(lives[0], lives[1]);
+    assert_eq!(kept.backend.read_all(&key("second")).expect("read"), b"");
+}
+
+fn open(peer: &mut Peer, name: &str) -> u64 {
+    let opening = Operation::Open(Opening {
+        key: key(name),
+        create: Create::IfMissing,
+        access: Access::Write,
+        size_hint_bytes: None,
+        hint: Hint::default(),
+        identity: None,
+        label: Arc::default(),
+    });
+    let outcomes = peer.done(&[opening], b"");
+    let [Outcome::Opened(opened)] = &outcomes[..] else { panic!("{outcomes:?}") };
+    opened.handle
+}
+
+#[test]
+fn a_change_that_a_dead_server_had_may_have_been_made() {
+    let endpoint = free_endpoint();
+    let limits = Limits { drain_time_max: Duration::ZERO, ..Limits::default() };
+    let held = Arc::new(Held::new(store()));
+    let first = Server::new(held.clone(), Some(secret()), limits, clock()).expect("server");
+    first.listen(&endpoint).expect("listen");
+    let client = connect(&endpoint, options()).expect("connect");
+    std::thread::scope(|scope| {
+        let call = scope.spawn(|| client.call(b"\"hold\"", &[], &mut |_, _| {}));
+        held.wait_until_held();
+        first.end();
+        let second = Server::new(store(), Some(secret()), limits, clock()).expect("server");
+        second.listen(&endpoint).expect("listen");
+        let error = call.join().expect("no panic").expect_err("nobody knows");
+        assert!(is_unreachable(&error, Applied::Unknown), "{}", error.chain());
+        client.namespaces().expect("the new server is used");
+        held.release();
+    });
+}
+
+#[test]
+fn a_ticket_of_a_former_life_is_not_durable() {
+    let (kept, endpoint) = (store(), free_endpoint());
+    let server = start(&kept, &endpoint);
+    let client = connect(&endpoint, options()).expect("connect");
+    let pairs = client.kv("pairs");
+    let ticket = terrace_core::Kv::transact(&pairs, &mut |txn| txn.put(b"key", b"value"));
+    let ticket = ticket.expect("commit");
+    drop(server);
+    let _server = start(&kept, &endpoint);
+    client.namespaces().expect("the new server is used");
+    let error = terrace_core::Kv::wait(&pairs, ticket).expect_err("who knows");
+    assert_eq!(error.kind(), ErrorKind::Io, "{error}");
+    pairs.put(b"key", b"again").expect("commit");
+}
+
+#[test]
+fn what_runs_is_finished_when_a_server_ends() {
+    let held = Arc::new(Held::new(store()));
+    let (server, endpoint) = serve(Arc::clone(&held) as _, Limits::default());
+    let client = connect(&endpoint, options()).expect("connect");
+    std::thread::scope(|scope| {
+        let call = scope.spawn(|| client.call(b"\"hold\"", &[], &mut |_, _| {}));
+        held.wait_until_held();
+        let end = scope.spawn(|| server.end());
+        let once = Options { deadline: Duration::from_millis(1), ..options() };
+        eventually("nobody is let in", || connect(&endpoint, once.clone()).is_err());
+        assert!(!end.is_finished());
+        held.release();
+        call.join().expect("no panic").expect("it was finished");
+        end.join().expect("no panic");
+    });
+    assert_eq!(server.status().sessions, 0);
+}
+
+#[test]
+fn nobody_waits_longer_for_a_silent_server_than_the_deadline() {
+    // The system accepts connections for it, and nobody reads them.
+    let listener = Listener::bind(&"127.0.0.1:0".parse().expect("legal")).expect("listen");
+    let (clock, deadline) = (Arc::new(Hasty::default()), Duration::from_secs(10));
+    let error = connect_hastily(listener.endpoint(), &clock, deadline).err().expect("silent");
+    assert!(is_unreachable(&error, Applied::No), "{}", error.chain());
+    assert!(Duration::from_nanos(clock.now_ns()) < deadline.mul_f64(1.5));
+}
+
+#[test]
+fn nobody_waits_longer_for_an_answer_than_the_deadline() {
+    let listener = Listener::bind(&"127.0.0.1:0".parse().expect("legal")).expect("listen");
+    let (clock, deadline) = (Arc::new(Hasty::default()), Duration::from_secs(20));
+    let endpoint = listener.endpoint().clone();
+    let (client, object, peers) = std::thread::scope(|scope| {
+        let client = scope.spawn(|| {
+            let client = connect_hastily(&endpoint, &clock, deadline).expect("connect");
+            let object = client.open(&key("object"), &Open::create()).expect("open");
+            (client, object)
+        });
+        let mut peer = welcome(&listener);
+        let asked = peer.hear().expect("to open");
+        let opened = terrace_wire::Opened { handle: 1, ..Default::default() };
+        let head = terrace_wire::write_outcomes(&[Outcome::Opened(opened)]);
+        peer.say(Kind::Answer, asked.header.id, &head, b"");
+        // From now on it says nothing.
+        let (client, object) = client.join().expect("no panic");
+        (client, object, peer)
+    });
+    let within = |what: &str, applied: Applied, work: &dyn Fn() -> Result<()>| {
+        let start_ns = clock.now_ns();
+        let error = work().expect_err(what);
+        let took = Duration::from_nanos(clock.now_ns() - start_ns);
+        assert!(is_unreachable(&error, applied), "{what}: {}", error.chain());
+        assert!(took < deadline.mul_f64(1.5), "{what}: {took:?}");
+    };
+    within("stat", Applied::No, &|| object.stat().map(drop));
+    within("write", Applied::Unknown, &|| object.write(0, b"bytes"));
+    within("delete", Applied::Unknown, &|| client.delete(&key("object")));
+    within("namespaces", Applied::No, &|| client.namespaces().map(drop));
+    // Closing fails without a word; it must not take the time of another request.
+    let start_ns = clock.now_ns();
+    drop(object);
+    let took = Duration::from_nanos(clock.now_ns() - start_ns);
+    assert!(took < deadline / 2, "closing took {took:?}");
+    drop(peers);
+}
+
+fn connect_hastily(endpoint: &Endpoint, clock: &Arc<Hasty>, deadline: Duration) -> Result<Remote> {
+    let options = Options { secret: None, deadline, connect_timeout: deadline, ..options() };
+    let address = Address { endpoint: endpoint.clone(), clock: Arc::clone(clock) as _ };
+    Remote::connect(Box::new(address), options, Arc::clone(clock) as _)
+}
+
+/// Lets a client in, without a secret.
+fn welcome(listener: &Listener) -> Peer {
+    let mut peer = Peer::new(listener.accept().expect("accept"));
+    peer.hear().expect("a hello");
+    let challenge = Challenge { version: 1, needs_proof: false, nonce: [0; 32] };
+    peer.say(Kind::Challenge, 0, &challenge.to_head(), b"");
+    peer.hear().expect("a proof");
+    let welcome = Welcome {
+        proof: [0; 32],
+        store_id: 7,
+        incarnation: 1,
+        life: 1,
+        capability: store().backend.capability(),
+        target: "silent".into(),
+    };
+    peer.say(Kind::Welcome, 0, &welcome.to_head(), b"");
+    peer
+}

@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A server and peers that do what they should not, or more than they should: whatever they do, the
+//! others are served.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod bounds;
+mod floods;
+mod frames;
+mod greetings;
+mod lives;
+
+mod transfers;
