@@ -5,6 +5,7 @@
 pub mod behaviour;
 mod clock;
 mod crash;
+pub mod history;
 pub mod kv_behaviour;
 mod pattern;
 mod seeds;
