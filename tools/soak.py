@@ -3,7 +3,8 @@
 """Tries random load, faults, crashes, kill -9 and changes of the policy for a given time.
 
 Each round takes seeds that no earlier one had: the model test and the crash test of the stack, its
-crashes with the loss of the catalog, the real command under kill -9, and the short form of fuzzing. Everything is compared byte by byte.
+crashes with the loss of the catalog, the real command under kill -9, clients and a server over a
+simulated network, and the short form of fuzzing. Everything is compared byte by byte.
 Ends with one line: rounds, seeds, bytes compared, failures; exits with 1 where there were any.
 """
 
@@ -25,6 +26,7 @@ TESTS = [
     ("terrace-stack", "crash", "", 2),
     ("terrace-stack", "rebuild", "acknowledged", 400),
     ("terrace-cli", "cli", "killed::", 20),
+    ("terrace-server", "simulated", "", 200),
     ("terrace-fuzzing", "short", "mutations", 3),
 ]
 # No test takes nearly as long; one that hangs is a failure.
@@ -32,6 +34,11 @@ TEST_SECONDS_MAX = 900
 FAILURES_MAX = 10
 # Seeds are multiplied in the tests; this leaves room.
 SEED_MAX = 1 << 32
+
+
+def directory(package: str) -> Path:
+    """Where a package is."""
+    return ROOT / "crates" / package.removeprefix("terrace-")
 
 
 def build() -> dict[tuple[str, str], str]:
@@ -46,9 +53,8 @@ def build() -> dict[tuple[str, str], str]:
         if message.get("executable") and message["profile"]["test"]:
             package = Path(message["manifest_path"]).parent
             programs[(str(package), message["target"]["name"])] = message["executable"]
-    directories = {"terrace-stack": "stack", "terrace-cli": "cli", "terrace-fuzzing": "fuzzing"}
     return {
-        (package, test): programs[(str(ROOT / "crates" / directories[package]), test)]
+        (package, test): programs[(str(directory(package)), test)]
         for package, test, *_ in TESTS
     }
 
@@ -65,7 +71,7 @@ def run(program: str, package: str, test: str, only: str, first: int, count: int
         done = subprocess.run(
             [program, "--nocapture", *([only] if only else [])],
             # Where cargo runs it, too.
-            cwd=ROOT / "crates" / package.removeprefix("terrace-"),
+            cwd=directory(package),
             env=environment,
             capture_output=True,
             text=True,

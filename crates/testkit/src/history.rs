@@ -121,7 +121,8 @@ impl Search {
     }
 
     fn is_complete(&self) -> bool {
-        (0..self.events.len()).all(|index| self.is_done(index) || self.events[index].answer.is_none())
+        (0..self.events.len())
+            .all(|index| self.is_done(index) || self.events[index].answer.is_none())
     }
 
     fn is_done(&self, index: usize) -> bool {

@@ -18,25 +18,25 @@ use crate::pipe::Pipe;
 
 /// How often, of each frame, something goes wrong.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Faults {
+pub(crate) struct Faults {
     /// It comes late.
-    pub delay: f64,
+    pub(crate) delay: f64,
     /// It does not come, and the connection goes on.
-    pub drop: f64,
+    pub(crate) drop: f64,
     /// The connection breaks before, in or after it.
-    pub cut: f64,
+    pub(crate) cut: f64,
     /// A request or an answer comes twice.
-    pub duplicate: f64,
+    pub(crate) duplicate: f64,
     /// A connection is refused.
-    pub refuse: f64,
+    pub(crate) refuse: f64,
     /// Requests that come twice have another number the second time, so that the server does not
     /// know them: as if it kept no answers. A bug to be found.
-    pub renumber: bool,
+    pub(crate) renumber: bool,
 }
 
 /// The time of the clients: it passes while they wait.
 #[derive(Debug, Default)]
-pub struct SimulatedClock {
+pub(crate) struct SimulatedClock {
     now_ns: AtomicU64,
 }
 
@@ -62,15 +62,15 @@ impl Clock for SimulatedClock {
 }
 
 /// The way to a server, which may be exchanged.
-pub struct Net {
-    pub clock: Arc<SimulatedClock>,
+pub(crate) struct Net {
+    pub(crate) clock: Arc<SimulatedClock>,
     server: Mutex<Arc<Server>>,
     faults: Mutex<Faults>,
     random: Mutex<Random>,
 }
 
 impl Net {
-    pub fn new(server: Server, faults: Faults, seed: u64) -> Arc<Self> {
+    pub(crate) fn new(server: Server, faults: Faults, seed: u64) -> Arc<Self> {
         Arc::new(Self {
             clock: Arc::default(),
             server: Mutex::new(Arc::new(server)),
@@ -80,13 +80,13 @@ impl Net {
     }
 
     /// Ends the server and puts another one in its place.
-    pub fn restart(&self, server: Server) {
+    pub(crate) fn restart(&self, server: Server) {
         let old = std::mem::replace(&mut *lock(&self.server), Arc::new(server));
         old.end();
     }
 
     /// From now on nothing goes wrong.
-    pub fn heal(&self) {
+    pub(crate) fn heal(&self) {
         *lock(&self.faults) = Faults::default();
     }
 
@@ -104,7 +104,7 @@ impl Net {
 }
 
 /// What clients of a network connect with.
-pub struct Wire(pub Arc<Net>);
+pub(crate) struct Wire(pub(crate) Arc<Net>);
 
 impl Dial for Wire {
     fn dial(&self, _: Duration) -> Result<Arc<dyn Transport>> {
@@ -198,12 +198,17 @@ fn header_of(bytes: &[u8]) -> Option<Header> {
 
 impl Transport for End {
     fn read(&self, buffer: &mut [u8]) -> io::Result<usize> {
-        let read = self.incoming.read(buffer);
-        if read.is_err() && self.is_client {
-            // Only clients wait for a server; the other way round it is no lost time.
-            self.net.clock.pass(lock(&self.timeout).unwrap_or_default());
+        loop {
+            let read = self.incoming.read(buffer);
+            if read.is_err() && !self.is_client {
+                // A server has all the time: only for clients it passes.
+                continue;
+            }
+            if read.is_err() {
+                self.net.clock.pass(lock(&self.timeout).unwrap_or_default());
+            }
+            return read;
         }
-        read
     }
 
     fn write_vectored(&self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
@@ -247,6 +252,10 @@ impl Transport for End {
 
     fn is_readable(&self, _: Duration) -> bool {
         self.incoming.is_readable()
+    }
+
+    fn is_ended(&self) -> bool {
+        self.incoming.is_closed()
     }
 
     fn channel(&self) -> Vec<u8> {

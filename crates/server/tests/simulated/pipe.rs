@@ -11,7 +11,7 @@ const LOOK: Duration = Duration::from_millis(2);
 
 /// Bytes on their way in one direction.
 #[derive(Debug, Default)]
-pub struct Pipe {
+pub(crate) struct Pipe {
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -26,7 +26,7 @@ struct State {
 
 impl Pipe {
     /// Bytes that come after so many looks, and behind all before them.
-    pub fn push(&self, bytes: &[u8], looks: u32) {
+    pub(crate) fn push(&self, bytes: &[u8], looks: u32) {
         let mut state = self.state();
         if looks == 0 && state.late.is_empty() {
             state.bytes.extend(bytes);
@@ -37,17 +37,17 @@ impl Pipe {
     }
 
     /// Nothing comes after what is on its way.
-    pub fn close(&self) {
+    pub(crate) fn close(&self) {
         self.state().is_closed = true;
         self.changed.notify_all();
     }
 
-    pub fn is_closed(&self) -> bool {
+    pub(crate) fn is_closed(&self) -> bool {
         self.state().is_closed
     }
 
     /// Takes what has come; `WouldBlock` after one look in vain.
-    pub fn read(&self, buffer: &mut [u8]) -> io::Result<usize> {
+    pub(crate) fn read(&self, buffer: &mut [u8]) -> io::Result<usize> {
         let state = self.state();
         let is_empty = |state: &mut State| state.bytes.is_empty() && !state.is_over();
         let waited = self.changed.wait_timeout_while(state, LOOK, is_empty);
@@ -66,7 +66,7 @@ impl Pipe {
         Ok(count)
     }
 
-    pub fn is_readable(&self) -> bool {
+    pub(crate) fn is_readable(&self) -> bool {
         let state = self.state();
         !state.bytes.is_empty() || state.is_over()
     }
