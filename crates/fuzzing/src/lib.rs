@@ -15,6 +15,7 @@ mod records;
 mod socket;
 mod trace;
 mod units;
+mod wire;
 
 pub use mutate::Mutator;
 
@@ -55,6 +56,15 @@ pub const TARGETS: &[Target] = &[
     target("control-reply", socket::reply, 8 << 20, 256, 10_000),
     // A request may read 32 MiB, however short it is.
     target("control-session", socket::session, 128 << 20, 4096, 150),
+    // A frame may announce 1 MiB of head and 256 KiB of payload before it brings them, and what is
+    // read ahead has 16 KiB.
+    target("wire-frames", wire::frames, 2 << 20, 256, 10_000),
+    // An operation of two bytes takes some hundred.
+    target("wire-operations", wire::operations, 16 << 10, 1024, 20_000),
+    target("wire-outcomes", wire::outcomes, 16 << 10, 1024, 20_000),
+    target("wire-greeting", wire::greeting, 64 << 10, 256, 20_000),
+    // Counts the client only; the server has its own bounds.
+    target("wire-session", wire::session, 32 << 20, 4096, 150),
     target("policy-state", policies::state, 512 << 10, 256, 10_000),
     target("policy-message", policies::message, 512 << 10, 256, 10_000),
     target("policy-parameter", policies::parameter, 512 << 10, 256, 10_000),
