@@ -26,7 +26,8 @@ TESTS = [
     ("terrace-stack", "crash", "", 2),
     ("terrace-stack", "rebuild", "acknowledged", 400),
     ("terrace-cli", "cli", "killed::", 20),
-    ("terrace-server", "simulated", "", 200),
+    ("terrace-cli", "cli", "network::histories", 10),
+    ("terrace-server", "simulated", "", 40),
     ("terrace-fuzzing", "short", "mutations", 3),
 ]
 # No test takes nearly as long; one that hangs is a failure.

@@ -8,6 +8,7 @@ mod crash;
 pub mod history;
 pub mod kv_behaviour;
 mod pattern;
+pub mod registers;
 mod seeds;
 pub mod sim;
 mod usage;

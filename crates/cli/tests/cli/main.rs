@@ -9,6 +9,7 @@ mod formats;
 mod held;
 mod help;
 mod killed;
+mod network;
 mod objects;
 mod pairs;
 mod placement;

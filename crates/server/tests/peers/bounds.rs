@@ -156,7 +156,8 @@ fn a_payload_that_breaks_off_leaves_its_request_as_if_it_had_not_come() {
     for (number, (what, operation, payload)) in (10..).zip(requests) {
         let mut first = Peer::connect(&endpoint);
         first.greet(Some(&secret()), number).expect("welcome");
-        let head = terrace_wire::write_operations(&[operation.clone()], payload.len() as u32);
+        let head =
+            terrace_wire::write_operations(std::slice::from_ref(&operation), payload.len() as u32);
         let piece = &payload[..payload.len().min(terrace_wire::PIECE_BYTES_MAX)];
         let header = terrace_wire::Header::new(terrace_wire::Kind::Request, 1, &head, piece);
         let mut bytes = Vec::new();

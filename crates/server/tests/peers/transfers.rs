@@ -73,7 +73,7 @@ fn a_client_that_stops_reading_is_put_out_and_keeps_nobody_waiting() {
         let read = Operation::On { handle: opened.handle, what };
         // More than any buffer between here and there takes.
         for _ in 0..4 {
-            peer.ask(&[read.clone()], b"");
+            peer.ask(std::slice::from_ref(&read), b"");
         }
         stopped.push(peer);
     }

@@ -10,19 +10,28 @@ use std::time::Duration;
 use terrace_backends::kv;
 use terrace_backends::object::{File, FileSettings};
 use terrace_client::{Options, Remote};
-use terrace_core::{Backend, Kv, Object, ObjectExt, Open, Random};
+use terrace_core::{
+    Atomicity, Backend, Kv, Object, ObjectExt, Open, Persistency, Random, Semantics,
+};
 use terrace_server::{Limits, Server, Service};
 use terrace_stack::{Parts, Stack, Tier};
 use terrace_testkit::history::{Action, is_linearizable};
+use terrace_testkit::registers::{Histories, Objects, Pairs, Registers, is_unknown};
 use terrace_testkit::seeds;
 
 use crate::common::{Plain, clock, options, secret};
-use crate::load::{Histories, Objects, Pairs, Registers, WHOLE, is_unknown};
 use crate::net::{Faults, Net, Wire};
 
 const THREADS: u64 = 3;
 const STEPS: u64 = 40;
 const NAMES: u64 = 2;
+
+/// Whole values are asked for.
+const WHOLE: Semantics = Semantics {
+    atomicity: Atomicity::Operation,
+    persistency: Persistency::None,
+    ..Semantics::DEFAULT
+};
 
 const FAULTS: Faults =
     Faults { delay: 0.05, drop: 0.004, cut: 0.02, duplicate: 0.04, refuse: 0.02, renumber: false };
@@ -79,7 +88,7 @@ impl Log {
     /// Whether what was acknowledged is there, everything is there once, and nothing else is.
     fn compare(&self, found: &[u8]) -> Result<(), String> {
         let mut appended = self.appended.lock().expect("no panic").clone();
-        if found.len() % RECORD_BYTES != 0 {
+        if !found.len().is_multiple_of(RECORD_BYTES) {
             return Err(format!("a part of a record: {} bytes", found.len()));
         }
         for (place, record) in (0..).step_by(RECORD_BYTES).zip(found.chunks(RECORD_BYTES)) {
@@ -153,8 +162,8 @@ fn run(seed: u64, faults: Faults) -> Result<usize, String> {
                 let mut object = None;
                 for step in 0..STEPS {
                     match random.below(8) {
-                        0..=2 => objects.step(&Objects(&client), NAMES, &mut random),
-                        3..=4 => pairs.step(&Pairs(client.kv("pairs")), NAMES, &mut random),
+                        0..=2 => objects.step(&Objects(&client, WHOLE), NAMES, &mut random),
+                        3..=4 => pairs.step(&Pairs(&client.kv("pairs")), NAMES, &mut random),
                         5 => counter.increment(&client.kv("counter")),
                         _ => {
                             object = object.or_else(|| client.open(key, &appending).ok());
@@ -185,8 +194,8 @@ fn run(seed: u64, faults: Faults) -> Result<usize, String> {
     let last = client(&net);
     for name in 0..NAMES {
         for (histories, registers) in [
-            (&objects, &Objects(&last) as &dyn Registers),
-            (&pairs, &Pairs(last.kv("pairs")) as &dyn Registers),
+            (&objects, &Objects(&last, WHOLE) as &dyn Registers),
+            (&pairs, &Pairs(&last.kv("pairs")) as &dyn Registers),
         ] {
             histories.act(registers, name, Action::Read);
             let events = histories.of(name);
@@ -199,7 +208,7 @@ fn run(seed: u64, faults: Faults) -> Result<usize, String> {
     log.compare(&object.read_to_end().expect("read"))?;
     let counted = last.kv("counter").get(b"counter").expect("get");
     counter.compare(counted.map_or(0, |value| read_number(&value)))?;
-    Ok(objects.unknown() + pairs.unknown())
+    Ok(objects.count().1 + pairs.count().1)
 }
 
 #[test]

@@ -6,6 +6,5 @@
 mod common;
 
 mod histories;
-mod load;
 mod net;
 mod pipe;

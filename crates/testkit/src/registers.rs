@@ -1,36 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What clients do at random, and what they were answered.
+//! Values under names in any store, what threads do to them at random, and what they were answered.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use terrace_client::{Remote, RemoteKv};
 use terrace_core::{
-    Applied, Atomicity, Backend, Error, ErrorKind, Hint, Key, Kv, Op, Persistency, Random, Reply,
-    Request, Result, Semantics,
+    Applied, Backend, Error, ErrorKind, Hint, Key, Kv, Op, Random, Reply, Request, Result,
+    Semantics,
 };
-use terrace_testkit::history::{Action, Answer, Event};
+
+use crate::history::{Action, Answer, Event};
 
 /// Length of every value.
 const VALUE_BYTES: usize = 256;
 
-/// Whole values are asked for.
-pub(crate) const WHOLE: Semantics = Semantics {
-    atomicity: Atomicity::Operation,
-    persistency: Persistency::None,
-    ..Semantics::DEFAULT
-};
-
 /// Something that holds values under names.
-pub(crate) trait Registers: Sync {
+pub trait Registers: Sync {
+    /// Does this to a name. Errors: those of the store, other than that there is or is not one.
     fn act(&self, name: u64, action: Action) -> Result<Answer>;
 }
 
-/// As objects, one operation a batch.
-pub(crate) struct Objects<'a>(pub(crate) &'a Remote);
+/// As objects, one operation a batch, with these semantics.
+pub struct Objects<'a>(pub &'a dyn Backend, pub Semantics);
 
 /// As pairs.
-pub(crate) struct Pairs(pub(crate) RemoteKv);
+pub struct Pairs<'a>(pub &'a dyn Kv);
 
 fn value(tag: u64) -> Vec<u8> {
     tag.to_le_bytes().repeat(VALUE_BYTES / 8)
@@ -50,7 +44,7 @@ fn tag(value: &[u8]) -> u64 {
 
 impl Registers for Objects<'_> {
     fn act(&self, name: u64, action: Action) -> Result<Answer> {
-        let key = &Key::new("simulated", &name.to_string())?;
+        let key = &Key::new("registers", &name.to_string())?;
         let mut buffer = [0; VALUE_BYTES + 1];
         let data = match action {
             Action::Create(tag) | Action::Write(tag) => value(tag),
@@ -63,7 +57,7 @@ impl Registers for Objects<'_> {
             Action::Read => Request::Read { key, offset_bytes: 0, buffer: &mut buffer },
         };
         let mut operations = [Op::new(request)];
-        self.0.execute(&mut operations, &WHOLE);
+        self.0.execute(&mut operations, &self.1);
         let [operation] = operations;
         match operation.outcome.expect("every operation ends") {
             Ok(Reply::Count(count)) => Ok(Answer::Found(tag(&buffer[..count]))),
@@ -77,7 +71,7 @@ impl Registers for Objects<'_> {
     }
 }
 
-impl Registers for Pairs {
+impl Registers for Pairs<'_> {
     fn act(&self, name: u64, action: Action) -> Result<Answer> {
         let key = name.to_le_bytes();
         if action == Action::Read {
@@ -102,12 +96,12 @@ impl Registers for Pairs {
     }
 }
 
-/// Whether nobody knows if a change was made. `None` where it was not made.
+/// Whether nobody knows if a change was made that failed for a fault of the network.
 ///
 /// # Panics
 ///
 /// For errors that no fault of a network explains.
-pub(crate) fn is_unknown(error: &Error) -> bool {
+pub fn is_unknown(error: &Error) -> bool {
     match error.kind() {
         ErrorKind::Unreachable { applied } => applied == Applied::Unknown,
         ErrorKind::Busy => false,
@@ -116,8 +110,8 @@ pub(crate) fn is_unknown(error: &Error) -> bool {
 }
 
 /// Events of all threads, by name.
-#[derive(Default)]
-pub(crate) struct Histories {
+#[derive(Debug, Default)]
+pub struct Histories {
     moment: AtomicU64,
     tag: AtomicU64,
     events: Mutex<Vec<(u64, Event)>>,
@@ -125,8 +119,8 @@ pub(crate) struct Histories {
 
 impl Histories {
     /// Does something random to one of so many names.
-    pub(crate) fn step(&self, registers: &dyn Registers, names: u64, random: &mut Random) {
-        let tag = self.tag.fetch_add(1, Ordering::SeqCst) + 1;
+    pub fn step(&self, registers: &dyn Registers, names: u64, random: &mut Random) {
+        let tag = self.new_tag();
         let action = match random.below(10) {
             0..=2 => Action::Create(tag),
             3..=5 => Action::Write(tag),
@@ -136,8 +130,13 @@ impl Histories {
         self.act(registers, random.below(names), action);
     }
 
+    /// A number that no value has had.
+    pub fn new_tag(&self) -> u64 {
+        self.tag.fetch_add(1, Ordering::SeqCst) + 1
+    }
+
     /// Does this and notes what was answered.
-    pub(crate) fn act(&self, registers: &dyn Registers, name: u64, action: Action) {
+    pub fn act(&self, registers: &dyn Registers, name: u64, action: Action) {
         let start = self.moment.fetch_add(1, Ordering::SeqCst);
         let answered = registers.act(name, action);
         let end = self.moment.fetch_add(1, Ordering::SeqCst);
@@ -152,14 +151,15 @@ impl Histories {
     }
 
     /// What happened to a name.
-    pub(crate) fn of(&self, name: u64) -> Vec<Event> {
+    pub fn of(&self, name: u64) -> Vec<Event> {
         let events = self.events.lock().unwrap_or_else(PoisonError::into_inner);
         events.iter().filter(|(of, _)| *of == name).map(|(_, event)| *event).collect()
     }
 
-    /// How many events have no answer.
-    pub(crate) fn unknown(&self) -> usize {
+    /// How many events there are, and how many of them have no answer.
+    pub fn count(&self) -> (usize, usize) {
         let events = self.events.lock().unwrap_or_else(PoisonError::into_inner);
-        events.iter().filter(|(_, event)| event.answer.is_none()).count()
+        let unknown = events.iter().filter(|(_, event)| event.answer.is_none());
+        (events.len(), unknown.count())
     }
 }
