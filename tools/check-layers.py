@@ -21,9 +21,10 @@ LAYERS = {
     "terrace-client": 2,
     "terrace-server": 2,
     "terrace-store": 3,
-    "terrace-fuzzing": 4,
+    "terrace-items": 4,
     "terrace-policy": 4,
     "partdiff": 4,
+    "terrace-fuzzing": 5,
     "terrace-cli": 5,
 }
 

@@ -8,6 +8,7 @@
 mod backup;
 mod configuration;
 mod input;
+mod items;
 mod mutate;
 mod names;
 mod policies;
@@ -46,6 +47,8 @@ pub const TARGETS: &[Target] = &[
     target("file-identity", records::identity, 16 << 10, 32, 20_000),
     target("file-superblock", records::superblock, 16 << 10, 32, 20_000),
     target("layout", records::layout, 16 << 10, 64, 20_000),
+    target("item-record", items::record, 16 << 10, 32, 20_000),
+    target("item-place", items::place, 16 << 10, 32, 20_000),
     target("backup", backup::backup, 256 << 10, 256, 20_000),
     // A block has 64 KiB, and a search behind damage looks at twice as many at a time. A record of
     // a few bytes takes a hundred.

@@ -43,12 +43,14 @@ pub(crate) fn layout(input: &[u8]) -> bool {
     is_layout || is_piece
 }
 
-fn with_checksum(body: &[u8]) -> Vec<u8> {
+/// The bytes with their CRC-32C behind.
+pub(crate) fn with_checksum(body: &[u8]) -> Vec<u8> {
     let checksum = crc32c::crc32c(body);
     [body, &checksum.to_le_bytes()].concat()
 }
 
-fn same_or_refused(kind: &str, bytes: &[u8], again: Result<Vec<u8>>) -> bool {
+/// Whether they were written again as the same, and not refused.
+pub(crate) fn same_or_refused(kind: &str, bytes: &[u8], again: Result<Vec<u8>>) -> bool {
     match again {
         Ok(again) => {
             assert_eq!(again, bytes, "two ways to write one {kind}");
