@@ -37,6 +37,16 @@ pub(crate) fn range(text: &str) -> Result<Range> {
     Ok(Range { namespace: namespace.into(), prefix: prefix.into() })
 }
 
+/// Reads `COLLECTION/ITEM`.
+pub(crate) fn item(text: &str) -> Result<(String, String)> {
+    match text.split_once('/') {
+        Some((collection, name)) => Ok((collection.into(), name.into())),
+        None => Err(Error::invalid("name an item", "an item has the form COLLECTION/ITEM")
+            .with("item", format!("{text:?}"))
+            .into()),
+    }
+}
+
 /// One side of a copy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Place {

@@ -41,6 +41,14 @@ impl Failure {
         }
     }
 
+    /// What the caller can do about it, where it is an error.
+    pub(crate) fn kind(&self) -> Option<ErrorKind> {
+        match self {
+            Failure::Failed(error) => Some(error.kind()),
+            _ => None,
+        }
+    }
+
     /// Prints the failure as one line: for people, or as JSON.
     pub(crate) fn report(&self, is_json: bool) {
         match self {
@@ -99,7 +107,7 @@ pub(crate) fn from_output(error: io::Error) -> Failure {
 /// The exit statuses with their meaning; documented in `docs/cli.md` and in every help page.
 pub(crate) const STATUSES: &[(u8, &str)] = &[
     (0, "done"),
-    (1, "failed: input/output error; fsck, scrub: problems found"),
+    (1, "failed: input/output error; fsck, scrub, item check: problems found"),
     (2, "the command line, or a value in it, is wrong"),
     (3, "not found"),
     (4, "no space left on any allowed tier, or a quota is used up"),

@@ -4,6 +4,7 @@
 use terrace_core::{
     Access, Backend, Create, ErrorKind, Hint, Key, Object, ObjectExt, Open, Semantics,
 };
+use terrace_items::{Collection, Item};
 use terrace_store::Store;
 
 use super::{Source, Target};
@@ -21,8 +22,17 @@ impl StoredSource {
     /// Opens an object.
     pub(crate) fn open(store: &Store, key: &Key) -> Result<Self> {
         let object = store.open(key, &Open::read()).map_err(|error| about(error, key))?;
+        Self::of(key.clone(), object)
+    }
+
+    /// Takes an open item.
+    pub(crate) fn of_item(item: Item) -> Result<Self> {
+        Self::of(item.key().clone(), item.into_object())
+    }
+
+    fn of(key: Key, object: Box<dyn Object>) -> Result<Self> {
         let size_bytes = object.stat()?.size_bytes;
-        Ok(Self { object, key: key.clone(), size_bytes, offset_bytes: 0 })
+        Ok(Self { object, key, size_bytes, offset_bytes: 0 })
     }
 }
 
@@ -61,6 +71,36 @@ impl NewContent {
         key: &Key,
         size_bytes: Option<u64>,
     ) -> Result<StoredTarget> {
+        let ((key, object), is_new) = self
+            .open_by(size_bytes, &|how| Ok((key.clone(), store.open(key, how)?)))
+            .map_err(|failure| failure.about(key))?;
+        let (store, removed) = (store.clone(), key.clone());
+        let remove: Remove = Box::new(move || store.delete(&removed));
+        Ok(StoredTarget::new(key, object, is_new.then_some(remove)))
+    }
+
+    /// The same for an item.
+    pub(crate) fn open_item(
+        &self,
+        collection: &Collection,
+        name: &str,
+        size_bytes: Option<u64>,
+    ) -> Result<StoredTarget> {
+        let ((key, object), is_new) = self.open_by(size_bytes, &|how| {
+            let item = collection.open(name, how)?;
+            Ok((item.key().clone(), item.into_object()))
+        })?;
+        let (collection, removed) = (collection.clone(), key.clone());
+        let remove: Remove = Box::new(move || collection.delete_object(&removed));
+        Ok(StoredTarget::new(key, object, is_new.then_some(remove)))
+    }
+
+    /// Opens by whatever `open` does, and makes room; whether it is new.
+    fn open_by(
+        &self,
+        size_bytes: Option<u64>,
+        open: &dyn Fn(&Open) -> terrace_core::Result<Named>,
+    ) -> Result<(Named, bool)> {
         let how = Open {
             create: Create::New,
             access: Access::Write,
@@ -70,23 +110,15 @@ impl NewContent {
             identity: None,
             label: None,
         };
-        let opened = match store.open(key, &how) {
+        match open(&how) {
             Err(error) if error.kind() == ErrorKind::Exists && !self.must_be_new => {
-                let object = store.open(key, &Open { create: Create::IfMissing, ..how })?;
+                let (key, object) = open(&Open { create: Create::IfMissing, ..how })?;
                 let old_bytes = object.stat()?.size_bytes;
                 make_room(&*object, old_bytes, size_bytes)?;
-                Ok((object, false))
+                Ok(((key, object), false))
             }
-            other => other.map(|object| (object, true)),
-        };
-        let (object, is_new) = opened.map_err(|error| about(error, key))?;
-        Ok(StoredTarget {
-            store: store.clone(),
-            object: Some(object),
-            key: key.clone(),
-            is_new,
-            written_bytes: 0,
-        })
+            other => Ok((other?, true)),
+        }
     }
 }
 
@@ -105,17 +137,27 @@ fn make_room(object: &dyn Object, old_bytes: u64, new_bytes: Option<u64>) -> Res
     }
 }
 
+/// An open object with its key.
+type Named = (Key, Box<dyn Object>);
+
+/// Takes back what was made.
+type Remove = Box<dyn FnOnce() -> terrace_core::Result<()>>;
+
 /// An object whose content is being written.
 pub(crate) struct StoredTarget {
-    store: Store,
     /// `None` once it is finished or abandoned.
     object: Option<Box<dyn Object>>,
     key: Key,
-    is_new: bool,
+    /// `None` where it was there before.
+    remove: Option<Remove>,
     written_bytes: u64,
 }
 
 impl StoredTarget {
+    fn new(key: Key, object: Box<dyn Object>, remove: Option<Remove>) -> Self {
+        Self { object: Some(object), key, remove, written_bytes: 0 }
+    }
+
     fn object(&self) -> &dyn Object {
         self.object.as_deref().expect("nothing is written after the end")
     }
@@ -141,11 +183,12 @@ impl Target for StoredTarget {
     /// a mixture of the two.
     fn abandon(&mut self) -> Result<()> {
         let Some(object) = self.object.take() else { return Ok(()) };
-        if self.is_new {
-            drop(object);
-            self.store.delete(&self.key)?;
-        } else {
-            object.set_len(self.written_bytes)?;
+        match self.remove.take() {
+            Some(remove) => {
+                drop(object);
+                remove()?;
+            }
+            None => object.set_len(self.written_bytes)?,
         }
         Ok(())
     }

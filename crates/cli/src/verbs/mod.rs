@@ -3,6 +3,7 @@
 
 mod backup;
 mod bench;
+mod collection;
 mod completions;
 mod cp;
 mod demo;
@@ -11,6 +12,7 @@ mod fsck;
 mod get;
 mod hold;
 mod init;
+mod item;
 mod kv;
 mod ls;
 mod man;
@@ -52,6 +54,8 @@ pub(crate) const VERBS: &[Entry] = &[
     entry::<stat::Stat>(),
     entry::<rm::Remove>(),
     entry::<kv::Kv>(),
+    entry::<collection::Collections>(),
+    entry::<item::Item>(),
     entry::<tiers::Tiers>(),
     entry::<explain::Explain>(),
     entry::<migrate::Migrate>(),
@@ -83,7 +87,7 @@ pub(crate) trait Verb: Args {
 pub(crate) enum Group {
     /// The store as a whole.
     Store,
-    /// Objects and key-value pairs.
+    /// Objects, key-value pairs and items.
     Data,
     /// Where objects live and why.
     Placement,
@@ -102,7 +106,7 @@ impl Group {
     pub(crate) fn title(self) -> &'static str {
         match self {
             Group::Store => "Make and run a store",
-            Group::Data => "Objects and key-value pairs",
+            Group::Data => "Objects, key-value pairs, items",
             Group::Placement => "What lives where, and why",
             Group::Trial => "Try and measure",
             Group::Shell => "For the shell",

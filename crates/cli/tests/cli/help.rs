@@ -17,6 +17,8 @@ fn verbs(scene: &Scene) -> Vec<String> {
 fn subcommands(verb: &str) -> &'static [&'static str] {
     match verb {
         "kv" => &["put", "get", "scan", "rm"],
+        "collection" => &["create", "ls", "rm"],
+        "item" => &["put", "get", "ls", "stat", "rm", "check"],
         "bench" => &["object", "kv", "amr", "hsm-study"],
         "trace" => &["record", "stop", "status", "show", "export"],
         "tiers" => &["add", "drain", "remove", "replace"],

@@ -8,6 +8,7 @@ mod degraded;
 mod formats;
 mod held;
 mod help;
+mod items;
 mod killed;
 mod network;
 mod objects;
