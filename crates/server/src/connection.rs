@@ -45,6 +45,8 @@ pub(crate) struct Connection {
     pub(crate) since_ns: u64,
     /// Whether the peer has not proved itself yet.
     pub(crate) is_stranger: AtomicBool,
+    /// Whether it was told to end, to make room for another one.
+    pub(crate) is_sent_away: AtomicBool,
     pub(crate) sending: Sending,
     /// Requests that wait for storage.
     waiting: AtomicUsize,
@@ -57,6 +59,7 @@ impl Connection {
             transport,
             since_ns,
             is_stranger: AtomicBool::new(true),
+            is_sent_away: AtomicBool::new(false),
             waiting: AtomicUsize::new(0),
         }
     }

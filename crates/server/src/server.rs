@@ -198,12 +198,15 @@ impl Shared {
         let strangers: Vec<_> = connections
             .values()
             .filter(|one| one.is_stranger.load(Ordering::Acquire))
+            // Its thread may not have noticed yet; each new one costs another one its place.
+            .filter(|one| !one.is_sent_away.load(Ordering::Acquire))
             .map(|one| (one.since_ns, Arc::clone(one)))
             .collect();
         if strangers.len() >= self.limits.strangers_max
             && let Some((_, oldest)) = strangers.iter().min_by_key(|(since_ns, _)| *since_ns)
         {
             // Whoever floods the server with connections crowds out itself first.
+            oldest.is_sent_away.store(true, Ordering::Release);
             oldest.transport.shutdown(Shutdown::Both);
             self.counts.refused.fetch_add(1, Ordering::Relaxed);
         }
