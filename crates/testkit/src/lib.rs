@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What tests of every crate share: behaviour suites, a simulated machine that forgets what was
-//! not synced, a clock that stands still, and bytes that say where they belong.
+//! not synced, a clock that stands still, bytes that say where they belong, and certificates.
 
 pub mod behaviour;
+#[cfg(feature = "certificates")]
+mod certificates;
 mod clock;
 mod crash;
 pub mod history;
@@ -13,6 +15,8 @@ mod seeds;
 pub mod sim;
 mod usage;
 
+#[cfg(feature = "certificates")]
+pub use certificates::{Authority, Certificate, Validity};
 pub use clock::ManualClock;
 pub use crash::CrashAt;
 pub use pattern::{assert_pattern, pattern, pattern_bytes};
