@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Connections between clients and servers: addresses, sockets, secrets. Nothing here knows what
-//! is said on them.
+//! Connections between clients and servers: addresses, sockets, secrets, encryption. Nothing
+//! here knows what is said on them.
 
 mod endpoint;
+mod private;
 mod secret;
 mod socket;
+mod tls;
 mod tuning;
 
 pub use endpoint::{Endpoint, PORT_DEFAULT};
 pub use secret::{default_secret_file, make_secret_file, random_bytes, read_secret_file};
 pub use socket::{Listener, Socket, connect};
+pub use tls::{ClientTls, ServerTls, TlsSocket};
 
 use std::fmt;
 use std::io::{self, IoSlice, Read, Write};

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The file with the secret that servers and clients share.
 
-use std::fs::{File, OpenOptions};
-use std::io::{Read, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use terrace_core::{Error, ErrorKind, Result};
+use terrace_core::{Error, Result};
+
+use crate::private::read_private_file;
 
 /// Longest file that is taken for a secret.
 const FILE_BYTES_MAX: u64 = 4096;
@@ -30,31 +32,7 @@ pub fn default_secret_file() -> Option<PathBuf> {
 /// `Denied` where others than its owner can read or write the file, or it belongs to somebody else
 /// than this user or root; `NotFound`, `Invalid` (too long), `Io`.
 pub fn read_secret_file(path: &Path) -> Result<Vec<u8>> {
-    let failed = |error| Error::from_io("read the secret", error).with("file", path.display());
-    let file = File::open(path).map_err(failed)?;
-    let metadata = file.metadata().map_err(failed)?;
-    let denied = |reason: String| {
-        Err(Error::new(ErrorKind::Denied, "read the secret")
-            .because(reason)
-            .with("file", path.display()))
-    };
-    if metadata.mode() & 0o077 != 0 {
-        return denied(format!(
-            "others can read or write it (mode {:04o}); `chmod 600` it, and make a new one if others may have read it",
-            metadata.mode() & 0o7777
-        ));
-    }
-    let user = rustix::process::geteuid().as_raw();
-    if metadata.uid() != user && metadata.uid() != 0 {
-        return denied(format!("it belongs to user {}, not to user {user}", metadata.uid()));
-    }
-    let mut bytes = Vec::new();
-    file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(failed)?;
-    if bytes.len() as u64 > FILE_BYTES_MAX {
-        return Err(Error::invalid("read the secret", "the file is too long to be one")
-            .with("file", path.display())
-            .with("bytes_max", FILE_BYTES_MAX));
-    }
+    let mut bytes = read_private_file("read the secret", path, FILE_BYTES_MAX)?;
     let end = bytes.iter().rposition(|byte| !matches!(byte, b'\n' | b'\r'));
     bytes.truncate(end.map_or(0, |last| last + 1));
     Ok(bytes)
@@ -111,6 +89,8 @@ pub fn random_bytes(buffer: &mut [u8]) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::PermissionsExt;
+
+    use terrace_core::ErrorKind;
 
     use super::*;
 

@@ -39,6 +39,16 @@ enum Kind {
     Unix(UnixStream),
 }
 
+/// What can be done with a socket without waiting.
+pub(crate) struct Ready {
+    pub(crate) can_read: bool,
+    pub(crate) can_write: bool,
+}
+
+fn timespec(duration: Duration) -> Timespec {
+    Timespec { tv_sec: duration.as_secs() as i64, tv_nsec: duration.subsec_nanos().into() }
+}
+
 impl Socket {
     fn tcp(stream: TcpStream) -> io::Result<Self> {
         tune(&stream)?;
@@ -56,6 +66,29 @@ impl Socket {
     /// Those of socketpair(2).
     pub fn pair() -> io::Result<(Self, Self)> {
         UnixStream::pair().map(|(one, other)| (Self::unix(one), Self::unix(other)))
+    }
+
+    /// Sends what there is room for now. `WouldBlock` where there is none.
+    pub(crate) fn write_now(&self, bytes: &[u8]) -> io::Result<usize> {
+        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        Ok(rustix::net::send(self.descriptor(), bytes, flags)?)
+    }
+
+    /// Waits as long as a read would until something can be read or written. Says which: the end,
+    /// too, can be read.
+    pub(crate) fn wait_for_either(&self) -> io::Result<Ready> {
+        let timeout = match &self.kind {
+            Kind::Tcp(stream) => stream.read_timeout()?,
+            Kind::Unix(stream) => stream.read_timeout()?,
+        };
+        let timeout = timeout.map(timespec);
+        let descriptor = self.descriptor();
+        let mut descriptors = [PollFd::new(&descriptor, PollFlags::IN | PollFlags::OUT)];
+        if rustix::event::poll(&mut descriptors, timeout.as_ref())? == 0 {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        let events = descriptors[0].revents();
+        Ok(Ready { can_write: events.contains(PollFlags::OUT), can_read: events != PollFlags::OUT })
     }
 
     fn descriptor(&self) -> BorrowedFd<'_> {
@@ -124,8 +157,7 @@ impl Transport for Socket {
     }
 
     fn is_readable(&self, timeout: Duration) -> bool {
-        let timeout =
-            Timespec { tv_sec: timeout.as_secs() as i64, tv_nsec: timeout.subsec_nanos().into() };
+        let timeout = timespec(timeout);
         let descriptor = self.descriptor();
         let mut descriptors = [PollFd::new(&descriptor, PollFlags::IN)];
         // An interruption by a signal is as good as the end of the time.
