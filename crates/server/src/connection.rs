@@ -80,7 +80,8 @@ impl Connection {
         let mut reader = FrameReader::new(Incoming(Arc::clone(&self.transport)));
         let greeted = self.greet(shared, &mut reader);
         if let Err(error) = &greeted {
-            self.fail(0, error)?;
+            // Who cannot be told sees the connection end.
+            let _ = self.fail(0, error);
         }
         let session = greeted?;
         self.is_stranger.store(false, Ordering::Release);

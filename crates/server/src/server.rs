@@ -9,8 +9,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use terrace_core::{Access, Clock, Error, ErrorKind, Result};
-use terrace_transport::{Endpoint, Listener, Transport, random_bytes};
-use terrace_wire::{Failure, Kind, Secret};
+use terrace_transport::{Endpoint, Listener, ServerTls, Socket, Transport, random_bytes};
+use terrace_wire::{Failure, Kind, Secret, small_frame};
 
 use crate::buffers::Buffers;
 use crate::connection::Connection;
@@ -126,10 +126,33 @@ impl Server {
     ///
     /// `Busy` where somebody listens there, `Denied`, `Invalid`, `Io`.
     pub fn listen(&self, endpoint: &Endpoint) -> Result<Endpoint> {
+        self.listen_as(endpoint, |socket| Ok(Arc::new(socket)))
+    }
+
+    /// Listens as [`Server::listen`] does, and serves whoever speaks TLS.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Server::listen`]; `Invalid` for a Unix socket, which needs no encryption.
+    pub fn listen_tls(&self, endpoint: &Endpoint, tls: &ServerTls) -> Result<Endpoint> {
+        if matches!(endpoint, Endpoint::Unix(_)) {
+            return Err(Error::invalid("listen", "a Unix socket needs no encryption")
+                .with("address", endpoint));
+        }
+        let tls = tls.clone();
+        let refusal = refusal_without_tls();
+        self.listen_as(endpoint, move |socket| Ok(Arc::new(tls.accept(socket, refusal.clone())?)))
+    }
+
+    fn listen_as(
+        &self,
+        endpoint: &Endpoint,
+        wrap: impl Fn(Socket) -> Result<Arc<dyn Transport>> + Send + 'static,
+    ) -> Result<Endpoint> {
         let listener = Arc::new(Listener::bind(endpoint)?);
         let endpoint = listener.endpoint().clone();
         lock(&self.shared.listeners).push(Arc::clone(&listener));
-        self.spawn("terrace-accept", move |shared| shared.accept(&listener))?;
+        self.spawn("terrace-accept", move |shared| shared.accept(&listener, &wrap))?;
         Ok(endpoint)
     }
 
@@ -171,13 +194,22 @@ impl Drop for Server {
 }
 
 impl Shared {
-    fn accept(self: &Arc<Self>, listener: &Listener) {
+    fn accept(
+        self: &Arc<Self>,
+        listener: &Listener,
+        wrap: &dyn Fn(Socket) -> Result<Arc<dyn Transport>>,
+    ) {
+        let accept = || {
+            let socket = listener.accept();
+            wrap(socket.map_err(|error| Error::from_io("accept a connection", error))?)
+        };
         while !self.is_over.load(Ordering::Acquire) {
-            match listener.accept() {
-                Ok(socket) => self.admit(Arc::new(socket)),
+            match accept() {
+                Ok(transport) => self.admit(transport),
                 // Mostly a lack of descriptors: some are free again a moment later.
                 Err(error) if !self.is_over.load(Ordering::Acquire) => {
-                    tracing::warn!(%error, address = %listener.endpoint(), "a connection was not accepted");
+                    let error = error.chain();
+                    tracing::warn!(error, address = %listener.endpoint(), "a connection was not accepted");
                     self.clock.sleep(PAUSE);
                 }
                 Err(_) => {}
@@ -384,6 +416,14 @@ impl Shared {
             refused: count(&self.counts.refused),
         }
     }
+}
+
+/// What a client hears that speaks without TLS where TLS is spoken.
+fn refusal_without_tls() -> Vec<u8> {
+    let error = Error::new(ErrorKind::Denied, "use the server").because(
+        "it serves with TLS alone; add `tls=FILE` with its certificate, or that of its authority",
+    );
+    small_frame(Kind::Failed, 0, &Failure::of(&error).to_head())
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

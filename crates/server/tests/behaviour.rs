@@ -14,7 +14,7 @@ use terrace_server::{Limits, Server};
 use terrace_testkit::{behaviour_suite, kv_suite};
 use terrace_transport::Endpoint;
 
-use common::{Plain, connect, options, serve};
+use common::{Plain, connect, connect_tls, options, serve, serve_tls, tls};
 
 fn memory() -> Arc<dyn Backend> {
     Arc::new(object::Memory::new(64 << 20))
@@ -70,8 +70,22 @@ fn striped() -> (Box<Striped>, Vec<Server>) {
     (Box::new(Striped::new(map, distribution, 1).expect("legal")), servers)
 }
 
+fn remote_tls() -> (Arc<Remote>, Server) {
+    let (server_tls, client_tls) = tls();
+    let service = Arc::new(Plain { backend: memory(), kv: Arc::new(kv::Memory::default()) });
+    let (server, endpoint) = serve_tls(service, Limits::default(), &server_tls);
+    (Arc::new(connect_tls(&endpoint, &client_tls, options()).expect("connect")), server)
+}
+
+fn remote_kv_tls() -> (Arc<RemoteKv>, (Server, Arc<Remote>)) {
+    let (remote, server) = remote_tls();
+    (Arc::new(remote.kv("pairs")), (server, remote))
+}
+
 behaviour_suite!(memory_over_tcp, remote(memory()));
 behaviour_suite!(file_over_tcp, remote_file());
 behaviour_suite!(memory_over_unix, remote_unix());
 behaviour_suite!(striped_over_tcp, striped());
+behaviour_suite!(memory_over_tls, remote_tls());
+kv_suite!(kv_over_tls, remote_kv_tls());
 kv_suite!(kv_over_tcp, remote_kv(Arc::new(kv::Memory::default())));

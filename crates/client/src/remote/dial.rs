@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use terrace_core::{Clock, Result};
-use terrace_transport::{Endpoint, Transport, connect};
+use terrace_core::{Clock, Error, Result};
+use terrace_transport::{ClientTls, Endpoint, Transport, connect};
 
 /// Makes connections to one server.
 pub trait Dial: Send + Sync {
@@ -42,6 +42,34 @@ impl Dial for Address {
             Endpoint::Unix(path) => format!("terrace+unix://{}", path.display()),
             tcp => format!("terrace://{tcp}"),
         }
+    }
+}
+
+/// A server that is reached over TLS.
+#[derive(Clone, Debug)]
+pub struct TlsAddress {
+    /// Where it listens.
+    pub address: Address,
+    /// Which server is trusted.
+    pub tls: ClientTls,
+}
+
+impl Dial for TlsAddress {
+    fn dial(&self, timeout: Duration) -> Result<Arc<dyn Transport>> {
+        let Address { endpoint, clock } = &self.address;
+        let Endpoint::Tcp { host, .. } = endpoint else {
+            return Err(Error::invalid("reach the server", "a Unix socket needs no encryption")
+                .with("server", endpoint));
+        };
+        let begun_ns = clock.now_ns();
+        let socket = connect(endpoint, timeout, &**clock)?;
+        let spent = Duration::from_nanos(clock.now_ns().saturating_sub(begun_ns));
+        let connected = self.tls.connect(socket, host, timeout.saturating_sub(spent), &**clock);
+        Ok(Arc::new(connected.map_err(|error| error.with("server", endpoint))?))
+    }
+
+    fn target(&self) -> String {
+        self.address.target()
     }
 }
 

@@ -24,7 +24,7 @@ use terrace_core::{
 };
 use terrace_wire::{Failure, Kind, Opening, Operation, Outcome, check_short};
 
-pub use self::dial::{Address, Dial};
+pub use self::dial::{Address, Dial, TlsAddress};
 pub use self::kv::RemoteKv;
 pub use self::options::Options;
 

@@ -9,10 +9,11 @@ use std::time::Duration;
 use tempfile::TempDir;
 use terrace_backends::kv;
 use terrace_backends::object::{File, FileSettings};
-use terrace_client::{Address, Options, Remote};
+use terrace_client::{Address, Options, Remote, TlsAddress};
 use terrace_core::{Backend, Clock, Error, ErrorKind, Kv, Result, SystemClock};
 use terrace_server::{Call, Called, Limits, Server, Service};
-use terrace_transport::Endpoint;
+use terrace_testkit::{Authority, Validity};
+use terrace_transport::{ClientTls, Endpoint, ServerTls};
 use terrace_wire::Secret;
 
 mod hasty;
@@ -129,4 +130,33 @@ pub fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
         assert!(clock.now_ns() < end_ns, "in vain: {what}");
         std::thread::yield_now();
     }
+}
+
+/// Both sides of TLS on the loopback interface, whose authority is one of the tests.
+pub fn tls() -> (ServerTls, ClientTls) {
+    tls_of(&Authority::default())
+}
+
+pub fn tls_of(authority: &Authority) -> (ServerTls, ClientTls) {
+    let directory = tempfile::tempdir().expect("directory");
+    let issued = authority.issue(&["127.0.0.1"], Validity::Now);
+    let (certificate, key) = issued.write(directory.path());
+    let trusted = directory.path().join("trusted.pem");
+    std::fs::write(&trusted, authority.pem()).expect("write");
+    let server = ServerTls::read(&certificate, &key).expect("usable");
+    (server, ClientTls::read(&trusted, None).expect("usable"))
+}
+
+/// As [`serve`], encrypted.
+pub fn serve_tls(service: Arc<dyn Service>, limits: Limits, tls: &ServerTls) -> (Server, Endpoint) {
+    let server = Server::new(service, Some(secret()), limits, clock()).expect("server");
+    let endpoint = "127.0.0.1:0".parse().expect("legal");
+    let endpoint = server.listen_tls(&endpoint, tls).expect("listen");
+    (server, endpoint)
+}
+
+pub fn connect_tls(endpoint: &Endpoint, tls: &ClientTls, options: Options) -> Result<Remote> {
+    let address = Address { endpoint: endpoint.clone(), clock: clock() };
+    let address = TlsAddress { address, tls: tls.clone() };
+    Remote::connect(Box::new(address), options, clock())
 }
