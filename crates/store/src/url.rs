@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use terrace_client::striped::{Distribution, Map, Member, ServerMap};
-use terrace_client::{Address, Options, Remote};
+use terrace_client::{Address, Dial, Options, Remote, TlsAddress};
 use terrace_core::units::{parse_bytes, parse_duration};
 use terrace_core::{Access, Clock, Error, ErrorKind, Result};
-use terrace_transport::{Endpoint, default_secret_file, read_secret_file};
+use terrace_transport::{ClientTls, Endpoint, default_secret_file, read_secret_file};
 use terrace_wire::Secret;
 
 use crate::cluster::{APPENDS, Cluster};
@@ -42,6 +42,7 @@ pub(crate) struct Url {
     place: Place,
     deadline: Option<Duration>,
     secret: Option<SecretFrom>,
+    tls: Option<Tls>,
     distribution: Option<String>,
     stripe_bytes: u64,
     head_bytes: u64,
@@ -59,6 +60,15 @@ enum Place {
 enum SecretFrom {
     File(PathBuf),
     Nowhere,
+}
+
+/// How servers are reached over TLS.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Tls {
+    /// Certificates of those that are trusted.
+    file: PathBuf,
+    /// What their certificates are for, where that is not the host.
+    name: Option<String>,
 }
 
 impl Url {
@@ -99,16 +109,22 @@ impl Url {
             place,
             deadline: None,
             secret: None,
+            tls: None,
             distribution: None,
             stripe_bytes: STRIPE_BYTES,
             head_bytes: HEAD_BYTES,
         };
+        let mut tls_name = None;
         for setting in query.split('&').filter(|setting| !setting.is_empty()) {
             let (name, value) = setting.split_once('=').unwrap_or((setting, ""));
             match name {
                 "deadline" => url.deadline = Some(parse_duration(value)?),
                 "secret" if value == NO_SECRET => url.secret = Some(SecretFrom::Nowhere),
                 "secret" if !value.is_empty() => url.secret = Some(SecretFrom::File(value.into())),
+                "tls" if !value.is_empty() => {
+                    url.tls = Some(Tls { file: value.into(), name: None });
+                }
+                "tls-name" if !value.is_empty() => tls_name = Some(value.to_owned()),
                 "distribution" if DISTRIBUTIONS.contains(&value) => {
                     url.distribution = Some(value.into());
                 }
@@ -117,12 +133,22 @@ impl Url {
                 _ => {
                     return Err(wrong(format!(
                         "there is no setting {name:?} with the value {value:?}; known are \
-                         deadline=TIME, secret=FILE, secret={NO_SECRET}, stripe=SIZE, head=SIZE and \
-                         distribution={}",
+                         deadline=TIME, secret=FILE, secret={NO_SECRET}, tls=FILE, tls-name=NAME, \
+                         stripe=SIZE, head=SIZE and distribution={}",
                         DISTRIBUTIONS.join("|")
                     )));
                 }
             }
+        }
+        match (&mut url.tls, tls_name) {
+            (Some(tls), name) => tls.name = name,
+            (None, Some(_)) => return Err(wrong("`tls-name=` needs `tls=FILE` beside it".into())),
+            (None, None) => {}
+        }
+        if url.tls.is_some()
+            && matches!(&url.place, Place::Servers(servers) if servers.iter().all(is_unix))
+        {
+            return Err(wrong("a Unix socket needs no `tls=`".into()));
         }
         if url.deadline.is_some_and(|deadline| deadline.is_zero()) {
             return Err(wrong("a deadline above zero is expected".into()));
@@ -188,7 +214,14 @@ impl Url {
             ..defaults
         };
         let address = Address { endpoint: endpoint.clone(), clock: Arc::clone(clock) };
-        let remote = Remote::connect(Box::new(address), options, Arc::clone(clock));
+        let dial: Box<dyn Dial> = match &self.tls {
+            Some(tls) if !is_unix(endpoint) => {
+                let tls = ClientTls::read(&tls.file, tls.name.as_deref())?;
+                Box::new(TlsAddress { address, tls })
+            }
+            _ => Box::new(address),
+        };
+        let remote = Remote::connect(dial, options, Arc::clone(clock));
         remote.map_err(|error| explained(endpoint, error))
     }
 
@@ -207,7 +240,7 @@ impl Url {
     /// The secret that the address names, or else the environment, or else the user's own.
     fn secret(&self, endpoint: &Endpoint) -> Result<Option<Secret>> {
         let read = |path: &Path| Secret::new(&read_secret_file(path)?).map(Some);
-        if matches!(endpoint, Endpoint::Unix(_)) {
+        if is_unix(endpoint) {
             return Ok(None);
         }
         match &self.secret {
@@ -228,6 +261,10 @@ impl Url {
 /// How new objects may be spread over several servers.
 const DISTRIBUTIONS: [&str; 4] = ["single", "round-robin", "weighted", "progressive"];
 
+fn is_unix(endpoint: &Endpoint) -> bool {
+    matches!(endpoint, Endpoint::Unix(_))
+}
+
 fn member(remote: &Remote, name: String, weight: u32, since: u64) -> Member {
     Member {
         id: remote.store_id(),
@@ -245,7 +282,7 @@ fn explained(endpoint: &Endpoint, error: Error) -> Error {
             "see",
             format!(
                 "?secret=FILE or {SECRET_VARIABLE} name the secret of the server, \
-                 ?secret={NO_SECRET} none"
+                 ?secret={NO_SECRET} none; ?tls=FILE names whom to trust"
             ),
         ),
         _ => error,
@@ -286,6 +323,17 @@ mod tests {
     }
 
     #[test]
+    fn a_file_says_who_is_trusted() {
+        let tls = |address| Url::parse(address).expect("legal").tls;
+        assert_eq!(tls("terrace://host"), None);
+        let file = PathBuf::from("/etc/ca.pem");
+        let expected = Tls { file: file.clone(), name: None };
+        assert_eq!(tls("terrace://host,other?tls=/etc/ca.pem"), Some(expected));
+        let expected = Tls { file, name: Some("node1".into()) };
+        assert_eq!(tls("terrace://10.0.0.1?tls-name=node1&tls=/etc/ca.pem"), Some(expected));
+    }
+
+    #[test]
     fn what_is_wrong_is_said() {
         for (address, reason) in [
             ("terrace://", "HOST:PORT"),
@@ -294,6 +342,9 @@ mod tests {
             ("terrace+unix://relative", "absolute"),
             ("terrace://host?dedline=5s", "deadline=TIME"),
             ("terrace://host?secret=", "secret=FILE"),
+            ("terrace://host?tls=", "tls=FILE"),
+            ("terrace://host?tls-name=node1", "needs `tls=FILE`"),
+            ("terrace+unix:///run/t.sock?tls=/etc/ca.pem", "Unix socket"),
             ("terrace://a,b?distribution=some", "round-robin"),
             ("terrace://a,,b", "HOST:PORT"),
             ("terrace+map://servers.toml", "absolute"),

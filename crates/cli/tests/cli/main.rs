@@ -5,6 +5,7 @@
 mod bench;
 mod copies;
 mod degraded;
+mod encrypted;
 mod formats;
 mod held;
 mod help;

@@ -15,7 +15,9 @@ use terrace_core::units::parse_duration;
 use terrace_core::{Clock, Error, SystemClock};
 use terrace_server::{Limits, Server};
 use terrace_store::{OpenOptions, Settings, Store};
-use terrace_transport::{Endpoint, default_secret_file, make_secret_file, read_secret_file};
+use terrace_transport::{
+    Endpoint, ServerTls, default_secret_file, make_secret_file, read_secret_file,
+};
 use terrace_wire::Secret;
 
 use self::log::Log;
@@ -45,7 +47,8 @@ const TICK: Duration = Duration::from_millis(20);
 /// file to other machines, readable for its owner alone. A Unix socket needs no secret: only the
 /// user who serves, and root, can connect.
 ///
-/// What is sent is checked for damage, not hidden: on a network that others can read, use a tunnel.
+/// What is sent is checked for damage. It is hidden, and nobody on the way can change it, with --tls-cert
+/// and --tls-key (clients add `?tls=FILE`): use them on a network that others can read.
 ///
 /// Prints one line on standard output once clients are served: `serving DIR on ADDRESS ...`, or with
 /// --json `{"ready":true,...}`, and tells systemd the same (sd_notify). The log goes to standard
@@ -69,7 +72,20 @@ pub(crate) struct Serve {
     #[arg(long, conflicts_with = "secret_file")]
     no_secret: bool,
 
-    /// Check configuration, secret and addresses, and end without serving
+    /// The certificate to encrypt connections over TCP with, TLS 1.3; clients add `?tls=FILE`
+    ///
+    /// PEM: the server's certificate, then those between it and its authority. Unix sockets are not
+    /// encrypted.
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+
+    /// The private key of that certificate
+    ///
+    /// PEM. Refused where others than its owner can read it.
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
+
+    /// Check configuration, secret, certificate and addresses, and end without serving
     #[arg(long)]
     check: bool,
 
@@ -113,6 +129,7 @@ impl Verb for Serve {
   terrace serve                                  on this machine, port 7420
   terrace serve --listen 0.0.0.0:7420            for other machines, too
   terrace serve --listen unix:/run/terrace.sock  for this user's processes, without copies
+  terrace serve --tls-cert c.pem --tls-key k.pem  encrypted; clients use ?tls=c.pem
   terrace serve --check                          look whether it could
   terrace --store terrace://host:7420 ls         use it from another machine";
 
@@ -122,6 +139,7 @@ impl Verb for Serve {
             Limits { connections_max: self.connections_max, drain_time_max, ..Limits::default() };
         let endpoints = self.endpoints()?;
         let secret = self.secret(&endpoints)?;
+        let tls = self.tls(&endpoints)?;
         let log = Log::start(&self.log_level, self.log_format)?;
         if self.check {
             return check(context, &endpoints);
@@ -137,7 +155,10 @@ impl Verb for Serve {
             served.set_server(&server);
             let mut listening = Vec::new();
             for endpoint in &endpoints {
-                listening.push(server.listen(endpoint)?);
+                listening.push(match &tls {
+                    Some(tls) if is_tcp(endpoint) => server.listen_tls(endpoint, tls)?,
+                    _ => server.listen(endpoint)?,
+                });
             }
             print_ready(context, store, &listening)?;
             notify(sd_notify::NotifyState::Ready);
@@ -165,8 +186,7 @@ impl Serve {
 
     /// The secret; none where it is not needed or not wanted.
     fn secret(&self, endpoints: &[Endpoint]) -> Result<Option<Secret>> {
-        let is_tcp = endpoints.iter().any(|endpoint| matches!(endpoint, Endpoint::Tcp { .. }));
-        if self.no_secret || !is_tcp {
+        if self.no_secret || !endpoints.iter().any(is_tcp) {
             return Ok(None);
         }
         let path = match &self.secret_file {
@@ -181,6 +201,22 @@ impl Serve {
         };
         Ok(Some(Secret::new(&read_secret_file(&path)?)?))
     }
+
+    /// What connections over TCP are encrypted with; nothing unless it is asked for.
+    fn tls(&self, endpoints: &[Endpoint]) -> Result<Option<ServerTls>> {
+        let (Some(certificate), Some(key)) = (&self.tls_cert, &self.tls_key) else {
+            return Ok(None);
+        };
+        if !endpoints.iter().any(is_tcp) {
+            let reason = "a certificate needs an address over TCP; Unix sockets are not encrypted";
+            return Err(Error::invalid("serve the store", reason).into());
+        }
+        Ok(Some(ServerTls::read(certificate, key)?))
+    }
+}
+
+fn is_tcp(endpoint: &Endpoint) -> bool {
+    matches!(endpoint, Endpoint::Tcp { .. })
 }
 
 /// Looks whether the store could be served, without changing anything.
