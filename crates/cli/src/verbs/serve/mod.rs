@@ -58,7 +58,7 @@ pub(crate) struct Serve {
     /// Where to listen: HOST:PORT, or unix:PATH; may be given several times
     ///
     /// Port 0 is a free one, which the line on standard output tells. Default: 127.0.0.1:7420,
-    /// which only this machine reaches; 0.0.0.0 and [::] are all addresses of the machine.
+    /// which only this machine reaches; 0.0.0.0 is every address of the machine.
     #[arg(long, value_name = "ADDRESS")]
     listen: Vec<String>,
 
