@@ -38,16 +38,10 @@ pub struct Failure {
 impl Failure {
     /// What is told of an error.
     pub fn of(error: &Error) -> Self {
-        let first = std::error::Error::source(error);
-        let sources = std::iter::successors(first, |inner| inner.source());
+        let (message, sources) = messages(error, MESSAGE_BYTES_MAX);
         let kind = KINDS.iter().find(|(_, kind)| *kind == error.kind());
-        let cut = |text| shorten(text, MESSAGE_BYTES_MAX);
-        Self {
-            // A kind without a code is one that the other side could not know either.
-            kind: kind.map_or(12, |(code, _)| *code),
-            message: cut(error.to_string()),
-            sources: sources.take(SOURCES_MAX).map(|inner| cut(inner.to_string())).collect(),
-        }
+        // A kind without a code is one that the other side could not know either.
+        Self { kind: kind.map_or(12, |(code, _)| *code), message, sources }
     }
 
     /// Leaves only the beginning of the message, and nothing of the errors underneath.
@@ -60,18 +54,7 @@ impl Failure {
     pub fn into_error(self) -> Error {
         let kind = KINDS.iter().find(|(code, _)| *code == self.kind);
         // What can be done about a kind of a later version is unknown here.
-        let error = Error::relayed(kind.map_or(ErrorKind::Io, |(_, kind)| *kind), &self.message);
-        // The other side is not to decide how deep they nest: they are dropped one inside another.
-        let source = self
-            .sources
-            .into_iter()
-            .take(SOURCES_MAX)
-            .rev()
-            .fold(None, |inner, message| Some(Box::new(Relayed { message, inner })));
-        match source {
-            Some(source) => error.caused_by(source as Box<dyn std::error::Error + Send + Sync>),
-            None => error,
-        }
+        relay(kind.map_or(ErrorKind::Io, |(_, kind)| *kind), &self.message, self.sources)
     }
 
     pub(crate) fn write(&self, bytes: &mut Vec<u8>) {
@@ -102,6 +85,30 @@ impl Failure {
         let failure = Self::read(&mut input)?;
         input.end()?;
         Ok(failure)
+    }
+}
+
+/// What an error and those underneath say, outermost first, each cut off behind so many bytes.
+pub fn messages(error: &Error, bytes_max: usize) -> (String, Vec<String>) {
+    let first = std::error::Error::source(error);
+    let sources = std::iter::successors(first, |inner| inner.source());
+    let cut = |text| shorten(text, bytes_max);
+    let sources = sources.take(SOURCES_MAX).map(|inner| cut(inner.to_string())).collect();
+    (cut(error.to_string()), sources)
+}
+
+/// An error that another process met, from what [`messages`] told: prints as it did there.
+pub fn relay(kind: ErrorKind, message: &str, sources: Vec<String>) -> Error {
+    let error = Error::relayed(kind, message);
+    // The other side is not to decide how deep they nest: they are dropped one inside another.
+    let source = sources
+        .into_iter()
+        .take(SOURCES_MAX)
+        .rev()
+        .fold(None, |inner, message| Some(Box::new(Relayed { message, inner })));
+    match source {
+        Some(source) => error.caused_by(source as Box<dyn std::error::Error + Send + Sync>),
+        None => error,
     }
 }
 

@@ -9,6 +9,7 @@ use terrace_core::{
     Space, Stat, Temperature,
 };
 use terrace_stack::MoveKind;
+use terrace_wire::{messages, relay};
 
 use crate::recording::Recording;
 
@@ -387,19 +388,15 @@ pub(super) struct Failure {
 /// Longest message of an error; the rest is cut off.
 const MESSAGE_BYTES_MAX: usize = 16 << 10;
 
-/// Most errors underneath that are told.
-const SOURCES_MAX: usize = 16;
-
 impl Failure {
     pub(super) fn of(error: &Error) -> Self {
-        let first = std::error::Error::source(error);
-        let sources = std::iter::successors(first, |inner| inner.source());
+        let (message, sources) = messages(error, MESSAGE_BYTES_MAX);
         let applied = ErrorKind::Unreachable { applied: Applied::No };
         Self {
             kind: error.kind().word().into(),
             is_not_applied: error.kind() == applied,
-            message: shorten(error.to_string()),
-            sources: sources.take(SOURCES_MAX).map(|inner| shorten(inner.to_string())).collect(),
+            message,
+            sources,
         }
     }
 
@@ -412,46 +409,7 @@ impl Failure {
             // A kind of a later version; what can be done about it is unknown here.
             None => ErrorKind::Io,
         };
-        let error = Error::relayed(kind, &self.message);
-        // The other side is not to decide how deep they nest: they are dropped one inside another.
-        let source = self
-            .sources
-            .into_iter()
-            .take(SOURCES_MAX)
-            .rev()
-            .fold(None, |inner, message| Some(Box::new(Relayed { message, inner })));
-        match source {
-            Some(source) => error.caused_by(source as Box<dyn std::error::Error + Send + Sync>),
-            None => error,
-        }
-    }
-}
-
-fn shorten(mut text: String) -> String {
-    let mut end = text.len().min(MESSAGE_BYTES_MAX);
-    while !text.is_char_boundary(end) {
-        end -= 1;
-    }
-    text.truncate(end);
-    text
-}
-
-/// An error underneath one of another process.
-#[derive(Debug)]
-struct Relayed {
-    message: String,
-    inner: Option<Box<Relayed>>,
-}
-
-impl std::fmt::Display for Relayed {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.message)
-    }
-}
-
-impl std::error::Error for Relayed {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        self.inner.as_deref().map(|inner| inner as _)
+        relay(kind, &self.message, self.sources)
     }
 }
 
