@@ -2,10 +2,10 @@
 //! A client's session with a server: connects, asks, and asks again where that is safe.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Duration;
 
-use terrace_core::{Applied, Clock, Error, ErrorKind, Result, Semantics};
+use terrace_core::{Applied, Capability, Clock, Error, ErrorKind, Result, Semantics};
 use terrace_transport::{Transport, random_bytes};
 use terrace_wire::{FrameReader, Operation, Welcome};
 
@@ -128,13 +128,23 @@ impl Core {
         Ok(Arc::new(core))
     }
 
-    pub(super) fn welcome(&self) -> Welcome {
-        self.greeted.read().unwrap_or_else(PoisonError::into_inner).welcome.clone()
+    /// What the store can do, as the server said last.
+    pub(super) fn capability(&self) -> Capability {
+        self.greeted().welcome.capability
+    }
+
+    /// The number of the store.
+    pub(super) fn store_id(&self) -> u128 {
+        self.greeted().welcome.store_id
     }
 
     /// Which life of the session it is.
     pub(super) fn life(&self) -> u64 {
-        self.greeted.read().unwrap_or_else(PoisonError::into_inner).life
+        self.greeted().life
+    }
+
+    fn greeted(&self) -> RwLockReadGuard<'_, Greeted> {
+        self.greeted.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Asks for what answers with little.
@@ -194,9 +204,8 @@ impl Core {
     /// Tells the server something that it need not answer, over the connection that there is. Where
     /// it does not get there, it is not told.
     pub(super) fn tell(&self, operation: Operation) {
-        let line = self.current_line().filter(|line| line.life == self.life());
         // Nobody waits for a server that does not answer, only to tell it something.
-        let Some(line) = line.filter(|line| line.is_answering()) else { return };
+        let Some(line) = self.current_line().filter(|line| !line.is_silent()) else { return };
         let message = Message::request(&[operation], &[], &Semantics::default());
         debug_assert!(!message.is_change, "its answer would be kept");
         if let Ok(id) = self.begin(&message, self.clock.now_ns()) {
@@ -227,7 +236,7 @@ impl Core {
 
     /// Whether the server is on this machine and lends files.
     pub(super) fn is_lent(&self) -> bool {
-        self.is_local && self.welcome().capability.leases
+        self.is_local && self.capability().leases
     }
 
     fn lend(&self, deadline_ns: u64) -> Result<Lent<'_>> {

@@ -123,7 +123,7 @@ impl Kv for RemoteKv {
     }
 
     fn persistency(&self) -> Persistency {
-        self.core.welcome().capability.persistency
+        self.core.capability().persistency
     }
 
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {

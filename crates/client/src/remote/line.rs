@@ -78,9 +78,9 @@ impl Line {
         message.send(&mut self.stream.clone(), id, acknowledged)
     }
 
-    /// Whether it can be used and answered when it was used last.
-    pub(super) fn is_answering(&self) -> bool {
-        !self.is_silent.load(Ordering::Acquire) && self.is_usable()
+    /// Whether the last request that was waited for got no answer in time.
+    pub(super) fn is_silent(&self) -> bool {
+        self.is_silent.load(Ordering::Acquire)
     }
 
     /// Hears what the server said while nobody waited for anything: mostly that it ended. A change

@@ -65,7 +65,7 @@ impl Remote {
 
     /// The number of the store that is served.
     pub fn store_id(&self) -> u128 {
-        self.core.welcome().store_id
+        self.core.store_id()
     }
 
     /// The key-value pairs of a namespace.
@@ -150,7 +150,7 @@ impl Backend for Remote {
     }
 
     fn capability(&self) -> Capability {
-        Capability { leases: false, ..self.core.welcome().capability }
+        Capability { leases: false, ..self.core.capability() }
     }
 
     fn open(&self, key: &Key, how: &Open) -> Result<Box<dyn Object>> {
