@@ -234,18 +234,4 @@ mod tests {
         assert!(matches!(session.begin(3, 3).expect("new"), Turn::First));
         assert_eq!(session.begin(2, 0).err().expect("acknowledged").kind(), ErrorKind::Stale);
     }
-
-    #[test]
-    fn a_request_that_did_not_come_whole_is_carried_out_when_it_comes_again() {
-        let session = session();
-        assert!(matches!(session.begin(5, 0).expect("new"), Turn::First));
-        std::thread::scope(|scope| {
-            let again = scope.spawn(|| session.begin(5, 0));
-            session.abandon(5);
-            assert!(matches!(again.join().expect("no panic").expect("new"), Turn::First));
-        });
-        session.finish(5, Arc::new(vec![]));
-        session.abandon(5);
-        assert!(matches!(session.begin(5, 0).expect("kept"), Turn::Again(_)));
-    }
 }

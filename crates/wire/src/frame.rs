@@ -56,7 +56,7 @@ pub enum Kind {
     Result = 13,
     /// Server: a request or call that failed as a whole.
     Failed = 14,
-    /// Server: it is about to end; nothing that comes now is carried out.
+    /// Server: it is about to end. What it has is finished; what is sent from now on goes elsewhere.
     Farewell = 15,
 }
 
