@@ -2,6 +2,7 @@
 //! A client's session with a server: connects, asks, and asks again where that is safe.
 
 use std::collections::BTreeSet;
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Duration;
 
@@ -214,13 +215,13 @@ impl Core {
         }
     }
 
-    /// Asks on a connection that nobody else uses meanwhile; returns that, too. Not again where it
-    /// breaks.
+    /// Asks on a connection that nobody else uses meanwhile; returns that, and the descriptors that
+    /// came with the answer. Not again where it breaks.
     pub(super) fn exchange_alone(
         &self,
         message: &Message<'_>,
         filling: &mut Filling<'_, '_>,
-    ) -> Result<(Answer, Arc<dyn Transport>)> {
+    ) -> Result<(Answer, Arc<dyn Transport>, Vec<OwnedFd>)> {
         let deadline_ns = self.deadline_ns();
         let id = self.begin(message, deadline_ns)?;
         let mut lent = self.lend(deadline_ns)?;
@@ -231,7 +232,11 @@ impl Core {
         let answer =
             lent.exchange(message, id.number, acknowledged, Some(filling), &mut receiving)?;
         let transport = lent.transport();
-        Ok((answer, transport))
+        // Before the connection goes back: the next one to use it would take them for its own, and
+        // read another object.
+        let descriptors = transport.take_descriptors();
+        drop(lent);
+        Ok((answer, transport, descriptors))
     }
 
     /// Whether the server is on this machine and lends files.

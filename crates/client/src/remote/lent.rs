@@ -144,8 +144,8 @@ impl Core {
         // On a connection that nobody else uses meanwhile: the descriptors come with the answer.
         let mut nowhere = [];
         let mut filling = Filling::new(&mut nowhere);
-        let (answer, transport) = self.exchange_alone(&message, &mut filling)?;
-        let mut descriptors = transport.take_descriptors().into_iter().map(File::from);
+        let (answer, transport, descriptors) = self.exchange_alone(&message, &mut filling)?;
+        let mut descriptors = descriptors.into_iter().map(File::from);
         let (outcomes, _) = answer.outcomes(1)?;
         let leased: &Leased = match &outcomes[..] {
             [Outcome::Leased(Some(leased))] => leased,

@@ -112,6 +112,27 @@ fn a_reader_of_a_lent_file_follows_its_object() {
 }
 
 #[test]
+fn files_that_are_lent_to_many_threads_at_once_are_not_mixed_up() {
+    let served = Served::over_unix();
+    std::thread::scope(|scope| {
+        for thread in 0..4_u8 {
+            let remote = &served.remote;
+            scope.spawn(move || {
+                // A lease is asked for with the first read of each handle.
+                let key = key(&format!("a/{thread}"));
+                remote.write_all(&key, &[thread; 100]).expect("room");
+                for _ in 0..500 {
+                    let object = remote.open(&key, &Open::read()).expect("opens");
+                    let mut data = [0xff; 100];
+                    object.read_exact(0, &mut data).expect("reads");
+                    assert_eq!(data, [thread; 100], "another object's bytes");
+                }
+            });
+        }
+    });
+}
+
+#[test]
 fn the_control_plane_is_reached_through_a_server() {
     let served = Served::over_tcp();
     let remote = &served.remote;
