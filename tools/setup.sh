@@ -59,3 +59,13 @@ if [ -n "$target" ] && ! rustup target list --installed | grep -qx "$target"; th
     echo "setup: rustup target add $target"
     rustup target add "$target"
 fi
+
+# All checkouts share the build directory, and cargo tells by times alone whether a file has
+# changed since: what was built from another checkout must not pass for what is in this one.
+checkout=$(pwd -P)
+if [ -n "${CARGO_TARGET_DIR:-}" ] &&
+    [ "$(cat "$CARGO_TARGET_DIR/checkout" 2>/dev/null)" != "$checkout" ]; then
+    find . -type f ! -path './.git/*' -exec touch {} +
+    mkdir -p "$CARGO_TARGET_DIR"
+    echo "$checkout" >"$CARGO_TARGET_DIR/checkout"
+fi

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use terrace_client::Options;
 use terrace_core::{Access, Backend, BackendExt, ErrorKind, Key, Open};
-use terrace_server::{Limits, Server};
+use terrace_server::{Limits, Server, Status};
 use terrace_testkit::ManualClock;
 use terrace_transport::{Endpoint, Listener, random_bytes};
 use terrace_wire::{
@@ -138,7 +138,10 @@ fn a_stranger_that_says_nothing_is_put_out_in_time() {
     // Says the beginning of a greeting, and no more.
     let mut slow = Peer::connect(&endpoint);
     slow.say_bytes(b"TRCE\x01");
-    eventually("both are in", || server.status().strangers == 2);
+    eventually("all are in", || {
+        let Status { connections, strangers, .. } = server.status();
+        (connections, strangers) == (1, 2)
+    });
     clock.advance(Limits::default().greeting_time_max + Duration::from_millis(1));
     assert!(silent.hear().is_none());
     assert!(slow.hear().is_none());
