@@ -56,6 +56,19 @@ impl<R: Read> FrameReader<R> {
         self.start < self.end
     }
 
+    /// Whether the next frame has been read ahead as a whole, so that reading it does not wait.
+    pub fn has_whole(&self) -> bool {
+        let ahead = &self.ahead[self.start..self.end];
+        ahead.first_chunk::<HEADER_BYTES>().is_some_and(|bytes| match Header::read(bytes) {
+            Ok(header) => {
+                let rest_bytes = header.head_bytes as usize + header.payload_bytes as usize;
+                ahead.len() - HEADER_BYTES >= rest_bytes
+            }
+            // Reading it says why not.
+            Err(_) => true,
+        })
+    }
+
     /// Reads header and head of the next frame.
     ///
     /// # Errors
@@ -217,6 +230,24 @@ mod tests {
         let expected = [(1, vec![]), (2, vec![7; 5]), (3, vec![8; 100_000])];
         assert_eq!(read_all(&frames[..]).expect("whole"), expected);
         assert_eq!(read_all(Drops(&frames)).expect("whole"), expected);
+    }
+
+    #[test]
+    fn it_is_known_whether_the_next_frame_is_whole() {
+        let frames = frames();
+        let small_bytes = 2 * (HEADER_BYTES + 4) + 5;
+        let mut reader = FrameReader::new(&frames[..small_bytes]);
+        assert!(!reader.has_whole(), "nothing was read ahead");
+        reader.next(HEAD_BYTES_MAX).expect("the first");
+        assert!(reader.has_whole());
+        let mut reader = FrameReader::new(&frames[..small_bytes - 1]);
+        reader.next(HEAD_BYTES_MAX).expect("the first");
+        assert!(!reader.has_whole(), "a byte lacks");
+        let junk = [&frames[..HEADER_BYTES + 4], &[0xff; HEADER_BYTES]].concat();
+        let mut reader = FrameReader::new(&junk[..]);
+        reader.next(HEAD_BYTES_MAX).expect("the first");
+        assert!(reader.has_whole(), "reading it fails without waiting");
+        reader.next(HEAD_BYTES_MAX).expect_err("no frame");
     }
 
     #[test]

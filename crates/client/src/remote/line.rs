@@ -1,15 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A connection that many threads use at once: their requests are on their way together, and
 //! whoever waits first reads the answers, for the others too.
+//!
+//! A thread that was just given its answer mostly asks again at once. While such threads are on
+//! their way, requests are gathered, and the last of these threads sends them all: many threads
+//! cost one call of the operating system together, a thread that is alone waits for nobody.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::Thread;
 use std::time::Duration;
 
 use terrace_core::{Applied, Clock, Error, ErrorKind, Result};
-use terrace_wire::{FrameReader, HEAD_BYTES_MAX, Kind, Next};
+use terrace_wire::{FrameReader, HEAD_BYTES_MAX, Kind, Next, send};
 
 use super::dial::Timed;
 use super::request::{Answer, Message, odd};
@@ -20,12 +24,21 @@ const PAYLOAD_BYTES_MAX: usize = 64 << 20;
 /// Longest time for the rest of a frame that began to come while nobody waited.
 const HEAR_MAX: Duration = Duration::from_secs(1);
 
+/// A server that said something so short a time ago is taken to be there still.
+const HEARD_MAX: Duration = Duration::from_millis(1);
+
+/// Requests are gathered up to this length.
+const GATHERED_BYTES_MAX: usize = 64 << 10;
+
 /// A connection that many threads use at once.
 pub(super) struct Line {
     stream: Timed,
-    /// Held while a request is sent, so that frames are never mixed.
-    sending: Mutex<()>,
+    /// Requests that are not sent yet. Locked before `state`, and while something is sent, so that
+    /// frames are never mixed.
+    gathered: Mutex<Vec<u8>>,
     state: Mutex<State>,
+    /// When the server said something last.
+    heard_ns: AtomicU64,
     /// Whether the server said that it is about to end: requests go elsewhere.
     is_leaving: AtomicBool,
     /// Whether the last request that was waited for got no answer in time.
@@ -39,6 +52,8 @@ struct State {
     /// Whoever reads has it.
     reader: Option<FrameReader<Timed>>,
     waiting: HashMap<u64, Waiting>,
+    /// How many of them were woken for their answer and have not fetched it.
+    woken: usize,
     /// Why it broke.
     broken: Option<String>,
 }
@@ -47,6 +62,7 @@ struct State {
 struct Waiting {
     answer: Answer,
     is_done: bool,
+    is_woken: bool,
     /// Who waits for it, once somebody does.
     thread: Option<Thread>,
 }
@@ -54,11 +70,12 @@ struct Waiting {
 impl Line {
     pub(super) fn new(reader: FrameReader<Timed>, life: u64, clock: Arc<dyn Clock>) -> Self {
         let stream = reader.stream().clone();
-        let state = State { reader: Some(reader), waiting: HashMap::new(), broken: None };
+        let state = State { reader: Some(reader), waiting: HashMap::new(), woken: 0, broken: None };
         Self {
             stream,
-            sending: Mutex::default(),
+            gathered: Mutex::default(),
             state: Mutex::new(state),
+            heard_ns: AtomicU64::new(clock.now_ns()),
             is_leaving: AtomicBool::new(false),
             is_silent: AtomicBool::new(false),
             life,
@@ -74,8 +91,9 @@ impl Line {
 
     /// Sends a request whose answer nobody waits for.
     pub(super) fn tell(&self, message: &Message<'_>, id: u64, acknowledged: u64) -> Result<()> {
-        let _sending = self.sending.lock().unwrap_or_else(PoisonError::into_inner);
-        message.send(&mut self.stream.clone(), id, acknowledged)
+        let mut gathered = self.gathered();
+        message.send(&mut *gathered, id, acknowledged)?;
+        self.send(&mut gathered)
     }
 
     /// Whether the last request that was waited for got no answer in time.
@@ -86,6 +104,10 @@ impl Line {
     /// Hears what the server said while nobody waited for anything: mostly that it ended. A change
     /// that is sent to a server that has ended may have been made, as far as anybody knows.
     fn hear_idle(&self) {
+        let heard_ns = self.heard_ns.load(Ordering::Relaxed);
+        if self.clock.now_ns().saturating_sub(heard_ns) < HEARD_MAX.as_nanos() as u64 {
+            return;
+        }
         let mut state = self.state();
         if !state.waiting.is_empty() {
             return;
@@ -94,32 +116,61 @@ impl Line {
         drop(state);
         let transport = Arc::clone(&self.stream.transport);
         let deadline_ns = self.clock.now_ns().saturating_add(HEAR_MAX.as_nanos() as u64);
-        let mut heard = Ok(());
-        while heard.is_ok() && (reader.has_more() || transport.is_readable(Duration::ZERO)) {
+        while reader.has_more() || transport.is_readable(Duration::ZERO) {
             reader.stream().set_deadline(deadline_ns);
-            heard = self.read(&mut reader);
+            let heard = self.read(&mut reader);
+            if let Err(error) = heard {
+                self.break_up(&error);
+                break;
+            }
         }
         let mut state = self.state();
         state.reader = Some(reader);
         state.pass_on();
-        drop(state);
-        if let Err(error) = heard {
-            self.break_up(&error);
-        }
     }
 
     /// Sends a request; its answer is to be waited for, or given up.
     pub(super) fn begin(&self, message: &Message<'_>, id: u64, acknowledged: u64) -> Result<()> {
-        let waiting = Waiting { answer: Answer::default(), is_done: false, thread: None };
-        self.state().waiting.insert(id, waiting);
-        let sending = self.sending.lock().unwrap_or_else(PoisonError::into_inner);
-        let sent = message.send(&mut self.stream.clone(), id, acknowledged);
-        drop(sending);
+        let mut gathered = self.gathered();
+        message.send(&mut *gathered, id, acknowledged)?;
+        let mut state = self.state();
+        let answer = Answer::default();
+        let waiting = Waiting { answer, is_done: false, is_woken: false, thread: None };
+        state.waiting.insert(id, waiting);
+        // Whoever is the last to fetch its answer sends it.
+        let may_wait = state.woken > 0 && gathered.len() < GATHERED_BYTES_MAX;
+        drop(state);
+        if may_wait {
+            return Ok(());
+        }
+        let sent = self.send(&mut gathered);
+        drop(gathered);
         if let Err(error) = &sent {
             self.state().waiting.remove(&id);
             self.break_up(error);
         }
         sent
+    }
+
+    /// Sends what was gathered. It is gone then, also where that failed: the connection is over.
+    fn send(&self, gathered: &mut Vec<u8>) -> Result<()> {
+        let sent = send(&mut self.stream.clone(), gathered, &[]);
+        gathered.clear();
+        gathered.shrink_to(2 * GATHERED_BYTES_MAX);
+        sent
+    }
+
+    /// Sends what others left to this thread.
+    fn send_gathered(&self) {
+        let mut gathered = self.gathered();
+        if gathered.is_empty() {
+            return;
+        }
+        let sent = self.send(&mut gathered);
+        drop(gathered);
+        if let Err(error) = sent {
+            self.break_up(&error);
+        }
     }
 
     /// Waits for the answer of a request until `deadline_ns`.
@@ -134,7 +185,13 @@ impl Line {
                 Some(waiting) if !waiting.is_done => {}
                 Some(_) => {
                     let waiting = state.waiting.remove(&id).expect("it was just seen");
+                    state.woken -= usize::from(waiting.is_woken);
+                    let is_last = waiting.is_woken && state.woken == 0;
                     state.pass_on();
+                    drop(state);
+                    if is_last {
+                        self.send_gathered();
+                    }
                     return Ok(waiting.answer);
                 }
                 None => return Err(odd("nobody asked for it")),
@@ -154,13 +211,10 @@ impl Line {
             if let Some(mut reader) = state.reader.take() {
                 drop(state);
                 reader.stream().set_deadline(deadline_ns);
-                let read = self.read(&mut reader);
-                let mut state = self.state();
-                state.reader = Some(reader);
-                if let Err(error) = read {
-                    drop(state);
+                if let Err(error) = self.read(&mut reader) {
                     self.break_up(&error);
                 }
+                self.state().reader = Some(reader);
             } else {
                 let waiting = state.waiting.get_mut(&id).expect("it was just seen");
                 waiting.thread = Some(std::thread::current());
@@ -170,8 +224,20 @@ impl Line {
         }
     }
 
-    /// Reads a frame and gives it to whom it belongs.
+    /// Reads a frame, and all that came with it, and gives each to whom it belongs.
     fn read(&self, reader: &mut FrameReader<Timed>) -> Result<()> {
+        let mut woken = Vec::new();
+        let mut read = self.read_frame(reader, &mut woken);
+        while read.is_ok() && reader.has_whole() {
+            read = self.read_frame(reader, &mut woken);
+        }
+        // All at once: those that wake up first would only be in the way of the others.
+        woken.iter().for_each(Thread::unpark);
+        read
+    }
+
+    /// Reads a frame. Adds to `woken` who waited for it.
+    fn read_frame(&self, reader: &mut FrameReader<Timed>, woken: &mut Vec<Thread>) -> Result<()> {
         let start = match reader.next(HEAD_BYTES_MAX)? {
             Next::Frame(start) => start,
             // The deadline of who reads; the connection is as good as before.
@@ -179,6 +245,7 @@ impl Line {
             Next::End => return Err(lost("the server closed the connection".into())),
         };
         self.is_silent.store(false, Ordering::Release);
+        self.heard_ns.store(self.clock.now_ns(), Ordering::Relaxed);
         let mut payload = Vec::new();
         reader.payload_behind(&start.header, &mut payload)?;
         match start.header.kind {
@@ -207,8 +274,10 @@ impl Line {
             waiting.answer.kind = Some(start.header.kind);
             waiting.answer.head = start.head;
             waiting.is_done = true;
-            if let Some(thread) = &waiting.thread {
-                thread.unpark();
+            if let Some(thread) = waiting.thread.take() {
+                waiting.is_woken = true;
+                state.woken += 1;
+                woken.push(thread);
             }
         }
         Ok(())
@@ -223,6 +292,10 @@ impl Line {
                 thread.unpark();
             }
         }
+    }
+
+    fn gathered(&self) -> MutexGuard<'_, Vec<u8>> {
+        self.gathered.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
