@@ -22,7 +22,7 @@ use crate::sending::Sending;
 use crate::server::Shared;
 use crate::service::Call;
 use crate::session::{Session, Turn};
-use crate::work::{Done, READ_BYTES_MAX, Work};
+use crate::work::{Done, Work, reads_bytes, reads_max};
 
 /// Payloads up to this length need no room of the server's buffers.
 const SMALL_BYTES_MAX: usize = 16 << 10;
@@ -234,8 +234,7 @@ impl Connection {
                 }
             }
             _ => {
-                let reads = operations.iter().map(Operation::reads_bytes);
-                let reads_bytes = reads.fold(0, usize::saturating_add).min(READ_BYTES_MAX);
+                let reads_bytes = reads_bytes(&operations).min(reads_max(&operations, semantics));
                 let taken = match payload_bytes <= WHOLE_BYTES_MAX {
                     true => room(shared, payload_bytes + reads_bytes),
                     false => Err(Error::invalid("serve a request", "it brings too much at once")

@@ -2,7 +2,7 @@
 //! Key-value operations of a request.
 
 use terrace_core::{Kv, KvRange, Pair, Persistency, Result, Semantics, Ticket, Txn};
-use terrace_wire::{Commit, Look, LookFor, Operation, Outcome, Seen, digest_pairs, digest_value};
+use terrace_wire::{Commit, Look, LookFor, Operation, Outcome, PairsDigest, Seen, digest_value};
 
 /// Most pairs of one page of a scan, and the bytes from which on it takes no further pair.
 const PAGE_PAIRS_MAX: usize = 1000;
@@ -66,36 +66,50 @@ pub(crate) fn scan(
     page(&mut |range, max| kv.scan(range, max), range, max, payload)
 }
 
-/// Reads a page, few pairs at a time: they may be large, and the page is not to be much larger
-/// than its bound.
+/// Reads a page of pairs into the payload.
 fn page(
     scan: &mut dyn FnMut(&KvRange, usize) -> Result<Vec<Pair>>,
     range: &KvRange,
     max: usize,
     payload: &mut Vec<u8>,
 ) -> Result<Outcome> {
-    const STEP_PAIRS: usize = 64;
-    let asked = max.min(PAGE_PAIRS_MAX);
     let mut lengths_bytes = Vec::new();
-    let mut range = range.clone();
-    let start = payload.len();
-    loop {
-        let want = (asked - lengths_bytes.len()).min(STEP_PAIRS);
-        let found = scan(&range, want)?;
-        let is_end = found.len() < want;
-        for (key, value) in &found {
+    let is_cut = walk(scan, range, max, &mut |pairs| {
+        for (key, value) in pairs {
             payload.extend_from_slice(key);
             payload.extend_from_slice(value);
             lengths_bytes.push((key.len() as u16, value.len() as u32));
         }
+    })?;
+    Ok(Outcome::Pairs { lengths_bytes, is_cut })
+}
+
+/// Shows the pairs of a page, few at a time: they may be large, and a page is not to be much larger
+/// than its bound. Returns whether there are more of the `max` that are wanted.
+fn walk(
+    scan: &mut dyn FnMut(&KvRange, usize) -> Result<Vec<Pair>>,
+    range: &KvRange,
+    max: usize,
+    show: &mut dyn FnMut(&[Pair]),
+) -> Result<bool> {
+    const STEP_PAIRS: usize = 64;
+    let asked = max.min(PAGE_PAIRS_MAX);
+    let (mut count, mut bytes) = (0, 0);
+    let mut range = range.clone();
+    loop {
+        let want = (asked - count).min(STEP_PAIRS);
+        let found = scan(&range, want)?;
+        count += found.len();
+        bytes += found.iter().map(|(key, value)| key.len() + value.len()).sum::<usize>();
+        show(&found);
         if let Some((key, _)) = found.last() {
             range = range.after(key);
         }
-        if is_end || lengths_bytes.len() == max {
-            return Ok(Outcome::Pairs { lengths_bytes, is_cut: false });
+        if found.len() < want || count == max {
+            return Ok(false);
         }
-        if lengths_bytes.len() == asked || payload.len() - start >= PAGE_PAIRS_BYTES {
-            return Ok(Outcome::Pairs { lengths_bytes, is_cut: true });
+        if count == asked || bytes >= PAGE_PAIRS_BYTES {
+            return Ok(true);
         }
     }
 }
@@ -156,7 +170,11 @@ fn is_current(txn: &mut dyn Txn, seen: &Seen) -> Result<bool> {
         }
     }
     for (range, max, digest) in &seen.scans {
-        if digest_pairs(&txn.scan(range, *max as usize)?) != *digest {
+        let mut now = PairsDigest::default();
+        let scan = &mut |range: &KvRange, max| txn.scan(range, max);
+        // What was seen was one page: where there is more than that, something has changed.
+        let is_more = walk(scan, range, *max as usize, &mut |pairs| now.add(pairs))?;
+        if is_more || now.end() != *digest {
             return Ok(false);
         }
     }

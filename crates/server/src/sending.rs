@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The way out of a connection.
 
+use std::io::IoSlice;
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use terrace_core::{Applied, Error, ErrorKind, Result};
 use terrace_transport::{Outgoing, Transport};
@@ -50,12 +52,19 @@ impl Sending {
         self.empty(&mut gathered, payload)
     }
 
-    /// Sends a last word, unless somebody is sending just now: nobody waits for that.
-    pub(crate) fn farewell(&self) {
-        if let Ok(mut gathered) = self.gathered.try_lock() {
-            Header::new(Kind::Farewell, 0, b"", b"").write(b"", &mut gathered);
-            // Who does not hear it sees the connection end.
-            let _ = self.empty(&mut gathered, b"");
+    /// Sends a last word, unless somebody is sending just now, or the other side does not read: nobody
+    /// waits for that. The rest of it goes with the next frame.
+    pub(crate) fn farewell(&self, stall_max: Duration) {
+        /// The shortest time that a socket takes.
+        const AT_ONCE: Duration = Duration::from_millis(1);
+        let Ok(mut gathered) = self.gathered.try_lock() else { return };
+        Header::new(Kind::Farewell, 0, b"", b"").write(b"", &mut gathered);
+        // Who does not hear it sees the connection end.
+        if self.transport.set_write_timeout(Some(AT_ONCE)).is_ok() {
+            if let Ok(count) = self.transport.write_vectored(&[IoSlice::new(&gathered)]) {
+                gathered.drain(..count);
+            }
+            let _ = self.transport.set_write_timeout(Some(stall_max));
         }
     }
 
@@ -99,5 +108,38 @@ impl Sending {
             gathered.shrink_to(0);
         }
         sent
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use terrace_transport::{Incoming, Socket};
+    use terrace_wire::{FrameReader, Next};
+
+    use super::*;
+
+    #[test]
+    fn a_farewell_waits_for_nobody_and_comes_whole() {
+        let (near, far) = Socket::pair().expect("pair");
+        let near = Arc::new(near);
+        near.set_write_timeout(Some(Duration::from_millis(1))).expect("set");
+        let sending = Sending::new(near.clone());
+        let mut sent = 0;
+        while sending.frame(Kind::Part, 7, b"", b"", false).is_ok() {
+            sent += 1;
+        }
+        // The frame that did not fit went in part, as a busy moment may leave it.
+        let mut reader = FrameReader::new(Incoming(&far));
+        let hour = Duration::from_secs(3600);
+        sending.farewell(hour);
+        for _ in 0..sent {
+            assert!(matches!(reader.next(0), Ok(Next::Frame(start)) if start.header.id == 7));
+        }
+        sending.flush().expect("there is room again");
+        let last = reader.next(0);
+        assert!(
+            matches!(&last, Ok(Next::Frame(start)) if start.header.kind == Kind::Farewell),
+            "{last:?}"
+        );
     }
 }

@@ -372,7 +372,7 @@ impl Shared {
         self.ended.notify_all();
         for connection in connections.values() {
             // Nothing more is read; what runs is finished, and the rest of the frames say so.
-            connection.sending.farewell();
+            connection.sending.farewell(self.limits.stall_max);
             connection.transport.shutdown(Shutdown::Read);
         }
         let deadline_ns =

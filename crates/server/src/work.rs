@@ -16,7 +16,7 @@ use crate::session::Session;
 
 /// Most bytes that the operations of one request read together; larger reads come one by one, and
 /// are sent piece by piece.
-pub(crate) const READ_BYTES_MAX: usize = 8 << 20;
+const READ_BYTES_MAX: usize = 8 << 20;
 
 /// Most keys of one page of a listing.
 const PAGE_KEYS_MAX: usize = 1000;
@@ -42,8 +42,29 @@ impl Done {
     }
 }
 
+/// The names behind the one that the cursor holds, as many as fit a page.
+fn page_of(mut names: Vec<String>, cursor: &[u8]) -> Outcome {
+    names.retain(|name| name.as_bytes() > cursor);
+    names.sort_unstable();
+    let is_cut = names.len() > PAGE_KEYS_MAX;
+    names.truncate(PAGE_KEYS_MAX);
+    let next = names.last().filter(|_| is_cut).map(|name| name.clone().into_bytes());
+    Outcome::Page { names, next }
+}
+
 fn failed(error: &Error) -> Outcome {
     Outcome::Failed(Failure::of(error))
+}
+
+/// How much operations read together.
+pub(crate) fn reads_bytes(operations: &[Operation]) -> usize {
+    operations.iter().map(Operation::reads_bytes).fold(0, usize::saturating_add)
+}
+
+/// How much they may. One read that is to be seen whole may be as long as such operations are.
+pub(crate) fn reads_max(operations: &[Operation], semantics: Semantics) -> usize {
+    let is_whole = operations.len() == 1 && semantics.atomicity != Atomicity::None;
+    if is_whole { ATOMIC_BYTES_MAX } else { READ_BYTES_MAX }
 }
 
 impl Work<'_> {
@@ -53,11 +74,8 @@ impl Work<'_> {
     ///
     /// `Invalid` for a request that is not served at all; what fails by itself is in its outcome.
     pub(crate) fn carry_out(&self, operations: &[Operation], payload: &[u8]) -> Result<Done> {
-        let reads = operations.iter().map(Operation::reads_bytes);
-        let reads_bytes = reads.fold(0, usize::saturating_add);
-        // One read that is to be seen whole may be as long as such operations are.
-        let is_whole = operations.len() == 1 && self.semantics.atomicity != Atomicity::None;
-        let reads_max = if is_whole { ATOMIC_BYTES_MAX } else { READ_BYTES_MAX };
+        let reads_bytes = reads_bytes(operations);
+        let reads_max = reads_max(operations, self.semantics);
         if reads_bytes > reads_max {
             return Err(Error::invalid("serve a request", "it reads too much at once")
                 .with("length_bytes", reads_bytes)
@@ -207,7 +225,7 @@ impl Work<'_> {
                 let names = page.keys.iter().map(|key| key.name().into()).collect();
                 Outcome::Page { names, next: page.next.map(|cursor| cursor.0) }
             }
-            Operation::Namespaces => Outcome::Namespaces(backend.namespaces()?),
+            Operation::Namespaces { cursor } => page_of(backend.namespaces()?, cursor),
             Operation::Space => Outcome::Space(backend.space()?),
             Operation::Sync { is_all } => {
                 if *is_all { backend.sync_all() } else { backend.sync() }?;

@@ -18,12 +18,28 @@ pub fn digest_value(value: Option<&[u8]>) -> u128 {
 
 /// The digest of a page of pairs.
 pub fn digest_pairs(pairs: &[Pair]) -> u128 {
-    let mut hasher = SipHasher13::new();
-    for (key, value) in pairs {
-        hasher.write_u64(key.len() as u64);
-        hasher.write(key);
-        hasher.write_u64(value.len() as u64);
-        hasher.write(value);
+    let mut digest = PairsDigest::default();
+    digest.add(pairs);
+    digest.end()
+}
+
+/// The digest of pairs that come one after the other.
+#[derive(Clone, Debug, Default)]
+pub struct PairsDigest(SipHasher13);
+
+impl PairsDigest {
+    /// Adds pairs that follow those before.
+    pub fn add(&mut self, pairs: &[Pair]) {
+        for (key, value) in pairs {
+            self.0.write_u64(key.len() as u64);
+            self.0.write(key);
+            self.0.write_u64(value.len() as u64);
+            self.0.write(value);
+        }
     }
-    hasher.finish128().as_u128()
+
+    /// The digest of all of them.
+    pub fn end(&self) -> u128 {
+        self.0.finish128().as_u128()
+    }
 }

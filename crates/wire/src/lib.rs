@@ -13,7 +13,7 @@ mod outcome;
 mod semantics;
 mod stream;
 
-pub use digest::{digest_pairs, digest_value};
+pub use digest::{PairsDigest, digest_pairs, digest_value};
 pub use failure::{Failure, messages, relay};
 pub use frame::{
     GREETING_BYTES_MAX, HEAD_BYTES_MAX, HEADER_BYTES, Header, Kind, MAGIC, PAYLOAD_BYTES_MAX,

@@ -40,7 +40,7 @@ pub enum Operation {
     /// Lists keys of a namespace.
     List { namespace: String, prefix: String, cursor: Vec<u8>, max: u32 },
     /// Lists namespaces.
-    Namespaces,
+    Namespaces { cursor: Vec<u8> },
     /// Asks for capacity and use.
     Space,
     /// Makes names durable, or everything.
@@ -217,7 +217,7 @@ impl Operation {
             | Operation::Stat { .. }
             | Operation::Identity { .. }
             | Operation::List { .. }
-            | Operation::Namespaces
+            | Operation::Namespaces { .. }
             | Operation::Space
             | Operation::Sync { .. }
             | Operation::Superblock
@@ -333,7 +333,7 @@ fn write_operation(operation: &Operation, is_same: bool, out: &mut Writer<'_>) {
         Operation::List { namespace, prefix, cursor, max } => {
             out.u8(16).text(namespace).text(prefix).list(cursor).u32(*max);
         }
-        Operation::Namespaces => _ = out.u8(17),
+        Operation::Namespaces { cursor } => _ = out.u8(17).list(cursor),
         Operation::Space => _ = out.u8(18),
         Operation::Sync { is_all } => _ = out.u8(19).u8(u8::from(*is_all)),
         Operation::Superblock => _ = out.u8(20),
@@ -409,7 +409,7 @@ fn read_operation(input: &mut Reader<'_>, last: Option<&Key>) -> Result<Operatio
             cursor: input.list()?.to_vec(),
             max: input.u32()?,
         },
-        17 => Operation::Namespaces,
+        17 => Operation::Namespaces { cursor: input.list()?.to_vec() },
         18 => Operation::Space,
         19 => Operation::Sync { is_all: input.flag()? },
         20 => Operation::Superblock,

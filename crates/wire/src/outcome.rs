@@ -32,8 +32,6 @@ pub enum Outcome {
     Data(Option<Range<u64>>),
     /// A page of names of a listing, and the cursor to go on with.
     Page { names: Vec<String>, next: Option<Vec<u8>> },
-    /// Namespaces.
-    Namespaces(Vec<String>),
     /// Capacity and use.
     Space(Space),
     /// The length of a value in the payload; `None` where the key has none.
@@ -134,12 +132,6 @@ fn write_outcome(outcome: &Outcome, bytes: &mut Vec<u8>) {
             }
             out.u8(u8::from(next.is_some())).list(next.as_deref().unwrap_or_default());
         }
-        Outcome::Namespaces(names) => {
-            out.u8(8).u32(names.len() as u32);
-            for name in names {
-                out.text(name);
-            }
-        }
         Outcome::Space(space) => {
             out.u8(9).u64(space.capacity_bytes).u64(space.used_bytes);
         }
@@ -205,7 +197,6 @@ fn read_outcome(input: &mut Reader<'_>) -> Result<Outcome> {
             let next = input.list()?;
             Outcome::Page { names, next: has_next.then(|| next.to_vec()) }
         }
-        8 => Outcome::Namespaces(read_names(input)?),
         9 => Outcome::Space(Space { capacity_bytes: input.u64()?, used_bytes: input.u64()? }),
         10 => {
             let has_value = input.flag()?;

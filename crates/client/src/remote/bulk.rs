@@ -4,7 +4,7 @@
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use terrace_core::{Clock, Result};
+use terrace_core::{Clock, Error, ErrorKind, Result};
 use terrace_transport::Transport;
 use terrace_wire::{FrameReader, HEAD_BYTES_MAX, Kind, Next};
 
@@ -144,28 +144,27 @@ impl Pool {
         patience: Duration,
         open: impl FnOnce() -> Result<Bulk>,
     ) -> Result<Lent<'_>> {
+        let is_full =
+            |state: &mut State| state.idle.is_empty() && state.open >= self.connections_max;
         let mut state = self.state();
-        loop {
-            while let Some(bulk) = state.idle.pop() {
-                if bulk.is_alive() {
-                    return Ok(Lent { pool: self, bulk: Some(bulk) });
-                }
-                state.open -= 1;
+        while let Some(bulk) = state.idle.pop() {
+            if bulk.is_alive() {
+                return Ok(Lent { pool: self, bulk: Some(bulk) });
             }
-            if state.open < self.connections_max {
-                break;
-            }
-            let (woken, waited) =
-                self.returned.wait_timeout(state, patience).unwrap_or_else(PoisonError::into_inner);
-            state = woken;
-            if waited.timed_out() && state.idle.is_empty() && state.open >= self.connections_max {
-                return Err(terrace_core::Error::new(
-                    terrace_core::ErrorKind::Busy,
-                    "ask the server",
-                )
+            state.open -= 1;
+        }
+        let (mut state, waited) = self
+            .returned
+            .wait_timeout_while(state, patience, is_full)
+            .unwrap_or_else(PoisonError::into_inner);
+        if waited.timed_out() && is_full(&mut state) {
+            return Err(Error::new(ErrorKind::Busy, "ask the server")
                 .because("all connections to it are in use")
                 .with("connections_max", self.connections_max));
-            }
+        }
+        // One that just came back is as good as new.
+        if let Some(bulk) = state.idle.pop() {
+            return Ok(Lent { pool: self, bulk: Some(bulk) });
         }
         state.open += 1;
         drop(state);

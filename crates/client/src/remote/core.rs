@@ -246,7 +246,7 @@ impl Core {
 
     fn lend(&self, deadline_ns: u64) -> Result<Lent<'_>> {
         self.pool.lend(self.left(deadline_ns), || {
-            let (reader, life) = self.dial(deadline_ns)?;
+            let (reader, life) = self.turn(deadline_ns)?.dial(deadline_ns)?;
             Ok(Bulk { reader, life })
         })
     }
@@ -288,11 +288,12 @@ impl Core {
         if let Some(line) = self.current_line() {
             return Ok(line);
         }
-        let (reader, life) = self.dial(deadline_ns)?;
+        let turn = self.turn(deadline_ns)?;
+        // Another thread may have made one while this one waited for its turn.
         if let Some(line) = self.current_line() {
-            // Another thread was faster.
             return Ok(line);
         }
+        let (reader, life) = turn.dial(deadline_ns)?;
         let line = Arc::new(Line::new(reader, life, Arc::clone(&self.clock)));
         *lock(&self.line) = Some(Arc::clone(&line));
         Ok(line)
@@ -305,9 +306,9 @@ impl Core {
         (line.life == self.life() && line.is_usable()).then_some(line)
     }
 
-    /// A new connection, and the life of the session that it belongs to. One at a time, so that
-    /// each sees whether the server still knows what the one before told it.
-    fn dial(&self, deadline_ns: u64) -> Result<(FrameReader<Timed>, u64)> {
+    /// The right to dial: one thread at a time, so that each sees whether the server still knows what
+    /// the one before told it.
+    fn turn(&self, deadline_ns: u64) -> Result<Turn<'_>> {
         let is_busy = |dialing: &mut bool| *dialing;
         let (mut dialing, waited) = self
             .dialed
@@ -321,24 +322,7 @@ impl Core {
             .because("others try it just now, in vain"));
         }
         *dialing = true;
-        drop(dialing);
-        let _turn = Turn(self);
-        let timeout = self.left(deadline_ns).min(self.options.connect_timeout);
-        let (reader, welcome) =
-            open(&*self.dial, &self.options, &self.clock, self.session, timeout)?;
-        let mut greeted = self.greeted.write().unwrap_or_else(PoisonError::into_inner);
-        if welcome.store_id != greeted.welcome.store_id {
-            return Err(Error::new(ErrorKind::Denied, "use the server")
-                .because("another store is served there now")
-                .with("store", format!("{:032x}", welcome.store_id))
-                .with("expected", format!("{:032x}", greeted.welcome.store_id)));
-        }
-        if welcome.life != greeted.welcome.life {
-            greeted.life += 1;
-            self.pool.forget(greeted.life);
-        }
-        greeted.welcome = welcome;
-        Ok((reader, greeted.life))
+        Ok(Turn(self))
     }
 
     /// Gives a request its number. A change waits while the server would have to keep too many
@@ -369,7 +353,8 @@ impl Core {
         lock(&self.ids).acknowledged()
     }
 
-    fn deadline_ns(&self) -> u64 {
+    /// When a request that begins now is given up.
+    pub(super) fn deadline_ns(&self) -> u64 {
         self.clock.now_ns().saturating_add(self.options.deadline.as_nanos() as u64)
     }
 
@@ -380,6 +365,29 @@ impl Core {
 
 /// The right to dial, while this lives.
 struct Turn<'a>(&'a Core);
+
+impl Turn<'_> {
+    /// A new connection, and the life of the session that it belongs to.
+    fn dial(&self, deadline_ns: u64) -> Result<(FrameReader<Timed>, u64)> {
+        let core = self.0;
+        let timeout = core.left(deadline_ns).min(core.options.connect_timeout);
+        let (reader, welcome) =
+            open(&*core.dial, &core.options, &core.clock, core.session, timeout)?;
+        let mut greeted = core.greeted.write().unwrap_or_else(PoisonError::into_inner);
+        if welcome.store_id != greeted.welcome.store_id {
+            return Err(Error::new(ErrorKind::Denied, "use the server")
+                .because("another store is served there now")
+                .with("store", format!("{:032x}", welcome.store_id))
+                .with("expected", format!("{:032x}", greeted.welcome.store_id)));
+        }
+        if welcome.life != greeted.welcome.life {
+            greeted.life += 1;
+            core.pool.forget(greeted.life);
+        }
+        greeted.welcome = welcome;
+        Ok((reader, greeted.life))
+    }
+}
 
 impl Drop for Turn<'_> {
     fn drop(&mut self) {

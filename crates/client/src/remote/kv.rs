@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
+use std::time::Duration;
 
 use terrace_core::{
     Error, ErrorKind, KV_KEY_BYTES_MAX, KV_VALUE_BYTES_MAX, Kv, KvRange, Pair, Persistency, Result,
@@ -111,6 +112,29 @@ impl RemoteKv {
         Ok(removed)
     }
 
+    /// Before a transaction runs again: the more often others were faster, the more they are given
+    /// way.
+    ///
+    /// # Errors
+    ///
+    /// `Busy` after the deadline.
+    fn pause(&self, conflicts: u32, deadline_ns: u64) -> Result<()> {
+        const PAUSE_MIN: Duration = Duration::from_micros(100);
+        const PAUSE_MAX: Duration = Duration::from_millis(20);
+        if self.core.clock.now_ns() >= deadline_ns {
+            return Err(Error::new(ErrorKind::Busy, "run a transaction")
+                .because("others changed what it reads each time, until the deadline")
+                .with("conflicts", conflicts)
+                .with("server", &self.core.target));
+        }
+        // The first time somebody was faster mostly is the last one, too.
+        if conflicts > 1 {
+            let longer = 1 << (conflicts - 2).min(16);
+            self.core.clock.sleep((PAUSE_MIN * longer).min(PAUSE_MAX));
+        }
+        Ok(())
+    }
+
     /// The part of a ticket that tells the life of the session.
     fn ticket(&self, life: u64, ticket: u64) -> Ticket {
         Ticket(life << LIFE_SHIFT | ticket)
@@ -154,7 +178,11 @@ impl Kv for RemoteKv {
     }
 
     fn transact(&self, body: &mut dyn FnMut(&mut dyn Txn) -> Result<()>) -> Result<Ticket> {
-        loop {
+        let deadline_ns = self.core.deadline_ns();
+        for conflicts in 0.. {
+            if conflicts > 0 {
+                self.pause(conflicts, deadline_ns)?;
+            }
             let life = self.core.life();
             let mut run = Run::new(self);
             let ended = body(&mut run);
@@ -173,6 +201,7 @@ impl Kv for RemoteKv {
                 _ => return unexpected(),
             }
         }
+        unreachable!("so many conflicts take longer than any deadline")
     }
 
     fn wait(&self, ticket: Ticket) -> Result<()> {

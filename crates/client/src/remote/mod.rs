@@ -194,9 +194,16 @@ impl Backend for Remote {
     }
 
     fn namespaces(&self) -> Result<Vec<String>> {
-        match self.ask(Operation::Namespaces)? {
-            Outcome::Namespaces(names) => Ok(names),
-            _ => unexpected(),
+        let mut namespaces = Vec::new();
+        let mut cursor = Vec::new();
+        loop {
+            let listed = self.ask(Operation::Namespaces { cursor })?;
+            let Outcome::Page { names, next } = listed else { return unexpected() };
+            namespaces.extend(names);
+            match next {
+                Some(next) => cursor = next,
+                None => return Ok(namespaces),
+            }
         }
     }
 

@@ -28,6 +28,7 @@ use terrace_core::{Atomicity, Capability, Error, Key, Random, Result};
 
 pub use self::collect::{Orphan, Orphans};
 pub use self::distribution::Distribution;
+pub use self::layout::is_layout;
 pub use self::map::{Map, Member, SERVERS_MAX, WEIGHT_MAX};
 pub use self::servers::{Server, ServerMap};
 

@@ -18,6 +18,11 @@ use super::{clock, secret};
 /// Longer than any server takes on any machine: a test that waits so long has failed.
 const PATIENCE: Duration = Duration::from_secs(120);
 
+/// What every server answers, and changes nothing.
+pub fn namespaces() -> Operation {
+    Operation::Namespaces { cursor: Vec::new() }
+}
+
 /// One end of a connection.
 pub struct Peer {
     pub socket: Arc<Socket>,

@@ -4,9 +4,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use terrace_client::Options;
+use terrace_client::{Address, Options, Remote};
 use terrace_core::{
-    Access, Backend, BackendExt, Create, ErrorKind, Hint, Key, Op, Open, Request, Semantics,
+    Access, Backend, BackendExt, Create, ErrorKind, Hint, Key, Kv, KvRange, Op, Open, Persistency,
+    Request, Semantics,
 };
 use terrace_server::{Limits, Server};
 use terrace_testkit::ManualClock;
@@ -284,6 +285,63 @@ fn one_long_call_does_not_keep_others_from_changing() {
         held.release();
         call.join().expect("no panic").expect("the call ends, too");
     });
+}
+
+#[test]
+fn more_namespaces_than_a_message_takes_are_listed() {
+    let (_server, endpoint) = serve(store(), Limits::default());
+    let client = connect(&endpoint, options()).expect("connect");
+    let long = "x".repeat(50);
+    let names: Vec<_> = (0..2100).map(|index| format!("{long}-{index:04}")).collect();
+    for name in &names {
+        client.write_all(&Key::new(name, "o").expect("legal"), b"").expect("write");
+    }
+    assert_eq!(client.namespaces().expect("listed"), names);
+}
+
+#[test]
+fn a_transaction_in_vain_ends_with_the_deadline() {
+    let (_server, endpoint) = serve(store(), Limits::default());
+    let (address, clock) = (endpoint.clone(), Arc::new(ManualClock::new()));
+    let dial = Address { endpoint: address, clock: clock.clone() };
+    let mine = Remote::connect(Box::new(dial), options(), clock.clone()).expect("connect").kv("n");
+    let theirs = connect(&endpoint, options()).expect("connect").kv("n");
+    let mut runs = 0_u64;
+    let error = mine
+        .transact(&mut |txn| {
+            runs += 1;
+            txn.get(b"key")?;
+            theirs.apply(&[(b"key", Some(&runs.to_le_bytes()))], Persistency::None)?;
+            txn.put(b"other", b"value")
+        })
+        .expect_err("somebody else is always faster");
+    assert_eq!(error.kind(), ErrorKind::Busy);
+    assert!(runs > 2, "it gave up after {runs} runs");
+    assert_eq!(mine.get(b"other").expect("read"), None);
+}
+
+#[test]
+fn a_range_that_grew_ends_a_transaction_without_reading_all_of_it() {
+    let (_server, endpoint) = serve(store(), Limits::default());
+    let client = connect(&endpoint, options()).expect("connect");
+    let kv = client.kv("n");
+    let put = |start: u32, end: u32| {
+        let keys: Vec<_> = (start..end).map(u32::to_be_bytes).collect();
+        let pairs: Vec<_> = keys.iter().map(|key| (&key[..], Some(&b"value"[..]))).collect();
+        kv.apply(&pairs, Persistency::None).expect("put");
+    };
+    put(0, 10);
+    let mut found = Vec::new();
+    kv.transact(&mut |txn| {
+        let pairs = txn.scan(&KvRange::all(), usize::MAX)?;
+        found.push(pairs.len());
+        if found.len() == 1 {
+            put(10, 2010);
+        }
+        txn.put(b"sum", &pairs.len().to_le_bytes())
+    })
+    .expect("the second time nobody disturbs it");
+    assert_eq!(found, [10, 2010]);
 }
 
 #[test]

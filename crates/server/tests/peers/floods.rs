@@ -3,9 +3,8 @@
 
 use terrace_core::{Backend, BackendExt, ErrorKind, Key};
 use terrace_server::Limits;
-use terrace_wire::Operation;
 
-use crate::common::peer::Peer;
+use crate::common::peer::{Peer, namespaces};
 use crate::common::{connect, eventually, options, serve, store};
 
 #[test]
@@ -15,7 +14,7 @@ fn a_thousand_idle_connections_are_all_served_afterwards() {
     eventually("all are in", || server.status().connections == 1000);
     connect(&endpoint, options()).expect("one more").namespaces().expect("is served");
     for peer in &mut peers {
-        assert_eq!(peer.done(&[Operation::Namespaces], b"").len(), 1);
+        assert_eq!(peer.done(&[namespaces()], b"").len(), 1);
     }
     drop(peers);
     eventually("all are gone", || server.status().connections == 0);

@@ -9,7 +9,7 @@ use terrace_wire::{
     PAYLOAD_BYTES_MAX, PIECE_BYTES_MAX, write_operations,
 };
 
-use crate::common::peer::Peer;
+use crate::common::peer::{Peer, namespaces};
 use crate::common::{connect, eventually, options, secret, serve, store};
 
 /// A server, somebody who uses it as it should be, and what it holds when all others are gone.
@@ -84,7 +84,7 @@ fn wrong_requests() -> Vec<(&'static str, Vec<u8>)> {
     let of = |kind, head: &[u8]| patched(kind, head, |_| {});
     let with_head = |head: &[u8]| of(Kind::Request, head);
     let operation = |code: u8| with_head(&[0, 0, 0, 0, 1, 0, code]);
-    let many = vec![Operation::Namespaces; 5000];
+    let many = vec![namespaces(); 5000];
     let long = write_operations(&[create(PAYLOAD_BYTES_MAX as u32 + 1)], 1 + (64 << 20));
     vec![
         ("a damaged head", bad_head),
@@ -110,7 +110,7 @@ fn wrong_requests() -> Vec<(&'static str, Vec<u8>)> {
         ),
         ("a payload that is too long for a request", with_head(&long)),
         ("a payload that nobody spoke of", {
-            let head = write_operations(&[Operation::Namespaces], 0);
+            let head = write_operations(&[namespaces()], 0);
             let mut bytes = Vec::new();
             Header::new(Kind::Request, 1, &head, b"more").write(&head, &mut bytes);
             bytes.extend(b"more");
@@ -188,7 +188,7 @@ fn wrong_greetings_end_their_connection_and_no_other() {
     let hello = Hello { version_min: 1, version_max: 1, nonce: [0; NONCE_BYTES] };
     let of = |kind, head: &[u8]| patched(kind, head, |_| {});
     let greetings = [
-        ("a request before the greeting", request(&[Operation::Namespaces], b"", |_| {})),
+        ("a request before the greeting", request(&[namespaces()], b"", |_| {})),
         ("a proof before the greeting", of(Kind::Proof, &[0; 41])),
         ("a short greeting", of(Kind::Hello, b"short")),
         ("a long greeting", of(Kind::Hello, &[0; 513])),
@@ -255,9 +255,9 @@ fn semantics_of_the_future_are_refused_and_not_ignored() {
     peer.say_bytes(&request(&[create(5)], b"bytes", |header| header.semantics = 0x0f00_0000));
     let error = peer.outcomes(1).expect_err("not understood");
     assert_eq!(error.kind(), ErrorKind::Unsupported);
-    let outcomes = peer.done(&[Operation::Namespaces], b"");
+    let outcomes = peer.done(&[namespaces()], b"");
     let names = vec!["frames".into()];
-    assert_eq!(outcomes, [Outcome::Namespaces(names)], "the connection goes on");
+    assert_eq!(outcomes, [Outcome::Page { names, next: None }], "the connection goes on");
 }
 
 #[test]

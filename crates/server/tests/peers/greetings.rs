@@ -14,7 +14,7 @@ use terrace_wire::{
     VERSION_MIN, Welcome,
 };
 
-use crate::common::peer::Peer;
+use crate::common::peer::{Peer, namespaces};
 use crate::common::{clock, connect, eventually, options, secret, serve, store};
 
 fn other_secret() -> Secret {
@@ -116,8 +116,8 @@ fn versions_are_settled_in_the_greeting() {
     let (_server, endpoint) = serve(store(), Limits::default());
     let mut later = Peer::connect(&endpoint);
     later.greet_as(1, 9, Some(&secret()), 0).expect("both speak version 1");
-    let outcomes = later.done(&[terrace_wire::Operation::Namespaces], b"");
-    assert_eq!(outcomes, [terrace_wire::Outcome::Namespaces(Vec::new())]);
+    let outcomes = later.done(&[namespaces()], b"");
+    assert_eq!(outcomes, [terrace_wire::Outcome::Page { names: Vec::new(), next: None }]);
     let error = Peer::connect(&endpoint).greet_as(2, 9, Some(&secret()), 0).expect_err("too new");
     assert_eq!(error.kind(), ErrorKind::Unsupported);
     for part in ["client=2..9", "server=1..1"] {

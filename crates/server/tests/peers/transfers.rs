@@ -13,7 +13,7 @@ use terrace_server::Limits;
 use terrace_testkit::anonymous_mib;
 use terrace_wire::{OnHandle, Opening, Operation, Outcome};
 
-use crate::common::peer::Peer;
+use crate::common::peer::{Peer, namespaces};
 use crate::common::{Plain, connect, eventually, options, serve, store};
 
 fn key(name: &str) -> Key {
@@ -111,7 +111,7 @@ fn a_client_that_stops_writing_is_put_out_and_keeps_nobody_waiting() {
     }
     eventually("they are gone", || server.status().connections == 2);
     client.write_all(&key("written"), b"bytes").expect("others are served");
-    assert_eq!(silent.done(&[Operation::Namespaces], b"").len(), 1);
+    assert_eq!(silent.done(&[namespaces()], b"").len(), 1);
 }
 
 fn opening(name: &str) -> Operation {

@@ -69,6 +69,29 @@ fn objects_lie_over_all_servers_and_stay_readable_when_some_are_added() {
 }
 
 #[test]
+fn a_part_of_an_object_is_not_taken_for_the_object() {
+    let servers = [one(), one()];
+    let name = key("a/o");
+    open(&servers, "&stripe=64KiB").write_all(&name, &content(1)).expect("room");
+    let mut refused = 0;
+    for server in &servers {
+        let url = format!("terrace://{}/?secret=none", server.address);
+        for alone in [Store::open(&url).expect("served"), server.owner.clone()] {
+            for how in [Open::read(), Open::create()] {
+                match alone.open(&name, &how).map(drop) {
+                    Err(error) if error.kind() == ErrorKind::Unsupported => refused += 1,
+                    // Its home is the other one; created here it would hide nothing of it.
+                    Err(error) => assert_eq!(error.kind(), ErrorKind::NotFound),
+                    Ok(()) => alone.delete(&name).expect("it was just created"),
+                }
+            }
+        }
+    }
+    assert_eq!(refused, 4, "the home of it refuses each way to open a part");
+    assert_eq!(open(&servers, "").read_all(&name).expect("whole"), content(1));
+}
+
+#[test]
 fn pairs_of_a_namespace_stay_together_and_are_found_when_servers_are_added() {
     let mut servers = vec![one(), one()];
     let names: Vec<_> = (0..10).map(|index| format!("space{index}")).collect();
