@@ -8,6 +8,7 @@ mod secret;
 mod socket;
 mod tls;
 mod tuning;
+mod unix;
 
 pub use endpoint::{Endpoint, PORT_DEFAULT};
 pub use secret::{default_secret_file, make_secret_file, random_bytes, read_secret_file};

@@ -11,7 +11,6 @@ use std::sync::{Mutex, PoisonError, mpsc};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec};
-use rustix::fs::Mode;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags,
@@ -21,6 +20,7 @@ use terrace_core::{Applied, Clock, Error, ErrorKind, Result};
 use crate::Transport;
 use crate::endpoint::Endpoint;
 use crate::tuning::tune;
+use crate::unix;
 
 /// Most descriptors that come with one message; more are closed.
 const DESCRIPTORS_MAX: usize = 4;
@@ -226,7 +226,7 @@ pub fn connect(endpoint: &Endpoint, timeout: Duration, clock: &dyn Clock) -> Res
         _ => unreachable(error),
     };
     let connected = match endpoint {
-        Endpoint::Unix(path) => UnixStream::connect(path).map(Socket::unix),
+        Endpoint::Unix(path) => unix::connect(path).map(Socket::unix),
         Endpoint::Tcp { host, port } => connect_tcp(host, *port, timeout, clock),
     };
     connected.map_err(failed).map_err(|error| error.with("server", endpoint))
@@ -313,7 +313,7 @@ impl Listener {
                 Ok(Self { kind: ListenerKind::Tcp(listener), endpoint })
             }
             Endpoint::Unix(path) => {
-                let listener = bind_unix(path).map_err(failed)?;
+                let listener = unix::bind(path).map_err(failed)?;
                 let kind = ListenerKind::Unix(listener, path.clone());
                 Ok(Self { kind, endpoint: endpoint.clone() })
             }
@@ -358,36 +358,6 @@ impl Drop for Listener {
             let _ = std::fs::remove_file(path);
         }
     }
-}
-
-fn bind_unix(path: &PathBuf) -> io::Result<UnixListener> {
-    use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
-    /// Connections that wait to be accepted.
-    const BACKLOG: i32 = 128;
-    let is_socket = |path: &PathBuf| {
-        use std::os::unix::fs::FileTypeExt;
-        std::fs::symlink_metadata(path).is_ok_and(|metadata| metadata.file_type().is_socket())
-    };
-    if is_socket(path) {
-        match UnixStream::connect(path) {
-            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-                std::fs::remove_file(path)?;
-            }
-            // Its owner may be busy, or somebody else's: it is not taken away.
-            _ => return Err(io::ErrorKind::AddrInUse.into()),
-        }
-    }
-    let socket = rustix::net::socket_with(
-        AddressFamily::UNIX,
-        SocketType::STREAM,
-        SocketFlags::CLOEXEC,
-        None,
-    )?;
-    rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;
-    // Nobody can connect before `listen`, so nobody comes in before this.
-    rustix::fs::chmod(path, Mode::RUSR | Mode::WUSR)?;
-    rustix::net::listen(&socket, BACKLOG)?;
-    Ok(UnixListener::from(socket))
 }
 
 #[cfg(test)]

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Unix sockets in the file system, however long their paths are.
+
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::FileTypeExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Mode, OFlags};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+
+/// Connections that wait to be accepted.
+const BACKLOG: i32 = 128;
+
+/// Longest path of a socket (`sun_path` in unix(7), less its NUL).
+const PATH_BYTES_MAX: usize = 107;
+
+/// A path to a socket that is short enough, while this lives.
+struct Name {
+    path: PathBuf,
+    _directory: Option<OwnedFd>,
+}
+
+impl Name {
+    fn of(path: &Path) -> io::Result<Self> {
+        if path.as_os_str().len() <= PATH_BYTES_MAX {
+            return Ok(Self { path: path.into(), _directory: None });
+        }
+        let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
+        let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let directory = directory.unwrap_or(Path::new("."));
+        let descriptor = rustix::fs::open(directory, flags, Mode::empty())?;
+        let short = Path::new("/proc/self/fd").join(descriptor.as_raw_fd().to_string());
+        Ok(Self { path: short.join(name), _directory: Some(descriptor) })
+    }
+}
+
+/// Listens on a socket that only its owner, and root, can connect to. One that nobody listens on
+/// any more is replaced.
+///
+/// # Errors
+///
+/// `AddrInUse` where somebody listens, or something else is there; those of the system.
+pub(crate) fn bind(path: &Path) -> io::Result<UnixListener> {
+    let metadata = std::fs::symlink_metadata(path);
+    if metadata.is_ok_and(|metadata| metadata.file_type().is_socket()) {
+        match connect(path) {
+            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+                std::fs::remove_file(path)?;
+            }
+            // Its owner may be busy, or somebody else's: it is not taken away.
+            _ => return Err(io::ErrorKind::AddrInUse.into()),
+        }
+    }
+    let name = Name::of(path)?;
+    let flags = SocketFlags::CLOEXEC;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    rustix::net::bind(&socket, &SocketAddrUnix::new(&name.path)?)?;
+    // Nobody can connect before `listen`, so nobody comes in before this.
+    rustix::fs::chmod(&name.path, Mode::RUSR | Mode::WUSR)?;
+    rustix::net::listen(&socket, BACKLOG)?;
+    Ok(UnixListener::from(socket))
+}
+
+/// Connects to one.
+///
+/// # Errors
+///
+/// Those of the system.
+pub(crate) fn connect(path: &Path) -> io::Result<UnixStream> {
+    UnixStream::connect(Name::of(path)?.path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_may_be_longer_than_an_address() {
+        let home = tempfile::tempdir().expect("directory");
+        let directory = home.path().join("long/".repeat(60));
+        std::fs::create_dir_all(&directory).expect("writable");
+        let path = directory.join("socket");
+        connect(&path).expect_err("nobody is there");
+        let listener = bind(&path).expect("listens");
+        connect(&path).expect("somebody is there");
+        assert_eq!(bind(&path).expect_err("taken").kind(), io::ErrorKind::AddrInUse);
+        drop(listener);
+        bind(&path).expect("takes over what is left");
+    }
+}
