@@ -252,7 +252,6 @@ impl Connection {
                 shared.counts.received_bytes.fetch_add(payload_bytes as u64, Ordering::Relaxed);
                 if is_slow(&operations, semantics.persistency) && self.may_wait(shared) {
                     let later = Later {
-                        shared: Arc::clone(shared),
                         connection: Arc::clone(self),
                         session: Arc::clone(session),
                         semantics,
@@ -260,7 +259,7 @@ impl Connection {
                         is_open: answer.is_open.replace(false),
                         _room: room,
                     };
-                    return later.carry_out(operations, std::mem::take(buffer));
+                    return later.carry_out(shared, operations, std::mem::take(buffer));
                 }
                 answer.give(guarded(|| work.carry_out(&operations, buffer)))
             }
@@ -390,7 +389,12 @@ impl Connection {
             is_gone |= self.sending.frame(Kind::Progress, id, &head, b"", false).is_err();
             !is_gone
         };
-        let call = Call { access: session.access, json, body: &body };
+        let call = Call {
+            access: session.access,
+            is_local: self.transport.passes_descriptors(),
+            json,
+            body: &body,
+        };
         let called = guarded(|| shared.service.call(&call, &mut progress));
         let answer = Answer { connection: self, session, id, is_open: Cell::new(false) };
         match called {
@@ -665,7 +669,6 @@ fn whole_frame(kind: Kind, id: u64, head: &[u8], payload: &[u8]) -> Vec<u8> {
 /// A request that waits for storage on a thread of its own, so that others on its connection are
 /// carried out meanwhile and share one sync with it.
 struct Later {
-    shared: Arc<Shared>,
     connection: Arc<Connection>,
     session: Arc<Session>,
     semantics: terrace_core::Semantics,
@@ -676,12 +679,17 @@ struct Later {
 }
 
 impl Later {
-    fn carry_out(self, operations: Vec<Operation>, payload: Vec<u8>) -> Result<()> {
+    fn carry_out(
+        self,
+        shared: &Arc<Shared>,
+        operations: Vec<Operation>,
+        payload: Vec<u8>,
+    ) -> Result<()> {
         let (connection, session) = (Arc::clone(&self.connection), Arc::clone(&self.session));
         let (id, is_open) = (self.id, self.is_open);
-        let work = move || {
+        let work = move |shared: &Arc<Shared>| {
             let work = Work {
-                service: &*self.shared.service,
+                service: &*shared.service,
                 session: &self.session,
                 semantics: self.semantics,
             };
@@ -695,10 +703,9 @@ impl Later {
             // Who cannot be told will ask again, or is gone.
             let _ = answer.give(carried_out).and_then(|()| self.connection.sending.flush());
             self.connection.waiting.fetch_sub(1, Ordering::AcqRel);
-            self.shared.waited();
+            shared.waited();
         };
-        let spawned = std::thread::Builder::new().name("terrace-waiting".into()).spawn(work);
-        spawned.map(drop).map_err(|error| {
+        shared.spawn("terrace-waiting", work).map_err(|error| {
             connection.waiting.fetch_sub(1, Ordering::AcqRel);
             if is_open {
                 session.abandon(id);

@@ -7,6 +7,7 @@
 
 mod buffers;
 mod connection;
+mod crew;
 mod limits;
 mod pairs;
 mod sending;

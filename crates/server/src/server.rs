@@ -2,10 +2,10 @@
 //! The server: accepts connections, and keeps what they share.
 
 use std::collections::HashMap;
+use std::io;
 use std::net::Shutdown;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use terrace_core::{Access, Clock, Error, ErrorKind, Result};
@@ -14,6 +14,7 @@ use terrace_wire::{Failure, Kind, Secret, small_frame};
 
 use crate::buffers::Buffers;
 use crate::connection::Connection;
+use crate::crew::Crew;
 use crate::limits::Limits;
 use crate::service::Service;
 use crate::session::Session;
@@ -30,7 +31,6 @@ const STACK_BYTES: usize = 1 << 20;
 /// Serves one store until it is dropped or [`Server::end`] is called.
 pub struct Server {
     shared: Arc<Shared>,
-    threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
 /// What all connections of a server share.
@@ -44,11 +44,14 @@ pub(crate) struct Shared {
     clock: Arc<dyn Clock>,
     sessions: Mutex<HashMap<u64, Arc<Session>>>,
     connections: Mutex<HashMap<u64, Arc<Connection>>>,
-    /// Told when a connection ended.
+    /// Told when a connection came or ended.
     ended: Condvar,
     next_connection: AtomicU64,
     is_over: AtomicBool,
     listeners: Mutex<Vec<Arc<Listener>>>,
+    crew: Arc<Crew>,
+    /// Whether a thread looks after strangers and sessions: none does before the first came.
+    is_swept: AtomicBool,
 }
 
 /// What has been served.
@@ -90,7 +93,7 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// `Io` where the operating system gives no thread or no random numbers.
+    /// `Io` where the operating system gives no random numbers.
     pub fn new(
         service: Arc<dyn Service>,
         secret: Option<Secret>,
@@ -113,10 +116,10 @@ impl Server {
             next_connection: AtomicU64::new(0),
             is_over: AtomicBool::new(false),
             listeners: Mutex::default(),
+            crew: Arc::default(),
+            is_swept: AtomicBool::new(false),
         });
-        let server = Self { shared, threads: Mutex::default() };
-        server.spawn("terrace-sweep", |shared| shared.sweep())?;
-        Ok(server)
+        Ok(Self { shared })
     }
 
     /// Listens, and serves from now on whoever connects. Returns where: a port that was to be free
@@ -152,7 +155,10 @@ impl Server {
         let listener = Arc::new(Listener::bind(endpoint)?);
         let endpoint = listener.endpoint().clone();
         lock(&self.shared.listeners).push(Arc::clone(&listener));
-        self.spawn("terrace-accept", move |shared| shared.accept(&listener, &wrap))?;
+        let accept = move |shared: &Arc<Shared>| shared.accept(&listener, &wrap);
+        self.shared
+            .spawn("terrace-accept", accept)
+            .map_err(|error| Error::from_io("serve the store", error))?;
         Ok(endpoint)
     }
 
@@ -170,20 +176,6 @@ impl Server {
     /// all connections. Calling it again does nothing.
     pub fn end(&self) {
         self.shared.end();
-        for thread in lock(&self.threads).drain(..) {
-            // A panic has been printed, and nothing depends on what it left.
-            let _ = thread.join();
-        }
-    }
-
-    fn spawn(&self, name: &str, work: impl FnOnce(&Arc<Shared>) + Send + 'static) -> Result<()> {
-        let shared = Arc::clone(&self.shared);
-        let thread = std::thread::Builder::new()
-            .name(name.into())
-            .spawn(move || work(&shared))
-            .map_err(|error| Error::from_io("serve the store", error))?;
-        lock(&self.threads).push(thread);
-        Ok(())
     }
 }
 
@@ -194,6 +186,22 @@ impl Drop for Server {
 }
 
 impl Shared {
+    /// Does something on a thread of its own, which the end of the server waits for.
+    pub(crate) fn spawn(
+        self: &Arc<Self>,
+        name: &str,
+        work: impl FnOnce(&Arc<Shared>) + Send + 'static,
+    ) -> io::Result<()> {
+        let (shared, member) = (Arc::clone(self), self.crew.join());
+        let work = move || {
+            work(&shared);
+            // In this order: who is not counted any more uses nothing of what is served.
+            drop(shared);
+            drop(member);
+        };
+        std::thread::Builder::new().name(name.into()).stack_size(STACK_BYTES).spawn(work).map(drop)
+    }
+
     fn accept(
         self: &Arc<Self>,
         listener: &Listener,
@@ -245,15 +253,23 @@ impl Shared {
         let number = self.next_connection.fetch_add(1, Ordering::Relaxed);
         connections.insert(number, Arc::clone(&connection));
         drop(connections);
-        let shared = Arc::clone(self);
-        let spawned = std::thread::Builder::new()
-            .name("terrace-client".into())
-            .stack_size(STACK_BYTES)
-            .spawn(move || shared.converse(number, &connection));
+        let spawned =
+            self.spawn("terrace-client", move |shared| shared.converse(number, &connection));
         if let Err(error) = spawned {
             // The connection is closed with its last owner, and the peer sees that.
             tracing::warn!(%error, "a connection has no thread");
             lock(&self.connections).remove(&number);
+        }
+        self.see_that_it_is_swept();
+    }
+
+    fn see_that_it_is_swept(self: &Arc<Self>) {
+        if self.is_swept.swap(true, Ordering::AcqRel) {
+            // It may be asleep.
+            self.ended.notify_all();
+        } else if let Err(error) = self.spawn("terrace-sweep", |shared| shared.sweep()) {
+            tracing::warn!(%error, "nobody looks after strangers until the next connection");
+            self.is_swept.store(false, Ordering::Release);
         }
     }
 
@@ -328,36 +344,49 @@ impl Shared {
         session.connections.fetch_sub(1, Ordering::AcqRel);
     }
 
-    /// Ends strangers that take too long, and sessions that nobody came back to.
+    /// Ends strangers that take too long, and sessions that nobody came back to. Sleeps as long as
+    /// there are none of either.
     fn sweep(&self) {
+        // Whoever comes or goes takes this lock before it wakes this thread.
+        let mut connections = lock(&self.connections);
         while !self.is_over.load(Ordering::Acquire) {
             let now_ns = self.clock.now_ns();
             let is_older = |since_ns: u64, than: Duration| {
-                now_ns.saturating_sub(since_ns) > than.as_nanos() as u64
+                now_ns.saturating_sub(since_ns) >= than.as_nanos() as u64
             };
-            for connection in lock(&self.connections).values() {
-                if connection.is_stranger.load(Ordering::Acquire)
-                    && is_older(connection.since_ns, self.limits.greeting_time_max)
-                {
-                    connection.transport.shutdown(Shutdown::Both);
+            let mut is_needed = false;
+            for connection in connections.values() {
+                if connection.is_stranger.load(Ordering::Acquire) {
+                    is_needed = true;
+                    if is_older(connection.since_ns, self.limits.greeting_time_max) {
+                        connection.transport.shutdown(Shutdown::Both);
+                    }
                 }
             }
             let mut ended = Vec::new();
             lock(&self.sessions).retain(|_, session| {
-                let is_kept = session.connections.load(Ordering::Acquire) > 0
-                    || !is_older(session.left_ns.load(Ordering::Acquire), self.limits.linger);
+                if session.connections.load(Ordering::Acquire) > 0 {
+                    return true;
+                }
+                let is_kept =
+                    !is_older(session.left_ns.load(Ordering::Acquire), self.limits.linger);
+                is_needed |= is_kept;
                 if !is_kept {
                     ended.push(Arc::clone(session));
                 }
                 is_kept
             });
-            // Outside the lock: closing their objects may block.
-            drop(ended);
-            let connections = lock(&self.connections);
-            if !self.is_over.load(Ordering::Acquire) {
-                // Any connection that ends wakes it, too, which does no harm.
-                drop(self.ended.wait_timeout(connections, SWEEP_EVERY));
-            }
+            connections = if !ended.is_empty() {
+                // Outside the lock: closing their objects may block.
+                drop(connections);
+                drop(ended);
+                lock(&self.connections)
+            } else if is_needed {
+                let waited = self.ended.wait_timeout(connections, SWEEP_EVERY);
+                waited.unwrap_or_else(PoisonError::into_inner).0
+            } else {
+                self.ended.wait(connections).unwrap_or_else(PoisonError::into_inner)
+            };
         }
     }
 
@@ -368,28 +397,23 @@ impl Shared {
         for listener in lock(&self.listeners).drain(..) {
             listener.close();
         }
-        let mut connections = lock(&self.connections);
+        let connections = lock(&self.connections);
         self.ended.notify_all();
         for connection in connections.values() {
             // Nothing more is read; what runs is finished, and the rest of the frames say so.
             connection.sending.farewell(self.limits.stall_max);
             connection.transport.shutdown(Shutdown::Read);
         }
+        drop(connections);
         let deadline_ns =
             self.clock.now_ns().saturating_add(self.limits.drain_time_max.as_nanos() as u64);
-        while !connections.is_empty() {
-            let left_ns = deadline_ns.saturating_sub(self.clock.now_ns());
-            if left_ns == 0 {
-                tracing::warn!(connections = connections.len(), "requests did not end in time");
-                break;
+        if !self.crew.wait(&*self.clock, deadline_ns) {
+            let connections = lock(&self.connections);
+            tracing::warn!(connections = connections.len(), "requests did not end in time");
+            for connection in connections.values() {
+                connection.transport.shutdown(Shutdown::Both);
             }
-            let waited = self.ended.wait_timeout(connections, Duration::from_nanos(left_ns));
-            connections = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
-        for connection in connections.values() {
-            connection.transport.shutdown(Shutdown::Both);
-        }
-        drop(connections);
         let sessions = std::mem::take(&mut *lock(&self.sessions));
         drop(sessions);
     }

@@ -33,6 +33,9 @@ pub trait Service: Send + Sync {
 pub struct Call<'a> {
     /// What the client may do.
     pub access: Access,
+    /// Whether the client is a process of this machine, of the same user or root: whoever reaches
+    /// a Unix socket is.
+    pub is_local: bool,
     /// What is asked for, as JSON.
     pub json: &'a [u8],
     /// Bytes that belong to it.
