@@ -35,6 +35,8 @@ pub(super) struct Core {
     greeted: RwLock<Greeted>,
     dialing: Mutex<bool>,
     dialed: Condvar,
+    /// The connection that the session began with, until the first request takes it.
+    first: Mutex<Option<FrameReader<Timed>>>,
     line: Mutex<Option<Arc<Line>>>,
     pool: Pool,
     /// Whether descriptors can be passed.
@@ -110,7 +112,6 @@ impl Core {
         let timeout = options.connect_timeout.min(options.deadline);
         let (reader, welcome) = open(&*dial, &options, &clock, session, timeout)?;
         let is_local = reader.stream().transport.passes_descriptors();
-        let line = Line::new(reader, 1, Arc::clone(&clock));
         let core = Self {
             is_local,
             target: dial.target(),
@@ -124,7 +125,8 @@ impl Core {
             greeted: RwLock::new(Greeted { welcome, life: 1 }),
             dialing: Mutex::new(false),
             dialed: Condvar::new(),
-            line: Mutex::new(Some(Arc::new(line))),
+            first: Mutex::new(Some(reader)),
+            line: Mutex::default(),
         };
         Ok(Arc::new(core))
     }
@@ -169,6 +171,7 @@ impl Core {
         let deadline_ns = self.deadline_ns();
         let id = self.begin(message, deadline_ns)?;
         let mut sent_in = None;
+        let mut missed_since_ns = None;
         let mut pause = PAUSE_MIN;
         loop {
             let asked = match filling.is_none() && message.is_shared() {
@@ -186,7 +189,10 @@ impl Core {
                 sent_in = sent_in.or(missed.sent_in);
             }
             let applied = if sent_in.is_some() { Applied::Unknown } else { Applied::No };
-            let is_over = self.clock.now_ns() >= deadline_ns;
+            let now_ns = self.clock.now_ns();
+            let missed_ns = now_ns.saturating_sub(*missed_since_ns.get_or_insert(now_ns));
+            let is_over = now_ns >= deadline_ns
+                || Duration::from_nanos(missed_ns) >= self.options.reconnect_time_max;
             let may_retry = matches!(missed.error.kind(), ErrorKind::Unreachable { .. });
             if !may_retry {
                 return Err(missed.error.with("server", &self.target));
@@ -370,6 +376,13 @@ impl Turn<'_> {
     /// A new connection, and the life of the session that it belongs to.
     fn dial(&self, deadline_ns: u64) -> Result<(FrameReader<Timed>, u64)> {
         let core = self.0;
+        if let Some(reader) = lock(&core.first).take()
+            && !reader.has_more()
+            && !reader.stream().transport.is_readable(Duration::ZERO)
+            && core.life() == 1
+        {
+            return Ok((reader, 1));
+        }
         let timeout = core.left(deadline_ns).min(core.options.connect_timeout);
         let (reader, welcome) =
             open(&*core.dial, &core.options, &core.clock, core.session, timeout)?;

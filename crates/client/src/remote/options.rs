@@ -19,6 +19,9 @@ pub struct Options {
     pub deadline: Duration,
     /// Longest time for one attempt to connect, greeting included.
     pub connect_timeout: Duration,
+    /// Longest time that a server that went away is tried again, within the deadline. Zero for one
+    /// that, once it is gone, is not expected back.
+    pub reconnect_time_max: Duration,
     /// Connections for large transfers and long calls, beside the one that small requests share.
     pub connections_max: usize,
 }
@@ -30,6 +33,7 @@ impl Default for Options {
             secret: None,
             deadline: Duration::from_secs(30),
             connect_timeout: Duration::from_secs(5),
+            reconnect_time_max: Duration::MAX,
             connections_max: 8,
         }
     }
