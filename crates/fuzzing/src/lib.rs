@@ -7,13 +7,13 @@
 
 mod backup;
 mod configuration;
+mod control;
 mod input;
 mod items;
 mod mutate;
 mod names;
 mod policies;
 mod records;
-mod socket;
 mod trace;
 mod units;
 mod wire;
@@ -54,11 +54,7 @@ pub const TARGETS: &[Target] = &[
     // a few bytes takes a hundred.
     target("trace-file", trace::file, 1 << 20, 512, 5_000),
     target("trace-blocks", trace::blocks, 64 << 20, 4096, 5_000),
-    // A frame may announce 1 MiB of header and 4 MiB of payload before it brings them.
-    target("control-request", socket::request, 8 << 20, 256, 10_000),
-    target("control-reply", socket::reply, 8 << 20, 256, 10_000),
-    // A request may read 32 MiB, however short it is.
-    target("control-session", socket::session, 128 << 20, 4096, 150),
+    target("control-calls", control::calls, 128 << 20, 4096, 150),
     // A frame may announce 1 MiB of head and 256 KiB of payload before it brings them, and what is
     // read ahead has 16 KiB.
     target("wire-frames", wire::frames, 2 << 20, 256, 10_000),

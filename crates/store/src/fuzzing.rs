@@ -9,9 +9,7 @@ use terrace_core::Result;
 use crate::PolicySource;
 use crate::amend::{Change, amend};
 
-pub use crate::control::fuzzing::{
-    Desk, Message, receive_reply, receive_request, send_reply, send_request,
-};
+pub use crate::control::fuzzing::Desk;
 
 /// The text of a configuration after `terrace policy dry-run` or its like.
 ///

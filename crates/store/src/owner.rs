@@ -7,12 +7,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
 use terrace_core::{Access, Clock, Error, ErrorKind, Result, SystemClock};
-use terrace_server::Service;
+use terrace_server::{Server, Service};
 use terrace_stack::report::PolicyReport;
 use terrace_stack::{Stack, Tactics, Tier};
 
 use crate::amend::{Change, amend_file};
-use crate::control::{Offer, Serving};
+use crate::control::{self, Offer};
 use crate::directory::Directory;
 use crate::lock::Lock;
 use crate::policy;
@@ -27,7 +27,7 @@ const POLICY_NONE: &str = "none";
 /// An owned store while somebody in this process uses it.
 pub(crate) struct Owner {
     /// The first field: nobody is served by a store that is being closed.
-    serving: Mutex<Option<Serving>>,
+    serving: Mutex<Option<Server>>,
     /// One [`Owner::serve`] at a time.
     turn: Mutex<()>,
     owned: Arc<Owned>,
@@ -49,7 +49,7 @@ impl Owner {
         let owned = Arc::new(owned);
         let mut serving = None;
         if serve && owned.access == Access::Write {
-            match Serving::start(&owned) {
+            match control::serve(&owned) {
                 Ok(started) => serving = Some(started),
                 Err(error) => notes
                     .push(format!("other processes have to wait for this one: {}", error.chain())),
@@ -75,7 +75,7 @@ impl Owner {
         self.owned.check_writable("serve the store")?;
         let is_serving = self.serving().is_some();
         if !is_serving {
-            let started = Serving::start(&self.owned)?;
+            let started = control::serve(&self.owned)?;
             *self.serving() = Some(started);
         }
         let clock = SystemClock::default();
@@ -102,7 +102,7 @@ impl Owner {
         drop(serving);
     }
 
-    fn serving(&self) -> MutexGuard<'_, Option<Serving>> {
+    fn serving(&self) -> MutexGuard<'_, Option<Server>> {
         self.serving.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -21,7 +21,7 @@ use crate::url::Url;
 ///
 /// - One process owns a store: tiers, policy and migrations run inside it. Whoever opens it
 ///   meanwhile is *attached*: every call goes through the owner's control socket, and fails with
-///   `Unreachable` once the owner is gone.
+///   `Unreachable` while there is no owner. Open objects go on with the next one.
 /// - When the last clone and the last open object are dropped, an owned store is closed as well as
 ///   can be and free for the next owner; call [`Store::close`] to hear of errors.
 #[derive(Clone)]

@@ -89,7 +89,7 @@ impl Failure {
 }
 
 /// What an error and those underneath say, outermost first, each cut off behind so many bytes.
-pub fn messages(error: &Error, bytes_max: usize) -> (String, Vec<String>) {
+fn messages(error: &Error, bytes_max: usize) -> (String, Vec<String>) {
     let first = std::error::Error::source(error);
     let sources = std::iter::successors(first, |inner| inner.source());
     let cut = |text| shorten(text, bytes_max);
@@ -98,7 +98,7 @@ pub fn messages(error: &Error, bytes_max: usize) -> (String, Vec<String>) {
 }
 
 /// An error that another process met, from what [`messages`] told: prints as it did there.
-pub fn relay(kind: ErrorKind, message: &str, sources: Vec<String>) -> Error {
+fn relay(kind: ErrorKind, message: &str, sources: Vec<String>) -> Error {
     let error = Error::relayed(kind, message);
     // The other side is not to decide how deep they nest: they are dropped one inside another.
     let source = sources

@@ -14,7 +14,7 @@ mod semantics;
 mod stream;
 
 pub use digest::{PairsDigest, digest_pairs, digest_value};
-pub use failure::{Failure, messages, relay};
+pub use failure::Failure;
 pub use frame::{
     GREETING_BYTES_MAX, HEAD_BYTES_MAX, HEADER_BYTES, Header, Kind, MAGIC, PAYLOAD_BYTES_MAX,
     PIECE_BYTES_MAX, VERSION, VERSION_MIN, check_head, check_payload,

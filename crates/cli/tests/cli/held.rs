@@ -122,3 +122,21 @@ fn hold_says_as_json_why_it_cannot() {
     assert_eq!(values(&ran.stderr)[0]["error"]["kind"], "busy");
     held.stop();
 }
+
+#[test]
+fn an_idle_holder_has_one_thread_for_others() {
+    let scene = Scene::new();
+    let held = scene.hold();
+    let threads = || -> Vec<String> {
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", held.process())).expect("it runs");
+        let name = |task: std::io::Result<std::fs::DirEntry>| {
+            // One that ends just now has none.
+            std::fs::read_to_string(task.ok()?.path().join("comm")).ok()
+        };
+        let names = tasks.filter_map(name).map(|name| name.trim_end().to_owned());
+        let serves = ["terrace-accept", "terrace-client", "terrace-sweep", "terrace-waiting"];
+        names.filter(|name| serves.contains(&name.as_str())).collect()
+    };
+    assert_eq!(threads(), ["terrace-accept"]);
+    held.stop();
+}

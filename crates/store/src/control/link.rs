@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The other side: a store that is owned by another process.
+//! The other side: a store that another process owns, on this machine or behind servers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,12 +12,9 @@ use terrace_core::{
 use terrace_stack::ScrubOptions;
 use terrace_stack::report::ScrubReport;
 
-use super::call::{Call, PROTOCOL_VERSION, Scanned, Welcome};
-use super::nanoseconds;
-use super::pool::{Connection, Lent, Pool, unreachable};
-use super::remote::Attached;
-use super::server::random_number;
-use super::session::Answer;
+use super::call::Call;
+use super::service::Answer;
+use super::{nanoseconds, socket};
 use crate::cluster::Cluster;
 use crate::directory::Directory;
 
@@ -27,15 +24,15 @@ pub(crate) struct Link {
     asking: Arc<dyn Asking>,
     /// Its objects.
     pub(crate) backend: Arc<dyn Backend>,
-    /// Where it is behind servers, whose pairs are reached directly.
-    servers: Servers,
+    owners: Owners,
+    /// Whether somebody serves it to other machines, too, and can be asked about that.
+    has_server: bool,
     clock: Arc<dyn Clock>,
 }
 
-/// The servers that a store is behind.
+/// Who owns a store.
 #[derive(Clone)]
-enum Servers {
-    None,
+enum Owners {
     One(Remote),
     Many(Arc<Cluster>),
 }
@@ -49,17 +46,6 @@ pub(crate) trait Asking: Send + Sync {
         parts: &[&[u8]],
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<Answer>;
-}
-
-impl Asking for Wire {
-    fn exchange(
-        &self,
-        call: &Call,
-        parts: &[&[u8]],
-        progress: &mut dyn FnMut(u64, u64),
-    ) -> Result<Answer> {
-        self.lend()?.exchange(call, parts, progress)
-    }
 }
 
 impl Asking for Remote {
@@ -77,38 +63,19 @@ impl Asking for Remote {
     }
 }
 
-/// What the clones of a link and its open objects share.
-pub(super) struct Wire {
-    directory: Directory,
-    hello: Call,
-    pub(super) welcome: Welcome,
-    pool: Pool,
-}
-
 impl Link {
-    /// Reaches the owner of a store.
+    /// A store that another process of this machine owns.
     ///
     /// # Errors
     ///
-    /// `Unreachable` where nobody serves, `Unsupported` (another version), `Denied`, `Busy`.
+    /// `Unreachable` where nobody serves it, `Unsupported` (another version), `Denied`, `Busy`.
     pub(crate) fn connect(
         directory: &Directory,
         access: Access,
         clock: &Arc<dyn Clock>,
     ) -> Result<Self> {
-        let hello = Call::Hello { version: PROTOCOL_VERSION, session: random_number(), access };
-        let (connection, answer) = Connection::open(directory, &hello)?;
-        let wire = Wire {
-            directory: directory.clone(),
-            hello,
-            welcome: read(&answer)?,
-            pool: Pool::default(),
-        };
-        // Goes into the pool at once.
-        drop(wire.pool.lend(|| Ok(connection))?);
-        let wire = Arc::new(wire);
-        let backend = Arc::new(Attached { wire: Arc::clone(&wire) });
-        Ok(Self { asking: wire, backend, servers: Servers::None, clock: Arc::clone(clock) })
+        let remote = socket::connect(directory, access, clock)?;
+        Ok(Self { has_server: false, ..Self::over(remote, clock) })
     }
 
     /// A store behind a server.
@@ -116,7 +83,8 @@ impl Link {
         Self {
             asking: Arc::new(remote.clone()),
             backend: Arc::new(remote.clone()),
-            servers: Servers::One(remote),
+            owners: Owners::One(remote),
+            has_server: true,
             clock: Arc::clone(clock),
         }
     }
@@ -127,25 +95,25 @@ impl Link {
         Self {
             backend: cluster.striped(),
             asking: Arc::clone(&cluster) as _,
-            servers: Servers::Many(cluster),
+            owners: Owners::Many(cluster),
+            has_server: true,
             clock: Arc::clone(clock),
         }
     }
 
     /// The server that it is behind, if it is.
     pub(crate) fn remote(&self) -> Option<&Remote> {
-        match &self.servers {
-            Servers::One(remote) => Some(remote),
-            Servers::None | Servers::Many(_) => None,
+        match &self.owners {
+            Owners::One(remote) if self.has_server => Some(remote),
+            _ => None,
         }
     }
 
-    /// The pairs of a namespace, where they are behind servers.
-    fn pairs(&self, namespace: &str) -> Result<Option<RemoteKv>> {
-        match &self.servers {
-            Servers::None => Ok(None),
-            Servers::One(remote) => Ok(Some(remote.kv(namespace))),
-            Servers::Many(cluster) => cluster.kv(namespace).map(Some),
+    /// The pairs of a namespace.
+    fn kv(&self, namespace: &str) -> Result<RemoteKv> {
+        match &self.owners {
+            Owners::One(remote) => Ok(remote.kv(namespace)),
+            Owners::Many(cluster) => cluster.kv(namespace),
         }
     }
 
@@ -202,12 +170,7 @@ impl Link {
     }
 
     pub(crate) fn kv_get(&self, namespace: &str, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        if let Some(kv) = self.pairs(namespace)? {
-            return kv.get(key);
-        }
-        let answer = self.exchange(&Call::KvGet { namespace: namespace.into() }, &[key])?;
-        let is_there: bool = read(&answer)?;
-        Ok(is_there.then_some(answer.bytes))
+        self.kv(namespace)?.get(key)
     }
 
     pub(crate) fn kv_put(
@@ -217,11 +180,7 @@ impl Link {
         value: &[u8],
         persistency: Persistency,
     ) -> Result<()> {
-        if let Some(kv) = self.pairs(namespace)? {
-            return kv.apply(&[(key, Some(value))], persistency).map(drop);
-        }
-        let call = Call::KvPut { namespace: namespace.into(), key_bytes: key.len(), persistency };
-        read(&self.exchange(&call, &[key, value])?)
+        self.kv(namespace)?.apply(&[(key, Some(value))], persistency).map(drop)
     }
 
     pub(crate) fn kv_remove(
@@ -230,14 +189,9 @@ impl Link {
         key: &[u8],
         persistency: Persistency,
     ) -> Result<bool> {
-        if let Some(kv) = self.pairs(namespace)? {
-            return Ok(kv.apply(&[(key, None)], persistency)? > 0);
-        }
-        let call = Call::KvRemove { namespace: namespace.into(), persistency };
-        read(&self.exchange(&call, &[key])?)
+        Ok(self.kv(namespace)?.apply(&[(key, None)], persistency)? > 0)
     }
 
-    /// Asks for pages until there are `max` pairs or no more.
     pub(crate) fn kv_scan(
         &self,
         namespace: &str,
@@ -245,68 +199,15 @@ impl Link {
         after: Option<&[u8]>,
         max: usize,
     ) -> Result<Vec<Pair>> {
-        if let Some(kv) = self.pairs(namespace)? {
-            let range = KvRange::prefix(prefix);
-            let range = after.map_or_else(|| range.clone(), |after| range.after(after));
-            return kv.scan(&range, max);
-        }
-        let mut pairs: Vec<Pair> = Vec::new();
-        loop {
-            let after = pairs.last().map(|(key, _)| key.as_slice()).or(after);
-            let call = Call::KvScan {
-                namespace: namespace.into(),
-                prefix_bytes: prefix.len(),
-                has_after: after.is_some(),
-                max: max - pairs.len(),
-            };
-            let answer = self.exchange(&call, &[prefix, after.unwrap_or_default()])?;
-            let scanned: Scanned = read(&answer)?;
-            let mut rest = &answer.bytes[..];
-            let before = pairs.len();
-            for (key_bytes, value_bytes) in scanned.lengths_bytes {
-                pairs.push((take(&mut rest, key_bytes)?, take(&mut rest, value_bytes)?));
-            }
-            if scanned.is_end || pairs.len() >= max || pairs.len() == before {
-                return Ok(pairs);
-            }
-        }
-    }
-}
-
-impl Wire {
-    /// Asks for something; `parts` are the bytes that belong to it.
-    pub(super) fn ask<T: DeserializeOwned>(&self, call: &Call, parts: &[&[u8]]) -> Result<T> {
-        read(&self.exchange(call, parts)?)
-    }
-
-    pub(super) fn exchange(&self, call: &Call, parts: &[&[u8]]) -> Result<Answer> {
-        self.lend()?.exchange(call, parts, &mut |_, _| {})
-    }
-
-    fn lend(&self) -> Result<Lent<'_>> {
-        self.pool.lend(|| {
-            let (connection, answer) = Connection::open(&self.directory, &self.hello)?;
-            let welcome: Welcome = read(&answer)?;
-            // Its handles would be other objects.
-            if welcome.instance != self.welcome.instance {
-                return Err(unreachable(Applied::No)
-                    .because("another process owns the store by now; open it again"));
-            }
-            Ok(connection)
-        })
+        let range = KvRange::prefix(prefix);
+        let range = after.map_or_else(|| range.clone(), |after| range.after(after));
+        self.kv(namespace)?.scan(&range, max)
     }
 }
 
 /// The JSON of an answer.
-pub(super) fn read<T: DeserializeOwned>(answer: &Answer) -> Result<T> {
+fn read<T: DeserializeOwned>(answer: &Answer) -> Result<T> {
     serde_json::from_slice(&answer.json).map_err(|error| not_understood().caused_by(error))
-}
-
-/// The next bytes of an answer.
-pub(super) fn take(rest: &mut &[u8], bytes: usize) -> Result<Vec<u8>> {
-    let (taken, later) = rest.split_at_checked(bytes).ok_or_else(not_understood)?;
-    *rest = later;
-    Ok(taken.to_vec())
 }
 
 fn not_understood() -> Error {

@@ -1,15 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A store as something that a server serves.
 
-use std::cell::Cell;
+use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
-use terrace_core::{Backend, Error, ErrorKind, Kv, Result};
+use serde::Serialize;
+use terrace_core::{Access, Backend, Error, ErrorKind, Kv, Result};
 use terrace_server::{Called, Service};
+use terrace_stack::{MoveTicket, ScrubOptions};
 
 use super::call::Call;
-use super::session::Session;
 use crate::owner::Owned;
+use crate::repair::write_backup;
+
+/// Longest wait inside one request; who waits longer asks again.
+const WAIT_MAX: Duration = Duration::from_millis(500);
 
 /// An owned store as something that a server serves.
 pub(crate) struct Offer {
@@ -43,19 +49,16 @@ impl Service for Offer {
         let asked: Call = serde_json::from_slice(call.json).map_err(|error| {
             Error::invalid("serve a call", "it is not one of those there are").caused_by(error)
         })?;
-        check_reach(&asked)?;
-        // Every call has a session of its own: objects are opened in another way.
-        let session = Session::new(call.access);
-        let is_gone = Cell::new(false);
-        let mut progress = |done, total| is_gone.set(!progress(done, total));
-        let answer =
-            session.carry_out(&self.owned, asked, call.body, &mut progress, &|| is_gone.get())?;
+        if !call.is_local {
+            check_reach(&asked)?;
+        }
+        let answer = carry_out(&self.owned, call.access, asked, call.body, progress)?;
         Ok(Called { json: answer.json, body: answer.bytes })
     }
 }
 
 /// Refuses what names files of the server's machine, or loads code there: it is for who has that
-/// machine, and goes through the control socket.
+/// machine.
 fn check_reach(call: &Call) -> Result<()> {
     let what = match call {
         Call::Backup { .. } => "write a backup",
@@ -68,4 +71,102 @@ fn check_reach(call: &Call) -> Result<()> {
     Err(Error::new(ErrorKind::Denied, what).because(
         "it concerns files of the server; run the command there, with the store's directory",
     ))
+}
+
+/// What a call returns: a JSON value, and bytes.
+#[derive(Debug, Default)]
+pub(crate) struct Answer {
+    pub(crate) json: Vec<u8>,
+    pub(crate) bytes: Vec<u8>,
+}
+
+impl Answer {
+    pub(crate) fn json(value: &impl Serialize) -> Result<Self> {
+        Self::with_bytes(value, Vec::new())
+    }
+
+    fn with_bytes(value: &impl Serialize, bytes: Vec<u8>) -> Result<Self> {
+        let json = serde_json::to_vec(value).map_err(|error| {
+            Error::new(ErrorKind::Io, "answer a call").because("no JSON").caused_by(error)
+        })?;
+        Ok(Self { json, bytes })
+    }
+
+    fn done(_: ()) -> Self {
+        Self { json: b"null".into(), bytes: Vec::new() }
+    }
+}
+
+/// Carries out a call. `progress` hears how far it is, and says whether anybody still wants it.
+pub(super) fn carry_out(
+    owned: &Owned,
+    access: Access,
+    call: Call,
+    body: &[u8],
+    progress: &mut dyn FnMut(u64, u64) -> bool,
+) -> Result<Answer> {
+    if access == Access::Read && call.is_change() {
+        return Err(Error::new(ErrorKind::Denied, "change the store")
+            .because("the store is open for reading only"));
+    }
+    let stack = &owned.stack;
+    let wait = |timeout_ns| Duration::from_nanos(timeout_ns).min(WAIT_MAX);
+    match call {
+        Call::Tiers => Answer::json(&stack.tiers()),
+        Call::AddTier { section, before } => {
+            Answer::json(&owned.add_tier(&section, before.as_deref())?)
+        }
+        Call::DrainTier { tier } => stack.drain_tier(&tier).map(Answer::done),
+        Call::UndrainTier { tier } => stack.undrain_tier(&tier).map(Answer::done),
+        Call::RemoveTier { tier } => owned.remove_tier(&tier).map(Answer::done),
+        Call::Explain { key } => Answer::json(&stack.explain(&key)?),
+        Call::Migrate { key, to, kind, priority, reason } => {
+            let tickets = stack.migrate(&key, stack.tier(&to)?, kind, priority, &reason)?;
+            Answer::json(&tickets.into_iter().map(|ticket| ticket.0).collect::<Vec<_>>())
+        }
+        Call::DropCopy { key, tier } => stack.drop_copy(&key, stack.tier(&tier)?).map(Answer::done),
+        Call::Wait { ticket, timeout_ns } => {
+            Answer::json(&stack.wait(MoveTicket(ticket), wait(timeout_ns))?)
+        }
+        Call::Moves => Answer::json(&stack.moves()),
+        Call::Cancel { ticket } => stack.cancel(MoveTicket(ticket)).map(Answer::done),
+        Call::CancelAll => Answer::json(&stack.cancel_all()),
+        Call::WaitIdle { timeout_ns } => Answer::json(&stack.wait_idle(wait(timeout_ns))),
+        Call::Pin { key } => stack.pin(&key).map(Answer::done),
+        Call::Unpin { key } => stack.unpin(&key).map(Answer::done),
+        Call::Policy => Answer::json(&owned.policy()),
+        Call::SetPolicy { name, parameters } => {
+            owned.set_policy(&name, &parameters).map(Answer::done)
+        }
+        Call::SetParameter { name, value } => owned.set_parameter(&name, &value).map(Answer::done),
+        Call::SetDryRun { is_dry_run } => owned.set_dry_run(is_dry_run).map(Answer::done),
+        Call::SetCalls { after_events, every_ns } => {
+            let every = every_ns.map(Duration::from_nanos);
+            owned.set_calls(after_events, every).map(Answer::done)
+        }
+        Call::Message { kind } => Answer::with_bytes(&(), owned.message(&kind, body)?),
+        Call::RunPolicy => owned.run_policy().map(Answer::done),
+        Call::Check { verify } => {
+            let mut progress = |done, total| _ = progress(done, total);
+            Answer::json(&stack.check(verify, &mut progress)?)
+        }
+        Call::Backup { file, replace } => {
+            let mut progress = |pairs| _ = progress(pairs, 0);
+            Answer::json(&write_backup(stack, Path::new(&file), replace, &mut progress)?)
+        }
+        Call::Record(recording) => owned.record(&recording).map(Answer::done),
+        Call::StopRecording => Answer::json(&stack.stop_recording()?),
+        Call::Recording => Answer::json(&stack.recording()),
+        Call::Ledger => Answer::json(&stack.ledger()),
+        Call::Scrub { bytes_per_s, namespace } => {
+            let options = ScrubOptions { bytes_per_s: bytes_per_s as f64, namespace };
+            Answer::json(&stack.scrub(&options, progress)?)
+        }
+        Call::ScrubStatus => Answer::json(&stack.scrub_status()?),
+        Call::Quotas => Answer::json(&stack.quotas()),
+        Call::SetQuota { namespace, bytes_max, objects_max } => {
+            Answer::json(&stack.set_quota(&namespace, bytes_max, objects_max)?)
+        }
+        Call::ClearQuota { namespace } => Answer::json(&stack.clear_quota(&namespace)?),
+    }
 }

@@ -1,93 +1,67 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The control socket in the file system.
+//! The two ends of the control socket, which speaks the network protocol.
 
-use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
 
-use rustix::fs::{Mode, OFlags};
-use rustix::net::{AddressFamily, Shutdown, SocketAddrUnix, SocketFlags, SocketType};
-use terrace_core::{Error, Result};
+use terrace_client::{Address, Options, Remote};
+use terrace_core::{Access, Clock, Error, ErrorKind, Result, SystemClock};
+use terrace_server::{Limits, Server};
+use terrace_transport::Endpoint;
 
-use crate::directory::{Directory, SOCKET};
+use super::service::Offer;
+use crate::directory::Directory;
+use crate::owner::Owned;
 
-/// Connections that wait to be accepted.
-const BACKLOG: i32 = 128;
+/// Connections at once; each is a thread.
+const CONNECTIONS_MAX: usize = 256;
 
-/// Longest path of a socket (`sun_path` in unix(7), less its NUL).
-const PATH_BYTES_MAX: usize = 107;
+/// Connections of one client for large transfers and calls; more threads than that wait for each
+/// other.
+const CLIENT_CONNECTIONS_MAX: usize = 16;
 
-/// A path to the socket that is short enough, while this lives.
-struct Name {
-    path: PathBuf,
-    _directory: Option<OwnedFd>,
+/// Longest wait for an owner that does not greet: one that is stopped.
+const GREETING_TIME_MAX: Duration = Duration::from_secs(2);
+
+/// Longest wait for an answer. An owner that ends is noticed at once, and a device may take long.
+const ANSWER_TIME_MAX: Duration = Duration::from_secs(3600);
+
+/// Serves an owned store to other processes of this machine, until the server is dropped.
+pub(crate) fn serve(owned: &Arc<Owned>) -> Result<Server> {
+    let limits = Limits {
+        connections_max: CONNECTIONS_MAX,
+        // A connection breaks with one of its processes, and nobody comes back.
+        linger: Duration::ZERO,
+        ..Limits::default()
+    };
+    let clock = Arc::new(SystemClock::default());
+    let server = Server::new(Arc::new(Offer::new(owned)), None, limits, clock)?;
+    server.listen(&Endpoint::Unix(owned.directory.socket()))?;
+    Ok(server)
 }
 
-impl Name {
-    fn of(directory: &Directory) -> std::io::Result<Self> {
-        let path = directory.socket();
-        if path.as_os_str().len() <= PATH_BYTES_MAX {
-            return Ok(Self { path, _directory: None });
+/// Reaches the owner of a store.
+pub(super) fn connect(
+    directory: &Directory,
+    access: Access,
+    clock: &Arc<dyn Clock>,
+) -> Result<Remote> {
+    let options = Options {
+        access,
+        secret: None,
+        deadline: ANSWER_TIME_MAX,
+        connect_timeout: GREETING_TIME_MAX,
+        reconnect_time_max: Duration::ZERO,
+        connections_max: CLIENT_CONNECTIONS_MAX,
+    };
+    let endpoint = Endpoint::Unix(directory.socket());
+    let dial = Box::new(Address { endpoint, clock: Arc::clone(clock) });
+    Remote::connect(dial, options, Arc::clone(clock)).map_err(|error| match error.kind() {
+        ErrorKind::Corrupt | ErrorKind::Invalid | ErrorKind::Unsupported => {
+            Error::new(ErrorKind::Unsupported, "use the store through its owner")
+                .because("the owner is another version of terrace")
+                .caused_by(error)
         }
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let descriptor = rustix::fs::open(directory.path(), flags, Mode::empty())?;
-        let path = Path::new("/proc/self/fd").join(descriptor.as_raw_fd().to_string());
-        Ok(Self { path: path.join(SOCKET), _directory: Some(descriptor) })
-    }
-}
-
-/// The owner's end; removes its name when it is dropped.
-pub(super) struct Listener {
-    socket: UnixListener,
-    path: PathBuf,
-}
-
-impl Listener {
-    /// Listens; whoever calls this owns the store, so a socket that is there is a dead owner's.
-    pub(super) fn bind(directory: &Directory) -> Result<Self> {
-        let path = directory.socket();
-        let bind = || -> std::io::Result<UnixListener> {
-            match std::fs::remove_file(&path) {
-                Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
-                _ => {}
-            }
-            let name = Name::of(directory)?;
-            let flags = SocketFlags::CLOEXEC;
-            let socket =
-                rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-            rustix::net::bind(&socket, &SocketAddrUnix::new(&name.path)?)?;
-            // Nobody can connect before `listen`, so nobody comes in before this.
-            rustix::fs::chmod(&name.path, Mode::RUSR | Mode::WUSR)?;
-            rustix::net::listen(&socket, BACKLOG)?;
-            Ok(UnixListener::from(socket))
-        };
-        let socket = bind().map_err(|error| {
-            Error::from_io("listen on the control socket", error).with("socket", path.display())
-        })?;
-        Ok(Self { socket, path })
-    }
-
-    /// Waits for a connection; fails once [`Listener::wake`] was called.
-    pub(super) fn accept(&self) -> std::io::Result<UnixStream> {
-        self.socket.accept().map(|(stream, _)| stream)
-    }
-
-    /// Refuses connections from now on and ends [`Listener::accept`], as Linux does for sockets in
-    /// the file system.
-    pub(super) fn wake(&self) {
-        // It can only fail for what is no connected or listening socket.
-        let _ = rustix::net::shutdown(&self.socket, Shutdown::Both);
-    }
-}
-
-impl Drop for Listener {
-    fn drop(&mut self) {
-        // The next owner replaces it anyhow.
-        let _ = std::fs::remove_file(&self.path);
-    }
-}
-
-/// The other end.
-pub(super) fn connect(directory: &Directory) -> std::io::Result<UnixStream> {
-    UnixStream::connect(Name::of(directory)?.path)
+        _ => error,
+    })
 }

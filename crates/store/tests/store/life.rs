@@ -202,6 +202,8 @@ fn objects_of_an_attached_process_are_closed_with_it() {
     let object = attached.open(&key("a/x"), &Open::write()).expect("it is there");
     assert_eq!(opens(), 1);
     drop(object);
+    // Behind what the object told when it was closed.
+    attached.stat(&key("a/x")).expect("it is there");
     assert_eq!(opens(), 0);
 
     let second = scene.open();

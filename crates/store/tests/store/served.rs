@@ -169,6 +169,19 @@ fn what_concerns_files_of_the_server_is_refused() {
 }
 
 #[test]
+fn a_process_of_the_same_machine_may_name_its_files() {
+    let served = Served::over_unix();
+    for store in [&served.remote, &served.scene.open()] {
+        assert!(store.is_attached());
+        let file = served.scene.path("backup");
+        store.backup(&file, true, &mut |_| {}).expect("the same files");
+        assert!(file.exists());
+        let refused = store.set_policy("/tmp/none.so", &[]).expect_err("there is none");
+        assert_ne!(refused.kind(), ErrorKind::Denied, "{}", refused.chain());
+    }
+}
+
+#[test]
 fn a_session_for_reading_changes_nothing() {
     let served = Served::over_unix();
     let address = format!("terrace+unix://{}", served.scene.path("serve.sock").display());
