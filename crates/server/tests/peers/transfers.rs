@@ -114,6 +114,30 @@ fn a_client_that_stops_writing_is_put_out_and_keeps_nobody_waiting() {
     assert_eq!(silent.done(&[namespaces()], b"").len(), 1);
 }
 
+#[test]
+fn threads_that_share_a_connection_each_get_their_own_answers() {
+    const THREADS: usize = 16;
+    let (server, endpoint) = serve(store(), Limits::default());
+    let client = connect(&endpoint, options()).expect("connect");
+    for length in 0..THREADS {
+        let name = key(&format!("of-{length}"));
+        client.write_all(&name, &vec![1; length]).expect("write");
+    }
+    // Each of them asks again as soon as it is answered, and none waits for one that does not.
+    std::thread::scope(|scope| {
+        for length in 0..THREADS {
+            let client = &client;
+            scope.spawn(move || {
+                let name = key(&format!("of-{length}"));
+                for _ in 0..200 * (length + 1) {
+                    assert_eq!(client.stat(&name).expect("told").size_bytes, length as u64);
+                }
+            });
+        }
+    });
+    assert_eq!(server.status().connections, 1, "they share it");
+}
+
 fn opening(name: &str) -> Operation {
     Operation::Open(Opening {
         key: key(name),

@@ -14,7 +14,7 @@ use terrace_transport::Endpoint;
 use super::load::{Sample, Work, repeat};
 use super::server::Served;
 use super::silent::{DEADLINE_S, longest_s};
-use super::yardstick::{Echo, iperf, pread};
+use super::yardstick::{Echo, files_of, iperf, pread};
 use super::{About, Bar, Row, Samples, Settings, check_stop};
 use crate::bench::fast_place;
 use crate::bench::place::Scratch;
@@ -458,9 +458,12 @@ impl Bench<'_> {
     ) -> Result<Row> {
         let mut plain = match yardstick {
             Yardstick::Iperf => Vec::new(),
-            Yardstick::Pread => (0..works.len())
-                .map(|index| pread(&self.scratch.path().join(format!("plain{index}")), LARGE_BYTES))
-                .collect::<Result<Vec<_>>>()?,
+            Yardstick::Pread => {
+                let files = files_of(&self.scratch.path().join("m.fast"), LARGE_BYTES)?;
+                assert!(files.len() >= works.len(), "the objects are somewhere else");
+                let files = files[..works.len()].iter();
+                files.map(|file| pread(file, LARGE_BYTES)).collect::<Result<Vec<_>>>()?
+            }
         };
         let gigabytes = LARGE_BYTES as f64 / 1e9;
         let mut samples = Samples::default();
@@ -483,7 +486,7 @@ impl Bench<'_> {
             level: "process",
             yardstick_is: match yardstick {
                 Yardstick::Iperf => "iperf3, 2 streams",
-                Yardstick::Pread => "pread of plain files",
+                Yardstick::Pread => "pread of the same files",
             },
             bar,
         }))

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
@@ -108,9 +108,26 @@ impl Drop for Echo {
     }
 }
 
+/// The files of this length in a directory and below it.
+pub(super) fn files_of(directory: &Path, bytes: usize) -> Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    let mut directories = vec![directory.to_path_buf()];
+    while let Some(directory) = directories.pop() {
+        for entry in std::fs::read_dir(directory).map_err(failed)? {
+            let entry = entry.map_err(failed)?;
+            let metadata = entry.metadata().map_err(failed)?;
+            if metadata.is_dir() {
+                directories.push(entry.path());
+            } else if metadata.len() == bytes as u64 {
+                found.push(entry.path());
+            }
+        }
+    }
+    Ok(found)
+}
+
 /// Reads of a whole file with pread(2).
 pub(super) fn pread(path: &Path, bytes: usize) -> Result<Work<'static>> {
-    std::fs::write(path, vec![1; bytes]).map_err(failed)?;
     let file = File::open(path).map_err(failed)?;
     let mut buffer = vec![0; bytes];
     Ok(Box::new(move || {

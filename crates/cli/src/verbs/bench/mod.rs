@@ -154,7 +154,7 @@ enum What {
     /// A store over the network, beside what the network itself can do
     ///
     /// Starts servers of its own on this machine, with authentication and checksums on, and runs
-    /// every row in turns with its yardstick: iperf3, a bare echo server, or pread of plain files.
+    /// every row in turns with its yardstick: iperf3, a bare echo server, or pread of the same files.
     /// CPU time is that of client and server together for each operation.
     Net {
         /// Pairs of blocks for each row; fewer than 20 support no verdict
