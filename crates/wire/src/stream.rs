@@ -153,9 +153,9 @@ impl<R: Read> FrameReader<R> {
 ///
 /// `Unreachable`.
 pub fn send(stream: &mut impl Write, start: &[u8], parts: &[&[u8]]) -> Result<()> {
-    let mut slices: Vec<_> = [start].iter().chain(parts).map(|part| IoSlice::new(part)).collect();
+    let parts = [start].into_iter().chain(parts.iter().copied());
+    let mut slices: Vec<_> = parts.filter(|part| !part.is_empty()).map(IoSlice::new).collect();
     let mut slices = &mut slices[..];
-    IoSlice::advance_slices(&mut slices, 0);
     while !slices.is_empty() {
         match stream.write_vectored(slices) {
             Ok(0) => return Err(lost(io::ErrorKind::WriteZero.into())),

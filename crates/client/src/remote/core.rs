@@ -64,6 +64,8 @@ struct Ids {
     open: BTreeSet<u64>,
     /// Changes from the first of these on: their answers are kept by the server.
     kept: BTreeSet<u64>,
+    /// Threads that wait until fewer are kept.
+    waiters: usize,
 }
 
 impl Ids {
@@ -87,8 +89,12 @@ struct Id<'a> {
 
 impl Drop for Id<'_> {
     fn drop(&mut self) {
-        lock(&self.core.ids).end(self.number);
-        self.core.ended.notify_all();
+        let mut ids = lock(&self.core.ids);
+        ids.end(self.number);
+        // Telling nobody is a call of the operating system, too.
+        if ids.waiters > 0 {
+            self.core.ended.notify_all();
+        }
     }
 }
 
@@ -336,11 +342,17 @@ impl Core {
     fn begin(&self, message: &Message<'_>, deadline_ns: u64) -> Result<Id<'_>> {
         let is_kept = message.is_change && message.is_kept;
         let is_full = |ids: &mut Ids| is_kept && ids.kept.len() >= KEPT_MAX;
-        let (mut ids, waited) = self
-            .ended
-            .wait_timeout_while(lock(&self.ids), self.left(deadline_ns), is_full)
-            .unwrap_or_else(PoisonError::into_inner);
-        if waited.timed_out() && is_full(&mut ids) {
+        let mut ids = lock(&self.ids);
+        if is_full(&mut ids) {
+            ids.waiters += 1;
+            ids = self
+                .ended
+                .wait_timeout_while(ids, self.left(deadline_ns), is_full)
+                .unwrap_or_else(PoisonError::into_inner)
+                .0;
+            ids.waiters -= 1;
+        }
+        if is_full(&mut ids) {
             return Err(Error::new(ErrorKind::Busy, "ask the server")
                 .because("a change takes long, and too many came after it")
                 .with("changes_max", KEPT_MAX)
