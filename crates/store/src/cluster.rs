@@ -42,6 +42,12 @@ impl Cluster {
         Arc::clone(&self.striped)
     }
 
+    /// All servers, with their names.
+    pub(crate) fn servers(&self) -> Vec<(&str, &Remote)> {
+        let named = |(index, remote)| (self.name(index), remote);
+        self.remotes.iter().enumerate().map(named).collect()
+    }
+
     /// The pairs of a namespace: on its first home that has any, and else on the first. They stay
     /// there when servers are added.
     pub(crate) fn kv(&self, namespace: &str) -> Result<RemoteKv> {

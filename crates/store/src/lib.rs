@@ -18,6 +18,7 @@ mod lock;
 mod membership;
 mod open;
 mod owner;
+mod pairs;
 mod policy;
 mod recording;
 mod repair;
@@ -47,4 +48,6 @@ pub use terrace_stack::report::{
     MoveReport, ParameterReport, PolicyReport, Problem, QuotaReport, RebuildReport,
     RecordingReport, ScrubReport, ScrubStatus, ScrubSummary, SegmentReport, TierReport,
 };
-pub use terrace_stack::{MoveKind, MoveTicket, Quota, QuotaExceeded, ScrubOptions, Stack};
+pub use terrace_stack::{
+    MoveKind, MoveTicket, PairChange, Quota, QuotaExceeded, ScrubOptions, Stack,
+};

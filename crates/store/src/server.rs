@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The server that a store is used through.
 
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use terrace_client::Remote;
 use terrace_core::{Error, ErrorKind, Result};
 
 use crate::Store;
@@ -64,7 +66,17 @@ impl Store {
         self.ask_server(&ServerCall::SetLogLevel { level: level.into() })
     }
 
-    fn ask_server<T: serde::de::DeserializeOwned>(&self, call: &ServerCall) -> Result<T> {
+    /// What each of the servers does that this store is used through, with its name; nothing for a
+    /// store that is used without one. Errors: `Unreachable`.
+    pub fn servers(&self) -> Result<Vec<(String, ServerReport)>> {
+        let Side::Attached(link) = &self.side else { return Ok(Vec::new()) };
+        let ask = |(name, remote): (&str, &Remote)| {
+            Ok((name.to_string(), ask(remote, &ServerCall::ServerStatus)?))
+        };
+        link.servers().into_iter().map(ask).collect()
+    }
+
+    fn ask_server<T: DeserializeOwned>(&self, call: &ServerCall) -> Result<T> {
         let remote = match &self.side {
             Side::Attached(link) => link.remote(),
             Side::Owned(_) => None,
@@ -74,11 +86,15 @@ impl Store {
                 "the store is not used through one; give --store terrace://HOST:PORT or its like",
             )
         })?;
-        let odd = |error| {
-            Error::new(ErrorKind::Corrupt, "ask the server").because("no JSON").caused_by(error)
-        };
-        let json = serde_json::to_vec(call).map_err(odd)?;
-        let answer = remote.call(&json, &[], &mut |_, _| {})?;
-        serde_json::from_slice(&answer.json).map_err(odd)
+        ask(remote, call)
     }
+}
+
+fn ask<T: DeserializeOwned>(remote: &Remote, call: &ServerCall) -> Result<T> {
+    let odd = |error| {
+        Error::new(ErrorKind::Corrupt, "ask the server").because("no JSON").caused_by(error)
+    };
+    let json = serde_json::to_vec(call).map_err(odd)?;
+    let answer = remote.call(&json, &[], &mut |_, _| {})?;
+    serde_json::from_slice(&answer.json).map_err(odd)
 }

@@ -109,6 +109,11 @@ impl Store {
         Self::open_with(address, OpenOptions::default())
     }
 
+    /// Whether an address is one of servers, not of a directory.
+    pub fn is_behind_servers(address: &str) -> bool {
+        Url::is_one(address)
+    }
+
     /// Opens a store as `options` say.
     ///
     /// # Errors

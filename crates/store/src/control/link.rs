@@ -101,6 +101,15 @@ impl Link {
         }
     }
 
+    /// The servers that it is behind, with their names; nothing where it is behind none.
+    pub(crate) fn servers(&self) -> Vec<(&str, &Remote)> {
+        match &self.owners {
+            _ if !self.has_server => Vec::new(),
+            Owners::One(remote) => vec![(remote.target(), remote)],
+            Owners::Many(cluster) => cluster.servers(),
+        }
+    }
+
     /// The server that it is behind, if it is.
     pub(crate) fn remote(&self) -> Option<&Remote> {
         match &self.owners {
@@ -110,7 +119,7 @@ impl Link {
     }
 
     /// The pairs of a namespace.
-    fn kv(&self, namespace: &str) -> Result<RemoteKv> {
+    pub(crate) fn kv(&self, namespace: &str) -> Result<RemoteKv> {
         match &self.owners {
             Owners::One(remote) => Ok(remote.kv(namespace)),
             Owners::Many(cluster) => cluster.kv(namespace),

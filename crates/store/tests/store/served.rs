@@ -29,9 +29,14 @@ impl Served {
     }
 
     fn over_unix() -> Self {
-        let scene = Scene::new();
+        Self::over_unix_at(Scene::new()).0
+    }
+
+    /// Over a Unix socket, with its address for other processes.
+    pub(crate) fn over_unix_at(scene: Scene) -> (Self, String) {
         let path = scene.path("serve.sock");
-        Self::over(Endpoint::Unix(path), scene)
+        let address = format!("terrace+unix://{}", path.display());
+        (Self::over(Endpoint::Unix(path), scene), address)
     }
 
     fn over(endpoint: Endpoint, scene: Scene) -> Self {
@@ -224,4 +229,25 @@ fn whole_operations_are_whole_over_the_network() {
             assert!(data.iter().all(|byte| *byte == data[0]), "a part of a write was seen");
         }
     });
+}
+
+#[test]
+fn many_pairs_change_with_one_commit_wherever_they_are() {
+    let served = Served::over_tcp();
+    let attached = served.scene.open();
+    assert!(attached.is_attached());
+    for store in [&served.owner, &served.remote, &attached] {
+        let changes: [(&[u8], Option<&[u8]>); 3] =
+            [(b"one", Some(b"1")), (b"two", Some(b"2")), (b"none", None)];
+        assert_eq!(store.kv_apply("many", &changes, Persistency::Process).expect("room"), 0);
+        let keys: [&[u8]; 3] = [b"two", b"none", b"one"];
+        let values = store.kv_get_many("many", &keys).expect("reads");
+        assert_eq!(values, [Some(b"2".to_vec()), None, Some(b"1".to_vec())]);
+        // A key that cannot be is refused with everything beside it.
+        let wrong: [(&[u8], Option<&[u8]>); 2] = [(b"one", None), (b"", Some(b"3"))];
+        let error = store.kv_apply("many", &wrong, Persistency::Process).expect_err("empty");
+        assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+        let removed: [(&[u8], Option<&[u8]>); 2] = [(b"one", None), (b"two", None)];
+        assert_eq!(store.kv_apply("many", &removed, Persistency::None).expect("removes"), 2);
+    }
 }
