@@ -2,20 +2,17 @@
 //! Whatever the network does: what clients see of an object could have happened one after the
 //! other, what is acknowledged holds, and what must not happen twice does not.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use terrace_backends::kv;
 use terrace_backends::object::{File, FileSettings};
 use terrace_client::{Options, Remote};
-use terrace_core::{
-    Atomicity, Backend, Kv, Object, ObjectExt, Open, Persistency, Random, Semantics,
-};
+use terrace_core::{Atomicity, Backend, ObjectExt, Open, Persistency, Random, Semantics};
 use terrace_server::{Limits, Server, Service};
 use terrace_stack::{Parts, Stack, Tier};
 use terrace_testkit::history::{Action, is_linearizable};
+use terrace_testkit::once::{Counter, Log};
 use terrace_testkit::registers::{Histories, Objects, Pairs, Registers, is_unknown};
 use terrace_testkit::seeds;
 
@@ -64,84 +61,6 @@ fn client(net: &Arc<Net>) -> Remote {
     }
 }
 
-/// A log that all threads append to, and what they were answered: where their records are, or
-/// `None` where nobody knows whether they are.
-#[derive(Default)]
-struct Log {
-    appended: std::sync::Mutex<BTreeMap<u64, Option<u64>>>,
-}
-
-const RECORD_BYTES: usize = 16;
-
-impl Log {
-    fn append(&self, object: &dyn Object, number: u64) {
-        let record = [number.to_le_bytes(), (!number).to_le_bytes()].concat();
-        let appended = object.append(&[std::io::IoSlice::new(&record)]);
-        let place = match appended {
-            Ok(place) => Some(place),
-            Err(error) if is_unknown(&error) => None,
-            Err(_) => return,
-        };
-        self.appended.lock().expect("no panic").insert(number, place);
-    }
-
-    /// Whether what was acknowledged is there, everything is there once, and nothing else is.
-    fn compare(&self, found: &[u8]) -> Result<(), String> {
-        let mut appended = self.appended.lock().expect("no panic").clone();
-        if !found.len().is_multiple_of(RECORD_BYTES) {
-            return Err(format!("a part of a record: {} bytes", found.len()));
-        }
-        for (place, record) in (0..).step_by(RECORD_BYTES).zip(found.chunks(RECORD_BYTES)) {
-            let number = u64::from_le_bytes(record[..8].try_into().expect("eight bytes"));
-            match appended.remove(&number) {
-                Some(Some(said)) if said != place => {
-                    return Err(format!("record {number} is at {place}, not at {said}"));
-                }
-                Some(_) => {}
-                None => return Err(format!("record {number} came twice, or from nowhere")),
-            }
-        }
-        match appended.iter().find(|(_, place)| place.is_some()) {
-            Some((number, _)) => Err(format!("record {number} is lost")),
-            None => Ok(()),
-        }
-    }
-}
-
-/// How often a pair was counted up.
-#[derive(Default)]
-struct Counter {
-    sure: AtomicU64,
-    unknown: AtomicU64,
-}
-
-impl Counter {
-    fn increment(&self, pairs: &dyn Kv) {
-        let counted = pairs.transact(&mut |txn| {
-            let value = txn.get(b"counter")?.map_or(0, |value| read_number(&value));
-            txn.put(b"counter", &(value + 1).to_le_bytes())
-        });
-        match counted {
-            Ok(_) => _ = self.sure.fetch_add(1, Ordering::SeqCst),
-            Err(error) if is_unknown(&error) => _ = self.unknown.fetch_add(1, Ordering::SeqCst),
-            Err(_) => {}
-        }
-    }
-
-    fn compare(&self, found: u64) -> Result<(), String> {
-        let sure = self.sure.load(Ordering::SeqCst);
-        let most = sure + self.unknown.load(Ordering::SeqCst);
-        match (sure..=most).contains(&found) {
-            true => Ok(()),
-            false => Err(format!("counted {sure} to {most} times, found {found}")),
-        }
-    }
-}
-
-fn read_number(value: &[u8]) -> u64 {
-    u64::from_le_bytes(value.try_into().expect("eight bytes"))
-}
-
 /// Runs one random history; returns how many changes nobody knows of.
 fn run(seed: u64, faults: Faults) -> Result<usize, String> {
     let directory = tempfile::tempdir().expect("directory");
@@ -164,11 +83,11 @@ fn run(seed: u64, faults: Faults) -> Result<usize, String> {
                     match random.below(8) {
                         0..=2 => objects.step(&Objects(&client, WHOLE), NAMES, &mut random),
                         3..=4 => pairs.step(&Pairs(&client.kv("pairs")), NAMES, &mut random),
-                        5 => counter.increment(&client.kv("counter")),
+                        5 => _ = counter.increment(&client.kv("counter")),
                         _ => {
                             object = object.or_else(|| client.open(key, &appending).ok());
                             if let Some(object) = &object {
-                                log.append(&**object, thread * STEPS + step);
+                                let _ = log.append(&**object, thread * STEPS + step);
                             }
                         }
                     }
@@ -206,8 +125,7 @@ fn run(seed: u64, faults: Faults) -> Result<usize, String> {
     }
     let object = last.open(&key, &Open::read().with_semantics(WHOLE)).expect("open");
     log.compare(&object.read_to_end().expect("read"))?;
-    let counted = last.kv("counter").get(b"counter").expect("get");
-    counter.compare(counted.map_or(0, |value| read_number(&value)))?;
+    counter.compare(&last.kv("counter"))?;
     Ok(objects.count().1 + pairs.count().1)
 }
 
