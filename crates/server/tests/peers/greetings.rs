@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use terrace_client::Options;
-use terrace_core::{Access, Backend, BackendExt, ErrorKind, Key, Open};
+use terrace_core::{Access, Backend, BackendExt, Error, ErrorKind, Key, Open};
 use terrace_server::{Limits, Server, Status};
 use terrace_testkit::ManualClock;
 use terrace_transport::{Endpoint, Listener, random_bytes};
 use terrace_wire::{
-    Challenge, Hello, Kind, NONCE_BYTES, PROOF_BYTES, Proof, Secret, Side, Transcript, VERSION,
-    VERSION_MIN, Welcome,
+    Challenge, Failure, Hello, Kind, NONCE_BYTES, PROOF_BYTES, Proof, Secret, Side, Transcript,
+    VERSION, VERSION_MIN, Welcome,
 };
 
 use crate::common::peer::{Peer, namespaces};
@@ -125,6 +125,62 @@ fn versions_are_settled_in_the_greeting() {
     }
     let error = Peer::connect(&endpoint).greet_as(9, 2, Some(&secret()), 0).expect_err("nonsense");
     assert_eq!(error.kind(), ErrorKind::Unsupported);
+    let error = Peer::connect(&endpoint).greet_as(0, 0, Some(&secret()), 0).expect_err("too old");
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+    assert!(error.to_string().contains("client=0..0"), "{error}");
+}
+
+/// What a client says of a server that answers its greeting so.
+fn refusal(answer: impl FnOnce(&Peer, Hello) + Send) -> Error {
+    let listener = Listener::bind(&"127.0.0.1:0".parse().expect("legal")).expect("listen");
+    let endpoint = listener.endpoint().clone();
+    std::thread::scope(|scope| {
+        let client = scope.spawn(|| connect(&endpoint, options()));
+        let mut peer = Peer::new(listener.accept().expect("accept"));
+        let hello = Hello::from_head(&peer.hear().expect("a hello").head).expect("legal");
+        answer(&peer, hello);
+        client.join().expect("no panic").err().expect("refused")
+    })
+}
+
+#[test]
+fn a_client_uses_no_server_of_another_version() {
+    // One that does not keep to what the client can.
+    for version in [VERSION_MIN - 1, VERSION + 1] {
+        let error = refusal(|peer, hello| {
+            assert_eq!((hello.version_min, hello.version_max), (VERSION_MIN, VERSION));
+            let challenge = Challenge { version, needs_proof: true, nonce: [1; NONCE_BYTES] };
+            peer.say(Kind::Challenge, 0, &challenge.to_head(), b"");
+        });
+        assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+        assert!(error.to_string().contains(&format!("server={version} client=")), "{error}");
+    }
+    // One that does, and speaks only later ones.
+    let error = refusal(|peer, hello| {
+        let unsupported = hello.common_version(VERSION + 1, VERSION + 3).expect_err("none");
+        peer.say(Kind::Failed, 0, &Failure::of(&unsupported).to_head(), b"");
+    });
+    assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+    assert!(error.to_string().contains(&format!("server={}..", VERSION + 1)), "{error}");
+}
+
+#[test]
+fn nobody_on_the_way_talks_two_into_an_older_version() {
+    let (_server, endpoint) = serve(store(), Limits::default());
+    // The client can speak later ones, too; the server is told that it cannot.
+    let said = Hello { version_min: 1, version_max: 9, nonce: [7; NONCE_BYTES] };
+    let passed_on = Hello { version_max: 1, ..said.clone() };
+    for (hello, is_welcome) in [(&said, false), (&passed_on, true)] {
+        let mut peer = Peer::connect(&endpoint);
+        peer.say(Kind::Hello, 0, &passed_on.to_head(), b"");
+        let challenge = Challenge::from_head(&peer.hear().expect("one").head).expect("legal");
+        let transcript = Transcript { hello, challenge: &challenge, channel: b"" };
+        let proof = secret().prove(Side::Client, transcript);
+        let proof = Proof { proof, session: 9, access: Access::Write };
+        peer.say(Kind::Proof, 0, &proof.to_head(), b"");
+        let expected = if is_welcome { Kind::Welcome } else { Kind::Failed };
+        assert_eq!(peer.hear().expect("an answer").header.kind, expected);
+    }
 }
 
 #[test]
