@@ -11,3 +11,4 @@ mod life;
 mod same;
 mod scene;
 mod served;
+mod stopped;
