@@ -9,6 +9,7 @@ mod clock;
 mod crash;
 pub mod history;
 pub mod kv_behaviour;
+pub mod namespace;
 pub mod once;
 mod pattern;
 pub mod registers;
