@@ -42,8 +42,9 @@ pub(crate) fn add(shared: &Arc<Shared>, tier: Tier, tactics: Option<Tactics>) ->
     shared.tiers.push(TierState::new(&tier, true));
     let tactics = tactics.unwrap_or_else(|| runner::none(shared));
     let swapped = runner::set_policy(shared, tactics);
-    let (_, state) = shared.tiers.find(&tier.name).expect("it was just added");
+    let (index, state) = shared.tiers.find(&tier.name).expect("it was just added");
     state.set_draining(false);
+    shared.tell_tier(index, "added");
     swapped
 }
 

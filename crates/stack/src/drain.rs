@@ -53,6 +53,8 @@ struct State {
 struct Look {
     /// Files that records named.
     files: u64,
+    /// Whether nothing was left, also not of what was deleted.
+    is_done: bool,
     stuck: Vec<Stuck>,
     stuck_segments: u64,
 }
@@ -69,6 +71,7 @@ pub(crate) fn begin(shared: &Shared, name: &str, tier: TierIndex) -> Result<()> 
     mark(shared, tier, true)?;
     shared.failpoints.hit("drain.header")?;
     shared.tier(tier).set_draining(true);
+    shared.tell_tier(tier, "draining");
     // What is under way to it may still arrive, and leaves again.
     shared.mover.cancel_where(shared, |one| one.request.to == tier, Duration::ZERO);
     shared.drains.forget(tier);
@@ -82,6 +85,7 @@ pub(crate) fn cancel(shared: &Shared, tier: TierIndex) -> Result<()> {
     let _changing = crate::lock(&shared.tiers.changing);
     mark(shared, tier, false)?;
     shared.tier(tier).set_draining(false);
+    shared.tell_tier(tier, "undrained");
     let is_mine =
         |one: &crate::mover::Move| one.from == tier && one.request.wish == MoveWish::Drain;
     shared.mover.cancel_where(shared, is_mine, Duration::ZERO);
@@ -153,7 +157,12 @@ impl Drains {
             let mut round = Round::new(shared, tier);
             // What could not be read now is tried again at the next look.
             if round.all().is_ok() && !round.is_over() {
-                crate::lock(&self.state).looks.insert(tier, round.look);
+                let is_done = round.look.files == 0 && !state.holds_anything();
+                let look = Look { is_done, ..round.look };
+                let before = crate::lock(&self.state).looks.insert(tier, look);
+                if is_done && !before.is_some_and(|before| before.is_done) {
+                    shared.tell_tier(tier, "drained");
+                }
             }
             has_moved |= state.account.taken() != before;
         }

@@ -30,9 +30,6 @@ pub(crate) fn note_move(shared: &Shared, one: &Move, outcome: Outcome, took_ns: 
         (Outcome::Done, MoveWish::DropCopy) => "dropped copy".into(),
         (other, _) => format!("refused: {other}"),
     };
-    let seconds = took_ns as f64 * 1e-9;
-    let active_w =
-        shared.tier(one.from).figures.active_w + shared.tier(one.request.to).figures.active_w;
     let item = HistoryReport {
         wall_ns: shared.clock.wall_ns(),
         by: one.request.by.clone(),
@@ -41,7 +38,7 @@ pub(crate) fn note_move(shared: &Shared, one: &Move, outcome: Outcome, took_ns: 
         reason: one.request.reason.clone(),
         bytes: report.copied_bytes,
         duration_ns: took_ns,
-        modelled_energy_j: active_w * seconds,
+        modelled_energy_j: energy_j(shared, one, took_ns),
     };
     let segment = one.request.segment;
     // History is for people: a catalog that cannot take it shows in the next write that matters.
@@ -57,6 +54,13 @@ pub(crate) fn note_move(shared: &Shared, one: &Move, outcome: Outcome, took_ns: 
             let _ = shared.catalog.commit(&[Write::History(one.object_id, segment, bytes)]);
         }
     }
+}
+
+/// Modelled energy of both devices over the time of a migration.
+pub(crate) fn energy_j(shared: &Shared, one: &Move, took_ns: u64) -> f64 {
+    let active_w =
+        shared.tier(one.from).figures.active_w + shared.tier(one.request.to).figures.active_w;
+    active_w * took_ns as f64 * 1e-9
 }
 
 /// The history of a new object that its tier had no room for.

@@ -97,6 +97,7 @@ fn keep(shared: &Arc<Shared>, ticks: u32) {
     if !shared.is_bare {
         runner::watch(shared);
         measure_utilisation(shared);
+        shared.fill.look(shared);
     }
     shared.entries.trim();
     if ticks.is_multiple_of(FLUSH_TICKS) {
@@ -125,10 +126,21 @@ pub(crate) fn measure_utilisation(shared: &Shared) {
     last.0 = now_ns;
 }
 
+/// Ends the watching when it is dropped.
+struct Unwatch<'a>(&'a Shared);
+
+impl Drop for Unwatch<'_> {
+    fn drop(&mut self) {
+        self.0.watches.close();
+    }
+}
+
 /// Ends a stack; once.
 pub(crate) fn close(shared: &Arc<Shared>, threads: &Threads) -> Result<()> {
     let _closing = crate::lock(&threads.close);
     shared.leases.close();
+    // Behind everything that the end itself has to tell.
+    let _watched = Unwatch(shared);
     if threads.is_closed.swap(true, Ordering::AcqRel) || shared.settings.access == Access::Read {
         return Ok(());
     }

@@ -60,6 +60,7 @@ mod swap;
 mod tiers;
 mod transfer;
 mod usage;
+mod watch;
 mod whole;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -73,6 +74,10 @@ pub use rebuild::{RebuildOptions, Saved};
 pub use scrub::{SCRUB_BYTES_PER_S, ScrubOptions};
 pub use stack::{MoveKind, MoveTicket, Stack};
 pub use usage::{Quota, QuotaExceeded};
+pub use watch::{
+    EventNotice, EventsNotice, Happening, MigrationNotice, Notice, NoticeKind, PolicyNotice,
+    ScrubNotice, TierNotice, WatchFilter, Watcher,
+};
 
 /// Locks; a thread that panicked left nothing half changed behind the locks of this crate, or
 /// what it left is found by the next opening.

@@ -19,6 +19,7 @@ use crate::report::MoveReport;
 use crate::ring::Change;
 use crate::shared::Shared;
 use crate::transfer;
+use crate::watch::Ended;
 
 /// Migrations that have ended and are still shown.
 const ENDED_MAX: usize = 1000;
@@ -38,7 +39,7 @@ pub(crate) enum MoveWish {
 }
 
 impl MoveWish {
-    fn word(self) -> &'static str {
+    pub(crate) fn word(self) -> &'static str {
         match self {
             MoveWish::Move => "move",
             MoveWish::Drain => "drain",
@@ -74,6 +75,8 @@ pub(crate) struct Move {
     pub(crate) from: TierIndex,
     pub(crate) size_bytes: u64,
     pub(crate) copied_bytes: AtomicU64,
+    /// When watchers were last told how far it is.
+    pub(crate) told_ns: AtomicU64,
     pub(crate) is_cancelled: AtomicBool,
     progress: Mutex<Progress>,
 }
@@ -191,6 +194,7 @@ impl Mover {
             from,
             size_bytes: segment.length(),
             copied_bytes: AtomicU64::new(0),
+            told_ns: AtomicU64::new(0),
             is_cancelled: AtomicBool::new(false),
             progress: Mutex::new(Progress {
                 state: "queued",
@@ -208,6 +212,7 @@ impl Mover {
         state.count_pending(&queued, true);
         // Posted under the lock, so that no worker's receipt overtakes it.
         post(shared, EventKind::Queued, &queued, Outcome::Done);
+        shared.tell_migration(&queued, "queued", None);
         let rank = (Reverse(queued.request.priority), id);
         let pair = state.pairs.entry(pair_key).or_default();
         pair.waiting.insert(rank, queued);
@@ -269,7 +274,7 @@ impl Mover {
         let was_waiting = pair.is_some_and(|pair| pair.waiting.remove(&rank).is_some());
         if was_waiting {
             state.waiting -= 1;
-            self.end(shared, state, &found, Outcome::Cancelled, String::new());
+            self.end(shared, state, &found, Outcome::Cancelled, String::new(), 0);
         }
         true
     }
@@ -402,7 +407,10 @@ impl Mover {
         ended: &Arc<Move>,
         outcome: Outcome,
         detail: String,
+        took_ns: u64,
     ) {
+        let told = Ended { outcome, detail: &detail, took_ns };
+        shared.tell_migration(ended, "ended", Some(told));
         *crate::lock(&ended.progress) = Progress { state: "ended", outcome: Some(outcome), detail };
         state.active.remove(&ended.id);
         state.by_segment.remove(&(ended.object_id, ended.request.segment));
@@ -492,12 +500,15 @@ fn post(shared: &Shared, kind: EventKind, one: &Move, outcome: Outcome) {
 fn work(shared: &Arc<Shared>, pair: (TierIndex, TierIndex)) {
     while let Some(next) = shared.mover.next(shared, pair) {
         let started_ns = shared.clock.now_ns();
+        next.told_ns.store(started_ns, Ordering::Relaxed);
+        shared.tell_migration(&next, "started", None);
         // A bug in one migration must not take the queue with it.
         let carry_out = AssertUnwindSafe(|| transfer::carry_out(shared, &next));
         let (outcome, detail) = catch_unwind(carry_out)
             .unwrap_or_else(|_| (Outcome::Io, "the migration panicked".into()));
         let took_ns = shared.clock.now_ns() - started_ns;
         history::note_move(shared, &next, outcome, took_ns);
-        shared.mover.end(shared, crate::lock(&shared.mover.state), &next, outcome, detail);
+        let state = crate::lock(&shared.mover.state);
+        shared.mover.end(shared, state, &next, outcome, detail, took_ns);
     }
 }

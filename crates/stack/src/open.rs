@@ -368,6 +368,8 @@ fn assemble(parts: &mut Parts, header: &Header, entries: &[TierEntry], epoch: u6
         mover: Mover::default(),
         drops: Drops::default(),
         drains: Drains::default(),
+        watches: Arc::default(),
+        fill: Default::default(),
         unflushed: std::sync::Mutex::default(),
         unsettled: std::sync::Mutex::default(),
         idle: std::sync::Mutex::default(),

@@ -42,6 +42,7 @@ pub(crate) fn remove(shared: &Shared, name: &str, tier: TierIndex) -> Result<()>
         return Err(error);
     }
     state.retire();
+    shared.tell_tier(tier, "removed");
     shared.failpoints.hit("remove.header")?;
     if state.capability.identity && !state.is_volatile() {
         state.backend.set_superblock(&free_superblock()).map_err(|error| {

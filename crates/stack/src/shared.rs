@@ -29,6 +29,7 @@ use crate::scrub::Scrubbing;
 use crate::slots::Slots;
 use crate::tiers::{TierState, Tiers};
 use crate::usage::Usages;
+use crate::watch::{Fill, Watches};
 use crate::whole::Turns;
 
 /// Open tier files that are kept when nobody uses them; each is a descriptor.
@@ -63,6 +64,8 @@ pub(crate) struct Shared {
     pub(crate) mover: Mover,
     pub(crate) drops: Drops,
     pub(crate) drains: Drains,
+    pub(crate) watches: Arc<Watches>,
+    pub(crate) fill: Fill,
     /// Objects whose length is not in the catalog yet.
     pub(crate) unflushed: Mutex<Vec<Arc<Entry>>>,
     /// Objects with a switch that its migration could not make certain.

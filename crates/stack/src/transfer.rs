@@ -492,6 +492,7 @@ impl Job<'_> {
             target.tier.ledger.add(Count::MovedInBytes, count as u64);
             target.tier.ledger.add(Count::MoveDeviceNs, took_ns / 2);
             self.one.copied_bytes.fetch_add(count as u64, Ordering::Relaxed);
+            self.shared.tell_progress(self.one);
             self.shared.yield_to_foreground(&[self.one.from, self.to()], took_ns);
             at += count as u64;
         }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use terrace_core::units::format_duration;
 use terrace_core::{
     Action, ActionKind, Actions, Error, ErrorKind, Event, EventKind, Outcome, Parameter, Policy,
     Result, SLOT_NONE, SegmentView, Slot, TierIndex, TierSet, TierView, View,
@@ -23,6 +24,7 @@ use crate::recording;
 use crate::report::{DecisionReport, ParameterReport, PolicyReport};
 use crate::ring::Change;
 use crate::shared::Shared;
+use crate::watch::EventTeller;
 
 /// Decisions that are kept for people.
 const DECISIONS_MAX: usize = 256;
@@ -50,12 +52,15 @@ pub(crate) struct Mind {
     refused: Vec<Event>,
 }
 
+/// The built-in policy that takes over.
+pub(crate) const FALLBACK: &str = "pinned";
+
 /// The built-in policy that takes over: new objects to the first tier with room, nothing moves.
 pub(crate) fn fallback(shared: &Shared) -> Tactics {
     let view = View::new(tier_views(shared), 0);
-    let policy = terrace_policies::create("pinned", &view, &[])
+    let policy = terrace_policies::create(FALLBACK, &view, &[])
         .expect("the built-in fallback takes no parameters");
-    Tactics::new("pinned", policy)
+    Tactics::new(FALLBACK, policy)
 }
 
 impl Mind {
@@ -131,6 +136,7 @@ impl Mind {
         self.tactics.name = next.name;
         self.replaced = Some(why.clone());
         self.nonsense = 0;
+        shared.tell_policy(&self.tactics.name, "replaced", || why.clone());
         self.record_policy(shared, self.tactics.policy.parameters(), Cause::Fallback { why });
         let placer = self.tactics.policy.placer();
         shared.placer.store(Arc::new(placer));
@@ -215,6 +221,7 @@ impl Mind {
         let refused = std::mem::take(&mut self.refused);
         // Held over all of it: who asks how the recording goes waits a few milliseconds.
         let mut recording = crate::lock(&shared.recording);
+        let mut watching = EventTeller::new(shared);
         for change in changes.into_iter().chain(refused.into_iter().map(Change::of)) {
             let event = change.posted.event;
             if let Some(created) = change.created {
@@ -226,6 +233,9 @@ impl Mind {
                 self.witness().access(writer, &change.posted);
             }
             self.view.apply(&event);
+            if let Some(watching) = &mut watching {
+                watching.take(&self.view, &event);
+            }
             if event.count > 1 && matches!(event.kind, EventKind::Write | EventKind::SetLen) {
                 // Summed up apart from each other, these have lost their order.
                 refresh_size(shared, &mut self.view, event.slot);
@@ -421,18 +431,23 @@ impl Mind {
             Command::Run => Vec::new(),
             Command::Policy(next) => {
                 self.swap(shared, turn, *next);
+                shared.tell_policy(&self.tactics.name, "policy", String::new);
                 Vec::new()
             }
             Command::Parameter(name, value) => {
+                let told = format!("{name}={value}");
                 let set = |policy: &mut dyn Policy, _: &View| policy.set_parameter(&name, &value);
                 let set = self.call(shared, turn, set).ok_or_else(failed)?;
                 let cause = Cause::Parameter(ParameterValue { name, value });
                 self.record_change(shared, turn, cause);
                 set?;
+                shared.tell_policy(&self.tactics.name, "parameter", || told);
                 Vec::new()
             }
             Command::DryRun(is_dry_run) => {
                 self.tactics.is_dry_run = is_dry_run;
+                let word = if is_dry_run { "on" } else { "off" };
+                shared.tell_policy(&self.tactics.name, "dry-run", || word.into());
                 Vec::new()
             }
             Command::Calls(after_events, every) => {
@@ -441,6 +456,10 @@ impl Mind {
                     shared.mailbox.after_events.store(count, Ordering::Relaxed);
                 }
                 self.tactics.every = every.unwrap_or(self.tactics.every);
+                let (count, every) = (self.tactics.after_events, self.tactics.every);
+                shared.tell_policy(&self.tactics.name, "calls", || {
+                    format!("after {count} events, every {}", format_duration(every))
+                });
                 Vec::new()
             }
             Command::Message(kind, body) => {

@@ -12,7 +12,7 @@ use std::time::Duration;
 pub(crate) use desk::Desk;
 use desk::{Command, Reply};
 use mind::Mind;
-pub(crate) use mind::{fallback, tier_views};
+pub(crate) use mind::{FALLBACK, fallback, tier_views};
 use terrace_core::{Error, ErrorKind, Result};
 use terrace_trace::Writer;
 
@@ -77,7 +77,8 @@ pub(crate) fn watch(shared: &Arc<Shared>) {
     let name = shared.desk.report(|report| report.name.clone());
     let why = format!("{name}: a call took longer than {stuck:?}");
     // The old thread finds that its turn is over when, if ever, the policy returns.
-    if let Ok(mind) = Mind::new(shared, fallback(shared), Some(why)) {
+    if let Ok(mind) = Mind::new(shared, fallback(shared), Some(why.clone())) {
+        shared.tell_policy(FALLBACK, "replaced", || why);
         let _ = spawn(shared, mind);
     }
 }

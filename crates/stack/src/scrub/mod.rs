@@ -214,10 +214,12 @@ impl<'a> Scrub<'a> {
 
     fn problem(&mut self, kind: &str, key: &Key, detail: String) {
         self.report.problem_count += 1;
+        self.shared.tell_scrub(key, false, || finding(kind, key, detail.clone()));
         note(&mut self.report.problems, kind, key, detail);
     }
 
     fn repaired(&mut self, kind: &str, key: &Key, detail: String) {
+        self.shared.tell_scrub(key, true, || finding(kind, key, detail.clone()));
         note(&mut self.report.repairs, kind, key, detail);
     }
 
@@ -242,6 +244,10 @@ impl<'a> Scrub<'a> {
 
 fn note(findings: &mut Vec<Problem>, kind: &str, key: &Key, detail: String) {
     if findings.len() < FINDINGS_MAX {
-        findings.push(Problem { kind: kind.into(), place: key.as_str().into(), detail });
+        findings.push(finding(kind, key, detail));
     }
+}
+
+fn finding(kind: &str, key: &Key, detail: String) -> Problem {
+    Problem { kind: kind.into(), place: key.as_str().into(), detail }
 }
