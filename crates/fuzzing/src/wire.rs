@@ -11,7 +11,7 @@ use terrace_backends::{kv, object};
 use terrace_core::{
     Access, Backend, Clock, Error, ErrorKind, Kv, Persistency, Result, Semantics, SystemClock,
 };
-use terrace_server::{Call, Called, Limits, Server, Service};
+use terrace_server::{Call, Called, Caller, Limits, Server, Service};
 use terrace_transport::{Incoming, Outgoing, Socket, Transport};
 use terrace_wire::{
     Challenge, Failure, FrameReader, HEAD_BYTES_MAX, Header, Hello, Kind, NONCE_BYTES, Next,
@@ -145,7 +145,7 @@ impl Service for Served {
         Ok(Arc::clone(&self.kv) as _)
     }
 
-    fn call(&self, call: &Call<'_>, _: &mut dyn FnMut(u64, u64) -> bool) -> Result<Called> {
+    fn call(&self, call: &Call<'_>, _: &mut dyn Caller) -> Result<Called> {
         Ok(Called { json: call.json.to_vec(), body: call.body.to_vec() })
     }
 }

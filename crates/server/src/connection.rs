@@ -20,7 +20,7 @@ use terrace_wire::{
 use crate::buffers::Room;
 use crate::sending::Sending;
 use crate::server::Shared;
-use crate::service::Call;
+use crate::service::{Call, Caller};
 use crate::session::{Session, Turn};
 use crate::work::{Done, Work, reads_bytes, reads_max};
 
@@ -383,19 +383,14 @@ impl Connection {
         pieces.whole(&mut body)?;
         // Their answers are not kept: clients do not ask again, because they may take very long.
         self.sending.flush()?;
-        let mut is_gone = false;
-        let mut progress = |done: u64, total: u64| {
-            let head = [done.to_le_bytes(), total.to_le_bytes()].concat();
-            is_gone |= self.sending.frame(Kind::Progress, id, &head, b"", false).is_err();
-            !is_gone
-        };
+        let mut asker = Asker { connection: self, shared, id, is_gone: false };
         let call = Call {
             access: session.access,
             is_local: self.transport.passes_descriptors(),
             json,
             body: &body,
         };
-        let called = guarded(|| shared.service.call(&call, &mut progress));
+        let called = guarded(|| shared.service.call(&call, &mut asker));
         let answer = Answer { connection: self, session, id, is_open: Cell::new(false) };
         match called {
             Ok(called) => {
@@ -626,13 +621,56 @@ impl Answer<'_> {
             };
             self.session.finish(self.id, Arc::new(frame));
         }
-        let mut rest = payload;
-        while rest.len() > PIECE_BYTES_MAX {
-            let (now, later) = rest.split_at(PIECE_BYTES_MAX);
-            sending.frame(Kind::Part, self.id, b"", now, true)?;
-            rest = later;
-        }
-        sending.frame(kind, self.id, head, rest, true)
+        send_parts(sending, kind, self.id, head, payload, true)
+    }
+}
+
+/// Sends a frame, and parts of its payload before it.
+fn send_parts(
+    sending: &Sending,
+    kind: Kind,
+    id: u64,
+    head: &[u8],
+    payload: &[u8],
+    may_wait: bool,
+) -> Result<()> {
+    let mut rest = payload;
+    while rest.len() > PIECE_BYTES_MAX {
+        let (now, later) = rest.split_at(PIECE_BYTES_MAX);
+        sending.frame(Kind::Part, id, b"", now, true)?;
+        rest = later;
+    }
+    sending.frame(kind, id, head, rest, may_wait)
+}
+
+/// The client that made a call.
+struct Asker<'a> {
+    connection: &'a Connection,
+    shared: &'a Shared,
+    id: u64,
+    is_gone: bool,
+}
+
+impl Caller for Asker<'_> {
+    fn progress(&mut self, done: u64, total: u64) -> bool {
+        let head = [done.to_le_bytes(), total.to_le_bytes()].concat();
+        let sent = self.connection.sending.frame(Kind::Progress, self.id, &head, b"", false);
+        self.is_gone |= sent.is_err();
+        !self.is_gone
+    }
+
+    fn notice(&mut self, json: &[u8], body: &[u8]) -> bool {
+        let head = (json.len() as u32).to_le_bytes();
+        let payload = [json, body].concat();
+        let sending = &self.connection.sending;
+        let sent = send_parts(sending, Kind::Notice, self.id, &head, &payload, false);
+        self.is_gone |= sent.is_err();
+        self.goes_on()
+    }
+
+    fn goes_on(&mut self) -> bool {
+        self.is_gone |= self.connection.transport.is_ended();
+        !self.is_gone && !self.shared.is_over()
     }
 }
 

@@ -307,6 +307,11 @@ impl Shared {
         let _ = connection.sending.frame(Kind::Failed, 0, &head, b"", false);
     }
 
+    /// Whether it is about to end.
+    pub(crate) fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::Acquire)
+    }
+
     /// A request that waited for storage is done.
     pub(crate) fn waited(&self) {
         // Under the lock, so that whoever looks at it and then waits is woken.

@@ -25,7 +25,21 @@ pub trait Service: Send + Sync {
     /// # Errors
     ///
     /// `Invalid` for what is no call, `Denied` for a change with [`Access::Read`]; what the call says.
-    fn call(&self, call: &Call<'_>, progress: &mut dyn FnMut(u64, u64) -> bool) -> Result<Called>;
+    fn call(&self, call: &Call<'_>, caller: &mut dyn Caller) -> Result<Called>;
+}
+
+/// Who made a call, while it is carried out.
+pub trait Caller {
+    /// Tells how far it is; whether the caller still is there to hear of it.
+    fn progress(&mut self, done: u64, total: u64) -> bool;
+
+    /// Tells something before the end: JSON, and bytes that belong to it. Waits for a caller that
+    /// reads slowly. Whether to go on, as [`Caller::goes_on`].
+    fn notice(&mut self, json: &[u8], body: &[u8]) -> bool;
+
+    /// Whether a call that has no end by itself is to go on: the caller is there, and the server
+    /// is not about to end.
+    fn goes_on(&mut self) -> bool;
 }
 
 /// A call of the control plane.

@@ -79,6 +79,13 @@ impl Cluster {
         self.pairs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Why something cannot be asked of all servers.
+    pub(crate) fn ask_one(&self) -> Error {
+        let names: Vec<_> = (0..self.remotes.len()).map(|index| self.name(index)).collect();
+        Error::new(ErrorKind::Unsupported, "ask several servers at once")
+            .because(format!("this is asked of one of them: {}", names.join(", ")))
+    }
+
     fn name(&self, index: usize) -> &str {
         &self.striped.map().members()[index].name
     }
@@ -266,11 +273,7 @@ impl Asking for Cluster {
                 answer(&())
             }
             Call::Check { .. } => answer(&self.check(call, progress)?),
-            _ => {
-                let names: Vec<_> = (0..self.remotes.len()).map(|index| self.name(index)).collect();
-                Err(Error::new(ErrorKind::Unsupported, "ask several servers at once")
-                    .because(format!("this is asked of one of them: {}", names.join(", "))))
-            }
+            _ => Err(self.ask_one()),
         }
     }
 }

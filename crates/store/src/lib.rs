@@ -27,6 +27,7 @@ mod settings;
 mod store;
 mod tiers;
 mod url;
+mod watch;
 
 pub use recording::Recording;
 pub use repair::{Rebuilt, Source};
@@ -49,5 +50,10 @@ pub use terrace_stack::report::{
     RecordingReport, ScrubReport, ScrubStatus, ScrubSummary, SegmentReport, TierReport,
 };
 pub use terrace_stack::{
+    EventNotice, EventsNotice, Happening, MigrationNotice, Notice, NoticeKind, PolicyNotice,
+    ScrubNotice, TierNotice, WatchFilter,
+};
+pub use terrace_stack::{
     MoveKind, MoveTicket, PairChange, Quota, QuotaExceeded, ScrubOptions, Stack,
 };
+pub use watch::Seen;

@@ -58,10 +58,12 @@ pub enum Kind {
     Failed = 14,
     /// Server: it is about to end. What it has is finished; what is sent from now on goes elsewhere.
     Farewell = 15,
+    /// Server: something that a call tells before it ends; others follow.
+    Notice = 16,
 }
 
 impl Kind {
-    const ALL: [Kind; 12] = [
+    const ALL: [Kind; 13] = [
         Kind::Hello,
         Kind::Challenge,
         Kind::Proof,
@@ -74,6 +76,7 @@ impl Kind {
         Kind::Result,
         Kind::Failed,
         Kind::Farewell,
+        Kind::Notice,
     ];
 
     fn of(code: u16) -> Option<Kind> {

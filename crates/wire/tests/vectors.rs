@@ -72,3 +72,14 @@ fn requests_and_answers_are_as_documented() {
     let head = write_outcomes(&outcomes);
     assert_frame("answer", Header::new(Kind::Answer, 1, &head, b"bytes"), &head, b"bytes");
 }
+
+#[test]
+fn streams_are_as_documented() {
+    let call = [&0_u32.to_le_bytes()[..], br#"{"verb":"watch","kinds":["tier"]}"#].concat();
+    assert_frame("call", Header::new(Kind::Call, 2, &call, b""), &call, b"");
+    let progress = [1_u64.to_le_bytes(), 0_u64.to_le_bytes()].concat();
+    assert_frame("progress", Header::new(Kind::Progress, 2, &progress, b""), &progress, b"");
+    let json = br#"{"number":1,"wall_ns":7,"kind":"tier","tier":"fast","state":"full"}"#;
+    let head = (json.len() as u32).to_le_bytes();
+    assert_frame("notice", Header::new(Kind::Notice, 2, &head, json), &head, json);
+}

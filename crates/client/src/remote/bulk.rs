@@ -21,17 +21,42 @@ pub(super) struct Bulk {
     pub(super) life: u64,
 }
 
+/// How often the caller of a stream is asked whether to go on.
+const TICK: Duration = Duration::from_millis(100);
+
+/// What a server says before a call ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Heard<'a> {
+    /// How far it is.
+    Progress {
+        /// So much is done …
+        done: u64,
+        /// … of this.
+        total: u64,
+    },
+    /// Something that it tells.
+    Notice {
+        /// JSON.
+        json: &'a [u8],
+        /// Bytes that belong to it.
+        body: &'a [u8],
+    },
+    /// Nothing for a moment.
+    Silence,
+}
+
 /// What goes on while an answer comes.
 pub(super) struct Receiving<'a> {
     pub(super) clock: &'a dyn Clock,
     /// Longest silence.
     pub(super) patience: Duration,
-    /// Hears how far a call is.
-    pub(super) progress: &'a mut dyn FnMut(u64, u64),
+    /// Hears what comes before the answer; false ends a stream.
+    pub(super) hear: &'a mut dyn FnMut(Heard<'_>) -> bool,
 }
 
 impl Bulk {
-    /// Sends a request and receives its answer; with `filling` the payload goes there.
+    /// Sends a request and receives its answer; with `filling` the payload goes there. A stream that
+    /// the caller ended has an answer of no kind, and the connection is of no more use.
     pub(super) fn exchange(
         &mut self,
         message: &Message<'_>,
@@ -49,6 +74,9 @@ impl Bulk {
             let patience_ns = receiving.patience.as_nanos() as u64;
             let deadline_ns = receiving.clock.now_ns().saturating_add(patience_ns);
             self.reader.stream().set_deadline(deadline_ns);
+            if message.is_stream && !self.wait_for_more(deadline_ns, receiving) {
+                return Ok(answer);
+            }
             let start = match self.reader.next(HEAD_BYTES_MAX)? {
                 Next::Frame(start) => start,
                 Next::Idle => return Err(lost("it did not answer in time".into())),
@@ -83,7 +111,18 @@ impl Bulk {
                 Kind::Part => {}
                 Kind::Progress => {
                     let (done, total) = read_progress(&start.head)?;
-                    (receiving.progress)(done, total);
+                    if !(receiving.hear)(Heard::Progress { done, total }) && message.is_stream {
+                        return Ok(Answer::default());
+                    }
+                }
+                Kind::Notice if message.is_stream => {
+                    let payload = std::mem::take(&mut answer.payload);
+                    let json_bytes = read_json_bytes(&start.head)?;
+                    let split = payload.split_at_checked(json_bytes);
+                    let (json, body) = split.ok_or_else(|| odd("it is shorter than it says"))?;
+                    if !(receiving.hear)(Heard::Notice { json, body }) {
+                        return Ok(Answer::default());
+                    }
                 }
                 kind => {
                     answer.kind = Some(kind);
@@ -92,6 +131,20 @@ impl Bulk {
                 }
             }
         }
+    }
+
+    /// Waits for the next frame of a stream; false where its caller ends it meanwhile.
+    fn wait_for_more(&self, deadline_ns: u64, receiving: &mut Receiving<'_>) -> bool {
+        let transport = &self.reader.stream().transport;
+        while !self.reader.has_more() && !transport.is_readable(TICK) {
+            if !(receiving.hear)(Heard::Silence) {
+                return false;
+            }
+            if receiving.clock.now_ns() >= deadline_ns {
+                break;
+            }
+        }
+        true
     }
 
     /// Whether the other side has not closed it. Nothing is to be read between requests.
@@ -104,6 +157,12 @@ impl Drop for Bulk {
     fn drop(&mut self) {
         self.reader.stream().transport.shutdown(std::net::Shutdown::Both);
     }
+}
+
+/// How much of a payload is JSON.
+pub(super) fn read_json_bytes(head: &[u8]) -> Result<usize> {
+    let bytes = head.try_into().map_err(|_| odd("its head has another length"))?;
+    Ok(u32::from_le_bytes(bytes) as usize)
 }
 
 fn read_progress(head: &[u8]) -> Result<(u64, u64)> {
@@ -218,7 +277,10 @@ impl Lent<'_> {
         // Gone meanwhile: whatever ends this early, nobody uses it in the middle of an answer.
         let mut bulk = self.bulk.take().expect("only a broken one is gone, once");
         let answer = bulk.exchange(message, id, acknowledged, filling, receiving)?;
-        self.bulk = Some(bulk);
+        // Without an answer more of the stream would come.
+        if answer.kind.is_some() {
+            self.bulk = Some(bulk);
+        }
         Ok(answer)
     }
 }

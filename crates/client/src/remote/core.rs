@@ -10,7 +10,7 @@ use terrace_core::{Applied, Capability, Clock, Error, ErrorKind, Result, Semanti
 use terrace_transport::{Transport, random_bytes};
 use terrace_wire::{FrameReader, Operation, Welcome};
 
-use super::bulk::{Bulk, Lent, Pool, Receiving};
+use super::bulk::{Bulk, Heard, Lent, Pool, Receiving};
 use super::dial::{Dial, Timed};
 use super::greeting::greet;
 use super::line::{Line, lost};
@@ -20,6 +20,10 @@ use super::request::{Answer, Filling, Message};
 /// First and longest pause between two attempts to connect.
 const PAUSE_MIN: Duration = Duration::from_millis(2);
 const PAUSE_MAX: Duration = Duration::from_millis(250);
+
+/// Longest silence of a stream, where the deadline is not longer: a server says every second that
+/// it is there.
+const STREAM_SILENCE_MAX: Duration = Duration::from_secs(5);
 
 /// A client's session with a server.
 pub(super) struct Core {
@@ -158,8 +162,7 @@ impl Core {
 
     /// Asks for what answers with little.
     pub(super) fn ask(&self, message: &Message<'_>) -> Result<Answer> {
-        let mut progress = |_, _| {};
-        self.exchange(message, None, &mut progress)
+        self.exchange(message, None, &mut |_| true)
     }
 
     /// Asks, again where the connection breaks and that is safe, until the deadline.
@@ -171,7 +174,7 @@ impl Core {
         &self,
         message: &Message<'_>,
         mut filling: Option<&mut Filling<'_, '_>>,
-        progress: &mut dyn FnMut(u64, u64),
+        hear: &mut dyn FnMut(Heard<'_>) -> bool,
     ) -> Result<Answer> {
         message.check()?;
         let deadline_ns = self.deadline_ns();
@@ -184,7 +187,7 @@ impl Core {
                 true => self.ask_shared(message, id.number, deadline_ns, sent_in),
                 false => {
                     let filling = filling.as_deref_mut();
-                    self.ask_alone(message, id.number, deadline_ns, sent_in, filling, progress)
+                    self.ask_alone(message, id.number, deadline_ns, sent_in, filling, hear)
                 }
             };
             let missed = match asked {
@@ -238,8 +241,8 @@ impl Core {
         let id = self.begin(message, deadline_ns)?;
         let mut lent = self.lend(deadline_ns)?;
         let patience = self.options.deadline;
-        let mut nobody = |_, _| {};
-        let mut receiving = Receiving { clock: &*self.clock, patience, progress: &mut nobody };
+        let mut nobody = |_: Heard<'_>| true;
+        let mut receiving = Receiving { clock: &*self.clock, patience, hear: &mut nobody };
         let acknowledged = self.acknowledged();
         let answer =
             lent.exchange(message, id.number, acknowledged, Some(filling), &mut receiving)?;
@@ -284,13 +287,16 @@ impl Core {
         deadline_ns: u64,
         sent_in: Option<u64>,
         filling: Option<&mut Filling<'_, '_>>,
-        progress: &mut dyn FnMut(u64, u64),
+        hear: &mut dyn FnMut(Heard<'_>) -> bool,
     ) -> Result<Answer, Missed> {
         let mut lent = self.lend(deadline_ns).map_err(unsent)?;
         let life = lent.life();
         check_life(life, sent_in)?;
-        let mut receiving =
-            Receiving { clock: &*self.clock, patience: self.options.deadline, progress };
+        let patience = match message.is_stream {
+            true => self.options.deadline.max(STREAM_SILENCE_MAX),
+            false => self.options.deadline,
+        };
+        let mut receiving = Receiving { clock: &*self.clock, patience, hear };
         lent.exchange(message, id, self.acknowledged(), filling, &mut receiving)
             .map_err(|error| Missed { error: broken(error), sent_in: Some(life) })
     }

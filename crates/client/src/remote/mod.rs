@@ -19,15 +19,17 @@ mod request;
 use std::sync::Arc;
 
 use terrace_core::{
-    Backend, Capability, Clock, Cursor, Error, Identity, Key, Object, Op, Open, Page, Result,
-    Semantics, Space, Stat, Superblock, execute_each,
+    Applied, Backend, Capability, Clock, Cursor, Error, ErrorKind, Identity, Key, Object, Op, Open,
+    Page, Result, Semantics, Space, Stat, Superblock, execute_each,
 };
 use terrace_wire::{Failure, Kind, Opening, Operation, Outcome, check_short};
 
+pub use self::bulk::Heard;
 pub use self::dial::{Address, Dial, TlsAddress};
 pub use self::kv::RemoteKv;
 pub use self::options::Options;
 
+use self::bulk::read_json_bytes;
 use self::core::Core;
 use self::object::RemoteObject;
 use self::request::{Message, odd};
@@ -85,21 +87,45 @@ impl Remote {
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<CallAnswer> {
         let message = Message::call(json, body);
-        let answer = self.core.exchange(&message, None, progress)?;
+        let mut hear = |heard: Heard<'_>| {
+            if let Heard::Progress { done, total } = heard {
+                progress(done, total);
+            }
+            true
+        };
+        let answer = self.core.exchange(&message, None, &mut hear)?;
         match answer.kind {
             Some(Kind::Result) => {}
             Some(Kind::Failed) => return Err(Failure::from_head(&answer.head)?.into_error()),
             _ => return Err(odd("another frame is expected")),
         }
-        let json_bytes: [u8; 4] =
-            answer.head[..].try_into().map_err(|_| odd("its head has another length"))?;
-        let json_bytes = u32::from_le_bytes(json_bytes) as usize;
+        let json_bytes = read_json_bytes(&answer.head)?;
         let mut json = answer.payload;
         if json_bytes > json.len() {
             return Err(odd("it is shorter than it says"));
         }
         let body = json.split_off(json_bytes);
         Ok(CallAnswer { json, body })
+    }
+
+    /// Makes a call that tells what happens until `hear` returns false, which is asked ten times a
+    /// second where nothing comes.
+    ///
+    /// # Errors
+    ///
+    /// What the call says; `Unreachable` where the server ends, or says nothing any more.
+    pub fn watch(&self, json: &[u8], hear: &mut dyn FnMut(Heard<'_>) -> bool) -> Result<()> {
+        let answer = self.core.exchange(&Message::stream(json), None, hear)?;
+        match answer.kind {
+            None => Ok(()),
+            Some(Kind::Failed) => Err(Failure::from_head(&answer.head)?.into_error()),
+            Some(Kind::Result) => {
+                Err(Error::new(ErrorKind::Unreachable { applied: Applied::No }, "watch the store")
+                    .because("its server ends")
+                    .with("server", &self.core.target))
+            }
+            Some(_) => Err(odd("another frame is expected")),
+        }
     }
 
     /// Asks for one thing without data.

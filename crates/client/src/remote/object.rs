@@ -12,6 +12,7 @@ use terrace_core::{
 };
 use terrace_wire::{OnHandle, Opening, Operation, Outcome};
 
+use super::bulk::Heard;
 use super::core::Core;
 use super::lent::Lent;
 use super::request::{Filling, Message, odd};
@@ -168,7 +169,7 @@ impl RemoteObject {
                     outcomes
                 }
                 false => {
-                    let mut nobody = |_, _| {};
+                    let mut nobody = |_: Heard<'_>| true;
                     let answer = self.core.exchange(&message, Some(&mut filling), &mut nobody)?;
                     answer.outcomes(1)?.0
                 }

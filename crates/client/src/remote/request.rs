@@ -27,6 +27,8 @@ pub(super) struct Message<'a> {
     /// Whether the server keeps the answer to a change until it is acknowledged, so that asking
     /// again is safe.
     pub(super) is_kept: bool,
+    /// Whether it goes on until the caller ends it.
+    pub(super) is_stream: bool,
     /// Bytes that cross the connection, as far as they are known.
     pub(super) weight_bytes: usize,
 }
@@ -58,6 +60,7 @@ impl<'a> Message<'a> {
             parts,
             is_change: operations.iter().any(Operation::is_change),
             is_kept: true,
+            is_stream: false,
         }
     }
 
@@ -67,7 +70,23 @@ impl<'a> Message<'a> {
         let head = [&(body_bytes as u32).to_le_bytes(), json].concat();
         let weight_bytes = head.len() + body_bytes;
         let (kind, is_kept) = (Kind::Call, false);
-        Self { kind, semantics: 0, count: 1, head, parts, is_change: true, is_kept, weight_bytes }
+        Self {
+            kind,
+            semantics: 0,
+            count: 1,
+            head,
+            parts,
+            is_change: true,
+            is_kept,
+            is_stream: false,
+            weight_bytes,
+        }
+    }
+
+    /// A call that goes on until the caller ends it. Not asked for again where it breaks: what
+    /// happened meanwhile would be missing.
+    pub(super) fn stream(json: &[u8]) -> Self {
+        Self { is_stream: true, ..Self::call(json, &[]) }
     }
 
     /// Whether it may be on its way together with others: a call may take long.

@@ -4,7 +4,7 @@
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 use terrace_core::{Backend, Kv, Result};
-use terrace_server::{Call, Called, Service};
+use terrace_server::{Call, Called, Caller, Service};
 
 /// Serves what another does; the call `"hold"` ends when the test releases it.
 pub struct Held {
@@ -54,9 +54,9 @@ impl Service for Held {
         self.inner.kv(namespace)
     }
 
-    fn call(&self, call: &Call<'_>, progress: &mut dyn FnMut(u64, u64) -> bool) -> Result<Called> {
+    fn call(&self, call: &Call<'_>, caller: &mut dyn Caller) -> Result<Called> {
         if call.json != b"\"hold\"" {
-            return self.inner.call(call, progress);
+            return self.inner.call(call, caller);
         }
         self.state.lock().unwrap_or_else(PoisonError::into_inner).is_held = true;
         self.changed.notify_all();

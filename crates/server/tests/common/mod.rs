@@ -11,7 +11,7 @@ use terrace_backends::kv;
 use terrace_backends::object::{File, FileSettings};
 use terrace_client::{Address, Options, Remote, TlsAddress};
 use terrace_core::{Backend, Clock, Error, ErrorKind, Kv, Result, SystemClock};
-use terrace_server::{Call, Called, Limits, Server, Service};
+use terrace_server::{Call, Called, Caller, Limits, Server, Service};
 use terrace_testkit::{Authority, Validity};
 use terrace_transport::{ClientTls, Endpoint, ServerTls};
 use terrace_wire::Secret;
@@ -42,11 +42,11 @@ impl Service for Plain {
         Ok(Arc::clone(&self.kv))
     }
 
-    fn call(&self, call: &Call<'_>, progress: &mut dyn FnMut(u64, u64) -> bool) -> Result<Called> {
+    fn call(&self, call: &Call<'_>, caller: &mut dyn Caller) -> Result<Called> {
         match call.json {
             b"\"echo\"" => {
-                progress(1, 2);
-                progress(2, 2);
+                caller.progress(1, 2);
+                caller.progress(2, 2);
                 Ok(Called { json: call.json.to_vec(), body: call.body.to_vec() })
             }
             b"\"panic\"" => panic!("a test asked for it"),
@@ -84,8 +84,8 @@ impl Service for Kept {
         self.plain.kv(namespace)
     }
 
-    fn call(&self, call: &Call<'_>, progress: &mut dyn FnMut(u64, u64) -> bool) -> Result<Called> {
-        self.plain.call(call, progress)
+    fn call(&self, call: &Call<'_>, caller: &mut dyn Caller) -> Result<Called> {
+        self.plain.call(call, caller)
     }
 }
 

@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use terrace_core::Key;
-use terrace_stack::MoveKind;
+use terrace_stack::{MoveKind, WatchFilter};
 
 use crate::recording::Recording;
 
@@ -102,6 +102,8 @@ pub(crate) enum Call {
         namespace: Option<String>,
     },
     ScrubStatus,
+    /// Goes on until the caller ends it.
+    Watch(WatchFilter),
     Quotas,
     SetQuota {
         namespace: String,

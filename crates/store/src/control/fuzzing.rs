@@ -3,10 +3,28 @@
 //! every version.
 
 use terrace_core::{Access, Error, Result};
+use terrace_server::Caller;
 
 use super::call::Call;
 use super::service::carry_out;
 use crate::store::{Side, Store};
+
+/// A caller who is not interested in how it goes on.
+struct Nobody;
+
+impl Caller for Nobody {
+    fn progress(&mut self, _: u64, _: u64) -> bool {
+        false
+    }
+
+    fn notice(&mut self, _: &[u8], _: &[u8]) -> bool {
+        false
+    }
+
+    fn goes_on(&mut self) -> bool {
+        false
+    }
+}
 
 /// Somebody who calls a store of this process.
 pub struct Desk<'a> {
@@ -37,7 +55,7 @@ impl<'a> Desk<'a> {
         let Side::Owned(owner) = &self.store.side else {
             return Err(Error::invalid("serve a call", "another process owns the store"));
         };
-        let answer = carry_out(owner, self.access, call, body, &mut |_, _| false)?;
+        let answer = carry_out(owner, self.access, call, body, &mut Nobody)?;
         Ok((answer.json, answer.bytes))
     }
 }

@@ -5,18 +5,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde::de::DeserializeOwned;
-use terrace_client::{CallAnswer, Remote, RemoteKv};
+use terrace_client::{CallAnswer, Heard, Remote, RemoteKv};
 use terrace_core::{
     Access, Applied, Backend, Clock, Error, ErrorKind, Kv, KvRange, Pair, Persistency, Result,
 };
-use terrace_stack::ScrubOptions;
 use terrace_stack::report::ScrubReport;
+use terrace_stack::{Notice, ScrubOptions, WatchFilter};
 
 use super::call::Call;
 use super::service::Answer;
 use super::{nanoseconds, socket};
 use crate::cluster::Cluster;
 use crate::directory::Directory;
+use crate::watch::Seen;
 
 /// A store that another process owns. Clones are the same session.
 #[derive(Clone)]
@@ -55,10 +56,7 @@ impl Asking for Remote {
         parts: &[&[u8]],
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<Answer> {
-        let json = serde_json::to_vec(call).map_err(|error| {
-            Error::new(ErrorKind::Invalid, "ask the server").because("no JSON").caused_by(error)
-        })?;
-        let CallAnswer { json, body } = self.call(&json, parts, progress)?;
+        let CallAnswer { json, body } = self.call(&to_json(call)?, parts, progress)?;
         Ok(Answer { json, bytes: body })
     }
 }
@@ -178,6 +176,35 @@ impl Link {
         read(&self.asking.exchange(&call, &[], progress)?)
     }
 
+    pub(crate) fn watch(
+        &self,
+        filter: &WatchFilter,
+        see: &mut dyn FnMut(Seen) -> bool,
+    ) -> Result<()> {
+        let remote = match &self.owners {
+            Owners::One(remote) => remote,
+            Owners::Many(cluster) => return Err(cluster.ask_one()),
+        };
+        let mut has_begun = false;
+        let mut broken = None;
+        let mut hear = |heard: Heard<'_>| match heard {
+            Heard::Progress { .. } if !has_begun => {
+                has_begun = true;
+                see(Seen::Begun)
+            }
+            Heard::Progress { .. } | Heard::Silence => see(Seen::Nothing),
+            Heard::Notice { json, .. } => match serde_json::from_slice::<Notice>(json) {
+                Ok(notice) => see(Seen::Notice(notice)),
+                Err(error) => {
+                    broken = Some(not_understood().caused_by(error));
+                    false
+                }
+            },
+        };
+        remote.watch(&to_json(&Call::Watch(filter.clone()))?, &mut hear)?;
+        broken.map_or(Ok(()), Err)
+    }
+
     pub(crate) fn kv_get(&self, namespace: &str, key: &[u8]) -> Result<Option<Vec<u8>>> {
         self.kv(namespace)?.get(key)
     }
@@ -212,6 +239,12 @@ impl Link {
         let range = after.map_or_else(|| range.clone(), |after| range.after(after));
         self.kv(namespace)?.scan(&range, max)
     }
+}
+
+fn to_json(call: &Call) -> Result<Vec<u8>> {
+    serde_json::to_vec(call).map_err(|error| {
+        Error::new(ErrorKind::Invalid, "ask the server").because("no JSON").caused_by(error)
+    })
 }
 
 /// The JSON of an answer.

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use serde::Serialize;
 use terrace_core::{Access, Backend, Error, ErrorKind, Kv, Result};
-use terrace_server::{Called, Service};
-use terrace_stack::{MoveTicket, ScrubOptions};
+use terrace_server::{Called, Caller, Service};
+use terrace_stack::{MoveTicket, ScrubOptions, Stack, WatchFilter};
 
 use super::call::Call;
 use crate::owner::Owned;
@@ -16,6 +16,12 @@ use crate::repair::write_backup;
 
 /// Longest wait inside one request; who waits longer asks again.
 const WAIT_MAX: Duration = Duration::from_millis(500);
+
+/// How often it is looked whether who watches is still there, …
+const WATCH_TICK: Duration = Duration::from_millis(200);
+
+/// … and told that it still is watched, where nothing happens.
+const WATCH_SAYS_EVERY: Duration = Duration::from_secs(1);
 
 /// An owned store as something that a server serves.
 pub(crate) struct Offer {
@@ -41,18 +47,14 @@ impl Service for Offer {
         self.owned.stack.kv(namespace)
     }
 
-    fn call(
-        &self,
-        call: &terrace_server::Call<'_>,
-        progress: &mut dyn FnMut(u64, u64) -> bool,
-    ) -> Result<Called> {
+    fn call(&self, call: &terrace_server::Call<'_>, caller: &mut dyn Caller) -> Result<Called> {
         let asked: Call = serde_json::from_slice(call.json).map_err(|error| {
             Error::invalid("serve a call", "it is not one of those there are").caused_by(error)
         })?;
         if !call.is_local {
             check_reach(&asked)?;
         }
-        let answer = carry_out(&self.owned, call.access, asked, call.body, progress)?;
+        let answer = carry_out(&self.owned, call.access, asked, call.body, caller)?;
         Ok(Called { json: answer.json, body: answer.bytes })
     }
 }
@@ -71,6 +73,31 @@ fn check_reach(call: &Call) -> Result<()> {
     Err(Error::new(ErrorKind::Denied, what).because(
         "it concerns files of the server; run the command there, with the store's directory",
     ))
+}
+
+/// Tells a caller what happens, until it goes away or the server ends.
+fn watch(stack: &Stack, filter: &WatchFilter, caller: &mut dyn Caller) -> Result<Answer> {
+    let watcher = stack.watch(filter)?;
+    let (mut told, mut silence) = (0, WATCH_SAYS_EVERY);
+    while caller.goes_on() {
+        if silence >= WATCH_SAYS_EVERY {
+            // Also at once: it has begun.
+            silence = Duration::ZERO;
+            if !caller.progress(told, 0) {
+                break;
+            }
+        }
+        let Some(notice) = watcher.next(WATCH_TICK)? else {
+            silence += WATCH_TICK;
+            continue;
+        };
+        silence = Duration::ZERO;
+        told = notice.number;
+        if !caller.notice(&Answer::json(&notice)?.json, b"") {
+            break;
+        }
+    }
+    Ok(Answer::done(()))
 }
 
 /// What a call returns: a JSON value, and bytes.
@@ -97,13 +124,13 @@ impl Answer {
     }
 }
 
-/// Carries out a call. `progress` hears how far it is, and says whether anybody still wants it.
+/// Carries out a call.
 pub(super) fn carry_out(
     owned: &Owned,
     access: Access,
     call: Call,
     body: &[u8],
-    progress: &mut dyn FnMut(u64, u64) -> bool,
+    caller: &mut dyn Caller,
 ) -> Result<Answer> {
     if access == Access::Read && call.is_change() {
         return Err(Error::new(ErrorKind::Denied, "change the store")
@@ -147,11 +174,11 @@ pub(super) fn carry_out(
         Call::Message { kind } => Answer::with_bytes(&(), owned.message(&kind, body)?),
         Call::RunPolicy => owned.run_policy().map(Answer::done),
         Call::Check { verify } => {
-            let mut progress = |done, total| _ = progress(done, total);
+            let mut progress = |done, total| _ = caller.progress(done, total);
             Answer::json(&stack.check(verify, &mut progress)?)
         }
         Call::Backup { file, replace } => {
-            let mut progress = |pairs| _ = progress(pairs, 0);
+            let mut progress = |pairs| _ = caller.progress(pairs, 0);
             Answer::json(&write_backup(stack, Path::new(&file), replace, &mut progress)?)
         }
         Call::Record(recording) => owned.record(&recording).map(Answer::done),
@@ -160,9 +187,10 @@ pub(super) fn carry_out(
         Call::Ledger => Answer::json(&stack.ledger()),
         Call::Scrub { bytes_per_s, namespace } => {
             let options = ScrubOptions { bytes_per_s: bytes_per_s as f64, namespace };
-            Answer::json(&stack.scrub(&options, progress)?)
+            Answer::json(&stack.scrub(&options, &mut |done, total| caller.progress(done, total))?)
         }
         Call::ScrubStatus => Answer::json(&stack.scrub_status()?),
+        Call::Watch(filter) => watch(stack, &filter, caller),
         Call::Quotas => Answer::json(&stack.quotas()),
         Call::SetQuota { namespace, bytes_max, objects_max } => {
             Answer::json(&stack.set_quota(&namespace, bytes_max, objects_max)?)

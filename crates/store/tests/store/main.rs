@@ -12,3 +12,4 @@ mod same;
 mod scene;
 mod served;
 mod stopped;
+mod watched;

@@ -20,15 +20,15 @@ pub(crate) struct Served {
     pub(crate) remote: Store,
     pub(crate) owner: Store,
     pub(crate) scene: Scene,
-    _server: Server,
+    server: Server,
 }
 
 impl Served {
-    fn over_tcp() -> Self {
+    pub(crate) fn over_tcp() -> Self {
         Self::over("127.0.0.1:0".parse().expect("legal"), Scene::new())
     }
 
-    fn over_unix() -> Self {
+    pub(crate) fn over_unix() -> Self {
         Self::over_unix_at(Scene::new()).0
     }
 
@@ -49,7 +49,12 @@ impl Served {
             tcp => format!("terrace://{tcp}?secret=none"),
         };
         let remote = Store::open(&address).expect("reach it");
-        Self { remote, owner, scene, _server: server }
+        Self { remote, owner, scene, server }
+    }
+
+    /// Ends the server; the owner goes on.
+    pub(crate) fn end(&self) {
+        self.server.end();
     }
 }
 

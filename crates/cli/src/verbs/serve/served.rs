@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use serde_json::json;
 use terrace_core::{Access, Backend, Error, ErrorKind, Kv, Result};
-use terrace_server::{Call, Called, Server, Service};
+use terrace_server::{Call, Called, Caller, Server, Service};
 use terrace_store::{ServerCall, ServerReport};
 
 use super::log::Log;
@@ -61,7 +61,7 @@ impl Service for Served {
         self.store.kv(namespace)
     }
 
-    fn call(&self, call: &Call<'_>, progress: &mut dyn FnMut(u64, u64) -> bool) -> Result<Called> {
+    fn call(&self, call: &Call<'_>, caller: &mut dyn Caller) -> Result<Called> {
         let answer = match serde_json::from_slice(call.json) {
             Ok(ServerCall::ServerStatus) => json!(self.status()),
             Ok(ServerCall::SetLogLevel { .. }) if call.access == Access::Read => {
@@ -73,7 +73,7 @@ impl Service for Served {
                 tracing::info!(level, "log level changed");
                 json!(null)
             }
-            Err(_) => return self.store.call(call, progress),
+            Err(_) => return self.store.call(call, caller),
         };
         Ok(Called { json: answer.to_string().into_bytes(), body: Vec::new() })
     }

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Watching what happens in a store: the same whether owned or attached.
+
+use std::time::Duration;
+
+use terrace_core::Result;
+use terrace_stack::{Notice, WatchFilter};
+
+use crate::Store;
+use crate::store::Side;
+
+/// How often who watches is asked whether to go on, where nothing happens.
+const TICK: Duration = Duration::from_millis(100);
+
+/// What a watcher sees.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Seen {
+    /// It watches: what happens from now on is told. Comes once, as the first.
+    Begun,
+    /// Nothing happened for a moment.
+    Nothing,
+    /// Something happened.
+    Notice(Notice),
+}
+
+impl Store {
+    /// Watches what happens in the store, until `see` returns false.
+    ///
+    /// What the owner tells a watcher waits in a queue of 4 MiB; where the watcher is too slow,
+    /// the oldest is thrown away, and the next notice is [`terrace_stack::Happening::Lost`]. The
+    /// store itself never waits for a watcher.
+    ///
+    /// # Errors
+    ///
+    /// `Busy` where 16 watch already; `Unreachable` once the store is closed, or its owner or
+    /// server went away; `Unsupported` for a store behind several servers.
+    pub fn watch(&self, filter: &WatchFilter, see: &mut dyn FnMut(Seen) -> bool) -> Result<()> {
+        let owned = match &self.side {
+            Side::Owned(owned) => owned,
+            Side::Attached(link) => return link.watch(filter, see),
+        };
+        let watcher = owned.stack.watch(filter)?;
+        let mut goes_on = see(Seen::Begun);
+        while goes_on {
+            goes_on = see(watcher.next(TICK)?.map_or(Seen::Nothing, Seen::Notice));
+        }
+        Ok(())
+    }
+}
