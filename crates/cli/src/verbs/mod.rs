@@ -29,6 +29,7 @@ mod server;
 mod stat;
 mod tiers;
 mod trace;
+mod watch;
 
 use clap::{ArgMatches, Args, Command};
 
@@ -63,6 +64,7 @@ pub(crate) const VERBS: &[Entry] = &[
     entry::<pin::Unpin>(),
     entry::<policy::Policy>(),
     entry::<trace::Trace>(),
+    entry::<watch::Watch>(),
     entry::<demo::Demo>(),
     entry::<bench::Bench>(),
     entry::<completions::Completions>(),

@@ -25,3 +25,4 @@ mod small_node;
 mod stores;
 mod tiers;
 mod traces;
+mod watching;
