@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use terrace_core::{Access, Atomicity, Error, ErrorKind, Persistency, Result};
-use terrace_transport::{Incoming, Transport, random_bytes};
+use terrace_transport::{Incoming, Spin, Transport, random_bytes};
 use terrace_wire::{
     Challenge, Failure, FrameReader, GREETING_BYTES_MAX, HEAD_BYTES_MAX, HEADER_BYTES, Header,
     Hello, Kind, Leased, NONCE_BYTES, Next, OnHandle, Operation, Outcome, PAYLOAD_BYTES_MAX,
@@ -142,9 +142,11 @@ impl Connection {
     ) -> Result<()> {
         // Kept from one request to the next: memory that is new each time costs more than copying.
         let mut buffer = Vec::new();
+        let spin = Spin::default();
         loop {
             if !reader.has_more() {
                 self.sending.flush()?;
+                spin.wait(&*self.transport);
             }
             if buffer.capacity() > BUFFER_BYTES_MAX {
                 buffer = Vec::new();

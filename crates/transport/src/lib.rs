@@ -6,6 +6,7 @@ mod endpoint;
 mod private;
 mod secret;
 mod socket;
+mod spin;
 mod tls;
 mod tuning;
 mod unix;
@@ -13,6 +14,7 @@ mod unix;
 pub use endpoint::{Endpoint, PORT_DEFAULT};
 pub use secret::{default_secret_file, make_secret_file, random_bytes, read_secret_file};
 pub use socket::{Listener, Socket, connect};
+pub use spin::Spin;
 pub use tls::{ClientTls, ServerTls, TlsSocket};
 
 use std::fmt;

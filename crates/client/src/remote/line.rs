@@ -13,6 +13,7 @@ use std::thread::Thread;
 use std::time::Duration;
 
 use terrace_core::{Applied, Clock, Error, ErrorKind, Result};
+use terrace_transport::Spin;
 use terrace_wire::{FrameReader, HEAD_BYTES_MAX, Kind, Next, send};
 
 use super::dial::Timed;
@@ -37,6 +38,7 @@ pub(super) struct Line {
     /// frames are never mixed.
     gathered: Mutex<Vec<u8>>,
     state: Mutex<State>,
+    spin: Spin,
     /// When the server said something last.
     heard_ns: AtomicU64,
     /// Whether the server said that it is about to end: requests go elsewhere.
@@ -75,6 +77,7 @@ impl Line {
             stream,
             gathered: Mutex::default(),
             state: Mutex::new(state),
+            spin: Spin::default(),
             heard_ns: AtomicU64::new(clock.now_ns()),
             is_leaving: AtomicBool::new(false),
             is_silent: AtomicBool::new(false),
@@ -211,6 +214,9 @@ impl Line {
             if let Some(mut reader) = state.reader.take() {
                 drop(state);
                 reader.stream().set_deadline(deadline_ns);
+                if !reader.has_more() {
+                    self.spin.wait(&*self.stream.transport);
+                }
                 if let Err(error) = self.read(&mut reader) {
                     self.break_up(&error);
                 }
