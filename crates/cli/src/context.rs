@@ -37,6 +37,11 @@ impl Context {
             .ok_or_else(|| Error::invalid("open the store", reason).into())
     }
 
+    /// The address of the store, where it is that of servers.
+    pub(crate) fn servers(&self) -> Option<&str> {
+        self.store.as_deref().filter(|store| Store::is_behind_servers(store))
+    }
+
     /// Runs `body` on the open store and closes it. Used by verbs that change something.
     pub(crate) fn with_store<T>(&self, body: impl FnOnce(&Store) -> Result<T>) -> Result<T> {
         self.with_options(alone(Access::Write), body)

@@ -16,9 +16,11 @@ use terrace_core::{
 };
 
 use super::cpu_ns;
-use super::micro::measure::{Side, check_stop, latencies};
+use super::micro::block::latencies;
+use super::micro::measure::Side;
 use super::micro::place::Sides;
 use super::micro::row::{Row, row};
+use super::micro::threads::check_stop;
 use super::micro::{Keys, Kind, Place, Shape};
 use super::statistics::Bound;
 use crate::progress::Progress;

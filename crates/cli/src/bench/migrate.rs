@@ -17,7 +17,7 @@ use terrace_stack::{MoveKind, Stack};
 
 use super::Verdict;
 use super::blocks::GROUPS_MIN;
-use super::micro::measure::check_stop;
+use super::micro::threads::check_stop;
 use super::place::{Scratch, fast_place, stack};
 use super::statistics::{Bound, quantile};
 use crate::progress::Progress;

@@ -8,6 +8,7 @@ pub(crate) mod migrate;
 pub(crate) mod net;
 pub(crate) mod overhead;
 mod place;
+pub(crate) mod served;
 pub(crate) mod size;
 mod statistics;
 pub(crate) mod study;
@@ -64,5 +65,11 @@ impl Verdict {
 /// CPU time of the whole process so far, user and system, in nanoseconds.
 pub(crate) fn cpu_ns() -> u64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+/// A moment on the clock that all processes of the machine share.
+pub(crate) fn shared_now_ns() -> u64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }

@@ -10,7 +10,7 @@ use terrace_core::{Backend, BackendExt, Error, ErrorKind, Key, Object, ObjectExt
 use terrace_stack::Stack;
 
 use super::blocks::{Buffer, GROUPS_MIN, Samples, Step, Turn, Until, block, interleave};
-use super::micro::measure::check_stop;
+use super::micro::threads::check_stop;
 use super::place::{Scratch, directory, fast_place, slow_place, stack};
 use super::statistics::{Bound, median};
 use super::{Verdict, cpu_ns};

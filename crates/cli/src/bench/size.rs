@@ -18,7 +18,7 @@ use terrace_core::{
 use terrace_stack::{Parts, Stack, Tactics, Tier};
 
 use super::Verdict;
-use super::micro::measure::check_stop;
+use super::micro::threads::check_stop;
 use super::place::{Scratch, directory, fast_place};
 use crate::table::Table;
 

@@ -12,7 +12,7 @@ fn ran(arguments: &[&str]) -> Value {
 }
 
 /// All rows have these fields, as numbers of at least 0.
-fn assert_numbers(rows: &Value, fields: &[&str]) {
+pub(crate) fn assert_numbers(rows: &Value, fields: &[&str]) {
     for row in rows.as_array().expect("rows") {
         for field in fields {
             assert!(row[field].as_f64().is_some_and(|number| number >= 0.0), "{field} of {row}");
@@ -20,7 +20,7 @@ fn assert_numbers(rows: &Value, fields: &[&str]) {
     }
 }
 
-fn names(rows: &Value) -> Vec<&str> {
+pub(crate) fn names(rows: &Value) -> Vec<&str> {
     rows.as_array().expect("rows").iter().map(|row| row["case"].as_str().expect("text")).collect()
 }
 
@@ -54,7 +54,7 @@ fn overhead_has_its_cases_and_no_verdict_from_few_groups() {
     assert_eq!(names(&one["cases"]), ["open"]);
 }
 
-const OBJECT_CASES: [&str; 11] = [
+pub(crate) const OBJECT_CASES: [&str; 11] = [
     "create",
     "delete",
     "create+delete",
@@ -68,9 +68,9 @@ const OBJECT_CASES: [&str; 11] = [
     "write-run",
 ];
 
-const KV_CASES: [&str; 4] = ["put", "get", "delete", "put+delete"];
+pub(crate) const KV_CASES: [&str; 4] = ["put", "get", "delete", "put+delete"];
 
-const QUICK: [&str; 4] = ["--seconds", "0.02", "--repetitions", "2"];
+pub(crate) const QUICK: [&str; 4] = ["--seconds", "0.02", "--repetitions", "2"];
 
 #[test]
 fn size_makes_a_store_in_another_process_and_meets_all_of_it() {

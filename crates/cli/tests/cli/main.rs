@@ -3,6 +3,7 @@
 //! directories.
 
 mod bench;
+mod bench_served;
 mod copies;
 mod degraded;
 mod encrypted;

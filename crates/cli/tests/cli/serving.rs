@@ -11,15 +11,15 @@ use serde_json::Value;
 use crate::scene::{Ran, Scene, signal};
 
 /// A running `terrace serve`.
-struct Served {
-    child: Child,
+pub(crate) struct Served {
+    pub(crate) child: Child,
     /// Over TCP, and over a Unix socket.
-    tcp: String,
-    unix: String,
+    pub(crate) tcp: String,
+    pub(crate) unix: String,
 }
 
 impl Served {
-    fn start(scene: &Scene) -> Self {
+    pub(crate) fn start(scene: &Scene) -> Self {
         let socket = scene.path("socket");
         let mut command = scene.command(["--json", "serve", "--listen", "127.0.0.1:0"]);
         command.arg("--listen").arg(format!("unix:{}", socket.display()));
@@ -47,7 +47,7 @@ impl Served {
     }
 
     /// Ends it in an orderly way; returns its status and what it logged.
-    fn stop(mut self) -> (Option<i32>, String) {
+    pub(crate) fn stop(mut self) -> (Option<i32>, String) {
         signal(&self.child, Signal::TERM);
         let mut log = String::new();
         let stderr = self.child.stderr.as_mut().expect("a pipe");
@@ -64,12 +64,12 @@ impl Drop for Served {
     }
 }
 
-fn secret(scene: &Scene) {
+pub(crate) fn secret(scene: &Scene) {
     let path = scene.file("secret", "a secret of this test\n");
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).expect("chmod");
 }
 
-fn with<'a>(store: &'a str, arguments: &[&'a str]) -> Vec<&'a str> {
+pub(crate) fn with<'a>(store: &'a str, arguments: &[&'a str]) -> Vec<&'a str> {
     [&["--store", store], arguments].concat()
 }
 

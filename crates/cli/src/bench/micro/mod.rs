@@ -3,6 +3,7 @@
 //!
 //! `docs/bench.md` says what each case does and how its figures come about.
 
+pub(super) mod block;
 pub(super) mod measure;
 pub(crate) mod object;
 pub(crate) mod pairs;
@@ -10,22 +11,24 @@ pub(super) mod picks;
 pub(super) mod place;
 mod pool;
 pub(super) mod row;
+pub(super) mod threads;
 
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use terrace_core::{Atomicity, Error, Persistency, Result, Semantics};
 
 pub(crate) use self::picks::Keys;
 pub(crate) use self::row::Row;
 
-use self::measure::{Effort, Subject, measure};
+use self::measure::{Effort, measure};
 use self::place::Sides;
+use self::threads::{Subject, Threads};
 use crate::progress::Progress;
 
 /// What a case works on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Kind {
     /// Objects.
@@ -40,6 +43,14 @@ impl Kind {
         match self {
             Kind::Object => "object",
             Kind::Kv => "kv",
+        }
+    }
+
+    /// What can be measured on it, in the order of the table.
+    pub(crate) fn cases(self) -> &'static [&'static str] {
+        match self {
+            Kind::Object => &object::CASES,
+            Kind::Kv => &pairs::CASES,
         }
     }
 }
@@ -86,14 +97,46 @@ impl Shape {
     }
 }
 
+/// Which part of a side a subject is: several share its objects and its bounds, and none meets what
+/// another makes.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Part {
+    /// Of its objects and pairs.
+    pub(super) namespace: String,
+    pub(super) number: usize,
+    pub(super) of: usize,
+}
+
+impl Part {
+    /// All of a side.
+    pub(super) fn whole() -> Self {
+        Self { namespace: "bench".into(), number: 0, of: 1 }
+    }
+
+    /// Its share of so many; one at least.
+    fn share(&self, count: usize) -> usize {
+        (count / self.of).max(1)
+    }
+
+    /// Tells one of its threads apart from those of all parts.
+    fn seed(&self, thread: usize, threads: usize) -> u64 {
+        (self.number * threads + thread) as u64
+    }
+}
+
 /// What one side may leave behind in a block.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(super) struct Bounds {
     pub(super) objects: usize,
     pub(super) bytes: u64,
 }
 
 impl Bounds {
+    /// The share of one of so many parts.
+    pub(super) fn shared(self, parts: usize) -> Self {
+        Self { objects: (self.objects / parts).max(1), bytes: self.bytes / parts as u64 }
+    }
+
     /// Room for objects of this size.
     fn objects_of(self, size_bytes: usize) -> usize {
         let by_bytes = self.bytes / size_bytes.max(1) as u64;
@@ -111,19 +154,32 @@ const BATCH_BYTES_MAX: usize = 256 << 20;
 /// `Invalid` for a batch that would not fit the memory it is given, `Unsupported` for a level that
 /// the backend cannot give, and those of the operations.
 pub(crate) fn run(settings: &Settings, stop: &AtomicBool) -> Result<Vec<Row>> {
+    let plan = plan(settings)?;
+    let total = (plan.len() * settings.repetitions) as u64;
+    let mut progress = Progress::items("bench", Some(total));
+    let measure = |(kind, case, shape): &Planned| {
+        progress.say(format!("bench {} {case}", kind.word()));
+        one(settings, *kind, case, shape, stop, &mut progress)
+    };
+    plan.iter().map(measure).collect()
+}
+
+/// What a row is about.
+pub(super) type Planned = (Kind, &'static str, Shape);
+
+/// All rows, in order.
+///
+/// # Errors
+///
+/// `Invalid` for a batch that would not fit the memory it is given.
+pub(super) fn plan(settings: &Settings) -> Result<Vec<Planned>> {
     let mut plan = Vec::new();
     for (kind, case) in &settings.cases {
         let is_empty = *kind == Kind::Object && object::EMPTY.contains(case);
         let sizes_bytes = if is_empty { &[0] } else { &*settings.sizes_bytes };
         plan.extend(shapes(settings, sizes_bytes)?.into_iter().map(|shape| (*kind, *case, shape)));
     }
-    let total = (plan.len() * settings.repetitions) as u64;
-    let mut progress = Progress::items("bench", Some(total));
-    let measure = |(kind, case, shape): &(Kind, &'static str, Shape)| {
-        progress.say(format!("bench {} {case}", kind.word()));
-        one(settings, *kind, case, shape, stop, &mut progress)
-    };
-    plan.iter().map(measure).collect()
+    Ok(plan)
 }
 
 fn shapes(settings: &Settings, sizes_bytes: &[usize]) -> Result<Vec<Shape>> {
@@ -161,25 +217,26 @@ fn one(
         batch: shape.batch,
         repetitions: settings.repetitions,
         seconds: settings.seconds,
-        stop,
     };
+    let threads = shape.threads;
+    let of = |subject| Threads { subjects: vec![subject], threads, stop };
     let sides = Sides::new(&settings.place, shape.level())?;
-    let bounds = sides.bounds()?;
+    let (bounds, part) = (sides.bounds()?, Part::whole());
     let measured = match kind {
         Kind::Object => {
             let bare = Semantics { atomicity: Atomicity::None, ..shape.semantics };
             let bare = Shape { semantics: bare, ..shape.clone() };
-            let mut raw = object::Objects::new(case, &*sides.raw, &bare, bounds)?;
-            let mut stack = object::Objects::new(case, &sides.stack, shape, bounds)?;
-            let subjects: [&mut dyn Subject; 2] = [&mut raw, &mut stack];
-            measure(subjects, &effort, progress)?
+            let raw = object::Objects::new(case, &*sides.raw, &bare, bounds, &part)?;
+            let stack = object::Objects::new(case, &sides.stack, shape, bounds, &part)?;
+            let [raw, stack]: [Box<dyn Subject>; 2] = [Box::new(raw), Box::new(stack)];
+            measure([&mut of(raw), &mut of(stack)], &effort, progress)?
         }
         Kind::Kv => {
             let (raw, stack) = (pairs::Engine(&*sides.engine), pairs::Stacked(&sides.stack));
-            let mut raw = pairs::PairCase::new(case, &raw, shape, bounds)?;
-            let mut stack = pairs::PairCase::new(case, &stack, shape, bounds)?;
-            let subjects: [&mut dyn Subject; 2] = [&mut raw, &mut stack];
-            measure(subjects, &effort, progress)?
+            let raw = pairs::PairCase::new(case, &raw, shape, bounds, &part)?;
+            let stack = pairs::PairCase::new(case, &stack, shape, bounds, &part)?;
+            let [raw, stack]: [Box<dyn Subject>; 2] = [Box::new(raw), Box::new(stack)];
+            measure([&mut of(raw), &mut of(stack)], &effort, progress)?
         }
     };
     sides.stack.close()?;

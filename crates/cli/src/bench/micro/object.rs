@@ -9,10 +9,10 @@ use terrace_core::{
     Result, Semantics,
 };
 
-use super::measure::{Call, Subject};
 use super::picks::Picks;
 use super::pool::{Pool, Usage};
-use super::{Bounds, Shape};
+use super::threads::{Call, Subject};
+use super::{Bounds, Part, Shape};
 
 /// What can be measured on objects, in the order of the table.
 pub(crate) const CASES: [&str; 11] = [
@@ -46,10 +46,11 @@ const OPEN_MAX: usize = 128;
 const PREPARE_BATCH: usize = 1000;
 
 /// One case on one backend.
-pub(super) struct Objects<'a> {
+pub(in crate::bench) struct Objects<'a> {
     case: &'static str,
     backend: &'a dyn Backend,
     shape: Shape,
+    part: Part,
     semantics: Semantics,
     bounds: Bounds,
     /// Objects that come and go.
@@ -63,11 +64,12 @@ pub(super) struct Objects<'a> {
 
 impl<'a> Objects<'a> {
     /// Makes what is there throughout.
-    pub(super) fn new(
+    pub(in crate::bench) fn new(
         case: &'static str,
         backend: &'a dyn Backend,
         shape: &Shape,
         bounds: Bounds,
+        part: &Part,
     ) -> Result<Self> {
         let mut data = vec![0; shape.size_bytes];
         Random::new(5).fill(&mut data);
@@ -80,6 +82,7 @@ impl<'a> Objects<'a> {
             case,
             backend,
             shape: shape.clone(),
+            part: part.clone(),
             semantics: shape.semantics,
             bounds,
             fresh: Pool::new(usage, shape.threads, shape.batch),
@@ -88,15 +91,15 @@ impl<'a> Objects<'a> {
             data,
         };
         let count = match case {
-            "read" | "write" | "mixed" if shape.batch == 1 => OPEN_MAX,
-            "read" | "write" | "mixed" | "status" | "open+read" => NAMED_MAX,
+            "read" | "write" | "mixed" if shape.batch == 1 => part.share(OPEN_MAX),
+            "read" | "write" | "mixed" | "status" | "open+read" => part.share(NAMED_MAX),
             "read-run" | "write-run" => shape.threads,
             _ => 0,
         };
         let repeated = if RUNS.contains(&case) { shape.batch } else { 1 };
         let lasting_bytes = shape.size_bytes * repeated;
         let count = bounds.objects_of(lasting_bytes).min(count);
-        objects.lasting = names("lasting", 0..count)?;
+        objects.lasting = names(part, "lasting", 0..count)?;
         create(backend, &objects.lasting, &objects.data.repeat(repeated))?;
         if shape.batch == 1 && matches!(case, "read" | "write" | "mixed" | "read-run" | "write-run")
         {
@@ -112,7 +115,7 @@ impl<'a> Objects<'a> {
     fn single(&self, thread: usize) -> Call<'_> {
         let (backend, data) = (self.backend, &*self.data);
         let open = |how: Open| how.with_semantics(self.semantics);
-        let picks = Picks::new(self.shape.keys, self.lasting.len().max(1), thread as u64);
+        let picks = self.picks(thread);
         let mut buffer = vec![0; self.shape.size_bytes];
         let at = move |call| &self.fresh.of_call(thread, call)[0];
         match self.case {
@@ -162,7 +165,7 @@ impl<'a> Objects<'a> {
     /// Many operations with one call of [`Backend::execute`].
     fn batched(&self, thread: usize) -> Call<'_> {
         let batch = self.shape.batch;
-        let picks = Picks::new(self.shape.keys, self.lasting.len().max(1), thread as u64);
+        let picks = self.picks(thread);
         let reads = matches!(self.case, "read" | "mixed" | "open+read" | "read-run");
         let mut buffers = vec![0; if reads { batch * self.shape.size_bytes } else { 0 }];
         Box::new(move |call| {
@@ -198,6 +201,11 @@ impl<'a> Objects<'a> {
         })
     }
 
+    fn picks(&self, thread: usize) -> Picks {
+        let seed = self.part.seed(thread, self.shape.threads);
+        Picks::new(self.shape.keys, self.lasting.len().max(1), seed)
+    }
+
     fn transfer<'b>(
         &'b self,
         position: u64,
@@ -227,7 +235,7 @@ impl Subject for Objects<'_> {
     }
 
     fn prepare(&mut self, calls: u64) -> Result<()> {
-        self.fresh.reserve(calls, |numbers| names("fresh", numbers))?;
+        self.fresh.reserve(calls, |numbers| names(&self.part, "fresh", numbers))?;
         if self.case == "delete" { create(self.backend, self.fresh.all(), &[]) } else { Ok(()) }
     }
 
@@ -260,8 +268,9 @@ fn is_write(position: u64) -> bool {
     Random::new(position).below(10) < 3
 }
 
-fn names(prefix: &str, numbers: Range<usize>) -> Result<Vec<Key>> {
-    numbers.map(|number| Key::new("bench", &format!("{prefix}-{number:07}"))).collect()
+fn names(part: &Part, prefix: &str, numbers: Range<usize>) -> Result<Vec<Key>> {
+    let name = |number| Key::new(&part.namespace, &format!("{prefix}-{number:07}"));
+    numbers.map(name).collect()
 }
 
 fn request_create<'b>(key: &'b Key, data: &'b [u8]) -> Request<'b> {
@@ -347,6 +356,11 @@ mod tests {
         }
     }
 
+    fn subject<'a>(case: &'static str, backend: &'a dyn Backend, batch: usize) -> Objects<'a> {
+        let (shape, part) = (shape(case, batch), Part::whole());
+        Objects::new(case, backend, &shape, BOUNDS, &part).expect("a subject")
+    }
+
     /// Names and bytes of what is there.
     fn there(backend: &dyn Backend, prefix: &str) -> (usize, u64) {
         let keys = backend.list_all("bench", prefix).expect("a listing");
@@ -373,8 +387,7 @@ mod tests {
                 ("delete", 2 * 4 * batch, 3 * batch, 0),
                 ("create+delete", 0, 0, 0),
             ] {
-                let mut objects =
-                    Objects::new(case, backend, &shape(case, batch), BOUNDS).expect("a subject");
+                let mut objects = subject(case, backend, batch);
                 objects.prepare(4).expect("prepared");
                 assert_eq!(there(backend, "fresh").0, before, "{case}");
                 let calls = call(&objects);
@@ -389,8 +402,7 @@ mod tests {
     fn what_was_not_done_is_found_out() {
         with_backend(|backend, batch| {
             for case in ["create", "create+write", "delete"] {
-                let mut objects =
-                    Objects::new(case, backend, &shape(case, batch), BOUNDS).expect("a subject");
+                let mut objects = subject(case, backend, batch);
                 objects.prepare(4).expect("prepared");
                 call(&objects);
                 assert!(objects.clean(&[2, 4]).is_err(), "{case}");
@@ -404,8 +416,7 @@ mod tests {
     fn what_is_read_and_written_is_there_throughout() {
         with_backend(|backend, batch| {
             for case in ["status", "read", "write", "mixed", "open+read"] {
-                let mut objects =
-                    Objects::new(case, backend, &shape(case, batch), BOUNDS).expect("a subject");
+                let mut objects = subject(case, backend, batch);
                 objects.prepare(4).expect("prepared");
                 let calls = call(&objects);
                 objects.clean(&calls).expect("there is nothing to clean");
@@ -419,8 +430,7 @@ mod tests {
     fn a_run_goes_through_one_object_of_each_thread() {
         with_backend(|backend, batch| {
             for case in RUNS {
-                let mut objects =
-                    Objects::new(case, backend, &shape(case, batch), BOUNDS).expect("a subject");
+                let mut objects = subject(case, backend, batch);
                 objects.prepare(4).expect("prepared");
                 let calls = call(&objects);
                 objects.clean(&calls).expect("there is nothing to clean");
@@ -434,8 +444,7 @@ mod tests {
     fn a_short_object_is_no_success() {
         with_backend(|backend, batch| {
             for case in ["status", "read", "open+read", "read-run"] {
-                let mut objects =
-                    Objects::new(case, backend, &shape(case, batch), BOUNDS).expect("a subject");
+                let mut objects = subject(case, backend, batch);
                 for key in &objects.lasting {
                     let how = Open::write().with_semantics(objects.semantics);
                     let object = backend.open(key, &how).expect("it is there");
@@ -446,6 +455,31 @@ mod tests {
                 assert!(call(0).is_err(), "{case}");
                 drop(call);
                 delete(backend, &objects.lasting).expect("deleted");
+            }
+        });
+    }
+
+    #[test]
+    fn parts_share_what_there_is_and_meet_nobody() {
+        with_backend(|backend, batch| {
+            let part = |number| Part { namespace: format!("bench-{number}"), number, of: 4 };
+            let parts: Vec<_> = (0..4)
+                .map(|number| {
+                    let (shape, bounds) = (shape("status", batch), BOUNDS.shared(4));
+                    Objects::new("status", backend, &shape, bounds, &part(number))
+                })
+                .collect::<Result<_>>()
+                .expect("subjects");
+            let namespaces = backend.namespaces().expect("a listing");
+            assert_eq!(namespaces, ["bench-0", "bench-1", "bench-2", "bench-3"]);
+            for (number, part) in parts.iter().enumerate() {
+                assert_eq!(part.lasting.len(), 50 / 4);
+                // Two threads each, and none draws as another does.
+                let seeds = [part.part.seed(0, 2), part.part.seed(1, 2)];
+                assert_eq!(seeds, [2 * number as u64, 2 * number as u64 + 1]);
+            }
+            for part in parts {
+                delete(backend, &part.lasting).expect("deleted");
             }
         });
     }

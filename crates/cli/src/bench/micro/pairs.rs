@@ -5,11 +5,12 @@ use std::ops::Range;
 
 use terrace_core::{Error, ErrorKind, Kv, Persistency, Random, Result};
 use terrace_stack::Stack;
+use terrace_store::Store;
 
-use super::measure::{Call, Subject};
 use super::picks::Picks;
 use super::pool::{Pool, Usage};
-use super::{Bounds, Shape};
+use super::threads::{Call, Subject};
+use super::{Bounds, Part, Shape};
 
 /// What can be measured on pairs, in the order of the table.
 pub(crate) const CASES: [&str; 4] = ["put", "get", "delete", "put+delete"];
@@ -24,12 +25,15 @@ const PREPARE_BATCH: usize = 1000;
 const PREPARE_BYTES: usize = 4 << 20;
 
 /// What a case does with either side.
-pub(super) trait Pairs: Sync {
+pub(in crate::bench) trait Pairs: Sync {
     /// Writes pairs, which are as durable as `level` says when this returns.
     fn put(&self, keys: &[Vec<u8>], value: &[u8], level: Persistency) -> Result<()>;
 
     /// Reads one.
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>>;
+
+    /// Reads many.
+    fn get_many(&self, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>>;
 
     /// Removes pairs; returns how many were there.
     fn remove(&self, keys: &[Vec<u8>], level: Persistency) -> Result<usize>;
@@ -47,6 +51,10 @@ impl Pairs for Engine<'_> {
 
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
         self.0.get(key)
+    }
+
+    fn get_many(&self, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>> {
+        keys.iter().map(|key| self.0.get(key)).collect()
     }
 
     fn remove(&self, keys: &[Vec<u8>], level: Persistency) -> Result<usize> {
@@ -87,16 +95,52 @@ impl Pairs for Stacked<'_> {
         self.0.kv_get(NAMESPACE, key)
     }
 
+    fn get_many(&self, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>> {
+        keys.iter().map(|key| self.0.kv_get(NAMESPACE, key)).collect()
+    }
+
+    fn remove(&self, keys: &[Vec<u8>], level: Persistency) -> Result<usize> {
+        self.apply(keys, None, level)
+    }
+}
+
+/// The pairs of a namespace in any store.
+pub(in crate::bench) struct Stored<'a> {
+    pub(in crate::bench) store: &'a Store,
+    pub(in crate::bench) namespace: &'a str,
+}
+
+impl Stored<'_> {
+    fn apply(&self, keys: &[Vec<u8>], value: Option<&[u8]>, level: Persistency) -> Result<usize> {
+        let changes: Vec<_> = keys.iter().map(|key| (key.as_slice(), value)).collect();
+        self.store.kv_apply(self.namespace, &changes, level)
+    }
+}
+
+impl Pairs for Stored<'_> {
+    fn put(&self, keys: &[Vec<u8>], value: &[u8], level: Persistency) -> Result<()> {
+        self.apply(keys, Some(value), level).map(drop)
+    }
+
+    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        self.store.kv_get(self.namespace, key)
+    }
+
+    fn get_many(&self, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>> {
+        self.store.kv_get_many(self.namespace, keys)
+    }
+
     fn remove(&self, keys: &[Vec<u8>], level: Persistency) -> Result<usize> {
         self.apply(keys, None, level)
     }
 }
 
 /// One case on one side.
-pub(super) struct PairCase<'a> {
+pub(in crate::bench) struct PairCase<'a> {
     case: &'static str,
     pairs: &'a dyn Pairs,
     shape: Shape,
+    part: Part,
     bounds: Bounds,
     /// Keys of pairs that come and go.
     fresh: Pool<Vec<u8>>,
@@ -107,11 +151,12 @@ pub(super) struct PairCase<'a> {
 
 impl<'a> PairCase<'a> {
     /// Makes what is there throughout.
-    pub(super) fn new(
+    pub(in crate::bench) fn new(
         case: &'static str,
         pairs: &'a dyn Pairs,
         shape: &Shape,
         bounds: Bounds,
+        part: &Part,
     ) -> Result<Self> {
         let mut value = vec![0; shape.size_bytes];
         Random::new(5).fill(&mut value);
@@ -120,12 +165,13 @@ impl<'a> PairCase<'a> {
             "put+delete" => Usage::Again,
             _ => Usage::None,
         };
-        let count = if case == "get" { LASTING_MAX } else { 0 };
+        let count = if case == "get" { part.share(LASTING_MAX) } else { 0 };
         let lasting = keys("lasting", 0..bounds.objects_of(shape.size_bytes).min(count));
         let case = Self {
             case,
             pairs,
             shape: shape.clone(),
+            part: part.clone(),
             bounds,
             fresh: Pool::new(usage, shape.threads, shape.batch),
             lasting,
@@ -156,7 +202,16 @@ impl<'a> PairCase<'a> {
     }
 
     fn get(&self, key: &[u8]) -> Result<()> {
-        match self.pairs.get(key)? {
+        self.check(key, self.pairs.get(key)?)
+    }
+
+    fn get_many(&self, keys: &[&[u8]]) -> Result<()> {
+        let values = self.pairs.get_many(keys)?;
+        keys.iter().zip(values).try_for_each(|(key, value)| self.check(key, value))
+    }
+
+    fn check(&self, key: &[u8], value: Option<Vec<u8>>) -> Result<()> {
+        match value {
             Some(value) if value.len() == self.value.len() => Ok(()),
             _ => Err(Error::new(ErrorKind::Io, "run the benchmark")
                 .because("a pair does not have the value that was put")
@@ -187,12 +242,16 @@ impl Subject for PairCase<'_> {
                 self.remove(of_call(call), level)
             }),
             _ => {
-                let picks = Picks::new(self.shape.keys, self.lasting.len(), thread as u64);
-                let batch = self.shape.batch as u64;
-                Box::new(move |call| {
-                    let mut positions = call * batch..(call + 1) * batch;
-                    positions.try_for_each(|position| self.get(&self.lasting[picks.at(position)]))
-                })
+                let seed = self.part.seed(thread, self.shape.threads);
+                let picks = Picks::new(self.shape.keys, self.lasting.len(), seed);
+                let at = move |position| &*self.lasting[picks.at(position)];
+                match self.shape.batch as u64 {
+                    1 => Box::new(move |call| self.get(at(call))),
+                    batch => Box::new(move |call| {
+                        let positions = call * batch..(call + 1) * batch;
+                        self.get_many(&positions.map(&at).collect::<Vec<_>>())
+                    }),
+                }
             }
         })
     }
@@ -227,7 +286,8 @@ mod tests {
     fn case<'a>(name: &'static str, engine: &'a Engine<'a>) -> PairCase<'a> {
         let (semantics, keys) = (Semantics::at_level(Persistency::None), Keys::Zipf);
         let shape = Shape { size_bytes: 100, batch: 3, threads: 1, semantics, keys };
-        PairCase::new(name, engine, &shape, Bounds { objects: 50, bytes: 1 << 20 }).expect("a case")
+        let bounds = Bounds { objects: 50, bytes: 1 << 20 };
+        PairCase::new(name, engine, &shape, bounds, &Part::whole()).expect("a case")
     }
 
     fn there(engine: &Engine<'_>, prefix: &str) -> usize {

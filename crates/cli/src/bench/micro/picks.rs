@@ -2,11 +2,11 @@
 //! Which of the objects a call touches, drawn before anything is measured.
 
 use clap::ValueEnum;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use terrace_core::Random;
 
 /// How often each object is touched.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Keys {
     /// All alike

@@ -58,14 +58,18 @@ impl Sides {
 
     /// What each side may leave behind, so that no file system is filled.
     pub(in crate::bench) fn bounds(&self) -> Result<Bounds> {
-        // Both sides, what is there throughout and what comes and goes: at most half of the room.
-        let share = self.scratch.free_bytes()? / 8;
-        if share == 0 {
-            return Err(Error::new(ErrorKind::NoSpace, "run the benchmark")
-                .with("directory", self.scratch.path().display()));
-        }
-        Ok(Bounds { objects: OBJECTS_MAX, bytes: share.min(BYTES_MAX) })
+        bounds_of(self.scratch.free_bytes()?, &self.scratch.path().display().to_string())
     }
+}
+
+/// What each of two sides may leave behind where there is so much room.
+pub(in crate::bench) fn bounds_of(free_bytes: u64, place: &str) -> Result<Bounds> {
+    // Both sides, what is there throughout and what comes and goes: at most half of the room.
+    let share = free_bytes / 8;
+    if share == 0 {
+        return Err(Error::new(ErrorKind::NoSpace, "run the benchmark").with("place", place));
+    }
+    Ok(Bounds { objects: OBJECTS_MAX, bytes: share.min(BYTES_MAX) })
 }
 
 fn backend(scratch: &Scratch, kind: &str, name: &str) -> Result<Arc<dyn Backend>> {

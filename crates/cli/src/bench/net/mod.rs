@@ -3,7 +3,7 @@
 
 mod load;
 mod rows;
-mod server;
+pub(super) mod server;
 mod silent;
 mod yardstick;
 
@@ -135,5 +135,5 @@ impl Samples {
 
 /// Fails once somebody wants it to end.
 fn check_stop(stop: &AtomicBool) -> Result<()> {
-    super::micro::measure::check_stop(stop)
+    super::micro::threads::check_stop(stop)
 }

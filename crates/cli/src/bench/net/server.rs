@@ -2,6 +2,7 @@
 //! A server in a process of its own, and clients of it.
 
 use std::io::{BufRead, BufReader};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -19,9 +20,9 @@ use terrace_wire::Secret;
 const DEADLINE: Duration = Duration::from_secs(60);
 
 /// A store that a process of its own serves over TCP and a Unix socket; ends with this.
-pub(super) struct Served {
+pub(in crate::bench) struct Served {
     child: Child,
-    pub(super) tcp: Endpoint,
+    pub(in crate::bench) tcp: Endpoint,
     pub(super) unix: Endpoint,
     secret: PathBuf,
 }
@@ -29,7 +30,7 @@ pub(super) struct Served {
 impl Served {
     /// Makes a store in `directory`, with these tiers, and serves it to who knows the secret, which
     /// is made if it is missing.
-    pub(super) fn start(directory: &Path, settings: &str, secret: &Path) -> Result<Self> {
+    pub(in crate::bench) fn start(directory: &Path, settings: &str, secret: &Path) -> Result<Self> {
         Store::init(directory, settings)?;
         make_secret_file(secret)?;
         let failed = |error| Error::from_io("start a server", error);
@@ -46,6 +47,8 @@ impl Served {
             .arg(secret)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
+            // Ctrl-C is for the command, which ends its servers when its clients are done.
+            .process_group(0)
             .spawn()
             .map_err(failed)?;
         let mut line = String::new();
@@ -70,7 +73,7 @@ impl Served {
     }
 
     /// A client with a session of its own.
-    pub(super) fn client(&self, endpoint: &Endpoint) -> Result<Remote> {
+    pub(in crate::bench) fn client(&self, endpoint: &Endpoint) -> Result<Remote> {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
         let options = Options {
             secret: Some(Secret::new(&read_secret_file(&self.secret)?)?),
@@ -82,7 +85,7 @@ impl Served {
     }
 
     /// CPU time of the server so far, user and system.
-    pub(super) fn cpu_ns(&self) -> Result<u64> {
+    pub(in crate::bench) fn cpu_ns(&self) -> Result<u64> {
         let text = self.proc("stat")?;
         // Fields 14 and 15, counted behind the name in parentheses (proc_pid_stat(5)).
         let fields: Vec<&str> = text.rsplit(')').next().unwrap_or("").split_whitespace().collect();
@@ -92,7 +95,7 @@ impl Served {
     }
 
     /// Anonymous memory of the server.
-    pub(super) fn anonymous_bytes(&self) -> Result<u64> {
+    pub(in crate::bench) fn anonymous_bytes(&self) -> Result<u64> {
         let text = self.proc("smaps_rollup")?;
         let line = text.lines().find_map(|line| line.strip_prefix("Anonymous:"));
         let kib = line.and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok());

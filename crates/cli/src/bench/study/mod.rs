@@ -15,7 +15,8 @@ use terrace_core::Result;
 use terrace_policies::POLICIES;
 
 use self::pair::{PAIRS, Pair};
-use super::micro::measure::{check_stop, latencies};
+use super::micro::block::latencies;
+use super::micro::threads::check_stop;
 use super::statistics::Bound;
 use crate::progress::Progress;
 

@@ -14,7 +14,7 @@ use terrace_stack::{Parts, Stack, Tactics, Tier};
 use super::pair::Medium;
 use super::{OBJECT_BYTES, Plan, Run, Settings};
 use crate::bench::micro::Keys;
-use crate::bench::micro::measure::latencies;
+use crate::bench::micro::block::latencies;
 use crate::bench::micro::picks::Picks;
 use crate::bench::place::Scratch;
 

@@ -11,13 +11,17 @@ use terrace_core::{Error, Persistency, Semantics};
 
 use crate::bench::fast_place;
 use crate::bench::micro::{Keys, Kind, Place, Settings, object, pairs};
+use crate::bench::served::Clients;
 use crate::failure::Result;
 
 /// What an operation may have to survive.
 pub(super) const LEVELS: [&str; 3] = ["none", "process", "storage"];
 
-/// Most threads of a row.
+/// Most threads of a row; most clients of a process.
 const THREADS_MAX: usize = 256;
+
+/// Most processes with clients.
+const PROCESSES_MAX: u64 = 64;
 
 /// Largest object or value.
 const SIZE_BYTES_MAX: u64 = 16 << 20;
@@ -32,6 +36,15 @@ pub(crate) struct Micro {
     /// Threads that work at once: a number, a range (1..4) or a list of both; each makes a row
     #[arg(long, value_name = "LIST", default_value = "1", value_parser = parse_threads)]
     threads: Threads,
+
+    /// Clients of each process, each a session of its own whose threads share its connections, as
+    /// --threads; needs servers [default: 1]
+    #[arg(long, value_name = "LIST", value_parser = parse_threads)]
+    clients: Option<Threads>,
+
+    /// Processes that work at once, all alike; needs servers [default: 1]
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..=PROCESSES_MAX))]
+    processes: Option<u64>,
 
     /// Bytes of an object, a value, a read and a write, up to 16MiB; a list makes several rows
     #[arg(long = "size", value_name = "SIZE", default_value = "4KiB", value_delimiter = ',')]
@@ -70,13 +83,14 @@ pub(crate) struct Micro {
     #[arg(long, value_name = "DIR")]
     directory: Option<PathBuf>,
 
-    /// What the tiers are; the raw side is the same one without a stack
-    #[arg(long, value_name = "NAME", default_value = "file", value_parser = backend_names())]
-    backend: String,
+    /// What the tiers are; the raw side is the same one without a stack [default: file]
+    #[arg(long, value_name = "NAME", value_parser = backend_names())]
+    backend: Option<String>,
 
     /// The key-value engine of the catalog; of pairs, the raw side is the same one without a stack
-    #[arg(long, value_name = "NAME", default_value = "fjall", value_parser = engine_names())]
-    engine: String,
+    /// [default: fjall]
+    #[arg(long, value_name = "NAME", value_parser = engine_names())]
+    engine: Option<String>,
 }
 
 /// Numbers of threads, in the order given.
@@ -84,13 +98,47 @@ pub(crate) struct Micro {
 struct Threads(Vec<usize>);
 
 impl Micro {
+    /// Who measures a store behind servers.
+    pub(crate) fn who(&self) -> Clients {
+        let clients = self.clients.as_ref().map_or_else(|| vec![1], |clients| clients.0.clone());
+        Clients { processes: self.processes.unwrap_or(1) as usize, clients }
+    }
+
+    /// Checks that nothing is given that only clients of servers have.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid`, which says what to do.
+    pub(crate) fn check_local(&self) -> Result<()> {
+        if self.clients.is_none() && self.processes.is_none() {
+            return Ok(());
+        }
+        let reason = "--clients and --processes need servers: give --store terrace://HOST:PORT or \
+                      its like, or start some with `terrace bench cluster`";
+        Err(Error::invalid("run the benchmark", reason).into())
+    }
+
+    /// Checks that nothing is given that servers decide for themselves.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid`, which says what.
+    pub(crate) fn check_served(&self) -> Result<()> {
+        if self.directory.is_none() && self.backend.is_none() && self.engine.is_none() {
+            return Ok(());
+        }
+        let reason = "--directory, --backend and --engine are for stores of its own, and --store \
+                      names one behind servers";
+        Err(Error::invalid("run the benchmark", reason).into())
+    }
+
     /// The settings for the cases of these kinds.
     ///
     /// # Errors
     ///
     /// `Invalid` for a case that these kinds do not have, a size out of bounds, or one that is none.
     pub(crate) fn settings(self, kinds: &[Kind]) -> Result<Settings> {
-        let known = kinds.iter().flat_map(|kind| cases_of(*kind).iter().map(|case| (*kind, *case)));
+        let known = kinds.iter().flat_map(|kind| kind.cases().iter().map(|case| (*kind, *case)));
         let known: Vec<_> = known.collect();
         if let Some(case) = self.cases.iter().find(|case| !known.iter().any(|(_, one)| one == case))
         {
@@ -126,17 +174,10 @@ impl Micro {
             repetitions: self.repetitions as usize,
             place: Place {
                 directory: self.directory.unwrap_or_else(fast_place),
-                backend: self.backend,
-                engine: self.engine,
+                backend: self.backend.unwrap_or_else(|| "file".into()),
+                engine: self.engine.unwrap_or_else(|| "fjall".into()),
             },
         })
-    }
-}
-
-fn cases_of(kind: Kind) -> &'static [&'static str] {
-    match kind {
-        Kind::Object => &object::CASES,
-        Kind::Kv => &pairs::CASES,
     }
 }
 

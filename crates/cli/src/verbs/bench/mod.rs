@@ -16,7 +16,7 @@ use terrace_core::units::parse_bytes;
 
 use super::{Group, Verb};
 use crate::bench::micro::{self as rows, Kind};
-use crate::bench::{fast_place, migrate, net, overhead, size, slow_place, study};
+use crate::bench::{fast_place, migrate, net, overhead, served, size, slow_place, study};
 use crate::context::Context;
 use crate::failure::Result;
 use crate::interrupt::Interrupt;
@@ -29,6 +29,9 @@ use crate::output::Output;
 /// measures what lies below the stack in turns with it, in one process: the bare backend (`raw`)
 /// or `cp`.
 ///
+/// Where --store is the address of servers, `object` and `kv` measure that store instead, in
+/// namespaces that they make and remove, with --clients in each of --processes.
+///
 /// Rates and times are medians of the repetitions; in brackets is the 95 % bound of where the
 /// median lies. A bar is `met` only when that bound meets it; where noise hides the answer the
 /// verdict is `not resolved`. docs/bench.md says what each case does and what its columns mean.
@@ -40,7 +43,18 @@ pub(crate) struct Bench {
 
     #[command(flatten)]
     micro: micro::Micro,
+
+    /// Do what is ordered on standard input: what the command starts itself for, so that clients
+    /// are in processes of their own
+    #[arg(long, hide = true)]
+    obey: bool,
 }
+
+const CLUSTER_EXAMPLES: &str = "\
+Examples:
+  terrace bench cluster
+  terrace bench cluster --servers 3 --clients 4 --processes 2 --case status --case create
+  terrace bench cluster --size 4MiB --case read --json | jq '.cases[] | {servers, mb_per_s, balance}'";
 
 const OBJECT_EXAMPLES: &str = "\
 Examples:
@@ -172,6 +186,20 @@ enum What {
         #[arg(long, value_name = "DIR")]
         directory: Option<PathBuf>,
     },
+    /// Servers and clients on this machine: every case over one server and over all
+    ///
+    /// Starts servers with a store and a secret each, on free ports of the loopback interface, and
+    /// processes with clients; measures the cases of `object` and `kv` over the first server and
+    /// over all of them, in turns; ends everything. Says what each server did and what it cost.
+    #[command(after_long_help = CLUSTER_EXAMPLES)]
+    Cluster {
+        /// How many servers
+        #[arg(long, value_name = "COUNT", default_value_t = 2,
+              value_parser = clap::value_parser!(u64).range(1..=16))]
+        servers: u64,
+        #[command(flatten)]
+        micro: micro::Micro,
+    },
     /// A large object between main memory and a disk, beside `cp` and fsync
     ///
     /// Copies physically, in both directions, and looks at what readers and writers notice.
@@ -201,6 +229,8 @@ impl Verb for Bench {
   terrace bench
   terrace bench --case create --case status --threads 1..4 --json
   terrace bench object --level storage --batch 1000 --case create+write --directory /mnt/disk
+  terrace --store terrace://host bench object --clients 4 --processes 2 --case status
+  terrace bench cluster --servers 2 --clients 4
   terrace bench amr --writers 4
   terrace bench hsm-study --picture study.svg
   terrace bench overhead --json | jq '.cases[] | {case, raw_ns, stack_ns, verdict}'
@@ -208,6 +238,11 @@ impl Verb for Bench {
   terrace bench migrate --size 256MiB --directory /mnt/disk";
 
     fn run(self, context: &Context) -> Result<()> {
+        if self.obey {
+            let interrupt = Interrupt::watch()?;
+            served::obey(context.store()?, &interrupt.flag());
+            return Ok(());
+        }
         match self.what {
             None => run_micro(self.micro, &[Kind::Object, Kind::Kv], context),
             Some(What::Object(micro)) => run_micro(micro, &[Kind::Object], context),
@@ -241,6 +276,14 @@ impl Verb for Bench {
                 let cases = until_interrupted(|stop| overhead::run(&settings, stop))?;
                 show(context, &json!({ "cases": cases }), || tables::overhead(&cases).lines())
             }
+            Some(What::Cluster { servers, micro }) => {
+                let (clients, servers) = (micro.who(), servers as usize);
+                let settings = micro.settings(&[Kind::Object, Kind::Kv])?;
+                let rows = until_interrupted(|stop| {
+                    served::run_cluster(&settings, &clients, servers, stop)
+                })?;
+                show_served(context, &rows)
+            }
             Some(What::Size(settings)) => {
                 if let Some(place) = settings.place_to_fill() {
                     return Ok(size::fill(place, &settings)?);
@@ -269,11 +312,28 @@ impl Verb for Bench {
 }
 
 fn run_micro(micro: micro::Micro, kinds: &[Kind], context: &Context) -> Result<()> {
+    if let Some(address) = context.servers() {
+        micro.check_served()?;
+        let clients = micro.who();
+        let settings = micro.settings(kinds)?;
+        let rows = until_interrupted(|stop| served::run(&settings, &clients, address, stop))?;
+        return show_served(context, &rows);
+    }
+    micro.check_local()?;
     let settings = micro.settings(kinds)?;
     let rows = until_interrupted(|stop| rows::run(&settings, stop))?;
     show(context, &json!({ "cases": rows }), || {
         let mut lines = tables::micro(&rows).lines();
         lines.extend(tables::ended_early(&rows));
+        lines
+    })
+}
+
+fn show_served(context: &Context, rows: &[served::Row]) -> Result<()> {
+    show(context, &json!({ "cases": rows }), || {
+        let mut lines = tables::served(rows).lines();
+        lines.extend(tables::servers(rows).lines());
+        lines.extend(tables::served_early(rows));
         lines
     })
 }

@@ -2,9 +2,9 @@
 //! What was measured, for people.
 
 use crate::bench::amr::AmrRow;
-use crate::bench::micro::Row;
+use crate::bench::micro::{Kind, Row};
 use crate::bench::study::StudyRow;
-use crate::bench::{Bound, Verdict, migrate, net, overhead};
+use crate::bench::{Bound, Verdict, migrate, net, overhead, served};
 use crate::table::Table;
 
 pub(super) fn overhead(cases: &[overhead::Case]) -> Table {
@@ -112,20 +112,110 @@ pub(super) fn micro(rows: &[Row]) -> Table {
     table
 }
 
+pub(super) fn served(rows: &[served::Row]) -> Table {
+    let mut table = Table::new(&[1, 2, 3, 4, 5, 7, 8, 9, 10, 11, 12, 13, 14, 15]);
+    let heading = [
+        "case",
+        "servers",
+        "processes",
+        "clients",
+        "threads",
+        "batch",
+        "level",
+        "size",
+        "operations/s (95 %)",
+        "MB/s",
+        "p50 us",
+        "p99 us",
+        "p99.9 us",
+        "client us",
+        "server us",
+        "times one (95 %)",
+    ];
+    table.heading(heading);
+    for row in rows {
+        let (low, high) = (row.ops_per_s_low95, row.ops_per_s_high95);
+        let times = row.times_one_server.map(|bound| {
+            format!("{:.2} ({:.2} to {:.2})", bound.median, bound.low95, bound.high95)
+        });
+        table.row([
+            format!("{} {}", row.kind.word(), row.case),
+            row.servers.to_string(),
+            row.processes.to_string(),
+            row.clients.to_string(),
+            row.threads.to_string(),
+            row.batch.to_string(),
+            row.level.into(),
+            size(row.size_bytes),
+            format!("{:.0} ({low:.0} to {high:.0})", row.ops_per_s),
+            format!("{:.1}", row.mb_per_s),
+            format!("{:.2}", row.p50_us),
+            format!("{:.2}", row.p99_us),
+            format!("{:.2}", row.p999_us),
+            format!("{:.2}", row.client_cpu_us_per_op),
+            format!("{:.2}", row.server_cpu_us_per_op),
+            times.unwrap_or_default(),
+        ]);
+    }
+    table
+}
+
+/// What each server did, for rows with several.
+pub(super) fn servers(rows: &[served::Row]) -> Table {
+    let mut table = Table::new(&[2, 3, 4, 5, 6]);
+    let rows = rows.iter().filter(|row| row.servers > 1);
+    let mut rows = rows.peekable();
+    if rows.peek().is_some() {
+        let heading = [
+            "case",
+            "server",
+            "operations",
+            "share",
+            "cpu us",
+            "received MB",
+            "sent MB",
+            "balance",
+        ];
+        table.heading(heading);
+    }
+    for row in rows {
+        for server in &row.by_server {
+            table.row([
+                format!("{} {}", row.kind.word(), row.case),
+                server.server.clone(),
+                server.operations.to_string(),
+                format!("{:.0} %", server.share * 100.0),
+                server.cpu_us_per_op.map(|us| format!("{us:.2}")).unwrap_or_default(),
+                format!("{:.1}", server.received_bytes as f64 / 1e6),
+                format!("{:.1}", server.sent_bytes as f64 / 1e6),
+                row.balance.map(|balance| format!("{balance:.2}")).unwrap_or_default(),
+            ]);
+        }
+    }
+    table
+}
+
+/// What was cut short, a line each.
+pub(super) fn served_early(rows: &[served::Row]) -> Vec<String> {
+    let cut = rows.iter().filter(|row| row.ended_early > 0);
+    cut.map(|row| early(row.kind, row.case, row.ended_early, row.repetitions)).collect()
+}
+
 /// What was cut short, a line each.
 pub(super) fn ended_early(rows: &[Row]) -> Vec<String> {
     let cut = rows.iter().filter(|row| row.ended_early + row.raw_ended_early > 0);
     cut.map(|row| {
-        format!(
-            "{} {}: the bound on objects or bytes ended {} of {} repetitions early, raw {}",
-            row.kind.word(),
-            row.case,
-            row.ended_early,
-            row.repetitions,
-            row.raw_ended_early,
-        )
+        let stack = early(row.kind, row.case, row.ended_early, row.repetitions);
+        format!("{stack}, raw {}", row.raw_ended_early)
     })
     .collect()
+}
+
+fn early(kind: Kind, case: &str, ended_early: usize, repetitions: usize) -> String {
+    format!(
+        "{} {case}: the bound on objects or bytes ended {ended_early} of {repetitions} repetitions early",
+        kind.word()
+    )
 }
 
 pub(super) fn amr(rows: &[AmrRow]) -> Table {

@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Clients in several processes that run the blocks of a row over one store.
+
+use std::sync::atomic::AtomicBool;
+
+use terrace_core::{
+    Access, Backend, BackendExt, Error, ErrorKind, Op, Persistency, Request, Result, Semantics,
+};
+use terrace_store::{ServerReport, Store};
+use terrace_transport::random_bytes;
+
+use super::order::{Answer, Order, Task, namespace, odd};
+use super::team::Team;
+use crate::bench::micro::block::{Block, ServerUse};
+use crate::bench::micro::measure::Runner;
+use crate::bench::micro::place::bounds_of;
+use crate::bench::micro::{Planned, Shape};
+use crate::context::alone;
+use crate::failure::complain;
+
+/// Things of one call that takes away what was left.
+const TIDY_BATCH: usize = 1000;
+
+/// Clients of a store, in processes of their own. What they made is taken away with this.
+pub(super) struct Load<'a> {
+    /// Ends first.
+    team: Option<Team<'a>>,
+    /// To look at the servers with, and to tidy up.
+    store: Store,
+    /// What the namespaces of its clients begin with.
+    prefix: String,
+    /// Clients whose namespaces may have something in them.
+    parts: usize,
+    calls_max: u64,
+}
+
+impl<'a> Load<'a> {
+    /// Starts so many processes.
+    pub(super) fn start(address: &str, processes: usize, stop: &'a AtomicBool) -> Result<Self> {
+        let store = Store::open_with(address, alone(Access::Write))?;
+        let mut number = [0; 4];
+        random_bytes(&mut number)?;
+        // Others may measure the same servers at the same time.
+        let prefix = format!("bench-{:08x}", u32::from_le_bytes(number));
+        let team = Some(Team::start(address, processes, stop)?);
+        Ok(Self { team, store, prefix, parts: 0, calls_max: 0 })
+    }
+
+    /// Makes what a row needs, with so many clients in each process.
+    pub(super) fn make(&mut self, planned: &Planned, clients: usize) -> Result<()> {
+        let (kind, case, shape) = planned;
+        self.check_level(shape)?;
+        let processes = self.team().len();
+        let parts = processes * clients;
+        let space = self.store.space()?;
+        let free_bytes = space.capacity_bytes.saturating_sub(space.used_bytes);
+        let task = Task {
+            kind: *kind,
+            case: (*case).into(),
+            size_bytes: shape.size_bytes,
+            batch: shape.batch,
+            threads: shape.threads,
+            semantics: shape.semantics.to_string(),
+            keys: shape.keys,
+            bounds: bounds_of(free_bytes, self.store.target())?.shared(parts),
+            clients,
+            parts,
+            process: 0,
+            prefix: self.prefix.clone(),
+        };
+        self.parts = parts;
+        let made = self.team().order(|process| Order::Make(Task { process, ..task.clone() }))?;
+        let calls_max = made.into_iter().map(|answer| match answer {
+            Answer::Made { calls_max } => Ok(calls_max),
+            _ => Err(odd("nothing was made")),
+        });
+        self.calls_max = calls_max.collect::<Result<Vec<_>>>()?.into_iter().min().unwrap_or(0);
+        Ok(())
+    }
+
+    /// Ends a row, of which nothing is left then.
+    pub(super) fn finish(&mut self) -> Result<()> {
+        self.team().order(|_| Order::Forget)?;
+        self.tidy()
+    }
+
+    fn check_level(&self, shape: &Shape) -> Result<()> {
+        let (level, given) = (shape.semantics.persistency, self.store.capability().persistency);
+        if level <= given {
+            return Ok(());
+        }
+        Err(Error::new(ErrorKind::Unsupported, "run the benchmark")
+            .because("the store does not give this level")
+            .with("level", level)
+            .with("strongest", given)
+            .with("store", self.store.target()))
+    }
+
+    fn team(&mut self) -> &mut Team<'a> {
+        self.team.as_mut().expect("it ends with this")
+    }
+
+    /// Takes away everything in the namespaces of the clients.
+    fn tidy(&mut self) -> Result<()> {
+        for part in 0..self.parts {
+            let namespace = namespace(&self.prefix, part);
+            self.tidy_objects(&namespace)?;
+            self.tidy_pairs(&namespace)?;
+        }
+        self.parts = 0;
+        Ok(())
+    }
+
+    fn tidy_objects(&self, namespace: &str) -> Result<()> {
+        let semantics = Semantics::at_level(Persistency::None);
+        for keys in self.store.list_all(namespace, "")?.chunks(TIDY_BATCH) {
+            let mut operations: Vec<_> =
+                keys.iter().map(|key| Op::new(Request::Delete { key })).collect();
+            self.store.execute(&mut operations, &semantics);
+            for operation in operations {
+                match operation.outcome.expect("every operation ends") {
+                    Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+                    _ => {}
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn tidy_pairs(&self, namespace: &str) -> Result<()> {
+        loop {
+            let pairs = self.store.kv_scan(namespace, b"", None, TIDY_BATCH)?;
+            if pairs.is_empty() {
+                return Ok(());
+            }
+            let changes: Vec<_> = pairs.iter().map(|(key, _)| (key.as_slice(), None)).collect();
+            self.store.kv_apply(namespace, &changes, Persistency::None)?;
+        }
+    }
+}
+
+impl Runner for Load<'_> {
+    fn calls_max(&self) -> u64 {
+        self.calls_max
+    }
+
+    /// They are prepared one after the other, or all at once; they begin together.
+    fn block(&mut self, calls_max: u64, block_ns: u64) -> Result<Block> {
+        self.team().order(|_| Order::Prepare { calls: calls_max, block_ns })?;
+        let before = self.store.servers()?;
+        let done = self.team().order(|_| Order::Go)?;
+        let after = self.store.servers()?;
+        self.team().order(|_| Order::Clean)?;
+        let mut all = Block::new();
+        for answer in done {
+            let Answer::Done(counted) = answer else { return Err(odd("nothing was done")) };
+            all.join(&counted.into_block()?);
+        }
+        all.servers = before.iter().zip(&after).map(used).collect();
+        Ok(all)
+    }
+}
+
+impl Drop for Load<'_> {
+    fn drop(&mut self) {
+        self.team = None;
+        if let Err(error) = self.tidy() {
+            let prefix = &self.prefix;
+            complain(format_args!(
+                "terrace: note: objects may be left in the namespaces {prefix}-*: {}",
+                error.chain()
+            ));
+        }
+    }
+}
+
+/// What a server did between two looks at it.
+fn used((before, after): (&(String, ServerReport), &(String, ServerReport))) -> ServerUse {
+    let ((name, before), (_, after)) = (before, after);
+    let since = |count: fn(&ServerReport) -> u64| count(after).saturating_sub(count(before));
+    ServerUse {
+        name: name.clone(),
+        cpu_ns: since(|report| report.cpu_ns),
+        operations: since(|report| report.operations),
+        received_bytes: since(|report| report.received_bytes),
+        sent_bytes: since(|report| report.sent_bytes),
+    }
+}

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The cases of single operations over a store behind servers, with several clients and processes.
+//!
+//! The command opens no client itself: `team` starts copies of it, which `member` is, and gives
+//! them orders; `load` runs the blocks of a row with them, and asks the servers what they did.
+
+mod cluster;
+mod load;
+mod member;
+mod order;
+mod row;
+mod team;
+
+use std::sync::atomic::AtomicBool;
+
+use terrace_core::Result;
+
+pub(crate) use self::cluster::run as run_cluster;
+pub(crate) use self::member::obey;
+pub(crate) use self::row::Row;
+
+use self::load::Load;
+use self::row::Crew;
+use crate::bench::micro::measure::{Effort, Runner, Side, measure};
+use crate::bench::micro::{Planned, Settings, plan};
+use crate::progress::Progress;
+
+/// Who measures.
+#[derive(Clone, Debug)]
+pub(crate) struct Clients {
+    pub(crate) processes: usize,
+    /// Of each process; each number makes a row.
+    pub(crate) clients: Vec<usize>,
+}
+
+impl Clients {
+    /// Every row, with the clients of each process.
+    fn plan(&self, settings: &Settings) -> Result<Vec<(Planned, Crew)>> {
+        let crew = |clients: &usize| Crew { processes: self.processes, clients: *clients };
+        let crews: Vec<_> = self.clients.iter().map(crew).collect();
+        let rows = plan(settings)?.into_iter();
+        Ok(rows.flat_map(|row| crews.iter().map(move |crew| (row.clone(), *crew))).collect())
+    }
+}
+
+/// Measures all rows over the store behind `address`.
+///
+/// # Errors
+///
+/// `Invalid` for a batch that would not fit the memory it is given, `Unsupported` for a level that
+/// the store does not give, and those of the operations, of whichever process they come from.
+pub(crate) fn run(
+    settings: &Settings,
+    clients: &Clients,
+    address: &str,
+    stop: &AtomicBool,
+) -> Result<Vec<Row>> {
+    let plan = clients.plan(settings)?;
+    let total = (plan.len() * settings.repetitions) as u64;
+    let mut progress = Progress::items("bench", Some(total));
+    let mut load = Load::start(address, clients.processes, stop)?;
+    let mut rows = Vec::new();
+    for (planned, crew) in &plan {
+        let [side] = one([&mut load], settings, planned, *crew, &mut progress)?;
+        rows.push(row::row(planned, *crew, address, &side));
+    }
+    Ok(rows)
+}
+
+/// Measures a row over several stores in turns.
+fn one<const STORES: usize>(
+    mut loads: [&mut Load<'_>; STORES],
+    settings: &Settings,
+    planned: &Planned,
+    crew: Crew,
+    progress: &mut Progress,
+) -> Result<[Side; STORES]> {
+    let (kind, case, shape) = planned;
+    progress.say(format!("bench {} {case}", kind.word()));
+    loads.iter_mut().try_for_each(|load| load.make(planned, crew.clients))?;
+    let effort = Effort {
+        threads: crew.processes * crew.clients * shape.threads,
+        batch: shape.batch,
+        repetitions: settings.repetitions,
+        seconds: settings.seconds,
+    };
+    let sides =
+        measure(loads.each_mut().map(|load| &mut **load as &mut dyn Runner), &effort, progress)?;
+    loads.iter_mut().try_for_each(|load| load.finish())?;
+    Ok(sides)
+}
