@@ -5,6 +5,7 @@
 mod bench;
 mod bench_served;
 mod copies;
+mod cut_off;
 mod degraded;
 mod encrypted;
 mod formats;
