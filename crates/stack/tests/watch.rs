@@ -9,7 +9,7 @@ use std::time::Duration;
 use common::hooked::Call;
 use common::scripted::{Breakage, Shared, Step};
 use common::world::{LONG, World, key, migrate, put};
-use terrace_core::{Backend, BackendExt, Key, ObjectExt, Open, TierIndex};
+use terrace_core::{BackendExt, Key, ObjectExt, Open, TierIndex};
 use terrace_stack::{
     Happening, MigrationNotice, MoveKind, Notice, ScrubOptions, Stack, WatchFilter, Watcher,
 };

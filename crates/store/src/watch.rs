@@ -47,3 +47,37 @@ impl Store {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use terrace_stack::{Happening, NoticeKind, TierNotice};
+
+    use super::*;
+
+    #[test]
+    fn a_notice_reads_back_from_its_json() {
+        let what = Happening::Tier(TierNotice { tier: "fast".into(), state: "full".into() });
+        let notice = Notice { number: 3, wall_ns: 1 << 60, what };
+        let json = serde_json::to_string(&notice).expect("JSON");
+        assert_eq!(
+            json,
+            r#"{"number":3,"wall_ns":1152921504606846976,"kind":"tier","tier":"fast","state":"full"}"#
+        );
+        assert_eq!(serde_json::from_str::<Notice>(&json).expect("legal"), notice);
+    }
+
+    #[test]
+    fn a_kind_has_one_word_for_people_and_programs() {
+        for kind in NoticeKind::ALL {
+            let json = serde_json::to_string(&kind).expect("JSON");
+            assert_eq!(json, format!("{:?}", kind.word()));
+        }
+    }
+
+    #[test]
+    fn a_filter_may_leave_out_what_it_does_not_limit() {
+        let filter: WatchFilter = serde_json::from_str(r#"{"kinds":["tier"]}"#).expect("legal");
+        let expected = WatchFilter { kinds: vec![NoticeKind::Tier], ..WatchFilter::default() };
+        assert_eq!(filter, expected);
+    }
+}
