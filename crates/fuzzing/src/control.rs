@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use terrace_core::{Access, BackendExt, Key};
+use terrace_core::{Access, Backend, Key, ObjectExt, Open, Persistency, Semantics};
 use terrace_store::fuzzing::Desk;
 use terrace_store::{OpenOptions, Store};
 
@@ -29,7 +29,9 @@ pub(crate) fn calls(input: &[u8]) -> bool {
     let store = Store::open_with(&address, options).expect("it opens");
     for (name, size_bytes) in [("n/a", 6000), ("n/b", 3)] {
         let key = Key::parse(name).expect("legal");
-        store.write_all(&key, &vec![b'x'; size_bytes]).expect("room");
+        let how = Open::create().with_semantics(Semantics::at_level(Persistency::None));
+        let object = store.open(&key, &how).expect("it can be made");
+        object.write(0, &vec![b'x'; size_bytes]).expect("room");
     }
     let desk = Desk::new(&store, Access::Write);
     let reader = Desk::new(&store, Access::Read);
