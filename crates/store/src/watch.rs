@@ -20,7 +20,7 @@ pub enum Seen {
     /// Nothing happened for a moment.
     Nothing,
     /// Something happened.
-    Notice(Notice),
+    Notice(Box<Notice>),
 }
 
 impl Store {
@@ -42,7 +42,8 @@ impl Store {
         let watcher = owned.stack.watch(filter)?;
         let mut goes_on = see(Seen::Begun);
         while goes_on {
-            goes_on = see(watcher.next(TICK)?.map_or(Seen::Nothing, Seen::Notice));
+            let notice = watcher.next(TICK)?.map(Box::new);
+            goes_on = see(notice.map_or(Seen::Nothing, Seen::Notice));
         }
         Ok(())
     }

@@ -193,7 +193,7 @@ impl Link {
                 see(Seen::Begun)
             }
             Heard::Progress { .. } | Heard::Silence => see(Seen::Nothing),
-            Heard::Notice { json, .. } => match serde_json::from_slice::<Notice>(json) {
+            Heard::Notice { json, .. } => match serde_json::from_slice::<Box<Notice>>(json) {
                 Ok(notice) => see(Seen::Notice(notice)),
                 Err(error) => {
                     broken = Some(not_understood().caused_by(error));

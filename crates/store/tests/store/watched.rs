@@ -28,7 +28,7 @@ fn see(
         match seen {
             Seen::Begun => begun(),
             Seen::Nothing => {}
-            Seen::Notice(notice) => notices.push(notice),
+            Seen::Notice(notice) => notices.push(*notice),
         }
         !notices.last().is_some_and(&is_over)
     });
