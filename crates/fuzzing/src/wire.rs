@@ -156,7 +156,7 @@ impl Service for Served {
 pub(crate) fn session(input: &[u8]) -> bool {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
     let served = Served { backend: object::Memory::new(1 << 20), kv: Arc::default() };
-    let server = Server::new(Arc::new(served), None, Limits::default(), clock).expect("a server");
+    let server = Server::new(Arc::new(served), None, Limits::default(), clock);
     let answers = converse(&server, &stream(input));
     let ask = small_frame(Kind::Request, 1, &write_operations(&[], 0));
     assert_eq!(converse(&server, &ask), 1, "nobody else is served");

@@ -121,7 +121,6 @@ impl Connection {
         let welcome = Welcome {
             proof: answer,
             store_id: shared.service.store_id(),
-            incarnation: shared.incarnation,
             life: session.life,
             capability: backend.capability(),
             target: backend.target().into(),

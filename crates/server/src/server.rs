@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use terrace_core::{Access, Clock, Error, ErrorKind, Result};
 use terrace_transport::{Endpoint, Listener, ServerTls, Socket, Transport, random_bytes};
 use terrace_wire::{Failure, Kind, Secret, small_frame};
@@ -38,7 +39,6 @@ pub(crate) struct Shared {
     pub(crate) service: Arc<dyn Service>,
     pub(crate) limits: Limits,
     pub(crate) secret: Option<Secret>,
-    pub(crate) incarnation: u64,
     pub(crate) buffers: Arc<Buffers>,
     pub(crate) counts: Counts,
     clock: Arc<dyn Clock>,
@@ -65,7 +65,7 @@ pub(crate) struct Counts {
 }
 
 /// What a server does at the moment, and did so far.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Status {
     /// Connections that have proved themselves.
     pub connections: u64,
@@ -90,23 +90,16 @@ pub struct Status {
 impl Server {
     /// A server that does not listen yet. Without a secret everybody who reaches it is served;
     /// over a Unix socket its mode decides, and no secret is asked for.
-    ///
-    /// # Errors
-    ///
-    /// `Io` where the operating system gives no random numbers.
     pub fn new(
         service: Arc<dyn Service>,
         secret: Option<Secret>,
         limits: Limits,
         clock: Arc<dyn Clock>,
-    ) -> Result<Self> {
-        let mut incarnation = [0; 8];
-        random_bytes(&mut incarnation)?;
+    ) -> Self {
         let shared = Arc::new(Shared {
             service,
             limits,
             secret,
-            incarnation: u64::from_le_bytes(incarnation),
             buffers: Arc::new(Buffers::new(limits.buffers_bytes_max, limits.stall_max)),
             counts: Counts::default(),
             clock,
@@ -119,7 +112,7 @@ impl Server {
             crew: Arc::default(),
             is_swept: AtomicBool::new(false),
         });
-        Ok(Self { shared })
+        Self { shared }
     }
 
     /// Listens, and serves from now on whoever connects. Returns where: a port that was to be free

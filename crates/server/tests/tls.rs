@@ -140,7 +140,7 @@ fn a_unix_socket_is_not_encrypted() {
     let server = Server::new(service(), Some(secret()), Limits::default(), clock());
     let directory = tempfile::tempdir().expect("directory");
     let endpoint = Endpoint::Unix(directory.path().join("socket"));
-    let error = server.expect("server").listen_tls(&endpoint, &server_tls).expect_err("unix");
+    let error = server.listen_tls(&endpoint, &server_tls).expect_err("unix");
     assert_eq!(error.kind(), ErrorKind::Invalid);
 }
 

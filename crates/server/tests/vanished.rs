@@ -57,7 +57,7 @@ fn a_client_that_is_gone_without_a_word_is_let_go_in_time() {
         return;
     }
     let limits = Limits { linger: Duration::from_secs(1), ..Limits::default() };
-    let server = Server::new(store(), Some(secret()), limits, clock()).expect("server");
+    let server = Server::new(store(), Some(secret()), limits, clock());
     let endpoint = server.listen(&"0.0.0.0:0".parse().expect("legal")).expect("listen");
     let port = endpoint.to_string().rsplit(':').next().expect("a port").to_string();
     let mut command = far(std::env::current_exe().expect("it runs"));

@@ -35,6 +35,7 @@ pub use server::{ServerCall, ServerReport};
 pub use settings::{CatalogSettings, PolicySettings, PolicySource};
 pub use settings::{Settings, ThrottleSettings, TierSettings, TraceSettings};
 pub use store::{OpenOptions, PolicyWrapper, Store};
+pub use terrace_server::Status as ServerStatus;
 
 pub use terrace_core::{
     ATOMIC_BYTES_MAX, Access, Action, ActionKind, Actions, Atomicity, Backend, BackendExt,

@@ -5,6 +5,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use terrace_client::Remote;
 use terrace_core::{Error, ErrorKind, Result};
+use terrace_server::Status;
 
 use crate::Store;
 use crate::store::Side;
@@ -14,24 +15,9 @@ use crate::store::Side;
 pub struct ServerReport {
     /// Its process on its machine.
     pub process: u32,
-    /// Connections of clients that have proved themselves.
-    pub connections: u64,
-    /// Connections that have not.
-    pub strangers: u64,
-    /// Clients; those whose connection broke are kept for a while.
-    pub sessions: u64,
-    /// Objects that clients have open.
-    pub handles: u64,
-    /// Requests and calls that came.
-    pub requests: u64,
-    /// Operations in them.
-    pub operations: u64,
-    /// Bytes that clients wrote.
-    pub received_bytes: u64,
-    /// Bytes of large reads.
-    pub sent_bytes: u64,
-    /// Connections that were refused.
-    pub refused: u64,
+    /// What it does, and did.
+    #[serde(flatten)]
+    pub status: Status,
     /// CPU time of the process, user and system.
     pub cpu_ns: u64,
     /// What it logs.

@@ -61,8 +61,6 @@ pub struct Welcome {
     pub proof: [u8; PROOF_BYTES],
     /// The store's number: of all its servers, at all times.
     pub store_id: u128,
-    /// Another number each time that the store is served.
-    pub incarnation: u64,
     /// Another number each time that the session begins: who finds another one than before has lost
     /// its handles, and the answers that were kept for it.
     pub life: u64,
@@ -143,7 +141,7 @@ impl Welcome {
     pub fn to_head(&self) -> Vec<u8> {
         let mut head = Vec::new();
         let out = &mut Writer(&mut head);
-        out.raw(&self.proof).u128(self.store_id).u64(self.incarnation).u64(self.life);
+        out.raw(&self.proof).u128(self.store_id).u64(self.life);
         let capability = self.capability;
         out.u8(capability.persistency as u8).u8(capability.atomicity.code());
         for flag in [
@@ -165,7 +163,6 @@ impl Welcome {
         let mut input = Reader::new(head);
         let proof = nonce(&mut input)?;
         let store_id = input.u128()?;
-        let incarnation = input.u64()?;
         let life = input.u64()?;
         let persistency = match input.u8()? {
             0 => Persistency::None,
@@ -186,7 +183,7 @@ impl Welcome {
         };
         let target = input.text()?.into();
         input.end()?;
-        Ok(Self { proof, store_id, incarnation, life, capability, target })
+        Ok(Self { proof, store_id, life, capability, target })
     }
 }
 
@@ -293,7 +290,6 @@ mod tests {
         let welcome = Welcome {
             proof: [4; PROOF_BYTES],
             store_id: 5,
-            incarnation: 6,
             life: 7,
             capability: Capability {
                 atomicity: Atomicity::Operation,

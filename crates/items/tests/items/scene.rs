@@ -103,7 +103,7 @@ fn server() -> (String, Behind) {
     let (home, owner) = owned();
     let clock = Arc::new(SystemClock::default());
     let service = owner.service().expect("it is owned");
-    let server = Server::new(service, None, Limits::default(), clock).expect("server");
+    let server = Server::new(service, None, Limits::default(), clock);
     let endpoint = server.listen(&"127.0.0.1:0".parse().expect("legal")).expect("listens");
     let behind = Behind { _server: Some(server), _owner: Some(owner), _home: home };
     (endpoint.to_string(), behind)

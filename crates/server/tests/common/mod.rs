@@ -100,7 +100,7 @@ pub fn clock() -> Arc<dyn Clock> {
 
 /// A server of these, on a free port of the loopback interface.
 pub fn serve(service: Arc<dyn Service>, limits: Limits) -> (Server, Endpoint) {
-    let server = Server::new(service, Some(secret()), limits, clock()).expect("server");
+    let server = Server::new(service, Some(secret()), limits, clock());
     let endpoint = "127.0.0.1:0".parse().expect("legal");
     let endpoint = server.listen(&endpoint).expect("listen");
     (server, endpoint)
@@ -149,7 +149,7 @@ pub fn tls_of(authority: &Authority) -> (ServerTls, ClientTls) {
 
 /// As [`serve`], encrypted.
 pub fn serve_tls(service: Arc<dyn Service>, limits: Limits, tls: &ServerTls) -> (Server, Endpoint) {
-    let server = Server::new(service, Some(secret()), limits, clock()).expect("server");
+    let server = Server::new(service, Some(secret()), limits, clock());
     let endpoint = "127.0.0.1:0".parse().expect("legal");
     let endpoint = server.listen_tls(&endpoint, tls).expect("listen");
     (server, endpoint)

@@ -55,7 +55,6 @@ fn there_are_no_more_sessions_than_there_may_be() {
     let clock = Arc::new(ManualClock::new());
     let limits = Limits { sessions_max: 2, ..Limits::default() };
     let server = Server::new(store(), Some(secret()), limits, Arc::clone(&clock) as _);
-    let server = server.expect("server");
     let endpoint = server.listen(&"127.0.0.1:0".parse().expect("legal")).expect("listen");
     let first = connect(&endpoint, options()).expect("connect");
     drop(connect(&endpoint, options()).expect("connect"));
@@ -73,7 +72,6 @@ fn a_client_that_is_gone_leaves_no_handles() {
     let clock = Arc::new(ManualClock::new());
     let limits = Limits::default();
     let server = Server::new(store(), Some(secret()), limits, Arc::clone(&clock) as _);
-    let server = server.expect("server");
     let endpoint = server.listen(&"127.0.0.1:0".parse().expect("legal")).expect("listen");
     let mut peer = Peer::connect(&endpoint);
     peer.greet(Some(&secret()), 5).expect("welcome");

@@ -39,7 +39,6 @@ fn a_client_with_another_secret_or_none_is_refused() {
 fn a_server_that_does_not_know_the_secret_is_refused() {
     let (_server, endpoint) = serve(store(), Limits::default());
     let without = Server::new(store(), None, Limits::default(), clock());
-    let without = without.expect("server");
     let anybody = without.listen(&"127.0.0.1:0".parse().expect("legal")).expect("listen");
     let error = connect(&anybody, options()).err().expect("asks for no secret");
     assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
@@ -59,7 +58,6 @@ fn a_server_that_does_not_know_the_secret_is_refused() {
         let welcome = Welcome {
             proof: other_secret().prove(Side::Server, transcript),
             store_id: 7,
-            incarnation: 1,
             life: 1,
             capability: store().backend.capability(),
             target: "false".into(),
@@ -187,7 +185,6 @@ fn nobody_on_the_way_talks_two_into_an_older_version() {
 fn a_stranger_that_says_nothing_is_put_out_in_time() {
     let clock = Arc::new(ManualClock::new());
     let server = Server::new(store(), Some(secret()), Limits::default(), Arc::clone(&clock) as _);
-    let server = server.expect("server");
     let endpoint = server.listen(&"127.0.0.1:0".parse().expect("legal")).expect("listen");
     let client = connect(&endpoint, options()).expect("connect");
     let mut silent = Peer::connect(&endpoint);

@@ -22,7 +22,6 @@ fn key(name: &str) -> Key {
 
 fn start(kept: &Arc<Kept>, endpoint: &Endpoint) -> Server {
     let server = Server::new(kept.clone(), Some(secret()), Limits::default(), clock());
-    let server = server.expect("server");
     server.listen(endpoint).expect("listen");
     server
 }
@@ -126,14 +125,14 @@ fn a_change_that_a_dead_server_had_may_have_been_made() {
     let endpoint = free_endpoint();
     let limits = Limits { drain_time_max: Duration::ZERO, ..Limits::default() };
     let held = Arc::new(Held::new(store()));
-    let first = Server::new(held.clone(), Some(secret()), limits, clock()).expect("server");
+    let first = Server::new(held.clone(), Some(secret()), limits, clock());
     first.listen(&endpoint).expect("listen");
     let client = connect(&endpoint, options()).expect("connect");
     std::thread::scope(|scope| {
         let call = scope.spawn(|| client.call(b"\"hold\"", &[], &mut |_, _| {}));
         held.wait_until_held();
         first.end();
-        let second = Server::new(store(), Some(secret()), limits, clock()).expect("server");
+        let second = Server::new(store(), Some(secret()), limits, clock());
         second.listen(&endpoint).expect("listen");
         let error = call.join().expect("no panic").expect_err("nobody knows");
         assert!(is_unreachable(&error, Applied::Unknown), "{}", error.chain());
@@ -242,7 +241,6 @@ fn welcome(listener: &Listener) -> Peer {
     let welcome = Welcome {
         proof: [0; 32],
         store_id: 7,
-        incarnation: 1,
         life: 1,
         capability: store().backend.capability(),
         target: "silent".into(),

@@ -45,7 +45,7 @@ fn service(directory: &std::path::Path) -> Arc<dyn Service> {
 }
 
 fn server(service: &Arc<dyn Service>) -> Server {
-    Server::new(Arc::clone(service), Some(secret()), Limits::default(), clock()).expect("server")
+    Server::new(Arc::clone(service), Some(secret()), Limits::default(), clock())
 }
 
 /// A client that tries until it is let in.

@@ -35,7 +35,7 @@ pub(crate) fn serve(owned: &Arc<Owned>) -> Result<Server> {
         ..Limits::default()
     };
     let clock = Arc::new(SystemClock::default());
-    let server = Server::new(Arc::new(Offer::new(owned)), None, limits, clock)?;
+    let server = Server::new(Arc::new(Offer::new(owned)), None, limits, clock);
     server.listen(&Endpoint::Unix(owned.directory.socket()))?;
     Ok(server)
 }

@@ -25,7 +25,7 @@ fn one() -> One {
     let owner = scene.open();
     let clock = Arc::new(SystemClock::default());
     let service = owner.service().expect("it is owned");
-    let server = Server::new(service, None, Limits::default(), clock).expect("server");
+    let server = Server::new(service, None, Limits::default(), clock);
     let endpoint = server.listen(&"127.0.0.1:0".parse().expect("legal")).expect("listen");
     One { address: endpoint.to_string(), owner, _scene: scene, _server: server }
 }

@@ -43,7 +43,7 @@ impl Served {
         let owner = scene.open();
         let service = owner.service().expect("it is owned");
         let clock = Arc::new(SystemClock::default());
-        let server = Server::new(service, None, Limits::default(), clock).expect("server");
+        let server = Server::new(service, None, Limits::default(), clock);
         let address = match server.listen(&endpoint).expect("listen") {
             Endpoint::Unix(path) => format!("terrace+unix://{}", path.display()),
             tcp => format!("terrace://{tcp}?secret=none"),

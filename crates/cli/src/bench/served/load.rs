@@ -181,8 +181,8 @@ fn used((before, after): (&(String, ServerReport), &(String, ServerReport))) -> 
     ServerUse {
         name: name.clone(),
         cpu_ns: since(|report| report.cpu_ns),
-        operations: since(|report| report.operations),
-        received_bytes: since(|report| report.received_bytes),
-        sent_bytes: since(|report| report.sent_bytes),
+        operations: since(|report| report.status.operations),
+        received_bytes: since(|report| report.status.received_bytes),
+        sent_bytes: since(|report| report.status.sent_bytes),
     }
 }

@@ -150,7 +150,7 @@ impl Verb for Serve {
         context.with_options(options, |store| {
             let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
             let served = Arc::new(Served::new(store.service()?, log));
-            let server = Server::new(Arc::clone(&served) as _, secret, limits, Arc::clone(&clock))?;
+            let server = Server::new(Arc::clone(&served) as _, secret, limits, Arc::clone(&clock));
             let server = Arc::new(server);
             served.set_server(&server);
             let mut listening = Vec::new();

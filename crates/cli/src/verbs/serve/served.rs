@@ -30,18 +30,9 @@ impl Served {
 
     fn status(&self) -> ServerReport {
         let status = self.server.get().and_then(Weak::upgrade).map(|server| server.status());
-        let status = status.unwrap_or_default();
         ServerReport {
             process: std::process::id(),
-            connections: status.connections,
-            strangers: status.strangers,
-            sessions: status.sessions,
-            handles: status.handles,
-            requests: status.requests,
-            operations: status.operations,
-            received_bytes: status.received_bytes,
-            sent_bytes: status.sent_bytes,
-            refused: status.refused,
+            status: status.unwrap_or_default(),
             cpu_ns: crate::bench::cpu_ns(),
             log_level: self.log.level(),
         }
