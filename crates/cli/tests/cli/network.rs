@@ -94,15 +94,16 @@ fn histories_are_linearizable_when_the_server_is_killed() {
             objects.act(&Objects(&first, WHOLE), name, Action::Create(objects.new_tag()));
         }
         let events = || objects.count().0 + pairs.count().0;
+        // Before the first kill: a first connection that is refused fails at once.
+        let clients: Vec<_> = (0..THREADS).map(|_| connect(&address).expect("it serves")).collect();
         // Nobody runs away from the killer: histories stay short.
         let (is_over, events_max) = (AtomicBool::new(false), AtomicUsize::new(2 * EVENTS));
         std::thread::scope(|scope| {
-            for thread in 0..THREADS {
-                let (address, objects, pairs) = (&address, &objects, &pairs);
+            for (thread, client) in (0..).zip(&clients) {
+                let (objects, pairs) = (&objects, &pairs);
                 let (is_over, events_max) = (&is_over, &events_max);
                 scope.spawn(move || {
                     let mut random = Random::new(seed.wrapping_mul(THREADS) + thread);
-                    let client = connect(address).expect("it serves");
                     while !is_over.load(Ordering::SeqCst) {
                         if events() >= events_max.load(Ordering::SeqCst) {
                             std::thread::yield_now();
@@ -112,9 +113,9 @@ fn histories_are_linearizable_when_the_server_is_killed() {
                         match random.below(4) {
                             0 => {
                                 let action = Action::Write(objects.new_tag());
-                                objects.act(&Objects(&client, WHOLE), name, action);
+                                objects.act(&Objects(client, WHOLE), name, action);
                             }
-                            1 => objects.act(&Objects(&client, WHOLE), name, Action::Read),
+                            1 => objects.act(&Objects(client, WHOLE), name, Action::Read),
                             _ => pairs.step(&Pairs(&client.kv("pairs")), NAMES, &mut random),
                         }
                     }
