@@ -300,6 +300,8 @@ pub struct ScrubStatus {
     pub bytes_per_s: f64,
     /// Whether it is read in the background at this moment.
     pub is_running: bool,
+    /// Whether it is read because somebody asked for that: the background waits.
+    pub is_asked: bool,
     /// The scrub in the background that has begun and not ended, as of its last note.
     pub begun: Option<ScrubSummary>,
     /// The last object that it has done.

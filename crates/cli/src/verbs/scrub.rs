@@ -129,6 +129,9 @@ fn print_status(status: &ScrubStatus, output: &mut Output) -> Result<()> {
             show_rate(status.bytes_per_s)
         ),
     })?;
+    if status.is_asked {
+        output.line("one that was asked for is running")?;
+    }
     if let Some(begun) = &status.begun {
         let state = if status.is_running { "running" } else { "interrupted" };
         let position = status.position.as_deref().unwrap_or("the beginning");

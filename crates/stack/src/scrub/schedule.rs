@@ -226,6 +226,7 @@ pub(super) fn status(shared: &Shared) -> Result<ScrubStatus> {
         every_ns: shared.settings.scrub_every.map(|every| every.as_nanos() as u64),
         bytes_per_s: shared.settings.scrub_bytes_per_s,
         is_running: shared.scrubbing.is_running.load(Ordering::Acquire),
+        is_asked: shared.scrubbing.is_asked.load(Ordering::Acquire),
         begun: summary(state.started_ns, state.now),
         position: state.position.as_ref().map(ToString::to_string),
         ended: summary(state.ended_ns, state.last),
