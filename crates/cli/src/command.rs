@@ -33,8 +33,14 @@ Start:
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Global options")]
 struct Global {
-    /// The directory of the store
-    #[arg(long, global = true, env = "TERRACE_STORE", hide_env_values = true, value_name = "DIR")]
+    /// The store: its directory, or the address of its servers
+    #[arg(
+        long,
+        global = true,
+        env = "TERRACE_STORE",
+        hide_env_values = true,
+        value_name = "STORE"
+    )]
     store: Option<String>,
 
     /// Print JSON for programs, errors included; docs/cli.md lists the shapes

@@ -9,7 +9,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use terrace_client::striped::{Distribution, Map, Striped};
 use terrace_client::{Remote, RemoteKv};
-use terrace_core::{Error, ErrorKind, Key, Kv, KvRange, Result};
+use terrace_core::{Backend as _, Error, ErrorKind, Key, Kv, KvRange, Result};
 use terrace_stack::report::{CheckReport, Explanation, MoveReport, Problem, TierReport};
 
 use crate::control::{Answer, Asking, Call};
@@ -154,6 +154,9 @@ impl Cluster {
         let call = Call::Explain { key: key.clone() };
         let found: Vec<(usize, Explanation)> = self.holders(key, |_| Some(call.clone()))?;
         let (index, mut explanation) = found.into_iter().next().expect("one has it");
+        // Its home knows the part of it that is there.
+        let whole = self.striped.stat(key)?;
+        (explanation.size_bytes, explanation.modified_ns) = (whole.size_bytes, whole.modified_ns);
         for segment in &mut explanation.segments {
             segment.tier = self.placed(index, &segment.tier);
             for copy in &mut segment.copies {

@@ -30,8 +30,13 @@ impl Directory {
             Some(path) => Self::of(Path::new(path)),
             None if address.starts_with("terrace+") || address.starts_with("terrace://") => {
                 Err(Error::new(ErrorKind::Unsupported, "find the directory of the store")
-                    .because(format!("a directory, or {SCHEME} and a directory, is expected"))
+                    .because("it is behind servers; run the command on the machine of one of them, with its directory")
                     .with("address", address))
+            }
+            None if address.contains("://") && !Path::new(address).exists() => {
+                Err(Error::invalid("find the store", "its address is none that there is")
+                    .because("a directory, terrace://HOST[:PORT], terrace+unix:///PATH or terrace+map:///FILE is expected")
+                    .with("address", format!("{address:?}")))
             }
             None => Self::of(Path::new(address)),
         }

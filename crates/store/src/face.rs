@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The store as a backend.
 
-use terrace_client::striped::is_layout;
+use terrace_client::striped::is_part;
 use terrace_core::{
     Backend, Capability, Cursor, Error, ErrorKind, Identity, Key, Object, Op, Open, Page, Result,
     Semantics, Space, Stat, Superblock,
@@ -36,7 +36,7 @@ impl Backend for Store {
     fn open(&self, key: &Key, how: &Open) -> Result<Box<dyn Object>> {
         let object = self.backend().open(key, how)?;
         // Whoever took it for the object would read, or cut off, a part of it.
-        if object.label().is_some_and(|label| is_layout(&label)) {
+        if object.label().is_some_and(|label| is_part(key, &label)) {
             return Err(Error::new(ErrorKind::Unsupported, "open object")
                 .because(
                     "it lies over several servers, and this is one of them; open all of them \

@@ -63,16 +63,15 @@ impl Store {
     }
 
     fn ask_server<T: DeserializeOwned>(&self, call: &ServerCall) -> Result<T> {
-        let remote = match &self.side {
-            Side::Attached(link) => link.remote(),
-            Side::Owned(_) => None,
-        };
-        let remote = remote.ok_or_else(|| {
+        let no_server = || {
             Error::new(ErrorKind::Unsupported, "ask the server").because(
                 "the store is not used through one; give --store terrace://HOST:PORT or its like",
             )
-        })?;
-        ask(remote, call)
+        };
+        match &self.side {
+            Side::Attached(link) => ask(link.remote()?.ok_or_else(no_server)?, call),
+            Side::Owned(_) => Err(no_server()),
+        }
     }
 }
 

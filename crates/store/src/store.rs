@@ -92,10 +92,15 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// `Invalid` for settings that are wrong, `Exists` where a store is already or a tier's
+    /// `Invalid` for settings that are wrong, `Unsupported` for the address of servers, `Exists` where a store is already or a tier's
     /// directory is not empty, `Denied`, `NoSpace`, `Io`. Nothing is left behind then.
     pub fn init(directory: &Path, settings_text: &str) -> Result<()> {
-        init::init(&Directory::of(directory)?, settings_text)
+        let directory = match directory.to_str() {
+            // An address is no name that anybody wants for a directory.
+            Some(address) => Directory::at(address)?,
+            None => Directory::of(directory)?,
+        };
+        init::init(&directory, settings_text)
     }
 
     /// Opens a store by its address: its directory, or `terrace+dir:` and its directory; behind a

@@ -239,7 +239,10 @@ impl Url {
 
     /// The secret that the address names, or else the environment, or else the user's own.
     fn secret(&self, endpoint: &Endpoint) -> Result<Option<Secret>> {
-        let read = |path: &Path| Secret::new(&read_secret_file(path)?).map(Some);
+        let read = |path: &Path| {
+            let secret = Secret::new(&read_secret_file(path)?);
+            secret.map(Some).map_err(|error| error.with("file", path.display()))
+        };
         if is_unix(endpoint) {
             return Ok(None);
         }

@@ -42,10 +42,13 @@ impl Name {
 ///
 /// # Errors
 ///
-/// `AddrInUse` where somebody listens, or something else is there; those of the system.
+/// `AddrInUse` where somebody listens, `AlreadyExists` where something else is there; those of the
+/// system.
 pub(crate) fn bind(path: &Path) -> io::Result<UnixListener> {
-    let metadata = std::fs::symlink_metadata(path);
-    if metadata.is_ok_and(|metadata| metadata.file_type().is_socket()) {
+    if let Ok(metadata) = std::fs::symlink_metadata(path) {
+        if !metadata.file_type().is_socket() {
+            return Err(io::ErrorKind::AlreadyExists.into());
+        }
         match connect(path) {
             Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
                 std::fs::remove_file(path)?;

@@ -3,7 +3,8 @@
 
 use clap::Args;
 use serde_json::json;
-use terrace_core::{Backend, ErrorKind};
+use terrace_core::{Backend, ErrorKind, Key, Open};
+use terrace_store::Store;
 
 use super::{Group, Verb};
 use crate::context::Context;
@@ -55,13 +56,14 @@ impl Verb for Remove {
         let mut removed: u64 = 0;
         let mut progress = Progress::items("rm", None);
         let recursive = self.recursive;
-        let walk = |store: &terrace_store::Store| {
+        let walk = |store: &Store| {
             for_each_key(store, &self.keys, recursive, &mut failures, &mut |_, key| {
                 interrupt.check(&format!("{removed} objects were removed"))?;
                 if self.dry_run {
                     store.stat(&key)?;
+                    check_whole(store, &key)?;
                 } else {
-                    match store.delete(&key) {
+                    match check_whole(store, &key).and_then(|()| store.delete(&key)) {
                         Err(error) if error.kind() == ErrorKind::NotFound && self.force => {
                             return Ok(());
                         }
@@ -85,4 +87,16 @@ impl Verb for Remove {
         output.flush()?;
         failures.finish()
     }
+}
+
+/// Refuses what is a part of an object over several servers: the rest of it would be left behind.
+fn check_whole(store: &Store, key: &Key) -> terrace_core::Result<()> {
+    // What is damaged, or on a tier that is missing, can be removed all the same.
+    if store.stat(key).is_ok_and(|stat| stat.is_labelled)
+        && let Err(error) = store.open(key, &Open::read())
+        && error.kind() == ErrorKind::Unsupported
+    {
+        return Err(error);
+    }
+    Ok(())
 }

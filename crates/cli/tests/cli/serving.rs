@@ -174,18 +174,59 @@ fn a_server_is_seen_and_steered() {
 }
 
 #[test]
+fn an_object_over_several_servers_is_whole_or_refused() {
+    let scenes = [Scene::new(), Scene::new()];
+    scenes.iter().for_each(secret);
+    let servers = [Served::start(&scenes[0]), Served::start(&scenes[1])];
+    let address = |served: &Served| {
+        let (address, _) = served.tcp.split_once('?').expect("it has the secret");
+        address["terrace://".len()..].to_owned()
+    };
+    let [scene, _] = &scenes;
+    let secret = scene.path("secret");
+    let hosts = format!("{},{}", address(&servers[0]), address(&servers[1]));
+    let both = format!("terrace://{hosts}?secret={}&stripe=64KiB", secret.display());
+    scene.ok_with(&[1; 1_000_000], with(&both, &["put", "a/large"]));
+    let listed = scene.ok(with(&both, &["ls", "--json", "-l", "a"]));
+    let listed: Value = serde_json::from_str(&listed).expect("JSON");
+    assert_eq!(listed["size_bytes"], 1_000_000);
+    let planned = scene.ok(with(&both, &["migrate", "a/large", "--to", "slow", "--dry-run"]));
+    assert!(planned.contains("would move"), "{planned}");
+    // Each of them has parts, which go only with the whole object.
+    for served in &servers {
+        let error = scene.fails(10, with(&served.tcp, &["rm", "-r", "a"]));
+        assert!(error.contains("lies over several servers"), "{error}");
+        scene.fails(10, with(&served.tcp, &["rm", "-r", "--dry-run", "a"]));
+    }
+    let error = scene.fails(10, with(&both, &["server", "status"]));
+    assert!(error.contains("asked of one of them"), "{error}");
+    assert_eq!(scene.run(with(&both, &["get", "a/large"])).stdout.len(), 1_000_000);
+    scene.ok(with(&both, &["rm", "a/large"]));
+    for served in servers {
+        assert_eq!(scene.ok(with(&served.tcp, &["ls"])), "");
+        assert_eq!(served.stop().0, Some(0));
+    }
+}
+
+#[test]
 fn what_cannot_be_served_is_refused_before_anything_is_done() {
     let scene = Scene::new();
     secret(&scene);
     scene.ok(["serve", "--check", "--secret-file", "secret"]);
     scene.fails(3, ["serve", "--check", "--secret-file", "missing"]);
     scene.fails(2, ["serve", "--check", "--no-secret", "--listen", "nonsense:port"]);
+    // An address of a documentation network, RFC 5737: no machine has it.
+    scene.fails(1, ["serve", "--check", "--no-secret", "--listen", "192.0.2.1:0"]);
+    scene.file("file", "not a socket");
+    scene.fails(6, ["serve", "--check", "--no-secret", "--listen", "unix:file"]);
+    scene.fails(2, ["--store", "http://host", "ls"]);
     scene.fails(3, ["--store", "elsewhere", "serve", "--check", "--no-secret"]);
     let served = Served::start(&scene);
     let error = scene.fails(5, ["serve", "--no-secret", "--listen", "127.0.0.1:0"]);
     assert!(error.contains("another process owns it"), "{error}");
     scene.fails(7, with(&served.tcp, &["backup", "copy"]));
     scene.fails(10, with(&served.tcp, &["hold"]));
+    scene.fails(10, with(&served.tcp, &["init"]));
     assert_eq!(served.stop().0, Some(0));
 }
 

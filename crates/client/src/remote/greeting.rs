@@ -92,7 +92,12 @@ fn silent(reason: &str) -> Error {
 /// Before the welcome nothing was asked for.
 fn nothing_done(error: Error) -> Error {
     match error.kind() {
-        ErrorKind::Unreachable { .. } => silent("the connection broke").caused_by(error),
+        ErrorKind::Unreachable { .. } => {
+            // The error itself would say that something may have been applied.
+            let source = std::error::Error::source(&error);
+            let source = source.map_or_else(String::new, |source| format!(": {source}"));
+            silent(&format!("the connection broke{source}"))
+        }
         _ => error,
     }
 }

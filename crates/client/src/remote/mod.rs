@@ -115,15 +115,23 @@ impl Remote {
     ///
     /// What the call says; `Unreachable` where the server ends, or says nothing any more.
     pub fn watch(&self, json: &[u8], hear: &mut dyn FnMut(Heard<'_>) -> bool) -> Result<()> {
-        let answer = self.core.exchange(&Message::stream(json), None, hear)?;
+        // Whoever watches changes nothing, so that nothing can have been applied.
+        let ended = |reason| {
+            Error::new(ErrorKind::Unreachable { applied: Applied::No }, "watch the store")
+                .because(reason)
+                .with("server", &self.core.target)
+        };
+        let answer = self.core.exchange(&Message::stream(json), None, hear);
+        let answer = answer.map_err(|error| match error.kind() {
+            ErrorKind::Unreachable { applied: Applied::Unknown } => {
+                ended("its server ended, or does not answer any more")
+            }
+            _ => error,
+        })?;
         match answer.kind {
             None => Ok(()),
             Some(Kind::Failed) => Err(Failure::from_head(&answer.head)?.into_error()),
-            Some(Kind::Result) => {
-                Err(Error::new(ErrorKind::Unreachable { applied: Applied::No }, "watch the store")
-                    .because("its server ends")
-                    .with("server", &self.core.target))
-            }
+            Some(Kind::Result) => Err(ended("its server ends")),
             Some(_) => Err(odd("another frame is expected")),
         }
     }

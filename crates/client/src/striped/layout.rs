@@ -190,12 +190,6 @@ impl Layout {
 /// No byte of an object is further.
 const OFFSET_MAX: u64 = i64::MAX as u64 - 1;
 
-/// Whether the label says where the rest of an object is: what has it is the first piece of an
-/// object over several servers.
-pub fn is_layout(label: &[u8]) -> bool {
-    Layout::decode(label).is_ok()
-}
-
 /// What follows the first two bytes of a label.
 ///
 /// # Errors

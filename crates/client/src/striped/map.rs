@@ -98,15 +98,16 @@ impl Map {
             } else if !names.insert(&member.name) {
                 "two servers have the same name"
             } else if !is_weight {
-                "the weight of a server is out of bounds"
+                return Err(wrong("the weight of a server is out of bounds")
+                    .with("server", &member.name)
+                    .with("weight", member.weight)
+                    .with("weight_max", WEIGHT_MAX));
             } else {
                 continue;
             };
             return Err(wrong(reason)
                 .with("server", &member.name)
-                .with("store_id", format!("{:032x}", member.id))
-                .with("weight", member.weight)
-                .with("weight_max", WEIGHT_MAX));
+                .with("store_id", format!("{:032x}", member.id)));
         }
         for member in &self.members {
             let capability = member.backend.capability();

@@ -28,9 +28,17 @@ use terrace_core::{Atomicity, Capability, Error, Key, Random, Result};
 
 pub use self::collect::{Orphan, Orphans};
 pub use self::distribution::Distribution;
-pub use self::layout::is_layout;
 pub use self::map::{Map, Member, SERVERS_MAX, WEIGHT_MAX};
 pub use self::servers::{Server, ServerMap};
+
+use self::layout::Layout;
+use self::piece::Piece;
+
+/// Whether what has this label is a part of an object over several stores: its first piece, which
+/// has its name, or one of the others.
+pub fn is_part(key: &Key, label: &[u8]) -> bool {
+    Layout::decode(label).is_ok() || Piece::decode(key.namespace(), label).is_ok()
+}
 
 /// Many stores as one.
 ///

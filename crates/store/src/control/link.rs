@@ -109,10 +109,14 @@ impl Link {
     }
 
     /// The server that it is behind, if it is.
-    pub(crate) fn remote(&self) -> Option<&Remote> {
+    ///
+    /// # Errors
+    ///
+    /// `Unsupported` for several: one of them is to be asked.
+    pub(crate) fn remote(&self) -> Result<Option<&Remote>> {
         match &self.owners {
-            Owners::One(remote) if self.has_server => Some(remote),
-            _ => None,
+            Owners::One(remote) => Ok(self.has_server.then_some(remote)),
+            Owners::Many(cluster) => Err(cluster.ask_one()),
         }
     }
 

@@ -57,22 +57,28 @@ pub(super) fn print(
 /// What would happen: `move`, `stay` (it is there), `refuse` (pinned), `switch` (a clean copy is
 /// there, no bytes move), `wait` (another migration of it is on its way).
 fn would(segment: &SegmentReport, tier: &str, is_pinned: bool) -> &'static str {
-    if segment.tier == tier {
+    if is_named(&segment.tier, tier) {
         "stay"
     } else if is_pinned {
         "refuse"
     } else if segment.moving.is_some() {
         "wait"
-    } else if segment.copies.iter().any(|copy| copy == tier) {
+    } else if segment.copies.iter().any(|copy| is_named(copy, tier)) {
         "switch"
     } else {
         "move"
     }
 }
 
+/// Whether a tier is meant: of several servers it is called `SERVER/TIER`, and `TIER` means that of
+/// whichever server has the object.
+fn is_named(tier: &str, name: &str) -> bool {
+    tier == name || tier.rsplit_once('/').is_some_and(|(_, tier)| tier == name)
+}
+
 fn check_tier(store: &Store, tier: &str) -> Result<()> {
     let names: Vec<_> = store.tiers()?.into_iter().map(|tier| tier.name).collect();
-    if names.iter().any(|name| name == tier) {
+    if names.iter().any(|name| is_named(name, tier)) {
         return Ok(());
     }
     Err(Error::new(ErrorKind::NotFound, "migrate")

@@ -12,11 +12,11 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use serde_json::json;
 use terrace_core::units::parse_duration;
-use terrace_core::{Clock, Error, SystemClock};
+use terrace_core::{Clock, Error, ErrorKind, SystemClock};
 use terrace_server::{Limits, Server};
 use terrace_store::{OpenOptions, Settings, Store};
 use terrace_transport::{
-    Endpoint, ServerTls, default_secret_file, make_secret_file, read_secret_file,
+    Endpoint, Listener, ServerTls, default_secret_file, make_secret_file, read_secret_file,
 };
 use terrace_wire::Secret;
 
@@ -98,7 +98,7 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "DURATION", default_value = "30s")]
     drain: String,
 
-    /// What is logged: `error`, `warn`, `info`, `debug` or `trace` and what is worse
+    /// What is logged: `error`, `warn`, `info`, `debug` or `trace` and what is worse, or `off`
     ///
     /// `terrace server log-level` changes it while the server runs.
     #[arg(long, value_name = "LEVEL", default_value = "info")]
@@ -199,7 +199,8 @@ impl Serve {
                 path
             }
         };
-        Ok(Some(Secret::new(&read_secret_file(&path)?)?))
+        let secret = Secret::new(&read_secret_file(&path)?);
+        Ok(Some(secret.map_err(|error| error.with("file", path.display()))?))
     }
 
     /// What connections over TCP are encrypted with; nothing unless it is asked for.
@@ -219,11 +220,18 @@ fn is_tcp(endpoint: &Endpoint) -> bool {
     matches!(endpoint, Endpoint::Tcp { .. })
 }
 
-/// Looks whether the store could be served, without changing anything.
+/// Looks whether the store could be served, without changing anything: listens for a moment.
 fn check(context: &Context, endpoints: &[Endpoint]) -> Result<()> {
     let directory = Path::new(context.store()?);
     let directory = context.store()?.strip_prefix("terrace+dir:").map_or(directory, Path::new);
     Settings::read(&directory.join("terrace.toml"))?;
+    for endpoint in endpoints {
+        match Listener::bind(endpoint) {
+            // Perhaps by the server that goes on with what is checked here.
+            Err(error) if error.kind() == ErrorKind::Busy => {}
+            other => drop(other?),
+        }
+    }
     let mut output = Output::new();
     let addresses: Vec<_> = endpoints.iter().map(ToString::to_string).collect();
     if context.is_json {
