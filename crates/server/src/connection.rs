@@ -84,7 +84,6 @@ impl Connection {
             let _ = self.fail(0, error);
         }
         let session = greeted?;
-        self.is_stranger.store(false, Ordering::Release);
         let guest = Guest { session: &session, shared };
         let served = self.serve(shared, guest.session, &mut reader);
         if let Err(error) = &served
@@ -117,6 +116,8 @@ impl Connection {
             None => [0; PROOF_BYTES],
         };
         let session = shared.join(proof.session, proof.access)?;
+        // Before it is told: who is welcome is not counted among the strangers any more.
+        self.is_stranger.store(false, Ordering::Release);
         let backend = shared.service.backend();
         let welcome = Welcome {
             proof: answer,
