@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 
 use terrace_core::{Error, ErrorKind, Result};
 
+use crate::url::Url;
+
 /// What an address may begin with.
 const SCHEME: &str = "terrace+dir:";
 
@@ -28,14 +30,21 @@ impl Directory {
     pub(crate) fn at(address: &str) -> Result<Self> {
         match address.strip_prefix(SCHEME) {
             Some(path) => Self::of(Path::new(path)),
-            None if address.starts_with("terrace+") || address.starts_with("terrace://") => {
+            None if Url::is_one(address) => {
                 Err(Error::new(ErrorKind::Unsupported, "find the directory of the store")
-                    .because("it is behind servers; run the command on the machine of one of them, with its directory")
+                    .because(
+                        "it is behind servers; run the command on the machine of one of them, \
+                         with its directory",
+                    )
                     .with("address", address))
             }
+            None if address.starts_with("terrace+") => {
+                Err(Error::new(ErrorKind::Unsupported, "find the store")
+                    .because(EXPECTED)
+                    .with("address", format!("{address:?}")))
+            }
             None if address.contains("://") && !Path::new(address).exists() => {
-                Err(Error::invalid("find the store", "its address is none that there is")
-                    .because("a directory, terrace://HOST[:PORT], terrace+unix:///PATH or terrace+map:///FILE is expected")
+                Err(Error::invalid("find the store", EXPECTED)
                     .with("address", format!("{address:?}")))
             }
             None => Self::of(Path::new(address)),
@@ -74,6 +83,10 @@ pub(crate) fn sync_directory(path: &Path) -> Result<()> {
 /// The name of the directory for the trace.
 pub(crate) const TRACE: &str = "trace";
 
+/// What an address may be.
+const EXPECTED: &str = "a directory, terrace+dir: and a directory, terrace://HOST[:PORT], \
+                        terrace+unix:///PATH or terrace+map:///FILE is expected";
+
 /// The name of the control socket in the directory.
 pub(crate) const SOCKET: &str = "control.sock";
 
@@ -91,5 +104,8 @@ mod tests {
         let error = of("terrace+tcp://host").expect_err("another scheme");
         assert_eq!(error.kind(), ErrorKind::Unsupported);
         assert!(error.to_string().contains("terrace+dir:"), "{error}");
+        let error = of("terrace://host").expect_err("a server");
+        assert!(error.to_string().contains("behind servers"), "{error}");
+        assert_eq!(of("http://host").expect_err("no store").kind(), ErrorKind::Invalid);
     }
 }

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use crate::Transport;
 
-/// How often a connection is looked at: for 40 us, about as long as it takes to sleep and to be
-/// woken on another core.
-const LOOKS_MAX: u32 = 100;
+/// How often a connection is looked at: for 50 us or so, longer than it takes the other side to be
+/// woken on another core and to answer.
+const LOOKS_MAX: u32 = 250;
 
 /// Tries are rarer the more of them failed, down to one of so many (a power of 2).
 const RAREST: u32 = 8;
