@@ -57,13 +57,19 @@ pub trait Transport: Send + Sync + fmt::Debug {
     fn channel(&self) -> Vec<u8>;
 
     /// Whether descriptors can be passed: both ends are on one machine.
-    fn passes_descriptors(&self) -> bool;
+    fn passes_descriptors(&self) -> bool {
+        false
+    }
 
     /// Sends bytes and descriptors, which arrive with the first of them.
-    fn send_descriptors(&self, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<()>;
+    fn send_descriptors(&self, _: &[u8], _: &[BorrowedFd<'_>]) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
 
     /// Descriptors that came with the bytes that were read so far, oldest first.
-    fn take_descriptors(&self) -> Vec<OwnedFd>;
+    fn take_descriptors(&self) -> Vec<OwnedFd> {
+        Vec::new()
+    }
 
     /// The other side, for logs.
     fn peer(&self) -> String;

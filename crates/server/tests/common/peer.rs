@@ -5,12 +5,13 @@ use std::net::Shutdown;
 use std::sync::Arc;
 use std::time::Duration;
 
-use terrace_core::{Access, Error, ErrorKind, Result, Semantics};
+use terrace_core::{Access, Create, Error, ErrorKind, Hint, Key, Result, Semantics};
 use terrace_transport::{Endpoint, Incoming, Outgoing, Socket, Transport, random_bytes};
 use terrace_wire::{
     Challenge, Failure, FrameReader, HEAD_BYTES_MAX, Header, Hello, Kind, NONCE_BYTES, Next,
-    Operation, Outcome, PIECE_BYTES_MAX, PROOF_BYTES, Proof, Secret, Side, Start, Transcript,
-    VERSION, VERSION_MIN, Welcome, pack_semantics, read_outcomes, send, write_operations,
+    Opening, Operation, Outcome, PIECE_BYTES_MAX, PROOF_BYTES, Proof, Secret, Side, Start,
+    Transcript, VERSION, VERSION_MIN, Welcome, pack_semantics, read_outcomes, send,
+    write_operations,
 };
 
 use super::{clock, secret};
@@ -21,6 +22,23 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// What every server answers, and changes nothing.
 pub fn namespaces() -> Operation {
     Operation::Namespaces { cursor: Vec::new() }
+}
+
+/// Opens an object; one that is missing is made where it is to be written.
+pub fn opening(key: Key, access: Access) -> Operation {
+    let create = match access {
+        Access::Read => Create::Never,
+        Access::Write => Create::IfMissing,
+    };
+    Operation::Open(Opening {
+        key,
+        create,
+        access,
+        size_hint_bytes: None,
+        hint: Hint::default(),
+        identity: None,
+        label: Arc::default(),
+    })
 }
 
 /// One end of a connection.

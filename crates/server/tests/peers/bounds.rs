@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use terrace_client::{Address, Options, Remote};
 use terrace_core::{
-    Access, Backend, BackendExt, Create, ErrorKind, Hint, Key, Kv, KvRange, Op, Open, Persistency,
-    Request, Semantics,
+    Access, Backend, BackendExt, ErrorKind, Hint, Key, Kv, KvRange, Op, Open, Persistency, Request,
+    Semantics,
 };
 use terrace_server::{Limits, Server};
 use terrace_testkit::ManualClock;
-use terrace_wire::{OPERATIONS_MAX, OnHandle, Opening, Operation, Outcome};
+use terrace_wire::{OPERATIONS_MAX, OnHandle, Operation, Outcome};
 
-use crate::common::peer::Peer;
+use crate::common::peer::{Peer, opening};
 use crate::common::{Held, connect, eventually, options, secret, serve, store};
 
 fn key(name: &str) -> Key {
@@ -75,7 +75,7 @@ fn a_client_that_is_gone_leaves_no_handles() {
     let endpoint = server.listen(&"127.0.0.1:0".parse().expect("legal")).expect("listen");
     let mut peer = Peer::connect(&endpoint);
     peer.greet(Some(&secret()), 5).expect("welcome");
-    let outcomes = peer.done(&[opening("left open")], b"");
+    let outcomes = peer.done(&[opening(key("left open"), Access::Write)], b"");
     let [Outcome::Opened(opened)] = &outcomes[..] else { panic!("{outcomes:?}") };
     drop(peer);
     eventually("its connection ends", || server.status().connections == 0);
@@ -92,18 +92,6 @@ fn a_client_that_is_gone_leaves_no_handles() {
         let status = server.status();
         (status.handles, status.sessions) == (0, 0)
     });
-}
-
-fn opening(name: &str) -> Operation {
-    Operation::Open(Opening {
-        key: key(name),
-        create: Create::IfMissing,
-        access: Access::Write,
-        size_hint_bytes: None,
-        hint: Hint::default(),
-        identity: None,
-        label: Arc::default(),
-    })
 }
 
 #[test]

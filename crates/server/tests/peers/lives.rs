@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use terrace_client::{Address, Options, Remote};
 use terrace_core::{
-    Access, Applied, Backend, BackendExt, Clock, Create, Error, ErrorKind, Hint, Key, KvExt,
-    ObjectExt, Open, Result,
+    Access, Applied, Backend, BackendExt, Clock, Error, ErrorKind, Key, KvExt, ObjectExt, Open,
+    Result,
 };
 use terrace_server::{Limits, Server};
 use terrace_transport::{Endpoint, Listener};
-use terrace_wire::{Challenge, Kind, OnHandle, Opening, Operation, Outcome, Welcome};
+use terrace_wire::{Challenge, Kind, OnHandle, Operation, Outcome, Welcome};
 
-use crate::common::peer::Peer;
+use crate::common::peer::{Peer, opening};
 use crate::common::{Hasty, Held, Kept, clock, connect, eventually, options, secret, serve, store};
 
 fn key(name: &str) -> Key {
@@ -106,16 +106,7 @@ fn a_handle_of_a_former_life_is_none_of_this_one() {
 }
 
 fn open(peer: &mut Peer, name: &str) -> u64 {
-    let opening = Operation::Open(Opening {
-        key: key(name),
-        create: Create::IfMissing,
-        access: Access::Write,
-        size_hint_bytes: None,
-        hint: Hint::default(),
-        identity: None,
-        label: Arc::default(),
-    });
-    let outcomes = peer.done(&[opening], b"");
+    let outcomes = peer.done(&[opening(key(name), Access::Write)], b"");
     let [Outcome::Opened(opened)] = &outcomes[..] else { panic!("{outcomes:?}") };
     opened.handle
 }

@@ -6,14 +6,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use terrace_backends::{kv, object};
-use terrace_core::{
-    Access, Backend, BackendExt, Create, Hint, Key, ObjectExt, Open, Persistency, Semantics,
-};
+use terrace_core::{Access, Backend, BackendExt, Key, ObjectExt, Open, Persistency, Semantics};
 use terrace_server::Limits;
 use terrace_testkit::anonymous_mib;
-use terrace_wire::{OnHandle, Opening, Operation, Outcome};
+use terrace_wire::{OnHandle, Operation, Outcome};
 
-use crate::common::peer::{Peer, namespaces};
+use crate::common::peer::{Peer, namespaces, opening};
 use crate::common::{Plain, connect, eventually, options, serve, store};
 
 fn key(name: &str) -> Key {
@@ -67,7 +65,7 @@ fn a_client_that_stops_reading_is_put_out_and_keeps_nobody_waiting() {
     let mut stopped = Vec::new();
     for _ in 0..8 {
         let mut peer = Peer::greeted(&endpoint);
-        let outcomes = peer.done(&[opening("read")], b"");
+        let outcomes = peer.done(&[opening(key("read"), Access::Read)], b"");
         let [Outcome::Opened(opened)] = &outcomes[..] else { panic!("{outcomes:?}") };
         let what = OnHandle::Read { offset_bytes: 0, length_bytes: 8 << 20 };
         let read = Operation::On { handle: opened.handle, what };
@@ -136,16 +134,4 @@ fn threads_that_share_a_connection_each_get_their_own_answers() {
         }
     });
     assert_eq!(server.status().connections, 1, "they share it");
-}
-
-fn opening(name: &str) -> Operation {
-    Operation::Open(Opening {
-        key: key(name),
-        create: Create::Never,
-        access: Access::Read,
-        size_hint_bytes: None,
-        hint: Hint::default(),
-        identity: None,
-        label: Arc::default(),
-    })
 }

@@ -3,7 +3,6 @@
 
 use std::io::{self, IoSlice};
 use std::net::Shutdown;
-use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -259,18 +258,6 @@ impl Transport for End {
     }
 
     fn channel(&self) -> Vec<u8> {
-        Vec::new()
-    }
-
-    fn passes_descriptors(&self) -> bool {
-        false
-    }
-
-    fn send_descriptors(&self, _: &[u8], _: &[BorrowedFd<'_>]) -> io::Result<()> {
-        Err(io::ErrorKind::Unsupported.into())
-    }
-
-    fn take_descriptors(&self) -> Vec<OwnedFd> {
         Vec::new()
     }
 

@@ -9,7 +9,6 @@ mod settings;
 use std::fmt;
 use std::io::{self, IoSlice, Read, Write};
 use std::net::Shutdown;
-use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
@@ -365,18 +364,6 @@ impl Transport for TlsSocket {
 
     fn channel(&self) -> Vec<u8> {
         self.channel.get().map_or_else(Vec::new, |channel| channel.to_vec())
-    }
-
-    fn passes_descriptors(&self) -> bool {
-        false
-    }
-
-    fn send_descriptors(&self, _: &[u8], _: &[BorrowedFd<'_>]) -> io::Result<()> {
-        Err(io::ErrorKind::Unsupported.into())
-    }
-
-    fn take_descriptors(&self) -> Vec<OwnedFd> {
-        Vec::new()
     }
 
     fn peer(&self) -> String {
