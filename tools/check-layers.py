@@ -20,6 +20,7 @@ LAYERS = {
     "terrace-stack": 2,
     "terrace-client": 2,
     "terrace-server": 2,
+    "terrace-fs": 2,
     "terrace-store": 3,
     "terrace-items": 4,
     "terrace-policy": 4,

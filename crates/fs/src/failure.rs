@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! How an operation on files fails: a number that every program knows, and what was behind it.
+
+use std::fmt;
+
+use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
+use terrace_core::{Error, ErrorKind};
+
+/// A failed operation on files.
+///
+/// Programs see the number. Where something broke, as opposed to a file that is not there, the
+/// text says what, for logs and for whoever asked by the command.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    errno: Errno,
+    text: Option<Box<str>>,
+}
+
+/// The result of an operation on files.
+pub type Result<T, E = Failure> = std::result::Result<T, E>;
+
+impl Failure {
+    /// A failure with this number and nothing to add.
+    pub const fn of(errno: Errno) -> Self {
+        Self { errno, text: None }
+    }
+
+    /// A record that contradicts its checksum, its form or another one.
+    pub(crate) fn corrupt(what: &str) -> Self {
+        Self { errno: Errno::IO, text: Some(format!("the file system is damaged: {what}").into()) }
+    }
+
+    /// The number.
+    pub fn errno(&self) -> Errno {
+        self.errno
+    }
+
+    /// What broke; `None` where the number says everything.
+    pub fn text(&self) -> Option<&str> {
+        self.text.as_deref()
+    }
+
+    /// The failure as an error of the store, for whoever is not a program that reads files.
+    pub fn into_error(self, operation: &'static str) -> Error {
+        let error = Error::from_io(operation, self.errno.into());
+        match self.text {
+            Some(text) => error.because(text),
+            None => error,
+        }
+    }
+
+    /// The form that crosses a network: Linux's number and the text.
+    pub(crate) fn to_wire(&self) -> WireFailure {
+        WireFailure { errno: self.errno.raw_os_error(), text: self.text.clone() }
+    }
+
+    pub(crate) fn from_wire(wire: WireFailure) -> Self {
+        // Any other number is none of the kernel's; programs would not know it.
+        let is_known = (1..=4095).contains(&wire.errno);
+        let errno = if is_known { Errno::from_raw_os_error(wire.errno) } else { Errno::IO };
+        Self { errno, text: wire.text }
+    }
+}
+
+/// See [`Failure::to_wire`].
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct WireFailure {
+    errno: i32,
+    text: Option<Box<str>>,
+}
+
+impl From<Errno> for Failure {
+    fn from(errno: Errno) -> Self {
+        Self::of(errno)
+    }
+}
+
+impl From<Error> for Failure {
+    /// What a program sees of an error of the store. That an object or a pair is not there is
+    /// damage: the name of the file was found.
+    fn from(error: Error) -> Self {
+        let errno = match error.kind() {
+            ErrorKind::NoSpace => Errno::NOSPC,
+            ErrorKind::Busy => Errno::AGAIN,
+            ErrorKind::Stale => Errno::STALE,
+            ErrorKind::Unsupported => Errno::OPNOTSUPP,
+            ErrorKind::Denied => Errno::ROFS,
+            ErrorKind::Invalid => Errno::INVAL,
+            ErrorKind::Unreachable { .. } => Errno::HOSTUNREACH,
+            _ => Errno::IO,
+        };
+        Self { errno, text: Some(error.chain().into()) }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.text {
+            Some(text) => write!(f, "{text} ({})", self.errno),
+            None => write!(f, "{}", self.errno),
+        }
+    }
+}
+
+impl std::error::Error for Failure {}

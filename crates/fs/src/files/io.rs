@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Reading and writing.
+
+use std::io::{IoSlice, IoSliceMut};
+use std::ops::Range;
+
+use rustix::io::Errno;
+use terrace_core::{Access, Object};
+
+use super::File;
+use super::open::Content;
+use super::unexpected;
+use crate::failure::Result;
+use crate::request::{Changes, Reply, Request, Settled};
+
+/// Copied so much at a time.
+const COPY_BYTES: usize = 256 << 10;
+
+/// Each time somebody else changed a small file between two looks at it.
+const TRIES_MAX: usize = 100;
+
+impl File {
+    /// Reads at an offset; fewer bytes than asked for only at the end.
+    ///
+    /// # Errors
+    ///
+    /// What the tiers say.
+    pub fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<usize> {
+        match &*self.shared().look() {
+            Content::Object(object, _) => {
+                Ok(object.read_at(offset, &mut [IoSliceMut::new(buffer)])?)
+            }
+            Content::Inline { bytes, size } => Ok(read_inline(bytes, *size, offset, buffer)),
+        }
+    }
+
+    /// Writes at an offset. `clears_set_id` where the writer has no right to keep set-user-ID and
+    /// set-group-ID bits.
+    ///
+    /// # Errors
+    ///
+    /// `BADF` where it is open for reading alone, `NOSPC`, what the tiers say.
+    pub fn write(&self, offset: u64, data: &[u8], clears_set_id: bool) -> Result<()> {
+        self.change_bytes(
+            clears_set_id,
+            &mut |object| Ok(object.write_at(offset, &[IoSlice::new(data)])?),
+            Some((offset, data, false)),
+        )
+    }
+
+    /// Writes at the end, wherever that is when it happens.
+    ///
+    /// # Errors
+    ///
+    /// As [`File::write`].
+    pub fn append(&self, data: &[u8], clears_set_id: bool) -> Result<()> {
+        self.change_bytes(
+            clears_set_id,
+            &mut |object| Ok(object.append(&[IoSlice::new(data)]).map(drop)?),
+            Some((0, data, true)),
+        )
+    }
+
+    /// Cuts or grows the object of the file; one that has none gets one.
+    pub(super) fn set_len(&self, size: u64) -> Result<()> {
+        self.change_bytes(false, &mut |object| Ok(object.set_len(size)?), None)
+    }
+
+    /// Reserves room for a range, and grows the file to its end unless `keeps_size`.
+    ///
+    /// # Errors
+    ///
+    /// `NOSPC`; `OPNOTSUPP` for room behind the end that does not become part of the file.
+    pub fn allocate(&self, range: Range<u64>, keeps_size: bool) -> Result<()> {
+        if keeps_size && range.end > self.size()? {
+            return Err(Errno::OPNOTSUPP.into());
+        }
+        self.change_bytes(false, &mut |object| Ok(object.allocate(range.clone())?), None)
+    }
+
+    /// Makes a range read as zeros, and frees its room where it can; the size stays.
+    ///
+    /// # Errors
+    ///
+    /// What the tiers say.
+    pub fn punch(&self, range: Range<u64>) -> Result<()> {
+        self.change_bytes(false, &mut |object| Ok(object.punch(range.clone())?), None)
+    }
+
+    /// Makes a range read as zeros with room for it, and grows the file to its end unless
+    /// `keeps_size`.
+    ///
+    /// # Errors
+    ///
+    /// As [`File::allocate`].
+    pub fn zero(&self, range: Range<u64>, keeps_size: bool) -> Result<()> {
+        let size = self.size()?;
+        if keeps_size && range.end > size {
+            return Err(Errno::OPNOTSUPP.into());
+        }
+        let inside = range.start..range.end.min(size);
+        if !inside.is_empty() {
+            self.punch(inside)?;
+        }
+        self.allocate(range, keeps_size)
+    }
+
+    /// The first range of data at or after an offset, as far as is known; `None` where only a hole
+    /// remains.
+    ///
+    /// # Errors
+    ///
+    /// What the tiers say.
+    pub fn next_data(&self, offset: u64) -> Result<Option<Range<u64>>> {
+        match &*self.shared().look() {
+            Content::Object(object, _) => Ok(object.next_data(offset)?),
+            Content::Inline { bytes, .. } => {
+                let end = bytes.len() as u64;
+                Ok((offset < end).then_some(offset..end))
+            }
+        }
+    }
+
+    /// How long the file is.
+    ///
+    /// # Errors
+    ///
+    /// What the tiers say.
+    pub fn size(&self) -> Result<u64> {
+        match &*self.shared().look() {
+            Content::Object(object, _) => Ok(object.stat()?.size_bytes),
+            Content::Inline { size, .. } => Ok(*size),
+        }
+    }
+
+    /// Makes the bytes survive a loss of power, and what is needed to find them.
+    ///
+    /// # Errors
+    ///
+    /// What tiers and metadata say.
+    pub fn sync(&self) -> Result<()> {
+        if let Some(object) = self.object() {
+            object.sync()?;
+            if self.access() == Access::Write {
+                let stat = object.stat()?;
+                let settled = Settled {
+                    size: stat.size_bytes,
+                    allocated_bytes: stat.allocated_bytes,
+                    modified_ns: stat.modified_ns,
+                };
+                let request = Request::Settle { number: self.number(), settled };
+                self.files().metadata.call(&request)?;
+            }
+        }
+        self.files().metadata.call(&Request::Sync).map(drop)
+    }
+
+    /// Copies a range of another file into this one; the bytes copied, fewer than asked for only
+    /// at the end of the other.
+    ///
+    /// # Errors
+    ///
+    /// As [`File::read`] and [`File::write`].
+    pub fn copy_from(&self, from: &File, from_offset: u64, offset: u64, bytes: u64) -> Result<u64> {
+        let mut buffer = vec![0; COPY_BYTES.min(usize::try_from(bytes).unwrap_or(COPY_BYTES))];
+        let mut done = 0;
+        while done < bytes {
+            let step = buffer.len().min(usize::try_from(bytes - done).unwrap_or(COPY_BYTES));
+            let count = from.read(from_offset + done, &mut buffer[..step])?;
+            if count == 0 {
+                break;
+            }
+            self.write(offset + done, &buffer[..count], false)?;
+            done += count as u64;
+        }
+        Ok(done)
+    }
+
+    /// Changes the bytes: of the object, or of what is with the metadata where `small` says how.
+    fn change_bytes(
+        &self,
+        clears_set_id: bool,
+        change: &mut dyn FnMut(&dyn Object) -> Result<()>,
+        small: Option<(u64, &[u8], bool)>,
+    ) -> Result<()> {
+        if self.access() == Access::Read {
+            return Err(Errno::BADF.into());
+        }
+        let clears_set_id = clears_set_id && self.shared().take_set_id();
+        for _ in 0..TRIES_MAX {
+            let object = self.object();
+            if let Some(object) = object {
+                self.with_room(&mut || change(&*object))?;
+                return match clears_set_id {
+                    true => self.clear_set_id(),
+                    false => Ok(()),
+                };
+            }
+            match small {
+                Some((offset, data, at_end)) => {
+                    if self.write_inline(offset, data, at_end, clears_set_id)? {
+                        return Ok(());
+                    }
+                }
+                None => self.shared().move_out(self.files())?,
+            }
+        }
+        Err(Errno::AGAIN.into())
+    }
+
+    /// Tries again once the room of what was removed is free.
+    fn with_room(&self, change: &mut dyn FnMut() -> Result<()>) -> Result<()> {
+        match change() {
+            Err(failure) if failure.errno() == Errno::NOSPC && self.files().sweeper.is_busy() => {
+                self.files().sweeper.wait()?;
+                change()
+            }
+            other => other,
+        }
+    }
+
+    /// Writes to what is with the metadata; false where the bytes are, or now were moved, elsewhere.
+    fn write_inline(
+        &self,
+        offset: u64,
+        data: &[u8],
+        at_end: bool,
+        clears_set_id: bool,
+    ) -> Result<bool> {
+        let shared = self.shared();
+        let number = self.number();
+        // Whoever reads meanwhile sees the bytes before or after.
+        let mut content = shared.change();
+        let Content::Inline { bytes, size } = &mut *content else { return Ok(false) };
+        let request = Request::Write { number, offset, data, at_end, clears_set_id };
+        match self.files().metadata.call(&request)? {
+            Reply::Node(node) => {
+                let offset = if at_end { node.size - data.len() as u64 } else { offset };
+                let end = offset as usize + data.len();
+                let is_known = !at_end || *size == offset;
+                if bytes.len() < end {
+                    bytes.resize(end, 0);
+                }
+                bytes[offset as usize..end].copy_from_slice(data);
+                *size = node.size;
+                drop(content);
+                // Others wrote in front of it.
+                if !is_known {
+                    shared.refresh(self.files())?;
+                }
+                Ok(true)
+            }
+            Reply::NotHere => {
+                drop(content);
+                shared.refresh(self.files())?;
+                shared.move_out(self.files())?;
+                Ok(false)
+            }
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    fn clear_set_id(&self) -> Result<()> {
+        let changes = Changes { clears_set_id: true, ..Changes::default() };
+        let request = Request::Change { number: self.number(), changes };
+        self.files().metadata.call(&request).map(drop)
+    }
+}
+
+fn read_inline(bytes: &[u8], size: u64, offset: u64, buffer: &mut [u8]) -> usize {
+    let remaining = size.saturating_sub(offset);
+    let count = buffer.len().min(usize::try_from(remaining).unwrap_or(usize::MAX));
+    let buffer = &mut buffer[..count];
+    let start = usize::try_from(offset).unwrap_or(usize::MAX).min(bytes.len());
+    let kept = count.min(bytes.len() - start);
+    buffer[..kept].copy_from_slice(&bytes[start..start + kept]);
+    buffer[kept..].fill(0);
+    count
+}

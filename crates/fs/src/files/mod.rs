@@ -1,0 +1,475 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Files as programs use them: metadata and bytes together.
+
+mod file;
+mod io;
+mod open;
+mod ready;
+mod sweep;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+
+use rustix::io::Errno;
+use terrace_core::{Access, Backend, Clock, Key, Open, Semantics, Space, Stat};
+
+pub use self::file::File;
+use self::open::Shared;
+use self::ready::Ready;
+use self::sweep::Sweeper;
+use crate::failure::{Failure, Result};
+use crate::metadata::Metadata;
+use crate::node::{Kind, Node, Place};
+use crate::request::{Changes, Listed, Made, RenameHow, Reply, Request, Settled, When};
+
+/// So many locks stand between opening a file and closing it for the last time.
+const STRIPES: usize = 64;
+
+/// How files are kept.
+#[derive(Clone, Debug)]
+pub struct FilesOptions {
+    /// Namespace of the objects that hold the bytes of files.
+    pub namespace: String,
+    /// Requirements on every object.
+    pub semantics: Semantics,
+    /// Objects that are made before their files, so that a file that is created has one at once;
+    /// 0: a file gets one when it grows beyond what is kept with the metadata.
+    pub ready_objects: usize,
+    /// Whether this is the only user of the metadata, as far as open files go: then what another
+    /// one left behind when it died can be cleared up at once.
+    pub is_alone: bool,
+}
+
+/// The files of a file system.
+///
+/// Metadata may be here or with a server, bytes on a stack or on many servers. What has no name is
+/// deleted in the background.
+pub struct Files {
+    metadata: Arc<dyn Metadata>,
+    data: Arc<dyn Backend>,
+    options: FilesOptions,
+    open: [Mutex<HashMap<u64, Opened>>; STRIPES],
+    ready: Ready,
+    sweeper: Sweeper,
+}
+
+/// A file that is open here.
+struct Opened {
+    file: Arc<Shared>,
+    readers: u64,
+    writers: u64,
+}
+
+impl Files {
+    /// Brings metadata and bytes together.
+    ///
+    /// # Errors
+    ///
+    /// What the metadata says.
+    pub fn new(
+        metadata: Arc<dyn Metadata>,
+        data: Arc<dyn Backend>,
+        clock: Arc<dyn Clock>,
+        options: FilesOptions,
+    ) -> Result<Arc<Self>> {
+        let sweeper = Sweeper::start(&metadata, &data, &options.namespace, &clock)?;
+        let ready = Ready::start(&metadata, &data, &options, &clock)?;
+        let open = std::array::from_fn(|_| Mutex::default());
+        Ok(Arc::new(Self { metadata, data, options, open, ready, sweeper }))
+    }
+
+    /// The metadata, for requests that concern nothing else.
+    pub fn metadata(&self) -> &dyn Metadata {
+        &*self.metadata
+    }
+
+    /// The key of the object that holds the bytes of a file.
+    ///
+    /// # Errors
+    ///
+    /// `INVAL` where the namespace is none.
+    pub fn key(&self, number: u64) -> Result<Key> {
+        Ok(object_key(&self.options.namespace, number)?)
+    }
+
+    /// What a name leads to.
+    ///
+    /// # Errors
+    ///
+    /// `NOENT`, `NOTDIR`, `NAMETOOLONG`, `STALE`.
+    pub fn lookup(&self, directory: u64, name: &[u8]) -> Result<Node> {
+        let node = self.ask_node(&Request::Lookup { directory, name })?;
+        self.with_object(node)
+    }
+
+    /// What is known of a node.
+    ///
+    /// # Errors
+    ///
+    /// `STALE` where it is gone.
+    pub fn node(&self, number: u64) -> Result<Node> {
+        let node = self.ask_node(&Request::Node { number })?;
+        self.with_object(node)
+    }
+
+    /// Entries of a directory behind a position, with what is known of them where that is asked for.
+    ///
+    /// # Errors
+    ///
+    /// What the metadata says.
+    pub fn list(
+        &self,
+        directory: u64,
+        after: u64,
+        max: u32,
+        with_nodes: bool,
+    ) -> Result<Vec<Listed>> {
+        match self.metadata.call(&Request::List { directory, after, max, with_nodes })? {
+            Reply::Listing(mut entries) => {
+                for entry in &mut entries {
+                    if let Some(node) = entry.node.take() {
+                        entry.node = Some(self.with_object(node)?);
+                    }
+                }
+                Ok(entries)
+            }
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// Makes something that is no open file.
+    ///
+    /// # Errors
+    ///
+    /// `EXIST`, `NOENT`, `NOTDIR`, `NAMETOOLONG`, `INVAL`.
+    pub fn make(&self, directory: u64, name: &[u8], made: Made<'_>) -> Result<Node> {
+        self.ask_node(&Request::Make { directory, name, made })
+    }
+
+    /// Makes a file and opens it for reading and writing; without a name if that is empty.
+    ///
+    /// # Errors
+    ///
+    /// As [`Files::make`].
+    pub fn create(
+        self: &Arc<Self>,
+        directory: u64,
+        name: &[u8],
+        made: Made<'_>,
+    ) -> Result<(Node, File)> {
+        let object = self.ready.take();
+        let made = Made { kind: Kind::File, is_opened: true, object, ..made };
+        let made_node = self.ask_node(&Request::Make { directory, name, made });
+        let node = match (made_node, object) {
+            (Ok(node), _) => node,
+            (Err(failure), object) => {
+                self.ready.give_back(object);
+                return Err(failure);
+            }
+        };
+        let mut open = self.stripe(node.number);
+        let file = match Shared::open(self, &node, Vec::new(), Access::Write) {
+            Ok(file) => Arc::new(file),
+            Err(failure) => {
+                let _ = self.close_with_metadata(node.number, true, None);
+                return Err(failure);
+            }
+        };
+        let opened = Opened { file: Arc::clone(&file), readers: 0, writers: 1 };
+        open.insert(node.number, opened);
+        drop(open);
+        Ok((node, File::new(self, file, Access::Write)))
+    }
+
+    /// Gives a node one more name.
+    ///
+    /// # Errors
+    ///
+    /// `EXIST`, `PERM` for a directory, `MLINK`, `NOENT`, `NOTDIR`, `STALE`.
+    pub fn link(&self, number: u64, directory: u64, name: &[u8]) -> Result<Node> {
+        let node = self.ask_node(&Request::Link { number, directory, name })?;
+        self.with_object(node)
+    }
+
+    /// Takes a name away.
+    ///
+    /// # Errors
+    ///
+    /// `NOENT`, `ISDIR` and `NOTDIR`, `NOTEMPTY`.
+    pub fn remove(&self, directory: u64, name: &[u8], is_directory: bool) -> Result<()> {
+        let reply = self.metadata.call(&Request::Remove { directory, name, is_directory })?;
+        self.after_removal(&reply)
+    }
+
+    /// Moves a name.
+    ///
+    /// # Errors
+    ///
+    /// `NOENT`, `EXIST`, `NOTEMPTY`, `ISDIR`, `NOTDIR`, `INVAL`.
+    pub fn rename(
+        &self,
+        from: (u64, &[u8]),
+        to: (u64, &[u8]),
+        how: RenameHow,
+        owner: (u32, u32),
+    ) -> Result<()> {
+        let reply = self.metadata.call(&Request::Rename {
+            from_directory: from.0,
+            from: from.1,
+            to_directory: to.0,
+            to: to.1,
+            how,
+            user: owner.0,
+            group: owner.1,
+        })?;
+        self.after_removal(&reply)
+    }
+
+    /// Changes what is known of a node, and its length.
+    ///
+    /// # Errors
+    ///
+    /// `ISDIR` and `INVAL` for the length of what is no file, `FBIG`, `NOSPC`, `STALE`.
+    pub fn change(self: &Arc<Self>, number: u64, mut changes: Changes) -> Result<Node> {
+        if let Some(size) = changes.size {
+            match self.metadata.call(&Request::Change { number, changes })? {
+                Reply::Node(node) => {
+                    self.note_change(&node, changes.size.is_some());
+                    return Ok(node);
+                }
+                Reply::NotHere => changes = self.cut_object(number, size, changes)?,
+                other => return Err(unexpected(&other)),
+            }
+        } else if changes.modified.is_some() {
+            // What is said from here on holds, whatever the object says of the time before.
+            if let Some(file) = self.open_file(number)
+                && let Some(stat) = file.object_stat()?
+            {
+                changes.settled_ns = Some(stat.modified_ns);
+            }
+        }
+        let node = self.ask_node(&Request::Change { number, changes })?;
+        self.note_change(&node, false);
+        self.with_object(node)
+    }
+
+    /// Cuts or grows the object of a file; what remains to be changed.
+    fn cut_object(self: &Arc<Self>, number: u64, size: u64, changes: Changes) -> Result<Changes> {
+        if i64::try_from(size).is_err() {
+            return Err(Errno::FBIG.into());
+        }
+        let file = self.open(number, Access::Write)?;
+        file.set_len(size)?;
+        let settled_ns = file.shared().object_stat()?.map(|stat| stat.modified_ns);
+        let modified = changes.modified.or(Some(When::Now));
+        Ok(Changes { size: None, modified, settled_ns, ..changes })
+    }
+
+    /// Makes everything that was acknowledged survive a loss of power.
+    ///
+    /// # Errors
+    ///
+    /// What tiers and pairs say.
+    pub fn sync(&self) -> Result<()> {
+        self.data.sync_all()?;
+        self.metadata.call(&Request::Sync).map(drop)
+    }
+
+    /// Capacity and use of all tiers.
+    ///
+    /// # Errors
+    ///
+    /// What the tiers say.
+    pub fn space(&self) -> Result<Space> {
+        Ok(self.data.space()?)
+    }
+
+    /// Waits until the objects of everything that was removed are deleted.
+    ///
+    /// # Errors
+    ///
+    /// What the deletions say.
+    pub fn sweep(&self) -> Result<()> {
+        self.sweeper.wait()
+    }
+
+    /// Ends the work in the background, and gives back what was made ready.
+    ///
+    /// # Errors
+    ///
+    /// What deletions and metadata say; what is left is cleared up by whoever opens it next.
+    pub fn close(&self) -> Result<()> {
+        for object in self.ready.stop() {
+            self.sweeper.push(object.number);
+        }
+        self.sweeper.stop()
+    }
+
+    /// Opens an existing file.
+    ///
+    /// # Errors
+    ///
+    /// `ISDIR`, `INVAL` for what has no bytes, `STALE`.
+    pub fn open(self: &Arc<Self>, number: u64, access: Access) -> Result<File> {
+        let mut open = self.stripe(number);
+        let is_for_writing = access == Access::Write;
+        let known = open.get(&number);
+        let is_registered = known.is_some_and(|opened| match access {
+            Access::Read => opened.readers > 0,
+            Access::Write => opened.writers > 0,
+        });
+        if !is_registered {
+            let reply = self.metadata.call(&Request::Open { number, is_for_writing })?;
+            let Reply::Opened { node, content } = reply else { return Err(unexpected(&reply)) };
+            let file = match known {
+                Some(opened) => {
+                    let file = Arc::clone(&opened.file);
+                    file.reopen(self, &node, content, access).map(|()| file)
+                }
+                None => Shared::open(self, &node, content, access).map(Arc::new),
+            };
+            let file = file.inspect_err(|_| {
+                let _ = self.close_with_metadata(number, is_for_writing, None);
+            })?;
+            open.entry(number).or_insert_with(|| Opened { file, readers: 0, writers: 0 });
+        }
+        let opened = open.get_mut(&number).expect("it was there or was just put there");
+        match access {
+            Access::Read => opened.readers += 1,
+            Access::Write => opened.writers += 1,
+        }
+        Ok(File::new(self, Arc::clone(&opened.file), access))
+    }
+
+    /// Closes what `open` opened.
+    fn close_file(&self, number: u64, access: Access) -> Result<()> {
+        let mut open = self.stripe(number);
+        let Some(opened) = open.get_mut(&number) else { return Ok(()) };
+        let count = match access {
+            Access::Read => &mut opened.readers,
+            Access::Write => &mut opened.writers,
+        };
+        *count -= 1;
+        let is_last = *count == 0;
+        let is_closed = opened.readers == 0 && opened.writers == 0;
+        let file = Arc::clone(&opened.file);
+        if is_closed {
+            open.remove(&number);
+        }
+        if !is_last {
+            return Ok(());
+        }
+        let settled = match access {
+            // What cannot be asked now is asked by whoever looks at it later.
+            Access::Write => file.object_stat().ok().flatten().map(settled),
+            Access::Read => None,
+        };
+        // Before the object goes: it may be deleted with this.
+        drop(file);
+        self.close_with_metadata(number, access == Access::Write, settled)
+    }
+
+    fn close_with_metadata(
+        &self,
+        number: u64,
+        is_for_writing: bool,
+        settled: Option<Settled>,
+    ) -> Result<()> {
+        let request = Request::Close { number, is_for_writing, settled };
+        let reply = self.metadata.call(&request)?;
+        self.after_removal(&reply)
+    }
+
+    fn after_removal(&self, reply: &Reply) -> Result<()> {
+        if let Reply::Gone { number, has_garbage: true } = reply {
+            self.sweeper.push(*number);
+        }
+        Ok(())
+    }
+
+    /// What is known of a node with what its object says, where that may be newer.
+    fn with_object(&self, node: Node) -> Result<Node> {
+        if !node.is_written {
+            return Ok(node);
+        }
+        let stat = match self.open_file(node.number) {
+            Some(file) => file.object_stat()?,
+            None => None,
+        };
+        if let Some(stat) = stat {
+            return Ok(node.with_object(&stat));
+        }
+        let stat = self.data.stat(&self.key(node.number)?)?;
+        if self.options.is_alone {
+            // Who had it open died: from now on it need not be asked for.
+            let (number, settled) = (node.number, settled(stat));
+            self.metadata.call(&Request::Settle { number, settled })?;
+        }
+        Ok(node.with_object(&stat))
+    }
+
+    /// Takes note of what was changed by a request, for files that are open here.
+    fn note_change(&self, node: &Node, is_cut: bool) {
+        if let Some(file) = self.open_file(node.number) {
+            file.note_change(node, is_cut);
+        }
+    }
+
+    /// The file with this number, where it is open here.
+    fn open_file(&self, number: u64) -> Option<Arc<Shared>> {
+        self.stripe(number).get(&number).map(|opened| Arc::clone(&opened.file))
+    }
+
+    fn stripe(&self, number: u64) -> std::sync::MutexGuard<'_, HashMap<u64, Opened>> {
+        crate::lock(&self.open[number as usize % STRIPES])
+    }
+
+    fn ask_node(&self, request: &Request<'_>) -> Result<Node> {
+        match self.metadata.call(request)? {
+            Reply::Node(node) => Ok(node),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// How the object of a file is opened.
+    fn how(&self, node: &Node, access: Access) -> Open {
+        let semantics = self.options.semantics;
+        Open { access, semantics, hint: node.marks.hint(), ..Open::default() }
+    }
+}
+
+impl Drop for Files {
+    fn drop(&mut self) {
+        if let Err(failure) = self.close() {
+            tracing::warn!(%failure, "cannot clear up after a file system");
+        }
+    }
+}
+
+/// The key of the object that holds the bytes of file `number`.
+pub(crate) fn object_key(namespace: &str, number: u64) -> terrace_core::Result<Key> {
+    Key::new(namespace, &format!("{number:016x}"))
+}
+
+fn settled(stat: Stat) -> Settled {
+    Settled {
+        size: stat.size_bytes,
+        allocated_bytes: stat.allocated_bytes,
+        modified_ns: stat.modified_ns,
+    }
+}
+
+/// A server that answers something else than was asked.
+fn unexpected(reply: &Reply) -> Failure {
+    let name = match reply {
+        Reply::NotHere => return Errno::STALE.into(),
+        Reply::Done => "nothing",
+        Reply::Node(_) => "a node",
+        Reply::Opened { .. } => "an opened file",
+        Reply::Gone { .. } => "a removal",
+        Reply::Bytes(_) => "bytes",
+        Reply::Listing(_) => "a listing",
+        Reply::Numbers(_) => "numbers",
+    };
+    Failure::corrupt(&format!("the metadata answered {name} to another question"))
+}

@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A file that is open here, however often.
+
+use std::io::IoSlice;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use terrace_core::{Access, Create, Object, Open, Stat};
+
+use super::{Files, unexpected};
+use crate::failure::Result;
+use crate::node::{Node, Place};
+use crate::request::{Reply, Request};
+
+const SET_ID: u32 = 0o6000;
+
+/// A file that is open here.
+pub(super) struct Shared {
+    pub(super) number: u64,
+    content: RwLock<Content>,
+    /// Whether a write may have to take set-user-ID and set-group-ID bits away.
+    has_set_id: AtomicBool,
+}
+
+/// The bytes of an open file.
+#[derive(Clone)]
+pub(super) enum Content {
+    /// As they are with the metadata, as of the last time that they came from there.
+    Inline {
+        /// The first bytes; those behind them are zeros.
+        bytes: Vec<u8>,
+        /// How many there are with the zeros.
+        size: u64,
+    },
+    /// In an object, opened for this.
+    Object(Arc<dyn Object>, Access),
+}
+
+impl Shared {
+    /// A file that was opened with the metadata.
+    pub(super) fn open(files: &Files, node: &Node, bytes: Vec<u8>, access: Access) -> Result<Self> {
+        let content = content(files, node, bytes, access)?;
+        Ok(Self {
+            number: node.number,
+            content: RwLock::new(content),
+            has_set_id: AtomicBool::new(node.permissions & SET_ID != 0),
+        })
+    }
+
+    /// The same for one more use.
+    pub(super) fn reopen(
+        &self,
+        files: &Files,
+        node: &Node,
+        bytes: Vec<u8>,
+        access: Access,
+    ) -> Result<()> {
+        self.note_permissions(node);
+        let mut content = self.change();
+        match &*content {
+            Content::Object(_, Access::Write) => {}
+            Content::Object(_, Access::Read) if access == Access::Read => {}
+            _ => *content = self::content(files, node, bytes, access)?,
+        }
+        Ok(())
+    }
+
+    pub(super) fn look(&self) -> RwLockReadGuard<'_, Content> {
+        // Content is replaced as a whole: a panic leaves the old one or the new one.
+        self.content.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn change(&self) -> RwLockWriteGuard<'_, Content> {
+        self.content.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The object with the bytes; `None` while they are with the metadata.
+    pub(super) fn object(&self) -> Option<Arc<dyn Object>> {
+        match &*self.look() {
+            Content::Object(object, _) => Some(Arc::clone(object)),
+            Content::Inline { .. } => None,
+        }
+    }
+
+    /// What the object says; `None` while the bytes are with the metadata.
+    pub(super) fn object_stat(&self) -> Result<Option<Stat>> {
+        Ok(self.object().map(|object| object.stat()).transpose()?)
+    }
+
+    /// Whether a write has to take set-user-ID and set-group-ID bits away: true once.
+    pub(super) fn take_set_id(&self) -> bool {
+        self.has_set_id.load(Ordering::Relaxed) && self.has_set_id.swap(false, Ordering::AcqRel)
+    }
+
+    /// Takes note of a change that was made to the node.
+    pub(super) fn note_change(&self, node: &Node, is_cut: bool) {
+        self.note_permissions(node);
+        if !is_cut {
+            return;
+        }
+        if let Content::Inline { bytes, size } = &mut *self.change() {
+            bytes.truncate(usize::try_from(node.size).unwrap_or(usize::MAX));
+            *size = node.size;
+        }
+    }
+
+    fn note_permissions(&self, node: &Node) {
+        self.has_set_id.store(node.permissions & SET_ID != 0, Ordering::Release);
+    }
+
+    /// Gives a small file an object, because it outgrows what is kept with the metadata.
+    pub(super) fn move_out(&self, files: &Files) -> Result<()> {
+        let mut content = self.change();
+        loop {
+            let Content::Inline { bytes, size } = &*content else { return Ok(()) };
+            let key = files.key(self.number)?;
+            let node = files.ask_node(&Request::Node { number: self.number })?;
+            if node.place == Place::Object {
+                *content = self::content(files, &node, Vec::new(), Access::Write)?;
+                return Ok(());
+            }
+            let how = Open { create: Create::IfMissing, ..files.how(&node, Access::Write) };
+            let object: Arc<dyn Object> = files.data.open(&key, &how)?.into();
+            // What an earlier try left, which did not come to its end.
+            object.set_len(0)?;
+            object.write_at(0, &[IoSlice::new(bytes)])?;
+            object.set_len(*size)?;
+            let object_modified_ns = object.stat()?.modified_ns;
+            let reply = files.metadata.call(&Request::MoveOut {
+                number: self.number,
+                size: *size,
+                content: bytes,
+                object_modified_ns,
+            })?;
+            match reply {
+                Reply::Node(_) => {
+                    *content = Content::Object(object, Access::Write);
+                    return Ok(());
+                }
+                // Somebody else wrote to it meanwhile.
+                Reply::NotHere => {
+                    drop(object);
+                    self.refresh_into(files, &mut content)?;
+                }
+                other => return Err(unexpected(&other)),
+            }
+        }
+    }
+
+    /// Asks the metadata again for what they have of the file.
+    pub(super) fn refresh(&self, files: &Files) -> Result<()> {
+        self.refresh_into(files, &mut self.change())
+    }
+
+    fn refresh_into(&self, files: &Files, content: &mut Content) -> Result<()> {
+        let reply = files.metadata.call(&Request::Content { number: self.number })?;
+        let Reply::Opened { node, content: bytes } = reply else { return Err(unexpected(&reply)) };
+        *content = self::content(files, &node, bytes, Access::Write)?;
+        Ok(())
+    }
+}
+
+fn content(files: &Files, node: &Node, bytes: Vec<u8>, access: Access) -> Result<Content> {
+    Ok(match node.place {
+        Place::Inline => Content::Inline { bytes, size: node.size },
+        Place::Object => {
+            let key = files.key(node.number)?;
+            let object = files.data.open(&key, &files.how(node, access))?;
+            Content::Object(object.into(), access)
+        }
+    })
+}

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Deletes, in the background, the objects of files that are gone.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use terrace_core::{Backend, Clock, ErrorKind, Op, Request as Asked, Semantics};
+
+use super::object_key;
+use crate::failure::{Failure, Result};
+use crate::lock;
+use crate::metadata::Metadata;
+use crate::request::{Reply, Request};
+
+/// Deleted with one batch.
+const BATCH: usize = 256;
+
+/// Pause after deletions failed.
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// The thread that deletes.
+pub(super) struct Sweeper {
+    state: Arc<State>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+struct State {
+    queue: Mutex<Queue>,
+    changed: Condvar,
+    metadata: Arc<dyn Metadata>,
+    data: Arc<dyn Backend>,
+    namespace: String,
+    clock: Arc<dyn Clock>,
+}
+
+#[derive(Default)]
+struct Queue {
+    numbers: VecDeque<u64>,
+    /// How many are being deleted.
+    in_work: usize,
+    /// What the last batch said.
+    failure: Option<Failure>,
+    is_stopped: bool,
+}
+
+impl Sweeper {
+    /// Begins with what was left behind.
+    pub(super) fn start(
+        metadata: &Arc<dyn Metadata>,
+        data: &Arc<dyn Backend>,
+        namespace: &str,
+        clock: &Arc<dyn Clock>,
+    ) -> Result<Self> {
+        let left = match metadata.call(&Request::Garbage { max: u32::MAX })? {
+            Reply::Numbers(numbers) => numbers,
+            other => return Err(super::unexpected(&other)),
+        };
+        let queue = Queue { numbers: left.into(), ..Queue::default() };
+        let state = Arc::new(State {
+            queue: Mutex::new(queue),
+            changed: Condvar::new(),
+            metadata: Arc::clone(metadata),
+            data: Arc::clone(data),
+            namespace: namespace.into(),
+            clock: Arc::clone(clock),
+        });
+        let theirs = Arc::clone(&state);
+        let thread = std::thread::Builder::new()
+            .name("fs-sweeper".into())
+            .spawn(move || theirs.run())
+            .map_err(|error| terrace_core::Error::from_io("start a thread", error))?;
+        Ok(Self { state, thread: Mutex::new(Some(thread)) })
+    }
+
+    /// Has the object of a file deleted.
+    pub(super) fn push(&self, number: u64) {
+        lock(&self.state.queue).numbers.push_back(number);
+        self.state.changed.notify_all();
+    }
+
+    /// Whether there are objects that take room and soon will not.
+    pub(super) fn is_busy(&self) -> bool {
+        let queue = lock(&self.state.queue);
+        queue.in_work > 0 || !queue.numbers.is_empty()
+    }
+
+    /// Waits until everything is deleted that was pushed; what the last try said.
+    pub(super) fn wait(&self) -> Result<()> {
+        let queue = lock(&self.state.queue);
+        let queue = self
+            .state
+            .changed
+            .wait_while(queue, |queue| {
+                let is_done = queue.numbers.is_empty() && queue.in_work == 0;
+                !is_done && queue.failure.is_none() && !queue.is_stopped
+            })
+            .unwrap_or_else(PoisonError::into_inner);
+        queue.failure.clone().map_or(Ok(()), Err)
+    }
+
+    /// Deletes what is left, and ends.
+    pub(super) fn stop(&self) -> Result<()> {
+        let Some(thread) = lock(&self.thread).take() else { return Ok(()) };
+        lock(&self.state.queue).is_stopped = true;
+        self.state.changed.notify_all();
+        // A thread that panicked has said so.
+        let _ = thread.join();
+        lock(&self.state.queue).failure.clone().map_or(Ok(()), Err)
+    }
+}
+
+impl State {
+    fn run(&self) {
+        while let Some(numbers) = self.next() {
+            let outcome = self.delete(&numbers);
+            let mut queue = lock(&self.queue);
+            queue.in_work = 0;
+            queue.failure = outcome.as_ref().err().cloned();
+            if let Err(failure) = outcome {
+                tracing::warn!(%failure, objects = numbers.len(), "cannot delete objects of files");
+                queue.numbers.extend(&numbers);
+                self.changed.notify_all();
+                if queue.is_stopped {
+                    return;
+                }
+                drop(queue);
+                self.clock.sleep(PAUSE);
+                continue;
+            }
+            drop(queue);
+            self.changed.notify_all();
+        }
+    }
+
+    /// The next batch; `None` at the end.
+    fn next(&self) -> Option<Vec<u64>> {
+        let queue = lock(&self.queue);
+        let mut queue = self
+            .changed
+            .wait_while(queue, |queue| queue.numbers.is_empty() && !queue.is_stopped)
+            .unwrap_or_else(PoisonError::into_inner);
+        let count = queue.numbers.len().min(BATCH);
+        queue.in_work = count;
+        let numbers: Vec<u64> = queue.numbers.drain(..count).collect();
+        (!numbers.is_empty()).then_some(numbers)
+    }
+
+    fn delete(&self, numbers: &[u64]) -> Result<()> {
+        let keys: Vec<_> = numbers
+            .iter()
+            .map(|number| object_key(&self.namespace, *number))
+            .collect::<terrace_core::Result<_>>()?;
+        let mut operations: Vec<_> =
+            keys.iter().map(|key| Op::new(Asked::Delete { key })).collect();
+        self.data.execute(&mut operations, &Semantics::DEFAULT);
+        for operation in operations {
+            match operation.outcome {
+                Some(Err(error)) if error.kind() != ErrorKind::NotFound => {
+                    return Err(error.into());
+                }
+                _ => {}
+            }
+        }
+        self.metadata.call(&Request::Collected { numbers: numbers.into() }).map(drop)
+    }
+}

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A POSIX file system over key-value pairs and objects.
+//!
+//! [`Tree`] keeps names, nodes and small files in a `Kv`, one transaction for each change. The
+//! bytes of all other files are objects of a `Backend`, named by the number of the file.
+
+mod acl;
+mod entries;
+mod failure;
+mod files;
+mod metadata;
+mod node;
+mod pairs;
+mod record;
+mod request;
+mod tree;
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+pub use failure::{Failure, Result};
+pub use files::{File, Files, FilesOptions};
+pub use metadata::Metadata;
+pub use node::{Kind, Marks, NAME_BYTES_MAX, Node, Place, ROOT, TARGET_BYTES_MAX, Time};
+pub use request::{
+    Changes, Listed, Made, ReadyObject, RenameHow, Reply, Request, SetHow, Settled, When,
+};
+pub use tree::{Session, Tree, TreeOptions};
+
+/// Locks; a thread that panicked left nothing half changed behind the locks of this crate.
+fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

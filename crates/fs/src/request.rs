@@ -1,0 +1,359 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What is asked of the metadata of a file system, and what comes back.
+//!
+//! Values, so that a request is carried out here or sent to whoever keeps the metadata: in the
+//! encoding of postcard, in the order of the fields. A new request or field is a new version of
+//! the service.
+
+use serde::{Deserialize, Serialize};
+
+use crate::node::{Kind, Marks, Node, Time};
+
+/// An operation on metadata.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Request<'a> {
+    /// What a name in a directory leads to. `.` is the directory itself, `..` the one that it is in.
+    Lookup {
+        /// The directory.
+        directory: u64,
+        /// The name.
+        #[serde(borrow)]
+        name: &'a [u8],
+    },
+    /// What is known of a node.
+    Node {
+        /// Its number.
+        number: u64,
+    },
+    /// Changes what is known of a node.
+    Change {
+        /// Its number.
+        number: u64,
+        /// How.
+        changes: Changes,
+    },
+    /// Makes a node, and with it a name.
+    Make {
+        /// The directory.
+        directory: u64,
+        /// The name; empty for a file that gets none yet.
+        #[serde(borrow)]
+        name: &'a [u8],
+        /// What is made.
+        made: Made<'a>,
+    },
+    /// Gives a node one more name.
+    Link {
+        /// The node.
+        number: u64,
+        /// The directory.
+        directory: u64,
+        /// The name.
+        #[serde(borrow)]
+        name: &'a [u8],
+    },
+    /// Takes a name away.
+    Remove {
+        /// The directory.
+        directory: u64,
+        /// The name.
+        #[serde(borrow)]
+        name: &'a [u8],
+        /// Whether it must be that of an empty directory, or must not be that of a directory.
+        is_directory: bool,
+    },
+    /// Moves a name.
+    Rename {
+        /// The directory that it is in.
+        from_directory: u64,
+        /// The name there.
+        #[serde(borrow)]
+        from: &'a [u8],
+        /// The directory that it comes to.
+        to_directory: u64,
+        /// The name there.
+        #[serde(borrow)]
+        to: &'a [u8],
+        /// What to do with what has that name already.
+        how: RenameHow,
+        /// Who asks: owner of what is left in its place with [`RenameHow::leaves_whiteout`].
+        user: u32,
+        /// And the group.
+        group: u32,
+    },
+    /// Entries of a directory behind a position, in order.
+    List {
+        /// The directory.
+        directory: u64,
+        /// The position; 0 for all.
+        after: u64,
+        /// How many at most.
+        max: u32,
+        /// Whether the nodes come with the names.
+        with_nodes: bool,
+    },
+    /// Where a symbolic link leads.
+    Target {
+        /// The link.
+        number: u64,
+    },
+    /// The value of an extended attribute.
+    Xattr {
+        /// The node.
+        number: u64,
+        /// The attribute.
+        #[serde(borrow)]
+        name: &'a [u8],
+    },
+    /// The names of all extended attributes, each with a NUL behind it.
+    Xattrs {
+        /// The node.
+        number: u64,
+    },
+    /// Sets an extended attribute.
+    SetXattr {
+        /// The node.
+        number: u64,
+        /// The attribute.
+        #[serde(borrow)]
+        name: &'a [u8],
+        /// Its value.
+        #[serde(borrow)]
+        value: &'a [u8],
+        /// What must be there already.
+        how: SetHow,
+        /// Whether the set-group-ID bit goes where an access control list is set.
+        clears_set_group: bool,
+    },
+    /// Removes an extended attribute.
+    RemoveXattr {
+        /// The node.
+        number: u64,
+        /// The attribute.
+        #[serde(borrow)]
+        name: &'a [u8],
+    },
+    /// Sets what is asked of the tiers.
+    Mark {
+        /// The node.
+        number: u64,
+        /// All of it.
+        marks: Marks,
+    },
+    /// Opens a file: it stays while it has no name, until it is closed as often.
+    Open {
+        /// The file.
+        number: u64,
+        /// Whether its object may change from now on.
+        is_for_writing: bool,
+    },
+    /// A file and its bytes, where those are with the metadata.
+    Content {
+        /// The file.
+        number: u64,
+    },
+    /// Closes a file.
+    Close {
+        /// The file.
+        number: u64,
+        /// As it was opened.
+        is_for_writing: bool,
+        /// What its object says, where it may have changed.
+        settled: Option<Settled>,
+    },
+    /// Takes account of what the object of a file says.
+    Settle {
+        /// The file.
+        number: u64,
+        /// What it says.
+        settled: Settled,
+    },
+    /// Writes into a small file.
+    Write {
+        /// The file.
+        number: u64,
+        /// Where.
+        offset: u64,
+        /// What.
+        #[serde(borrow)]
+        data: &'a [u8],
+        /// Whether at the end, wherever that is; `offset` then means nothing.
+        at_end: bool,
+        /// Whether set-user-ID and set-group-ID bits go.
+        clears_set_id: bool,
+    },
+    /// From now on the bytes of a file are in its object, which holds them already.
+    MoveOut {
+        /// The file.
+        number: u64,
+        /// How many bytes it had when they were copied; where it has others, nothing is changed.
+        size: u64,
+        /// The bytes that were copied.
+        #[serde(borrow)]
+        content: &'a [u8],
+        /// When the object was last changed, nanoseconds since 1970.
+        object_modified_ns: u64,
+    },
+    /// Reserves numbers of nodes, for objects that are made before their files.
+    Reserve {
+        /// How many.
+        count: u32,
+    },
+    /// Some of the objects that are to be deleted.
+    Garbage {
+        /// How many at most.
+        max: u32,
+    },
+    /// These objects were deleted.
+    Collected {
+        /// Their numbers.
+        numbers: Vec<u64>,
+    },
+    /// Everything that was acknowledged is to survive a loss of power.
+    Sync,
+}
+
+/// What is made.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Made<'a> {
+    /// What it is.
+    pub kind: Kind,
+    /// Its permissions before `umask`.
+    pub permissions: u32,
+    /// Permissions that are taken away, unless the directory has a default access control list.
+    pub umask: u32,
+    /// Its owner.
+    pub user: u32,
+    /// Its group, unless the directory passes on its own.
+    pub group: u32,
+    /// Of a device: which.
+    pub device: u32,
+    /// Of a symbolic link: where it leads.
+    #[serde(borrow)]
+    pub target: &'a [u8],
+    /// Of a file: whether it is opened at once, for writing.
+    pub is_opened: bool,
+    /// Of a file: the object that is there for it, from [`Request::Reserve`].
+    pub object: Option<ReadyObject>,
+}
+
+/// An object that was made before its file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReadyObject {
+    /// The number that is the object's name and becomes the file's.
+    pub number: u64,
+    /// When the object was last changed, nanoseconds since 1970.
+    pub modified_ns: u64,
+}
+
+/// Changes to a node. `None` leaves as it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Changes {
+    /// Permissions, 12 bits.
+    pub permissions: Option<u32>,
+    /// Owner.
+    pub user: Option<u32>,
+    /// Group.
+    pub group: Option<u32>,
+    /// Length of a file whose bytes are with the metadata.
+    pub size: Option<u64>,
+    /// When it was last read.
+    pub accessed: Option<When>,
+    /// When its bytes last changed.
+    pub modified: Option<When>,
+    /// When the object was last changed, where `modified` is to stand instead of it.
+    pub settled_ns: Option<u64>,
+    /// Whether set-user-ID and set-group-ID bits go.
+    pub clears_set_id: bool,
+    /// Whether somebody read it, and that is all: only `accessed` changes.
+    pub is_reading: bool,
+}
+
+/// A point in time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum When {
+    /// The moment at which it is carried out.
+    Now,
+    /// This one.
+    At(Time),
+}
+
+/// What is done with what has the new name already.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RenameHow {
+    /// It makes the call fail.
+    pub keeps_existing: bool,
+    /// It gets the old name.
+    pub exchanges: bool,
+    /// A character device 0:0 is left under the old name, as overlay file systems want it.
+    pub leaves_whiteout: bool,
+}
+
+/// What must be there when an extended attribute is set.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum SetHow {
+    /// Anything.
+    #[default]
+    Any,
+    /// No attribute of that name.
+    Create,
+    /// An attribute of that name.
+    Replace,
+}
+
+/// What the object of a file says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Settled {
+    /// How long it is.
+    pub size: u64,
+    /// Room that it takes.
+    pub allocated_bytes: u64,
+    /// When it was last changed, nanoseconds since 1970.
+    pub modified_ns: u64,
+}
+
+/// What a request returns.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Reply {
+    /// Nothing.
+    Done,
+    /// A node.
+    Node(Node),
+    /// A node and, of a file whose bytes are with the metadata, those.
+    Opened {
+        /// The node.
+        node: Node,
+        /// The bytes.
+        content: Vec<u8>,
+    },
+    /// The node, where there is one still, and an object that is now to be deleted.
+    Gone {
+        /// Number of the node that lost a name.
+        number: u64,
+        /// Whether its object is to be deleted.
+        has_garbage: bool,
+    },
+    /// A value, names or a target.
+    Bytes(Vec<u8>),
+    /// Entries.
+    Listing(Vec<Listed>),
+    /// Numbers of nodes.
+    Numbers(Vec<u64>),
+    /// The bytes of the file are not, or no longer, with the metadata, or do not fit there.
+    NotHere,
+}
+
+/// An entry of a directory.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Listed {
+    /// Its name.
+    pub name: Vec<u8>,
+    /// Where a walk goes on behind it.
+    pub position: u64,
+    /// The node.
+    pub number: u64,
+    /// What that is.
+    pub kind: Kind,
+    /// What is known of it, where that was asked for.
+    pub node: Option<Node>,
+}

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Changing what is known of a node.
+
+use rustix::io::Errno;
+use terrace_core::Txn;
+
+use super::{Tree, get_node, put_node};
+use crate::acl;
+use crate::failure::Result;
+use crate::node::{Kind, Marks, Node, Place, Time};
+use crate::pairs;
+use crate::request::{Changes, Reply, When};
+
+const SET_USER_ID: u32 = 0o4000;
+const SET_GROUP_ID: u32 = 0o2000;
+const GROUP_EXECUTES: u32 = 0o010;
+
+impl Tree {
+    /// Changes what is known of a node. The length only where the bytes are with the metadata.
+    pub(super) fn change_node(&self, number: u64, changes: &Changes) -> Result<Reply> {
+        let now = self.now();
+        self.change(|txn| {
+            let mut node = get_node(&mut *txn, number)?;
+            if let Some(size) = changes.size {
+                match (node.kind, node.place) {
+                    (Kind::Directory, _) => return Err(Errno::ISDIR.into()),
+                    (Kind::File, Place::Inline) => cut_content(txn, &mut node, size, now)?,
+                    (Kind::File, Place::Object) => return Ok(Reply::NotHere),
+                    _ => return Err(Errno::INVAL.into()),
+                }
+            }
+            apply(txn, &mut node, changes, now)?;
+            put_node(txn, &node)?;
+            Ok(Reply::Node(node))
+        })
+    }
+
+    /// Sets what is asked of the tiers.
+    pub(super) fn mark(&self, number: u64, marks: &Marks) -> Result<Reply> {
+        let now = self.now();
+        self.change(|txn| {
+            let mut node = get_node(&mut *txn, number)?;
+            if !matches!(node.kind, Kind::File | Kind::Directory) {
+                return Err(Errno::OPNOTSUPP.into());
+            }
+            node.marks = marks.clone();
+            node.changed = now;
+            put_node(txn, &node)?;
+            Ok(Reply::Node(node))
+        })
+    }
+}
+
+/// Cuts or grows a file whose bytes are with the metadata; growth is not kept as bytes.
+fn cut_content(txn: &mut dyn Txn, node: &mut Node, size: u64, now: Time) -> Result<()> {
+    if i64::try_from(size).is_err() {
+        return Err(Errno::FBIG.into());
+    }
+    let key = pairs::content(node.number);
+    if size < node.size
+        && let Some(mut content) = txn.get(&key)?
+        && (content.len() as u64) > size
+    {
+        content.truncate(size as usize);
+        txn.put(&key, &content)?;
+    }
+    node.size = size;
+    node.modified = now;
+    Ok(())
+}
+
+fn apply(txn: &mut dyn Txn, node: &mut Node, changes: &Changes, now: Time) -> Result<()> {
+    let at = |when: When| match when {
+        When::Now => now,
+        When::At(time) => time,
+    };
+    if let Some(permissions) = changes.permissions {
+        node.permissions = permissions & 0o7777;
+        if node.has_xattrs {
+            let key = pairs::xattr(node.number, acl::ACCESS);
+            if let Some(list) = txn.get(&key)? {
+                txn.put(&key, &acl::with_permissions(&list, permissions)?)?;
+            }
+        }
+    }
+    if changes.user.is_some() || changes.group.is_some() {
+        node.user = changes.user.unwrap_or(node.user);
+        node.group = changes.group.unwrap_or(node.group);
+        if !node.kind.is_directory() && changes.permissions.is_none() {
+            clear_set_id(node);
+        }
+    }
+    if changes.clears_set_id {
+        clear_set_id(node);
+    }
+    if let Some(when) = changes.accessed {
+        node.accessed = at(when);
+    }
+    if let Some(when) = changes.modified {
+        node.modified = at(when);
+        node.settled_ns = changes.settled_ns.unwrap_or(node.settled_ns);
+    }
+    if !changes.is_reading {
+        node.changed = now;
+    }
+    Ok(())
+}
+
+/// Takes away what would give whoever runs the file other rights; a set-group-ID bit without the
+/// right to execute means something else.
+pub(super) fn clear_set_id(node: &mut Node) {
+    node.permissions &= !SET_USER_ID;
+    if node.permissions & GROUP_EXECUTES != 0 {
+        node.permissions &= !SET_GROUP_ID;
+    }
+}

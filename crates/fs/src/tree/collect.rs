@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Objects that no file has any more.
+
+use super::{Tree, discard, find_node};
+use crate::failure::Result;
+use crate::{lock, pairs};
+
+/// Looked at in one transaction.
+const PAGE: usize = 100;
+
+/// Most numbers that are reserved at once.
+const RESERVED_MAX: u32 = 4096;
+
+impl Tree {
+    /// Removes what had no name and was open when its user died. For who knows that nobody has
+    /// anything open.
+    ///
+    /// # Errors
+    ///
+    /// What the pairs say.
+    pub fn discard_nameless(&self) -> Result<u64> {
+        let mut discarded = 0;
+        let mut range = pairs::all_nameless();
+        loop {
+            let page = self.kv.scan(&range, PAGE)?;
+            for (key, _) in &page {
+                let Some(number) = pairs::number_of(key) else { continue };
+                let holds = self.holds.lock(number);
+                if holds.contains_key(&number) {
+                    continue;
+                }
+                discarded += self.change(|txn| match find_node(&mut *txn, number)? {
+                    Some(node) if node.links == 0 => discard(txn, &node).map(|_| 1),
+                    _ => Ok(txn.delete(key).map(|()| 0)?),
+                })?;
+            }
+            match page.last() {
+                Some((key, _)) if page.len() == PAGE => range = range.after(key),
+                _ => return Ok(discarded),
+            }
+        }
+    }
+
+    /// Reserves numbers for objects that are made before their files. Until a file takes one, its
+    /// object counts as garbage if this process dies.
+    pub(super) fn reserve(&self, count: u32) -> Result<Vec<u64>> {
+        let count = count.min(RESERVED_MAX);
+        let numbers: Vec<u64> = (0..count).map(|_| self.take_number()).collect::<Result<_>>()?;
+        lock(&self.reserved).extend(&numbers);
+        self.change(|txn| {
+            numbers.iter().try_for_each(|number| Ok(txn.put(&pairs::garbage(*number), b"")?))
+        })?;
+        Ok(numbers)
+    }
+
+    /// Some of the objects that are to be deleted.
+    pub(super) fn garbage(&self, max: u32) -> Result<Vec<u64>> {
+        let mut found = Vec::new();
+        let mut range = pairs::all_garbage();
+        loop {
+            let page = self.kv.scan(&range, PAGE)?;
+            let reserved = lock(&self.reserved);
+            let numbers = page.iter().filter_map(|(key, _)| pairs::number_of(key));
+            found.extend(numbers.filter(|number| !reserved.contains(number)));
+            if found.len() >= max as usize {
+                found.truncate(max as usize);
+                return Ok(found);
+            }
+            match page.last() {
+                Some((key, _)) if page.len() == PAGE => range = range.after(key),
+                _ => return Ok(found),
+            }
+        }
+    }
+
+    /// Forgets objects that were deleted.
+    pub(super) fn collected(&self, numbers: &[u64]) -> Result<()> {
+        self.change(|txn| {
+            numbers.iter().try_for_each(|number| Ok(txn.delete(&pairs::garbage(*number))?))
+        })?;
+        let mut reserved = lock(&self.reserved);
+        for number in numbers {
+            reserved.remove(number);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The bytes of small files, and what is known of those of all others.
+
+use rustix::io::Errno;
+
+use super::change::clear_set_id;
+use super::{Tree, discard, find_node, get_node, put_node};
+use crate::failure::Result;
+use crate::node::{Kind, Node, Place};
+use crate::pairs;
+use crate::request::{Reply, Settled};
+
+/// How a small file is written.
+pub(super) struct Written<'a> {
+    /// Where, unless it is at the end.
+    pub(super) offset: u64,
+    pub(super) data: &'a [u8],
+    pub(super) at_end: bool,
+    pub(super) clears_set_id: bool,
+}
+
+impl Tree {
+    /// Opens a file for who holds it so often, see `Session`.
+    pub(super) fn open_node(&self, number: u64, is_for_writing: bool) -> Result<Reply> {
+        let mut holds = self.holds.lock(number);
+        let mut node = get_node(self, number)?;
+        match node.kind {
+            Kind::File => {}
+            Kind::Directory => return Err(Errno::ISDIR.into()),
+            _ => return Err(Errno::INVAL.into()),
+        }
+        if is_for_writing && node.place == Place::Object && !node.is_written {
+            node = self.change(|txn| {
+                let mut node = get_node(&mut *txn, number)?;
+                node.is_written = node.place == Place::Object;
+                put_node(txn, &node)?;
+                Ok(node)
+            })?;
+        }
+        let hold = holds.entry(number).or_default();
+        hold.opens += 1;
+        hold.writers += u64::from(is_for_writing);
+        hold.is_nameless = node.links == 0;
+        drop(holds);
+        self.opened(node)
+    }
+
+    /// A file and its bytes, where those are with the metadata.
+    pub(super) fn content(&self, number: u64) -> Result<Reply> {
+        self.opened(get_node(self, number)?)
+    }
+
+    fn opened(&self, mut node: Node) -> Result<Reply> {
+        loop {
+            let mut content = Vec::new();
+            if node.place == Place::Inline && node.size > 0 {
+                content = self.kv.get(&pairs::content(node.number))?.unwrap_or_default();
+                // Both must be of one moment: a write may have come between.
+                let now = get_node(self, node.number)?;
+                if now != node {
+                    node = now;
+                    continue;
+                }
+            }
+            return Ok(Reply::Opened { node, content });
+        }
+    }
+
+    /// Notes that a node that was just made is open.
+    pub(super) fn hold_new(&self, number: u64, is_nameless: bool) {
+        let mut holds = self.holds.lock(number);
+        let hold = holds.entry(number).or_default();
+        hold.opens += 1;
+        hold.writers += 1;
+        hold.is_nameless |= is_nameless;
+    }
+
+    /// Closes a file `opens` times; one without a name goes with the last time.
+    pub(super) fn close_node(
+        &self,
+        number: u64,
+        opens: u64,
+        writers: u64,
+        settled: Option<Settled>,
+    ) -> Result<Reply> {
+        let mut holds = self.holds.lock(number);
+        let Some(hold) = holds.get_mut(&number) else { return Err(Errno::BADF.into()) };
+        hold.opens = hold.opens.saturating_sub(opens);
+        hold.writers = hold.writers.saturating_sub(writers);
+        let hold = *hold;
+        if hold.opens == 0 {
+            holds.remove(&number);
+        }
+        let mut has_garbage = false;
+        if hold.opens == 0 && hold.is_nameless {
+            has_garbage = self.change(|txn| match find_node(&mut *txn, number)? {
+                Some(node) if node.links == 0 => discard(txn, &node),
+                _ => Ok(false),
+            })?;
+        } else if let Some(settled) = settled {
+            self.settle_node(number, &settled, hold.writers > 0)?;
+        }
+        drop(holds);
+        Ok(Reply::Gone { number, has_garbage })
+    }
+
+    /// Takes account of what the object of an open file says.
+    pub(super) fn settle(&self, number: u64, settled: &Settled) -> Result<Reply> {
+        let holds = self.holds.lock(number);
+        let has_writers = holds.get(&number).is_some_and(|hold| hold.writers > 0);
+        self.settle_node(number, settled, has_writers)?;
+        drop(holds);
+        Ok(Reply::Done)
+    }
+
+    fn settle_node(&self, number: u64, settled: &Settled, has_writers: bool) -> Result<()> {
+        let Some(before) = find_node(self, number)? else { return Ok(()) };
+        if before.place != Place::Object
+            || settle_into(before.clone(), settled, has_writers) == before
+        {
+            return Ok(());
+        }
+        self.change(|txn| {
+            let Some(node) = find_node(&mut *txn, number)? else { return Ok(()) };
+            if node.place != Place::Object {
+                return Ok(());
+            }
+            put_node(txn, &settle_into(node, settled, has_writers))
+        })
+    }
+
+    /// Writes into a small file.
+    pub(super) fn write(&self, number: u64, written: &Written<'_>) -> Result<Reply> {
+        let now = self.now();
+        let bytes_max = self.inline_bytes_max();
+        self.change(|txn| {
+            let mut node = get_node(&mut *txn, number)?;
+            let offset = if written.at_end { node.size } else { written.offset };
+            let end = offset.checked_add(written.data.len() as u64);
+            let end = end.filter(|end| *end <= bytes_max);
+            let (Place::Inline, Some(end)) = (node.place, end) else { return Ok(Reply::NotHere) };
+            let key = pairs::content(number);
+            let mut content = txn.get(&key)?.unwrap_or_default();
+            if content.len() < end as usize {
+                content.resize(end as usize, 0);
+            }
+            content[offset as usize..end as usize].copy_from_slice(written.data);
+            txn.put(&key, &content)?;
+            node.size = node.size.max(end);
+            node.modified = now;
+            node.changed = now;
+            if written.clears_set_id {
+                clear_set_id(&mut node);
+            }
+            put_node(txn, &node)?;
+            Ok(Reply::Node(node))
+        })
+    }
+
+    /// The bytes of a small file are in its object from now on, if they still are those.
+    pub(super) fn move_out(
+        &self,
+        number: u64,
+        size: u64,
+        content: &[u8],
+        object_modified_ns: u64,
+    ) -> Result<Reply> {
+        self.change(|txn| {
+            let mut node = get_node(&mut *txn, number)?;
+            let key = pairs::content(number);
+            let there = txn.get(&key)?.unwrap_or_default();
+            if node.place != Place::Inline || node.size != size || there != content {
+                return Ok(Reply::NotHere);
+            }
+            txn.delete(&key)?;
+            node.place = Place::Object;
+            node.is_written = true;
+            node.settled_ns = object_modified_ns;
+            put_node(txn, &node)?;
+            Ok(Reply::Node(node))
+        })
+    }
+}
+
+/// A node that takes account of what its object says.
+fn settle_into(node: Node, settled: &Settled, has_writers: bool) -> Node {
+    let object = terrace_core::Stat {
+        size_bytes: settled.size,
+        allocated_bytes: settled.allocated_bytes,
+        modified_ns: settled.modified_ns,
+        ..terrace_core::Stat::default()
+    };
+    let node = node.with_object(&object);
+    Node { settled_ns: settled.modified_ns, is_written: has_writers, ..node }
+}

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Which nodes are open, and how often.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard};
+
+use crate::lock;
+
+/// So many locks stand between opening a node and taking its last name away.
+const STRIPES: usize = 64;
+
+/// What is open of one node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Hold {
+    /// How often it is open.
+    pub(super) opens: u64,
+    /// How often for writing.
+    pub(super) writers: u64,
+    /// Whether it has no name, so that it goes with the last close.
+    pub(super) is_nameless: bool,
+}
+
+/// The open nodes. Whoever opens one, or takes a name from it, locks its stripe meanwhile: so a
+/// node that is found is there until it is closed.
+pub(super) struct Holds {
+    stripes: [Stripe; STRIPES],
+}
+
+type Stripe = Mutex<HashMap<u64, Hold>>;
+
+impl Default for Holds {
+    fn default() -> Self {
+        Self { stripes: std::array::from_fn(|_| Stripe::default()) }
+    }
+}
+
+impl Holds {
+    /// The open nodes that share a lock with `number`.
+    pub(super) fn lock(&self, number: u64) -> MutexGuard<'_, HashMap<u64, Hold>> {
+        lock(&self.stripes[number as usize % STRIPES])
+    }
+}

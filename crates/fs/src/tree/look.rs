@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Finding nodes.
+
+use rustix::io::Errno;
+
+use super::{Tree, find_node, get_bucket, get_directory, get_node};
+use crate::failure::{Failure, Result};
+use crate::node::{NAME_BYTES_MAX, Node};
+use crate::pairs;
+
+impl Tree {
+    /// What a name leads to.
+    pub(super) fn lookup(&self, directory: u64, name: &[u8]) -> Result<Node> {
+        match name {
+            b"." => return get_node(self, directory),
+            b".." => return get_node(self, get_directory(self, directory)?.parent),
+            name if name.len() > NAME_BYTES_MAX => return Err(Errno::NAMETOOLONG.into()),
+            _ => {}
+        }
+        let hash = self.hash(name);
+        // Each time around the name led to a node that was removed before it was read.
+        const TRIES_MAX: usize = 100;
+        for _ in 0..TRIES_MAX {
+            let bucket = get_bucket(self, directory, hash)?;
+            let Some(entry) = bucket.find(name) else {
+                return match get_directory(self, directory)?.links {
+                    0 => Err(Errno::STALE.into()),
+                    _ => Err(Errno::NOENT.into()),
+                };
+            };
+            if let Some(node) = find_node(self, entry.number)? {
+                return Ok(node);
+            }
+        }
+        Err(Failure::corrupt(&format!("a name in directory {directory} leads to no node")))
+    }
+
+    pub(super) fn node(&self, number: u64) -> Result<Node> {
+        get_node(self, number)
+    }
+
+    /// Where a symbolic link leads.
+    pub(super) fn target(&self, number: u64) -> Result<Vec<u8>> {
+        let node = get_node(self, number)?;
+        if node.kind != crate::node::Kind::Symlink {
+            return Err(Errno::INVAL.into());
+        }
+        let target = self.kv.get(&pairs::content(number))?;
+        target.ok_or_else(|| Failure::corrupt(&format!("link {number} leads nowhere")))
+    }
+}

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Making nodes.
+
+use rustix::io::Errno;
+use terrace_core::Txn;
+
+use super::{
+    Tree, check_name, get_bucket, get_living_directory, put_bucket, put_node, touch_directory,
+};
+use crate::acl;
+use crate::failure::Result;
+use crate::lock;
+use crate::node::{Kind, Marks, Node, Place, TARGET_BYTES_MAX, Time};
+use crate::pairs;
+use crate::request::Made;
+
+/// The set-group-ID bit.
+const SET_GROUP_ID: u32 = 0o2000;
+
+impl Tree {
+    /// Makes a node under a name; without one, a file that has none yet.
+    pub(super) fn make(&self, directory: u64, name: &[u8], made: &Made<'_>) -> Result<Node> {
+        let has_name = !name.is_empty();
+        if has_name {
+            check_name(name)?;
+        } else if made.kind != Kind::File || !made.is_opened {
+            return Err(Errno::INVAL.into());
+        }
+        if made.kind == Kind::Symlink && made.target.is_empty() {
+            return Err(Errno::NOENT.into());
+        }
+        if made.target.len() > TARGET_BYTES_MAX {
+            return Err(Errno::NAMETOOLONG.into());
+        }
+        let number = match made.object {
+            Some(object) if made.kind == Kind::File => object.number,
+            Some(_) => return Err(Errno::INVAL.into()),
+            None => self.take_number()?,
+        };
+        let hash = self.hash(name);
+        let now = self.now();
+        let result = self.change(|txn| {
+            let mut parent = get_living_directory(&mut *txn, directory)?;
+            let mut node = fresh(&parent, number, made, now);
+            inherit(txn, &parent, made, &mut node)?;
+            if has_name {
+                let mut bucket = get_bucket(&mut *txn, directory, hash)?;
+                if bucket.find(name).is_some() {
+                    return Err(Errno::EXIST.into());
+                }
+                bucket.add(name, number, made.kind)?;
+                put_bucket(txn, directory, hash, &bucket)?;
+                parent.size += 1;
+                parent.links += u32::from(made.kind.is_directory());
+                touch_directory(&mut parent, now);
+                put_node(txn, &parent)?;
+            } else {
+                node.links = 0;
+                txn.put(&pairs::nameless(number), b"")?;
+            }
+            if made.kind == Kind::Symlink {
+                txn.put(&pairs::content(number), made.target)?;
+            }
+            if made.object.is_some() {
+                txn.delete(&pairs::garbage(number))?;
+            }
+            put_node(txn, &node)?;
+            Ok(node)
+        });
+        if result.is_ok() && made.object.is_some() {
+            lock(&self.reserved).remove(&number);
+        }
+        result
+    }
+}
+
+/// A node as it is before it inherits anything but its group.
+fn fresh(parent: &Node, number: u64, made: &Made<'_>, now: Time) -> Node {
+    let passes_group = parent.permissions & SET_GROUP_ID != 0;
+    let is_directory = made.kind.is_directory();
+    let set_group = if passes_group && is_directory { SET_GROUP_ID } else { 0 };
+    let is_device = matches!(made.kind, Kind::CharacterDevice | Kind::BlockDevice);
+    Node {
+        number,
+        kind: made.kind,
+        permissions: made.permissions & 0o7777 | set_group,
+        user: made.user,
+        group: if passes_group { parent.group } else { made.group },
+        links: if is_directory { 2 } else { 1 },
+        device: if is_device { made.device } else { 0 },
+        size: made.target.len() as u64,
+        allocated_bytes: 0,
+        accessed: now,
+        modified: now,
+        changed: now,
+        created: now,
+        parent: parent.number,
+        place: if made.object.is_some() { Place::Object } else { Place::Inline },
+        is_written: made.object.is_some() && made.is_opened,
+        settled_ns: made.object.map_or(0, |object| object.modified_ns),
+        has_xattrs: false,
+        has_default_acl: false,
+        marks: inherited_marks(&parent.marks, made.kind),
+    }
+}
+
+/// What is asked of the tiers for a directory holds for what is made in it.
+fn inherited_marks(marks: &Marks, kind: Kind) -> Marks {
+    match kind {
+        Kind::File | Kind::Directory => marks.clone(),
+        _ => Marks::default(),
+    }
+}
+
+/// Takes the umask away or, in a directory with a default access control list, that instead.
+fn inherit(txn: &mut dyn Txn, parent: &Node, made: &Made<'_>, node: &mut Node) -> Result<()> {
+    if made.kind == Kind::Symlink {
+        return Ok(());
+    }
+    let default = match parent.has_default_acl {
+        true => txn.get(&pairs::xattr(parent.number, acl::DEFAULT))?,
+        false => None,
+    };
+    let Some(default) = default else {
+        node.permissions &= !(made.umask & 0o777);
+        return Ok(());
+    };
+    let (permissions, access) = acl::inherit(&default, node.permissions)?;
+    node.permissions = permissions;
+    if let Some(access) = access {
+        txn.put(&pairs::xattr(node.number, acl::ACCESS), &access)?;
+        node.has_xattrs = true;
+    }
+    if made.kind.is_directory() {
+        txn.put(&pairs::xattr(node.number, acl::DEFAULT), &default)?;
+        node.has_xattrs = true;
+        node.has_default_acl = true;
+    }
+    Ok(())
+}

@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The metadata of a file system in pairs: nodes, names, attributes, small files.
+
+mod change;
+mod collect;
+mod content;
+mod hold;
+mod link;
+mod list;
+mod look;
+mod make;
+mod remove;
+mod rename;
+mod session;
+mod superblock;
+mod xattr;
+
+use std::sync::{Arc, Mutex};
+
+use rustix::io::Errno;
+use terrace_core::{Clock, Kv, Persistency, Random, Ticket, Txn};
+
+use self::hold::Holds;
+pub use self::session::Session;
+use self::superblock::Superblock;
+pub use self::superblock::TreeOptions;
+use crate::entries::{Bucket, hash};
+use crate::failure::{Failure, Result};
+use crate::node::{NAME_BYTES_MAX, Node, ROOT, Time};
+use crate::record::{decode, encode};
+use crate::{lock, pairs};
+
+/// The metadata of a file system, kept in the pairs of one namespace.
+///
+/// Every change is one transaction: it is there as a whole or not at all, also after a crash. Who
+/// uses it does so through a [`Session`], which knows what it has open.
+pub struct Tree {
+    kv: Arc<dyn Kv>,
+    clock: Arc<dyn Clock>,
+    superblock: Superblock,
+    holds: Holds,
+    numbers: Mutex<std::ops::Range<u64>>,
+    /// Reserved numbers whose objects nobody may take for garbage, see [`crate::Request::Reserve`].
+    reserved: Mutex<std::collections::HashSet<u64>>,
+    /// The last commit, for [`crate::Request::Sync`].
+    last: Mutex<Ticket>,
+}
+
+impl Tree {
+    /// Makes an empty file system, whose root belongs to `user` and `group`. Keys of the names'
+    /// hash come from `random`.
+    ///
+    /// # Errors
+    ///
+    /// `EXIST` where there is one already; what the pairs say.
+    pub fn create(
+        kv: &dyn Kv,
+        options: &TreeOptions,
+        clock: &dyn Clock,
+        random: &mut Random,
+    ) -> Result<()> {
+        superblock::create(kv, options, clock, random)
+    }
+
+    /// Opens the file system that the pairs hold.
+    ///
+    /// # Errors
+    ///
+    /// `NOENT` where they hold none; what the pairs say.
+    pub fn open(kv: Arc<dyn Kv>, clock: Arc<dyn Clock>) -> Result<Arc<Self>> {
+        let superblock = superblock::read(&*kv)?;
+        let tree = Self {
+            kv,
+            clock,
+            superblock,
+            holds: Holds::default(),
+            numbers: Mutex::new(0..0),
+            reserved: Mutex::default(),
+            last: Mutex::default(),
+        };
+        Ok(Arc::new(tree))
+    }
+
+    /// Whether the pairs hold a file system.
+    ///
+    /// # Errors
+    ///
+    /// What the pairs say.
+    pub fn exists(kv: &dyn Kv) -> Result<bool> {
+        Ok(kv.get(pairs::SUPERBLOCK)?.is_some())
+    }
+
+    /// The number that tells it from all others.
+    pub fn id(&self) -> u128 {
+        self.superblock.id
+    }
+
+    /// Longest file whose bytes are kept with the metadata.
+    pub fn inline_bytes_max(&self) -> u64 {
+        self.superblock.inline_bytes_max.into()
+    }
+
+    fn now(&self) -> Time {
+        Time::from_ns(self.clock.wall_ns())
+    }
+
+    fn hash(&self, name: &[u8]) -> u64 {
+        hash(self.superblock.seed, name)
+    }
+
+    /// Runs a transaction.
+    fn change<T>(&self, mut body: impl FnMut(&mut dyn Txn) -> Result<T>) -> Result<T> {
+        let mut outcome = None;
+        let committed = self.kv.transact(&mut |txn| {
+            let result = body(txn);
+            let is_good = result.is_ok();
+            outcome = Some(result);
+            match is_good {
+                true => Ok(()),
+                // Nobody sees it: what the body said is returned instead.
+                false => Err(terrace_core::Error::invalid("change a file system", "refused")),
+            }
+        });
+        match (outcome, committed) {
+            (Some(Err(failure)), _) => Err(failure),
+            (Some(Ok(value)), Ok(ticket)) => {
+                let mut last = lock(&self.last);
+                *last = ticket.max(*last);
+                Ok(value)
+            }
+            (_, Err(error)) => Err(error.into()),
+            (None, Ok(_)) => Err(Failure::corrupt("a transaction did not run")),
+        }
+    }
+
+    /// Makes everything that was acknowledged survive a loss of power, where the pairs can.
+    fn sync(&self) -> Result<()> {
+        let last = *lock(&self.last);
+        if self.kv.persistency() == Persistency::Storage && last != Ticket::default() {
+            self.kv.wait(last)?;
+        }
+        Ok(())
+    }
+}
+
+/// Something that pairs are read from.
+trait Read {
+    fn pair(&mut self, key: &[u8]) -> terrace_core::Result<Option<Vec<u8>>>;
+}
+
+impl Read for &Tree {
+    fn pair(&mut self, key: &[u8]) -> terrace_core::Result<Option<Vec<u8>>> {
+        self.kv.get(key)
+    }
+}
+
+impl<'t> Read for &mut (dyn Txn + 't) {
+    fn pair(&mut self, key: &[u8]) -> terrace_core::Result<Option<Vec<u8>>> {
+        self.get(key)
+    }
+}
+
+/// A node that may be gone.
+fn find_node(mut read: impl Read, number: u64) -> Result<Option<Node>> {
+    let bytes = read.pair(&pairs::node(number))?;
+    bytes.map(|bytes| decode(number, &bytes)).transpose()
+}
+
+/// A node that whoever asks knows of.
+///
+/// # Errors
+///
+/// `STALE` where it is gone.
+fn get_node(read: impl Read, number: u64) -> Result<Node> {
+    find_node(read, number)?.ok_or(Failure::of(Errno::STALE))
+}
+
+/// A node that must be a directory.
+///
+/// # Errors
+///
+/// `STALE` where it is gone, `NOTDIR`.
+fn get_directory(read: impl Read, number: u64) -> Result<Node> {
+    let node = get_node(read, number)?;
+    match node.kind.is_directory() {
+        true => Ok(node),
+        false => Err(Errno::NOTDIR.into()),
+    }
+}
+
+fn get_bucket(mut read: impl Read, directory: u64, hash: u64) -> Result<Bucket> {
+    match read.pair(&pairs::entry(directory, hash))? {
+        Some(bytes) => Bucket::decode(&bytes),
+        None => Ok(Bucket::default()),
+    }
+}
+
+fn put_node(txn: &mut dyn Txn, node: &Node) -> Result<()> {
+    Ok(txn.put(&pairs::node(node.number), &encode(node))?)
+}
+
+fn put_bucket(txn: &mut dyn Txn, directory: u64, hash: u64, bucket: &Bucket) -> Result<()> {
+    let key = pairs::entry(directory, hash);
+    match bucket.encode() {
+        Some(bytes) => txn.put(&key, &bytes)?,
+        None => txn.delete(&key)?,
+    }
+    Ok(())
+}
+
+/// A directory that may get another entry.
+///
+/// # Errors
+///
+/// `NOENT` where it was removed and is only still open.
+fn get_living_directory(read: impl Read, number: u64) -> Result<Node> {
+    let node = get_directory(read, number)?;
+    match node.links {
+        0 => Err(Errno::NOENT.into()),
+        _ => Ok(node),
+    }
+}
+
+/// Takes note that the entries of a directory changed.
+fn touch_directory(directory: &mut Node, now: Time) {
+    directory.modified = now;
+    directory.changed = now;
+}
+
+/// Refuses what no entry can be called.
+fn check_name(name: &[u8]) -> Result<()> {
+    match name {
+        [] | b"." | b".." => Err(Errno::INVAL.into()),
+        name if name.len() > NAME_BYTES_MAX => Err(Errno::NAMETOOLONG.into()),
+        name if name.contains(&b'/') || name.contains(&0) => Err(Errno::INVAL.into()),
+        _ => Ok(()),
+    }
+}
+
+/// Removes everything that is kept of a node; what remains of a file with an object is a note that
+/// the object is to be deleted, and true.
+fn discard(txn: &mut dyn Txn, node: &Node) -> Result<bool> {
+    txn.delete(&pairs::node(node.number))?;
+    txn.delete(&pairs::content(node.number))?;
+    txn.delete(&pairs::nameless(node.number))?;
+    if node.has_xattrs {
+        xattr::remove_all(txn, node.number)?;
+    }
+    let has_object = node.place == crate::node::Place::Object;
+    if has_object {
+        txn.put(&pairs::garbage(node.number), b"")?;
+    }
+    Ok(has_object)
+}
+
+/// Whether `number` is `directory` or one of those that it is in.
+///
+/// # Errors
+///
+/// `IO` where directories are in a circle.
+fn is_above(txn: &mut dyn Txn, number: u64, directory: u64) -> Result<bool> {
+    // Deeper than any path that a program can name.
+    const DEPTH_MAX: usize = 1 << 20;
+    let mut below = directory;
+    for _ in 0..DEPTH_MAX {
+        if below == number {
+            return Ok(true);
+        }
+        if below == ROOT {
+            return Ok(false);
+        }
+        below = get_directory(&mut *txn, below)?.parent;
+    }
+    Err(Failure::corrupt("directories are in a circle"))
+}

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! One user of the metadata: a mount, or a client of a server.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+
+use super::Tree;
+use super::content::Written;
+use super::rename::Spot;
+use crate::failure::Result;
+use crate::lock;
+use crate::metadata::Metadata;
+use crate::request::{Made, Reply, Request, Settled};
+
+/// One user of a [`Tree`]. What it has open is closed when it is dropped.
+pub struct Session {
+    tree: Arc<Tree>,
+    /// How often each node is open here, and how often for writing.
+    open: Mutex<HashMap<u64, (u64, u64)>>,
+}
+
+impl Session {
+    /// Begins to use a file system.
+    pub fn new(tree: &Arc<Tree>) -> Self {
+        Self { tree: Arc::clone(tree), open: Mutex::default() }
+    }
+
+    /// The file system.
+    pub fn tree(&self) -> &Arc<Tree> {
+        &self.tree
+    }
+
+    fn note_open(&self, number: u64, is_for_writing: bool) {
+        let mut open = lock(&self.open);
+        let (opens, writers) = open.entry(number).or_default();
+        *opens += 1;
+        *writers += u64::from(is_for_writing);
+    }
+
+    fn make(&self, directory: u64, name: &[u8], made: &Made<'_>) -> Result<Reply> {
+        let node = self.tree.make(directory, name, made)?;
+        if made.is_opened {
+            self.tree.hold_new(node.number, node.links == 0);
+            self.note_open(node.number, true);
+        }
+        Ok(Reply::Node(node))
+    }
+
+    fn close(&self, number: u64, is_for_writing: bool, settled: Option<Settled>) -> Result<Reply> {
+        let mut open = lock(&self.open);
+        let Some((opens, writers)) = open.get_mut(&number) else {
+            return Err(rustix::io::Errno::BADF.into());
+        };
+        *opens -= 1;
+        *writers = writers.saturating_sub(is_for_writing.into());
+        if *opens == 0 {
+            open.remove(&number);
+        }
+        drop(open);
+        self.tree.close_node(number, 1, is_for_writing.into(), settled)
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        for (number, (opens, writers)) in lock(&self.open).drain() {
+            // What cannot be closed now is found without a user later.
+            if let Err(failure) = self.tree.close_node(number, opens, writers, None) {
+                tracing::warn!(node = number, %failure, "cannot close what a client had open");
+            }
+        }
+    }
+}
+
+impl Metadata for Session {
+    fn call(&self, request: &Request<'_>) -> Result<Reply> {
+        let tree = &*self.tree;
+        match request {
+            Request::Lookup { directory, name } => tree.lookup(*directory, name).map(Reply::Node),
+            Request::Node { number } => tree.node(*number).map(Reply::Node),
+            Request::Change { number, changes } => tree.change_node(*number, changes),
+            Request::Make { directory, name, made } => self.make(*directory, name, made),
+            Request::Link { number, directory, name } => {
+                tree.link(*number, *directory, name).map(Reply::Node)
+            }
+            Request::Remove { directory, name, is_directory } => {
+                tree.remove(*directory, name, *is_directory)
+            }
+            Request::Rename { from_directory, from, to_directory, to, how, user, group } => {
+                let from = Spot { directory: *from_directory, name: from };
+                let to = Spot { directory: *to_directory, name: to };
+                tree.rename(from, to, *how, (*user, *group))
+            }
+            Request::List { directory, after, max, with_nodes } => {
+                tree.list(*directory, *after, *max, *with_nodes).map(Reply::Listing)
+            }
+            Request::Target { number } => tree.target(*number).map(Reply::Bytes),
+            Request::Xattr { number, name } => tree.xattr(*number, name).map(Reply::Bytes),
+            Request::Xattrs { number } => tree.xattrs(*number).map(Reply::Bytes),
+            Request::SetXattr { number, name, value, how, clears_set_group } => {
+                tree.set_xattr(*number, name, value, *how, *clears_set_group)
+            }
+            Request::RemoveXattr { number, name } => tree.remove_xattr(*number, name),
+            Request::Mark { number, marks } => tree.mark(*number, marks),
+            Request::Open { number, is_for_writing } => {
+                let reply = tree.open_node(*number, *is_for_writing)?;
+                self.note_open(*number, *is_for_writing);
+                Ok(reply)
+            }
+            Request::Content { number } => tree.content(*number),
+            Request::Close { number, is_for_writing, settled } => {
+                self.close(*number, *is_for_writing, *settled)
+            }
+            Request::Settle { number, settled } => tree.settle(*number, settled),
+            Request::Write { number, offset, data, at_end, clears_set_id } => {
+                let written = Written {
+                    offset: *offset,
+                    data,
+                    at_end: *at_end,
+                    clears_set_id: *clears_set_id,
+                };
+                tree.write(*number, &written)
+            }
+            Request::MoveOut { number, size, content, object_modified_ns } => {
+                tree.move_out(*number, *size, content, *object_modified_ns)
+            }
+            Request::Reserve { count } => tree.reserve(*count).map(Reply::Numbers),
+            Request::Garbage { max } => tree.garbage(*max).map(Reply::Numbers),
+            Request::Collected { numbers } => tree.collected(numbers).map(|()| Reply::Done),
+            Request::Sync => tree.sync().map(|()| Reply::Done),
+        }
+    }
+}

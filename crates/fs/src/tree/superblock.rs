@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What is fixed when a file system is made, and where its numbers come from.
+
+use rustix::io::Errno;
+use terrace_core::{Clock, Kv, Random, Txn};
+
+use super::Tree;
+use crate::failure::{Failure, Result};
+use crate::node::{Kind, Marks, Node, Place, ROOT, Time};
+use crate::record::Reader;
+use crate::{lock, pairs};
+
+/// The version that is written.
+const VERSION: u8 = 1;
+
+/// Numbers of nodes are taken from the superblock in runs of so many; the rest of a run is lost
+/// when the process ends. 2^64 are enough for a run each microsecond for 140 years.
+const RUN: u64 = 4096;
+
+/// Longest content that may be asked to be kept with the metadata.
+const INLINE_BYTES_LIMIT: u32 = 64 << 10;
+
+/// How to make a file system.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TreeOptions {
+    /// Longest file whose bytes are kept with the metadata, at most 64 KiB.
+    pub inline_bytes_max: u32,
+    /// Owner of the root directory.
+    pub user: u32,
+    /// And its group.
+    pub group: u32,
+    /// Its permissions.
+    pub permissions: u32,
+}
+
+impl Default for TreeOptions {
+    fn default() -> Self {
+        // 4 KiB: what most small files of a source tree fit in, and one page.
+        Self { inline_bytes_max: 4096, user: 0, group: 0, permissions: 0o755 }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Superblock {
+    pub(super) id: u128,
+    /// Key of the hash of names: who does not know it cannot make names with one hash.
+    pub(super) seed: u128,
+    pub(super) inline_bytes_max: u32,
+    /// The lowest number that was not taken.
+    next_number: u64,
+}
+
+impl Superblock {
+    fn encode(&self) -> Vec<u8> {
+        let mut bytes = vec![VERSION];
+        bytes.extend_from_slice(&self.id.to_le_bytes());
+        bytes.extend_from_slice(&self.seed.to_le_bytes());
+        bytes.extend_from_slice(&self.inline_bytes_max.to_le_bytes());
+        bytes.extend_from_slice(&self.next_number.to_le_bytes());
+        bytes.extend_from_slice(&crc32c::crc32c(&bytes).to_le_bytes());
+        bytes
+    }
+
+    fn decode(bytes: &[u8]) -> Result<Self> {
+        let damaged = || Failure::corrupt("the superblock has another form or checksum");
+        let (body, checksum) = bytes.split_last_chunk().ok_or_else(damaged)?;
+        if crc32c::crc32c(body) != u32::from_le_bytes(*checksum) {
+            return Err(damaged());
+        }
+        let mut reader = Reader(body);
+        match reader.u8() {
+            Some(VERSION) => {}
+            Some(version) => {
+                return Err(Failure::corrupt(&format!("version {version} is not known here")));
+            }
+            None => return Err(damaged()),
+        }
+        let found = (|| {
+            Some(Self {
+                id: reader.u128()?,
+                seed: reader.u128()?,
+                inline_bytes_max: reader.u32()?,
+                next_number: reader.u64()?,
+            })
+        })();
+        found.filter(|_| reader.0.is_empty()).ok_or_else(damaged)
+    }
+}
+
+pub(super) fn create(
+    kv: &dyn Kv,
+    options: &TreeOptions,
+    clock: &dyn Clock,
+    random: &mut Random,
+) -> Result<()> {
+    if options.inline_bytes_max > INLINE_BYTES_LIMIT {
+        return Err(Errno::INVAL.into());
+    }
+    let mut wide = || u128::from(random.next_u64()) << 64 | u128::from(random.next_u64());
+    let superblock = Superblock {
+        id: wide(),
+        seed: wide(),
+        inline_bytes_max: options.inline_bytes_max,
+        next_number: ROOT + 1,
+    };
+    let now = Time::from_ns(clock.wall_ns());
+    let root = Node {
+        number: ROOT,
+        kind: Kind::Directory,
+        permissions: options.permissions & 0o7777,
+        user: options.user,
+        group: options.group,
+        links: 2,
+        device: 0,
+        size: 0,
+        allocated_bytes: 0,
+        accessed: now,
+        modified: now,
+        changed: now,
+        created: now,
+        parent: ROOT,
+        place: Place::Inline,
+        is_written: false,
+        settled_ns: 0,
+        has_xattrs: false,
+        has_default_acl: false,
+        marks: Marks::default(),
+    };
+    let mut is_taken = false;
+    kv.transact(&mut |txn: &mut dyn Txn| {
+        is_taken = txn.get(pairs::SUPERBLOCK)?.is_some();
+        if is_taken {
+            return Ok(());
+        }
+        txn.put(&pairs::node(ROOT), &crate::record::encode(&root))?;
+        txn.put(pairs::SUPERBLOCK, &superblock.encode())
+    })?;
+    if is_taken { Err(Errno::EXIST.into()) } else { Ok(()) }
+}
+
+pub(super) fn read(kv: &dyn Kv) -> Result<Superblock> {
+    let bytes = kv.get(pairs::SUPERBLOCK)?.ok_or(Failure::of(Errno::NOENT))?;
+    Superblock::decode(&bytes)
+}
+
+impl Tree {
+    /// A number that no node has or had.
+    pub(super) fn take_number(&self) -> Result<u64> {
+        let mut numbers = lock(&self.numbers);
+        if numbers.is_empty() {
+            // Under the lock: others would need the new run, too.
+            *numbers = self.change(|txn| {
+                let bytes = txn.get(pairs::SUPERBLOCK)?.ok_or(Failure::of(Errno::STALE))?;
+                let mut superblock = Superblock::decode(&bytes)?;
+                let first = superblock.next_number;
+                let next = first.checked_add(RUN).ok_or(Failure::of(Errno::NOSPC))?;
+                superblock.next_number = next;
+                txn.put(pairs::SUPERBLOCK, &superblock.encode())?;
+                Ok(first..next)
+            })?;
+        }
+        numbers.next().ok_or(Failure::of(Errno::NOSPC))
+    }
+}
