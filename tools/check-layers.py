@@ -17,6 +17,7 @@ LAYERS = {
     "terrace-trace": 1,
     "terrace-wire": 1,
     "terrace-transport": 1,
+    "terrace-fuse": 1,
     "terrace-stack": 2,
     "terrace-client": 2,
     "terrace-server": 2,

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Mounts and unmounts: as root by the kernel's calls, otherwise with `fusermount3`.
+
+use std::ffi::CString;
+use std::fs;
+use std::io::{self, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags};
+use rustix::io::Errno;
+use rustix::mount::UnmountFlags;
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketFlags, SocketType,
+};
+
+use crate::device;
+use crate::options::MountOptions;
+
+/// The program of libfuse that mounts for those who are not root.
+const FUSERMOUNT: &str = "fusermount3";
+
+/// A place where a file system was mounted.
+#[derive(Clone, Debug)]
+pub(crate) struct Mounted {
+    path: PathBuf,
+    by: By,
+    /// Tells this mount from others that come to the same place later.
+    device: Option<(u32, u32)>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum By {
+    Kernel,
+    Fusermount,
+}
+
+/// Mounts at `path` and returns the connection, on which the kernel has sent its first message.
+pub(crate) fn mount(path: &Path, options: &MountOptions) -> io::Result<(OwnedFd, Mounted)> {
+    // Absolute, so that it can be unmounted from elsewhere.
+    let path = fs::canonicalize(path)?;
+    let metadata = fs::symlink_metadata(&path)?;
+    if !metadata.is_dir() {
+        return Err(io::ErrorKind::NotADirectory.into());
+    }
+    let (file, by) = if rustix::process::geteuid().is_root() {
+        (mount_by_kernel(&path, options)?, By::Kernel)
+    } else {
+        (mount_by_fusermount(&path, options)?, By::Fusermount)
+    };
+    let device = device_of(&path).ok();
+    Ok((file, Mounted { path, by, device }))
+}
+
+impl Mounted {
+    /// Unmounts, or does nothing where something else is mounted there by now.
+    ///
+    /// Where it is in use: `EBUSY`, or, where `is_lazy`, it leaves the tree at once and goes when
+    /// the last user does.
+    pub(crate) fn unmount(&self, is_lazy: bool) -> io::Result<()> {
+        let found = device_of(&self.path);
+        if self.device.is_some() && found.is_ok() && found.ok() != self.device {
+            return Ok(());
+        }
+        match self.by {
+            By::Kernel => {
+                let how = if is_lazy { UnmountFlags::DETACH } else { UnmountFlags::empty() };
+                match rustix::mount::unmount(&self.path, how | UnmountFlags::NOFOLLOW) {
+                    // Nothing is mounted there (any more).
+                    Err(Errno::INVAL | Errno::NOENT) => Ok(()),
+                    result => Ok(result?),
+                }
+            }
+            By::Fusermount => self.unmount_by_fusermount(is_lazy),
+        }
+    }
+
+    fn unmount_by_fusermount(&self, is_lazy: bool) -> io::Result<()> {
+        let mut command = Command::new(FUSERMOUNT);
+        command.arg("-u").args(is_lazy.then_some("-z")).arg("--").arg(&self.path);
+        let output = command.stdin(Stdio::null()).output()?;
+        if output.status.success() {
+            return Ok(());
+        }
+        let message = String::from_utf8_lossy(&output.stderr);
+        // It has one exit status for all reasons.
+        if message.contains("busy") {
+            return Err(Errno::BUSY.into());
+        }
+        Err(io::Error::other(format!("cannot unmount: {}", message.trim())))
+    }
+}
+
+fn mount_by_kernel(path: &Path, options: &MountOptions) -> io::Result<OwnedFd> {
+    let file = rustix::fs::open(device::PATH, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
+    let mut data = format!(
+        "fd={},rootmode=40000,user_id={},group_id={}",
+        file.as_raw_fd(),
+        rustix::process::geteuid().as_raw(),
+        rustix::process::getegid().as_raw(),
+    );
+    if options.allow_other {
+        data.push_str(",allow_other");
+    }
+    if options.default_permissions {
+        data.push_str(",default_permissions");
+    }
+    let data = CString::new(data).expect("numbers and words have no NUL");
+    let kind = match options.subtype.as_str() {
+        "" => "fuse".into(),
+        subtype => format!("fuse.{subtype}"),
+    };
+    rustix::mount::mount(&*options.source, path, kind, options.flags(), &*data)?;
+    Ok(file)
+}
+
+fn mount_by_fusermount(path: &Path, options: &MountOptions) -> io::Result<OwnedFd> {
+    let (ours, theirs) = rustix::net::socketpair(
+        AddressFamily::UNIX,
+        SocketType::STREAM,
+        SocketFlags::CLOEXEC,
+        None,
+    )?;
+    let mut command = Command::new(FUSERMOUNT);
+    command.arg("-o").arg(options.words()).arg("--").arg(path);
+    // Its end of the socket is what it finds as its input.
+    command.env("_FUSE_COMMFD", "0").stdin(Stdio::from(theirs));
+    let output = command.stderr(Stdio::piped()).output().map_err(|error| {
+        io::Error::new(error.kind(), format!("cannot run {FUSERMOUNT}: {error}"))
+    })?;
+    // The command holds the other end, which must be closed before the end of the stream is seen.
+    drop(command);
+    let received = receive_descriptor(&ours)?;
+    match (output.status.success(), received) {
+        (true, Some(file)) => Ok(file),
+        _ => {
+            let message = String::from_utf8_lossy(&output.stderr);
+            Err(io::Error::other(format!("cannot mount: {}", message.trim())))
+        }
+    }
+}
+
+fn receive_descriptor(socket: &OwnedFd) -> io::Result<Option<OwnedFd>> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let mut byte = [0];
+    rustix::net::recvmsg(
+        socket,
+        &mut [IoSliceMut::new(&mut byte)],
+        &mut control,
+        RecvFlags::CMSG_CLOEXEC,
+    )?;
+    let mut files = control.drain().filter_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut files) => files.next(),
+        _ => None,
+    });
+    Ok(files.next())
+}
+
+/// The device that the files at `path` are on. Asks nothing of the file system that is there.
+fn device_of(path: &Path) -> Result<(u32, u32), Errno> {
+    let flags = AtFlags::STATX_DONT_SYNC | AtFlags::NO_AUTOMOUNT | AtFlags::SYMLINK_NOFOLLOW;
+    let found = rustix::fs::statx(CWD, path, flags, StatxFlags::empty())?;
+    Ok((found.stx_dev_major, found.stx_dev_minor))
+}

@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! How a file system is mounted.
+
+use std::io;
+
+use rustix::mount::MountFlags;
+
+/// How a file system is mounted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MountOptions {
+    /// What the table of mounts shows as the device.
+    pub source: String,
+    /// What the table of mounts shows behind `fuse.` as the kind of file system.
+    pub subtype: String,
+    /// Other users may use it, not only who mounts it. Who is not root needs `user_allow_other`
+    /// in `/etc/fuse.conf`.
+    pub allow_other: bool,
+    /// The kernel checks permissions by owner, group and mode.
+    pub default_permissions: bool,
+    /// Nothing can be changed.
+    pub read_only: bool,
+    /// Set-id bits and file capabilities count. Root only.
+    pub suid: bool,
+    /// Devices can be opened. Root only.
+    pub dev: bool,
+    /// Programs can be run.
+    pub exec: bool,
+    /// When reads change the time of access.
+    pub access_time: AccessTime,
+    /// Reads of directories do not change their time of access.
+    pub no_directory_access_time: bool,
+    /// Every write is durable when it returns.
+    pub synchronous: bool,
+    /// Every change of a directory is durable when it returns.
+    pub synchronous_directories: bool,
+}
+
+/// When the kernel has a read change the time of access.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AccessTime {
+    /// Where it is older than the time of modification, or than a day: what the kernel does
+    /// unless told otherwise.
+    #[default]
+    Relative,
+    /// Never.
+    Never,
+    /// Always.
+    Strict,
+}
+
+impl Default for MountOptions {
+    fn default() -> Self {
+        Self {
+            source: "terrace".into(),
+            subtype: "terrace".into(),
+            allow_other: false,
+            default_permissions: false,
+            read_only: false,
+            suid: false,
+            dev: false,
+            exec: true,
+            access_time: AccessTime::default(),
+            no_directory_access_time: false,
+            synchronous: false,
+            synchronous_directories: false,
+        }
+    }
+}
+
+impl MountOptions {
+    /// Changes options by words as `mount -o` has them; each may be several with commas between.
+    ///
+    /// The last one counts. Words that are meant for whoever mounts at boot (`_netdev`, `noauto`,
+    /// `nofail`, `x-…`) are accepted and mean nothing here.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidInput` names a word that is not known.
+    pub fn apply<'a>(&mut self, words: impl IntoIterator<Item = &'a str>) -> io::Result<()> {
+        let words = words.into_iter().flat_map(|words| words.split(','));
+        words.filter(|word| !word.is_empty()).try_for_each(|word| self.apply_word(word))
+    }
+
+    fn apply_word(&mut self, word: &str) -> io::Result<()> {
+        match word.split_once('=') {
+            Some(("fsname", source)) => self.source = source.into(),
+            Some(("subtype", subtype)) => self.subtype = subtype.into(),
+            Some((name, _)) if name.starts_with("x-") => {}
+            None => match word {
+                "allow_other" => self.allow_other = true,
+                "default_permissions" => self.default_permissions = true,
+                "ro" => self.read_only = true,
+                "rw" => self.read_only = false,
+                "suid" => self.suid = true,
+                "nosuid" => self.suid = false,
+                "dev" => self.dev = true,
+                "nodev" => self.dev = false,
+                "exec" => self.exec = true,
+                "noexec" => self.exec = false,
+                "atime" | "relatime" | "nostrictatime" => self.access_time = AccessTime::Relative,
+                "noatime" => self.access_time = AccessTime::Never,
+                "strictatime" | "norelatime" => self.access_time = AccessTime::Strict,
+                "diratime" => self.no_directory_access_time = false,
+                "nodiratime" => self.no_directory_access_time = true,
+                "sync" => self.synchronous = true,
+                "async" => self.synchronous = false,
+                "dirsync" => self.synchronous_directories = true,
+                "defaults" | "auto" | "noauto" | "nofail" | "_netdev" => {}
+                _ if word.starts_with("x-") => {}
+                _ => return Err(unknown(word)),
+            },
+            Some(_) => return Err(unknown(word)),
+        }
+        Ok(())
+    }
+
+    /// Those that the kernel knows for every file system.
+    pub(crate) fn flags(&self) -> MountFlags {
+        let access_time = match self.access_time {
+            AccessTime::Relative => MountFlags::empty(),
+            AccessTime::Never => MountFlags::NOATIME,
+            AccessTime::Strict => MountFlags::STRICTATIME,
+        };
+        [
+            (self.read_only, MountFlags::RDONLY),
+            (!self.suid, MountFlags::NOSUID),
+            (!self.dev, MountFlags::NODEV),
+            (!self.exec, MountFlags::NOEXEC),
+            (self.no_directory_access_time, MountFlags::NODIRATIME),
+            (self.synchronous, MountFlags::SYNCHRONOUS),
+            (self.synchronous_directories, MountFlags::DIRSYNC),
+        ]
+        .into_iter()
+        .filter(|(is_set, _)| *is_set)
+        .fold(access_time, |flags, (_, flag)| flags | flag)
+    }
+
+    /// All of them as `fusermount3 -o` takes them.
+    pub(crate) fn words(&self) -> String {
+        // Commas and backslashes in a value would end it.
+        let escaped = |value: &str| value.replace('\\', "\\\\").replace(',', "\\,");
+        let mut words = vec![
+            format!("fsname={}", escaped(&self.source)),
+            format!("subtype={}", escaped(&self.subtype)),
+        ];
+        let flags = [
+            (self.allow_other, "allow_other"),
+            (self.default_permissions, "default_permissions"),
+            (self.read_only, "ro"),
+            (self.suid, "suid"),
+            (!self.suid, "nosuid"),
+            (self.dev, "dev"),
+            (!self.dev, "nodev"),
+            (!self.exec, "noexec"),
+            (self.access_time == AccessTime::Never, "noatime"),
+            (self.no_directory_access_time, "nodiratime"),
+            (self.synchronous, "sync"),
+            (self.synchronous_directories, "dirsync"),
+        ];
+        words.extend(flags.iter().filter(|(is_set, _)| *is_set).map(|(_, word)| (*word).into()));
+        words.join(",")
+    }
+}
+
+fn unknown(word: &str) -> io::Error {
+    let message = format!("cannot mount: unknown option option={word}");
+    io::Error::new(io::ErrorKind::InvalidInput, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_word_counts() {
+        let mut options = MountOptions::default();
+        options.apply(["ro,noatime,allow_other", "rw,,nodev", "fsname=a store"]).expect("words");
+        let expected = MountOptions {
+            source: "a store".into(),
+            allow_other: true,
+            access_time: AccessTime::Never,
+            ..MountOptions::default()
+        };
+        assert_eq!(options, expected);
+    }
+
+    #[test]
+    fn an_unknown_word_is_named() {
+        for word in ["max_reed=4", "quux", "umask=022"] {
+            let error = MountOptions::default().apply(["ro", word]).expect_err(word);
+            assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
+            assert_eq!(error.to_string(), format!("cannot mount: unknown option option={word}"));
+        }
+    }
+
+    #[test]
+    fn words_for_the_boot_mean_nothing() {
+        let mut options = MountOptions::default();
+        options.apply(["defaults,_netdev,nofail,noauto,x-systemd.automount,x-a=b"]).expect("words");
+        assert_eq!(options, MountOptions::default());
+    }
+
+    #[test]
+    fn neither_devices_nor_set_ids_count_unless_asked_for() {
+        let mut options = MountOptions::default();
+        assert_eq!(options.flags(), MountFlags::NOSUID | MountFlags::NODEV);
+        options.apply(["suid,dev,ro,strictatime"]).expect("words");
+        assert_eq!(options.flags(), MountFlags::RDONLY | MountFlags::STRICTATIME);
+    }
+
+    #[test]
+    fn words_are_those_that_were_applied() {
+        let mut options = MountOptions::default();
+        options.apply(["allow_other,ro,noexec,noatime,fsname=a\\b"]).expect("words");
+        options.source.push_str(",c");
+        assert_eq!(
+            options.words(),
+            "fsname=a\\\\b\\,c,subtype=terrace,allow_other,ro,nosuid,nodev,noexec,noatime"
+        );
+    }
+}

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Files that the kernel reads and writes in place of those of the mount.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::{Arc, Weak};
+
+use crate::device::Device;
+use crate::ioctls;
+
+/// Registers files with the kernel, which then reads and writes them without asking.
+#[derive(Clone, Debug)]
+pub struct Passthrough {
+    device: Weak<Device>,
+}
+
+impl Passthrough {
+    pub(crate) fn new(device: &Arc<Device>) -> Self {
+        Self { device: Arc::downgrade(device) }
+    }
+
+    /// Registers `file`, which may be closed afterwards.
+    ///
+    /// # Errors
+    ///
+    /// `EPERM` without `CAP_SYS_ADMIN`, `ELOOP` where `file` itself is on a stacked file system,
+    /// `EOPNOTSUPP` where its file system cannot, `ENOTCONN` after the session.
+    pub fn open(&self, file: BorrowedFd<'_>) -> io::Result<BackingId> {
+        let device = self.device.upgrade().ok_or(io::ErrorKind::NotConnected)?;
+        let number = ioctls::open_backing(device.as_fd(), file)?;
+        Ok(BackingId { device: Weak::clone(&self.device), number })
+    }
+}
+
+/// A registered file. Dropping it takes back the registration; files that were opened with it
+/// keep what they have.
+#[derive(Debug)]
+pub struct BackingId {
+    device: Weak<Device>,
+    pub(crate) number: i32,
+}
+
+impl Drop for BackingId {
+    fn drop(&mut self) {
+        if let Some(device) = self.device.upgrade() {
+            // Fails only where the connection has ended, and all registrations with it.
+            let _ = ioctls::close_backing(device.as_fd(), self.number);
+        }
+    }
+}

@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The answer to one request.
+
+use std::io::IoSlice;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::io::Errno;
+
+use crate::answer::{Attributes, Entry, FileSystemStatus, IoctlResult, Opened, StatxAnswer};
+use crate::device::Device;
+use crate::directory::DirectoryBuffer;
+use crate::record::{self, Record};
+use crate::request::Lock;
+
+/// Slices of an answer that need no memory of their own.
+const SLICES_INLINE: usize = 16;
+/// `UIO_MAXIOV` of the kernel: slices of one call, here with the header.
+const SLICES_MAX: usize = 1024;
+/// The kernel refuses larger error numbers without ending the request (fs/fuse/dev.c).
+const ERRNO_MAX: i32 = 511;
+
+/// Answers one request, once, from any thread; dropped unsent it answers `EIO`.
+///
+/// Sending does not fail: where the kernel takes an answer no more, the file system was unmounted
+/// and nobody waits; where it refuses one that makes no sense, the request ends with `EIO`.
+#[derive(Debug)]
+pub struct Reply {
+    device: Arc<Device>,
+    unique: u64,
+    is_due: bool,
+    is_copied_64_bit: bool,
+}
+
+impl Reply {
+    pub(crate) fn new(device: &Arc<Device>, unique: u64) -> Self {
+        Self { device: Arc::clone(device), unique, is_due: true, is_copied_64_bit: false }
+    }
+
+    /// For requests that are not answered.
+    pub(crate) fn none(device: &Arc<Device>, unique: u64) -> Self {
+        let mut reply = Self::new(device, unique);
+        reply.is_due = false;
+        reply
+    }
+
+    pub(crate) fn with_copied_64_bit(mut self) -> Self {
+        self.is_copied_64_bit = true;
+        self
+    }
+
+    /// The request that this answers.
+    pub fn unique(&self) -> u64 {
+        self.unique
+    }
+
+    /// Whether somebody has stopped waiting for the answer, as [`FileSystem::interrupt`] tells.
+    ///
+    /// [`FileSystem::interrupt`]: crate::FileSystem::interrupt
+    pub fn is_interrupted(&self) -> bool {
+        self.device.interrupts.contains(self.unique)
+    }
+
+    /// It failed.
+    pub fn error(mut self, errno: Errno) {
+        self.send_error(errno);
+    }
+
+    /// It is done, and there is nothing to say.
+    pub fn empty(self) {
+        self.send(&[]);
+    }
+
+    /// A name, or a negative entry.
+    pub fn entry(self, entry: &Entry) {
+        self.send_record(&record::entry(entry));
+    }
+
+    /// Attributes, which the kernel may believe for `timeout`.
+    pub fn attributes(self, attributes: &Attributes, timeout: Duration) {
+        self.send_record(&record::attributes(attributes, timeout));
+    }
+
+    /// Attributes of `Statx`.
+    pub fn statx(self, answer: &StatxAnswer) {
+        self.send_record(&record::statx(answer));
+    }
+
+    /// An open file or directory.
+    pub fn opened(self, opened: &Opened<'_>) {
+        self.send_record(&record::opened(opened));
+    }
+
+    /// A file that was made and opened.
+    pub fn created(self, entry: &Entry, opened: &Opened<'_>) {
+        self.send(&[
+            IoSlice::new(record::entry(entry).bytes()),
+            IoSlice::new(record::opened(opened).bytes()),
+        ]);
+    }
+
+    /// Bytes: what was read, a target, a value, names.
+    pub fn data(self, bytes: &[u8]) {
+        self.send(&[IoSlice::new(bytes)]);
+    }
+
+    /// Bytes that lie in several places.
+    pub fn data_vectored(self, slices: &[IoSlice<'_>]) {
+        self.send(slices);
+    }
+
+    /// How much was written.
+    pub fn written(self, bytes: u32) {
+        let mut record = Record::<8>::new();
+        record.u32(bytes);
+        self.send_record(&record);
+    }
+
+    /// How much was copied, at most what was asked for.
+    pub fn copied(self, bytes: u64) {
+        if self.is_copied_64_bit {
+            let mut record = Record::<8>::new();
+            record.u64(bytes);
+            self.send_record(&record);
+        } else {
+            self.written(u32::try_from(bytes).expect("at most what was asked for, below 4 GiB"));
+        }
+    }
+
+    /// The state of the file system.
+    pub fn file_system_status(self, status: &FileSystemStatus) {
+        self.send_record(&record::file_system_status(status));
+    }
+
+    /// How long a value or a list of names is.
+    pub fn xattr_size(self, bytes: u32) {
+        let mut record = Record::<8>::new();
+        record.u32(bytes);
+        self.send_record(&record);
+    }
+
+    /// Where data or a hole was found.
+    pub fn offset(self, offset: u64) {
+        let mut record = Record::<8>::new();
+        record.u64(offset);
+        self.send_record(&record);
+    }
+
+    /// A lock that is in the way, or one of kind `Unlock`.
+    pub fn lock(self, lock: &Lock) {
+        self.send_record(&record::lock(lock));
+    }
+
+    /// Entries of a directory.
+    pub fn directory(self, entries: &DirectoryBuffer) {
+        self.send(&[IoSlice::new(entries.bytes())]);
+    }
+
+    /// What an `ioctl` returned.
+    pub fn ioctl(self, result: &IoctlResult<'_>) {
+        let mut record = Record::<16>::new();
+        record.i32(result.result);
+        self.send(&[IoSlice::new(record.bytes()), IoSlice::new(result.output)]);
+    }
+
+    fn send_record<const N: usize>(self, record: &Record<N>) {
+        self.send(&[IoSlice::new(record.bytes())]);
+    }
+
+    fn send(mut self, slices: &[IoSlice<'_>]) {
+        // `NOENT`: there is no such request any more.
+        if let Err(errno) = self.write(slices)
+            && errno != Errno::NOENT
+        {
+            self.is_due = true;
+            self.send_error(Errno::IO);
+        }
+    }
+
+    fn write(&mut self, slices: &[IoSlice<'_>]) -> Result<(), Errno> {
+        let bytes: usize = slices.iter().map(|slice| slice.len()).sum();
+        let length = u32::try_from(HEADER_BYTES + bytes).map_err(|_| Errno::INVAL)?;
+        let header = header(length, 0, self.unique);
+        let header = IoSlice::new(header.bytes());
+        if slices.len() < SLICES_INLINE {
+            let mut parts = [header; SLICES_INLINE];
+            parts[1..=slices.len()].copy_from_slice(slices);
+            self.write_message(&parts[..=slices.len()])
+        } else if slices.len() < SLICES_MAX {
+            self.write_message(&[&[header], slices].concat())
+        } else {
+            let whole: Vec<u8> = slices.iter().flat_map(|slice| slice.iter().copied()).collect();
+            self.write_message(&[header, IoSlice::new(&whole)])
+        }
+    }
+
+    fn send_error(&mut self, errno: Errno) {
+        let raw = errno.raw_os_error();
+        let raw = if (1..=ERRNO_MAX).contains(&raw) { raw } else { Errno::IO.raw_os_error() };
+        let length = HEADER_BYTES as u32;
+        // Nobody is left to be told where this fails.
+        let _ = self.write_message(&[IoSlice::new(header(length, -raw, self.unique).bytes())]);
+    }
+
+    fn write_message(&mut self, parts: &[IoSlice<'_>]) -> Result<(), Errno> {
+        if !self.is_due {
+            return Ok(());
+        }
+        self.is_due = false;
+        self.device.interrupts.remove(self.unique);
+        self.device.write(parts)
+    }
+}
+
+impl Drop for Reply {
+    fn drop(&mut self) {
+        if self.is_due {
+            self.send_error(Errno::IO);
+        }
+    }
+}
+
+pub(crate) const HEADER_BYTES: usize = 16;
+
+/// `struct fuse_out_header`.
+pub(crate) fn header(length: u32, error: i32, unique: u64) -> Record<HEADER_BYTES> {
+    let mut record = Record::new();
+    record.u32(length).i32(error).u64(unique);
+    record
+}

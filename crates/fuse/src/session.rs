@@ -1,0 +1,333 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A mounted file system and the threads that serve it.
+
+use std::io::{self, IoSlice};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+use std::sync::Arc;
+use std::thread;
+
+use rustix::io::Errno;
+
+use crate::FileSystem;
+use crate::decode::{Decoded, decode};
+use crate::device::Device;
+use crate::flags::InitFlags;
+use crate::mount;
+use crate::notifier::Notifier;
+use crate::options::MountOptions;
+use crate::passthrough::Passthrough;
+use crate::record::Record;
+use crate::reply::{HEADER_BYTES, Reply, header};
+use crate::request::{CopyFileRange, Operation};
+use crate::unmounter::Unmounter;
+
+/// The version that is spoken here, 7.45 of Linux 6.18. The smaller of the kernel's and this counts.
+const MAJOR: u32 = 7;
+const MINOR: u32 = 45;
+/// Linux 5.4: messages have had one layout since.
+const MINOR_MIN: u32 = 31;
+/// What comes before the data of a write: `fuse_in_header` and `fuse_write_in`.
+const WRITE_HEADER_BYTES: usize = 80;
+/// The largest page of the machines that this runs on; data of writes begins at a multiple.
+const PAGE_BYTES_MAX: usize = 64 * 1024;
+/// The kernel reads no request into less (`FUSE_MIN_READ_BUFFER`).
+const BUFFER_BYTES_MIN: usize = 8192;
+/// Pages of a request, unless `/proc/sys/fs/fuse/max_pages_limit` says otherwise (Linux 6.13).
+const PAGES_MAX_DEFAULT: u32 = 256;
+
+/// What the kernel is asked for when a file system is mounted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    /// What the file system can do and wants; the kernel may not know all of them.
+    pub flags: InitFlags,
+    /// Longest write. Every thread has a buffer of that length.
+    pub max_write_bytes: u32,
+    /// The most that is read ahead. Bounded by the kernel's own, 128 KiB unless
+    /// `/sys/class/bdi` says otherwise.
+    pub max_readahead_bytes: u32,
+    /// Requests for which nobody waits (reading ahead, writing back) at one time.
+    pub max_background: u16,
+    /// How many of them make the file system count as congested.
+    pub congestion_threshold: u16,
+    /// What times are rounded to, 1 to 1 000 000 000.
+    pub time_granularity_ns: u32,
+    /// How many file systems may be stacked below files that are passed through: 1 where they are
+    /// on an ordinary one. 0 does without passing through.
+    pub max_stack_depth: u32,
+}
+
+impl Default for Wanted {
+    fn default() -> Self {
+        Self {
+            flags: InitFlags::ASYNC_READ | InitFlags::BIG_WRITES | InitFlags::PARALLEL_DIROPS,
+            max_write_bytes: 1024 * 1024,
+            max_readahead_bytes: 1024 * 1024,
+            max_background: 64,
+            congestion_threshold: 48,
+            time_granularity_ns: 1,
+            max_stack_depth: 0,
+        }
+    }
+}
+
+/// What was agreed on with the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Negotiated {
+    /// Version 7 of the protocol, and this.
+    pub minor: u32,
+    /// What both sides can do and want.
+    pub flags: InitFlags,
+    /// Longest write, and longest read.
+    pub max_write_bytes: u32,
+    /// The most that is read ahead.
+    pub max_readahead_bytes: u32,
+    /// As in [`Wanted`]; 0 without `InitFlags::PASSTHROUGH`.
+    pub max_stack_depth: u32,
+}
+
+/// A mounted file system. Dropping it ends the connection, with `ENOTCONN` for who still uses it,
+/// and unmounts.
+#[derive(Debug)]
+pub struct Session {
+    /// Dropped before `_mounted`: the kernel must not wait for answers to unmount.
+    device: Arc<Device>,
+    negotiated: Negotiated,
+    unmounter: Unmounter,
+    _mounted: UnmountedOnDrop,
+}
+
+#[derive(Debug)]
+struct UnmountedOnDrop(Unmounter);
+
+impl Drop for UnmountedOnDrop {
+    fn drop(&mut self) {
+        // Where it was unmounted already this does nothing; nobody is left to be told of more.
+        let _ = self.0.unmount_lazily();
+    }
+}
+
+impl Session {
+    /// Mounts at the directory `mountpoint`, and agrees with the kernel on how to talk.
+    ///
+    /// Needs root, or the program `fusermount3` of libfuse. Nobody is answered until
+    /// [`Session::serve`] runs.
+    ///
+    /// # Errors
+    ///
+    /// Those of `mount(2)`, `Unsupported` where the kernel is too old, `Other` with the words of
+    /// `fusermount3`.
+    pub fn mount(mountpoint: &Path, options: &MountOptions, wanted: &Wanted) -> io::Result<Self> {
+        let (file, mounted) = mount::mount(mountpoint, options)?;
+        let device = Arc::new(Device::new(file));
+        let unmounter = Unmounter::new(&device, mounted);
+        // From here on an error unmounts.
+        let mounted = UnmountedOnDrop(unmounter.clone());
+        let negotiated = negotiate(&device, wanted)?;
+        Ok(Self { device, negotiated, unmounter, _mounted: mounted })
+    }
+
+    /// What was agreed on.
+    pub fn negotiated(&self) -> &Negotiated {
+        &self.negotiated
+    }
+
+    /// Serves with `threads` threads, at least one, until the file system is unmounted.
+    ///
+    /// The calling thread is one of them. A handler that panics answers `EIO` and ends nothing
+    /// else.
+    ///
+    /// # Errors
+    ///
+    /// `ECONNABORTED` where the connection was aborted and `InitFlags::ABORT_ERROR` agreed on, and
+    /// those of starting a thread; then the file system may still be mounted.
+    pub fn serve(&self, threads: usize, files: &dyn FileSystem) -> io::Result<()> {
+        let serve = |device: Arc<Device>| Worker::new(device, self.negotiated, files).serve();
+        thread::scope(|scope| {
+            let mut workers = Vec::new();
+            for number in 1..threads {
+                let device = self.another_device();
+                let builder = thread::Builder::new().name(format!("fuse-{number}"));
+                workers.push(builder.spawn_scoped(scope, move || serve(device))?);
+            }
+            let mut result = serve(self.another_device());
+            for worker in workers {
+                // Handlers are caught, so that a worker itself does not panic.
+                result = result.and(worker.join().expect("a worker does not panic"));
+            }
+            result
+        })
+    }
+
+    /// For telling the kernel what has changed.
+    pub fn notifier(&self) -> Notifier {
+        Notifier::new(&self.device)
+    }
+
+    /// For ending the mount from another thread.
+    pub fn unmounter(&self) -> Unmounter {
+        self.unmounter.clone()
+    }
+
+    /// For files that are passed through, where that was agreed on.
+    pub fn passthrough(&self) -> Option<Passthrough> {
+        let agreed = self.negotiated.flags.contains(InitFlags::PASSTHROUGH);
+        agreed.then(|| Passthrough::new(&self.device))
+    }
+
+    /// A descriptor for one more thread; the first one's where there can be no other.
+    fn another_device(&self) -> Arc<Device> {
+        self.device.another().map_or_else(|_| Arc::clone(&self.device), Arc::new)
+    }
+}
+
+/// One thread's part of serving.
+struct Worker<'a> {
+    device: Arc<Device>,
+    flags: InitFlags,
+    files: &'a dyn FileSystem,
+    memory: Vec<u8>,
+}
+
+impl<'a> Worker<'a> {
+    fn new(device: Arc<Device>, negotiated: Negotiated, files: &'a dyn FileSystem) -> Self {
+        let needed_bytes = WRITE_HEADER_BYTES + negotiated.max_write_bytes as usize;
+        let memory = vec![0; PAGE_BYTES_MAX + needed_bytes.max(BUFFER_BYTES_MIN)];
+        Self { device, flags: negotiated.flags, files, memory }
+    }
+
+    fn serve(mut self) -> io::Result<()> {
+        // So that the data of a write begins at a page.
+        let page = self.memory.as_ptr().align_offset(PAGE_BYTES_MAX);
+        let start = if page < WRITE_HEADER_BYTES { page + PAGE_BYTES_MAX } else { page };
+        let start = start - WRITE_HEADER_BYTES;
+        let mut memory = std::mem::take(&mut self.memory);
+        let buffer = &mut memory[start..];
+        loop {
+            match self.device.read(buffer) {
+                Ok(bytes) => self.handle(&buffer[..bytes]),
+                // `NOENT`: who asked was killed before the request was read.
+                Err(Errno::NOENT | Errno::INTR) => {}
+                // Unmounted.
+                Err(Errno::NODEV) => return Ok(()),
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+    }
+
+    fn handle(&self, message: &[u8]) {
+        match decode(message, self.flags) {
+            Ok(Decoded::Request(request)) => {
+                let reply = match request.operation {
+                    Operation::Forget { .. } | Operation::BatchForget(_) => {
+                        Reply::none(&self.device, request.unique)
+                    }
+                    Operation::CopyFileRange(CopyFileRange { is_64_bit: true, .. }) => {
+                        Reply::new(&self.device, request.unique).with_copied_64_bit()
+                    }
+                    _ => Reply::new(&self.device, request.unique),
+                };
+                // A reply that is dropped while unwinding answers; what else a handler leaves
+                // behind is its own affair, as with a thread that panics.
+                let _ = catch_unwind(AssertUnwindSafe(|| self.files.handle(&request, reply)));
+            }
+            Ok(Decoded::Interrupt { interrupted }) => {
+                self.device.interrupts.add(interrupted);
+                let _ = catch_unwind(AssertUnwindSafe(|| self.files.interrupt(interrupted)));
+            }
+            Ok(Decoded::Destroy { unique }) => Reply::new(&self.device, unique).empty(),
+            Ok(Decoded::Unknown { unique, .. }) => {
+                Reply::new(&self.device, unique).error(Errno::NOSYS);
+            }
+            Ok(Decoded::Init { unique, .. }) => Reply::new(&self.device, unique).error(Errno::IO),
+            Err(malformed) => Reply::new(&self.device, malformed.unique).error(Errno::IO),
+        }
+    }
+}
+
+/// Answers the first message of the kernel.
+fn negotiate(device: &Device, wanted: &Wanted) -> io::Result<Negotiated> {
+    let mut buffer = [0; BUFFER_BYTES_MIN];
+    loop {
+        let bytes = device.read(&mut buffer)?;
+        let decoded = decode(&buffer[..bytes], InitFlags::NONE);
+        let Ok(Decoded::Init { unique, major, minor, max_readahead_bytes, flags }) = decoded else {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "cannot mount: no greeting"));
+        };
+        if major > MAJOR {
+            // The kernel says it again in this version.
+            let mut record = Record::<64>::new();
+            record.u32(MAJOR).u32(MINOR);
+            answer(device, unique, record.bytes())?;
+            continue;
+        }
+        if major < MAJOR || minor < MINOR_MIN {
+            let message = format!(
+                "cannot mount: the kernel is too old have=FUSE {major}.{minor} \
+                 need=FUSE {MAJOR}.{MINOR_MIN}"
+            );
+            return Err(io::Error::new(io::ErrorKind::Unsupported, message));
+        }
+        let page_bytes = u32::try_from(rustix::param::page_size()).expect("pages are small");
+        let (negotiated, pages_max) =
+            agree(minor, flags, max_readahead_bytes, wanted, page_bytes, pages_limit());
+        let mut record = Record::<64>::new();
+        record
+            .u32(MAJOR)
+            .u32(MINOR)
+            .u32(negotiated.max_readahead_bytes)
+            .u32(negotiated.flags.0 as u32)
+            .u16(wanted.max_background)
+            .u16(wanted.congestion_threshold)
+            .u32(negotiated.max_write_bytes)
+            .u32(wanted.time_granularity_ns)
+            .u16(pages_max)
+            .u16(0)
+            .u32((negotiated.flags.0 >> 32) as u32)
+            .u32(negotiated.max_stack_depth);
+        answer(device, unique, record.bytes())?;
+        return Ok(negotiated);
+    }
+}
+
+/// What comes out of what both sides want, and the pages of the longest request.
+fn agree(
+    minor: u32,
+    offered: InitFlags,
+    max_readahead_bytes: u32,
+    wanted: &Wanted,
+    page_bytes: u32,
+    pages_limit: u32,
+) -> (Negotiated, u16) {
+    let mut flags = offered
+        & (wanted.flags | InitFlags::MAX_PAGES | InitFlags::INIT_EXT | InitFlags::BIG_WRITES);
+    // What the kernel demands of those who pass through (fs/fuse/inode.c, `process_init_reply`).
+    if wanted.max_stack_depth == 0 || flags.contains(InitFlags::WRITEBACK_CACHE) {
+        flags = flags.without(InitFlags::PASSTHROUGH);
+    }
+    // Without `MAX_PAGES` a request has 32 (`FUSE_DEFAULT_MAX_PAGES_PER_REQ`).
+    let limit = if flags.contains(InitFlags::MAX_PAGES) { pages_limit } else { 32 };
+    let pages = wanted.max_write_bytes.div_ceil(page_bytes).clamp(1, limit.min(65535));
+    let negotiated = Negotiated {
+        minor: minor.min(MINOR),
+        flags,
+        max_write_bytes: wanted.max_write_bytes.clamp(4096, pages * page_bytes),
+        max_readahead_bytes: wanted.max_readahead_bytes.min(max_readahead_bytes),
+        max_stack_depth: match flags.contains(InitFlags::PASSTHROUGH) {
+            true => wanted.max_stack_depth,
+            false => 0,
+        },
+    };
+    (negotiated, u16::try_from(pages).expect("clamped"))
+}
+
+fn pages_limit() -> u32 {
+    let text = std::fs::read_to_string("/proc/sys/fs/fuse/max_pages_limit").unwrap_or_default();
+    text.trim().parse().unwrap_or(PAGES_MAX_DEFAULT)
+}
+
+fn answer(device: &Device, unique: u64, bytes: &[u8]) -> io::Result<()> {
+    let length = u32::try_from(HEADER_BYTES + bytes.len()).expect("a greeting is short");
+    let header = header(length, 0, unique);
+    Ok(device.write(&[IoSlice::new(header.bytes()), IoSlice::new(bytes)])?)
+}

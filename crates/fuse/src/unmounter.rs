@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Ends a mount from elsewhere than where it is served.
+
+use std::io;
+use std::sync::{Arc, Weak};
+
+use crate::device::Device;
+use crate::mount::Mounted;
+
+/// Ends a mount, and with it [`Session::serve`], from another thread.
+///
+/// Not from a thread that handles a request: the kernel may have to write back first.
+///
+/// [`Session::serve`]: crate::Session::serve
+#[derive(Clone, Debug)]
+pub struct Unmounter {
+    device: Weak<Device>,
+    mounted: Arc<Mounted>,
+}
+
+impl Unmounter {
+    pub(crate) fn new(device: &Arc<Device>, mounted: Mounted) -> Self {
+        Self { device: Arc::downgrade(device), mounted: Arc::new(mounted) }
+    }
+
+    /// Unmounts; does nothing where it is unmounted already.
+    ///
+    /// # Errors
+    ///
+    /// `EBUSY` where it is in use: nothing has changed then.
+    pub fn unmount(&self) -> io::Result<()> {
+        self.unmount_unless_gone(false)
+    }
+
+    /// Takes the mount out of the tree. Who uses it still can, and is served until done.
+    pub fn unmount_lazily(&self) -> io::Result<()> {
+        self.unmount_unless_gone(true)
+    }
+
+    fn unmount_unless_gone(&self, is_lazy: bool) -> io::Result<()> {
+        if self.device.upgrade().is_some_and(|device| device.is_disconnected()) {
+            return Ok(());
+        }
+        self.mounted.unmount(is_lazy)
+    }
+}
