@@ -335,7 +335,7 @@ fn a_lease_outlives_its_name() {
     backend.write_all(&key("app/a"), b"abc").expect("room");
     let object = backend.open(&key("app/a"), &Open::write()).expect("there");
     backend.delete(&key("app/a")).expect("delete");
-    let lease = object.lease_file(Access::Read).expect("lent").expect("a file");
+    let lease = object.lease_file().expect("lent").expect("a file");
     assert_eq!(std::io::read_to_string(lease.file).expect("read"), "abc");
     object.write(0, b"A").expect("the handle goes on");
 }
@@ -346,8 +346,9 @@ fn no_lease_bypasses_a_promise_of_durability() {
     let durable = Semantics::at_level(Persistency::Storage);
     let how = Open::create().with_semantics(durable);
     let object = backend.open(&key("app/a"), &how).expect("room");
-    assert!(object.lease_file(Access::Write).expect("asking is allowed").is_none());
-    assert!(object.lease_file(Access::Read).expect("asking is allowed").is_some());
+    assert!(object.hold_file(Access::Write).expect("asking is allowed").is_none());
+    assert!(object.hold_file(Access::Read).expect("asking is allowed").is_some());
+    assert!(object.lease_file().expect("asking is allowed").is_some());
 }
 
 #[test]

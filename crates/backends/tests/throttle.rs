@@ -84,7 +84,8 @@ fn what_moves_no_bytes_is_free() {
         assert_eq!(backend.identity(&key("app/a")).expect("read"), None);
     });
     assert_eq!(took_ns, 0);
-    assert!(object.lease_file(Access::Read).expect("asking is allowed").is_none());
+    assert!(object.lease_file().expect("asking is allowed").is_none());
+    assert!(object.hold_file(Access::Write).expect("asking is allowed").is_none());
     assert!(!backend.capability().leases);
 }
 

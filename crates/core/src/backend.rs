@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Places that keep the bytes of objects.
 
+use std::fs::File;
 use std::io::{IoSlice, IoSliceMut};
 use std::ops::Range;
 use std::sync::Arc;
@@ -171,11 +172,11 @@ pub trait Object: Send + Sync {
     /// `capability().persistency` allows; after success it survives what that level says.
     fn sync(&self) -> Result<()>;
 
-    /// A descriptor of the file that holds exactly this object's bytes, where there is one and
-    /// nothing between it and the caller would be bypassed; else `None`, which another time may be
-    /// another answer.
+    /// A descriptor for reading of the file that holds exactly this object's bytes, where there is
+    /// one and nothing between it and the caller would be bypassed; else `None`, which another time
+    /// may be another answer.
     ///
-    /// - One for reading allows nothing else, also where this handle does.
+    /// - It allows nothing but reading, also where this handle does.
     /// - Where the file may stop being the object while the handle is open, the lease comes with a
     ///   word: it is changed before a write that goes elsewhere is acknowledged, and before the
     ///   object's deletion is. So whoever reads the file and finds the word unchanged *afterwards*
@@ -185,8 +186,31 @@ pub trait Object: Send + Sync {
     ///
     /// # Errors
     ///
-    /// `Denied` (for writing, from a handle for reading), `Io`.
-    fn lease_file(&self, access: Access) -> Result<Option<FileLease>>;
+    /// `Io`.
+    fn lease_file(&self) -> Result<Option<FileLease>>;
+
+    /// A descriptor of the file that holds exactly this object's bytes, which stays the object's
+    /// only file until this handle is dropped: for whoever cannot look at a word, as a kernel that
+    /// reads and writes the file for a mount. `None` where that cannot be promised, which another
+    /// time may be another answer.
+    ///
+    /// - It allows reading, with [`Access::Write`] writing as well, and nothing else.
+    /// - What is written through it is written to the object: reads through any handle find it, and
+    ///   a `sync` through any handle covers it. The end of the file is the end of the object.
+    /// - The object may be written through handles, too, and be deleted. The descriptor is that of
+    ///   the file then, as any other.
+    /// - A handle may be asked several times, and several handles of an object at a time, each for
+    ///   reading or for writing: as long as one of them is open they get the same file.
+    /// - Before an object that was held for writing leaves the file, it is made sure that nobody can
+    ///   write to it any more: descriptors and mappings may outlive the handle, and the object then
+    ///   stays until they are gone. What outlives a handle that held it for *reading* may show old
+    ///   bytes.
+    ///
+    /// # Errors
+    ///
+    /// `Denied` (for writing, from a handle for reading), `NotFound` (for writing, once deleted),
+    /// `Io`.
+    fn hold_file(&self, access: Access) -> Result<Option<File>>;
 
     /// Takes note of reads that were done through a lease of this handle, as if they had been done
     /// through the handle; does nothing where nobody counts them, and once the object is deleted.
@@ -213,7 +237,7 @@ pub struct Capability {
     pub ordered_listing: bool,
     /// Identities and superblocks are kept.
     pub identity: bool,
-    /// `lease_file` may give descriptors; without it there are none.
+    /// `lease_file` and `hold_file` may give descriptors; without it there are none.
     pub leases: bool,
     /// What is written can be read back (false only for `null`).
     pub keeps_data: bool,

@@ -342,7 +342,7 @@ impl Connection {
             return nothing(Outcome::Leased(None));
         }
         let object = work.session.handle(handle);
-        let lease = match object.and_then(|object| object.lease_file(Access::Read)) {
+        let lease = match object.and_then(|object| object.lease_file()) {
             Ok(Some(lease)) => lease,
             Ok(None) => return nothing(Outcome::Leased(None)),
             Err(error) => return nothing(Outcome::Failed(Failure::of(&error))),

@@ -3,7 +3,7 @@
 
 use std::sync::atomic::AtomicBool;
 
-use terrace_core::{Access, Event, EventKind, FileLease, ReadSummary, Result};
+use terrace_core::{Event, EventKind, FileLease, ReadSummary, Result};
 
 use crate::entry::{Entry, Segment};
 use crate::located::Lending;
@@ -37,7 +37,7 @@ impl Shared {
                 return Ok(None);
             }
             let open = site.open_once(self.backend(site))?;
-            let Some(lease) = open.lease_file(Access::Read)? else { return Ok(None) };
+            let Some(lease) = open.lease_file()? else { return Ok(None) };
             // A tier that is a stack: a reader looks at one word.
             if lease.word.is_some() {
                 return Ok(None);

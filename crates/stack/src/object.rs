@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! An open object: the hot path.
 
+use std::fs::File;
 use std::io::{IoSlice, IoSliceMut};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -666,12 +667,15 @@ impl Object for StackObject {
             .inspect_err(|_| self.has_failed_sync.store(true, Ordering::Release))
     }
 
-    fn lease_file(&self, access: Access) -> Result<Option<FileLease>> {
-        if access == Access::Read {
-            return self.shared.lend(&self.entry, &self.first, &self.is_holder);
+    fn lease_file(&self) -> Result<Option<FileLease>> {
+        self.shared.lend(&self.entry, &self.first, &self.is_holder)
+    }
+
+    fn hold_file(&self, access: Access) -> Result<Option<File>> {
+        match access {
+            Access::Read => Ok(None),
+            Access::Write => self.check_access("hold a file for writing").map(|()| None),
         }
-        // A lent descriptor would let bytes change behind accounts, checksums and migrations.
-        self.check_access("lend a descriptor").map(|()| None)
     }
 
     fn note_reads(&self, reads: &ReadSummary) {

@@ -4,6 +4,7 @@
 //! They meet at locks of their own, so that who does not ask passes nothing. What a write
 //! overwrites is kept until it has succeeded, and put back where it fails or panics in the middle.
 
+use std::fs::File;
 use std::io::{IoSlice, IoSliceMut};
 use std::ops::{Deref, Range};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -213,8 +214,15 @@ impl Object for WholeObject {
     }
 
     /// Whoever reads or writes a file by himself passes no lock.
-    fn lease_file(&self, _: Access) -> Result<Option<FileLease>> {
+    fn lease_file(&self) -> Result<Option<FileLease>> {
         Ok(None)
+    }
+
+    fn hold_file(&self, access: Access) -> Result<Option<File>> {
+        match access {
+            Access::Read => Ok(None),
+            Access::Write => self.check_access("hold a file for writing").map(|()| None),
+        }
     }
 
     fn label(&self) -> Option<Arc<[u8]>> {

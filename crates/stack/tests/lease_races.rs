@@ -6,7 +6,7 @@ mod common;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use common::world::{World, assert_sound, key};
-use terrace_core::{Access, Backend, FileLease, Key, Object, ObjectExt, Open, Random, TierIndex};
+use terrace_core::{Backend, FileLease, Key, Object, ObjectExt, Open, Random, TierIndex};
 use terrace_stack::{MoveKind, Stack};
 
 const OBJECTS: usize = 4;
@@ -111,7 +111,7 @@ impl Scene<'_> {
             let object = random.below(OBJECTS as u64) as usize;
             // The handle stays while its leases are used.
             let Ok(handle) = self.stack.open(&self.names[object], &Open::read()) else { continue };
-            let Some(lease) = handle.lease_file(Access::Read).expect("no failure") else {
+            let Some(lease) = handle.lease_file().expect("no failure") else {
                 continue;
             };
             while !self.is_over.load(Ordering::SeqCst) {

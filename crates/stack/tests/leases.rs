@@ -23,7 +23,7 @@ const SLOW: TierIndex = TierIndex(1);
 /// A lease of an object that can be lent.
 #[track_caller]
 fn lend(object: &dyn Object) -> FileLease {
-    object.lease_file(Access::Read).expect("no failure").expect("it can be lent")
+    object.lease_file().expect("no failure").expect("it can be lent")
 }
 
 /// Everything that a lease gives; `None` where it is over.
@@ -87,9 +87,9 @@ fn nothing_is_lent_for_writing_and_nothing_where_a_tier_lends_nothing() {
     let world = World::two().lending();
     let stack = world.create();
     let writer = object_on(&stack, &key("lent"), FAST, b"abc");
-    assert!(writer.lease_file(Access::Write).expect("no failure").is_none());
+    assert!(writer.hold_file(Access::Write).expect("no failure").is_none());
     let reader = stack.open(&key("lent"), &Open::read()).expect("opens");
-    let refused = reader.lease_file(Access::Write).expect_err("it is for reading");
+    let refused = reader.hold_file(Access::Write).expect_err("it is for reading");
     assert_eq!(refused.kind(), ErrorKind::Denied);
 
     let world = World::two();
@@ -99,7 +99,7 @@ fn nothing_is_lent_for_writing_and_nothing_where_a_tier_lends_nothing() {
     let lease = lend(&*object);
     migrate(&stack, &key("lent"), SLOW, MoveKind::Move);
     assert_over(&lease, "a move");
-    assert!(object.lease_file(Access::Read).expect("no failure").is_none());
+    assert!(object.lease_file().expect("no failure").is_none());
     migrate(&stack, &key("lent"), FAST, MoveKind::Move);
     assert_lends(&*object, b"abc");
 }
@@ -271,7 +271,7 @@ fn a_deleted_object_is_no_longer_lent_and_its_name_is_another() {
         assert_eq!(whole(&lease).expect("good"), [life; 100]);
         stack.delete(&name).expect("deletes");
         assert_over(&lease, "deleted");
-        assert!(object.lease_file(Access::Read).expect("no failure").is_none());
+        assert!(object.lease_file().expect("no failure").is_none());
         drop(object);
         // One word does for all, one after the other.
         let word = lease.word.as_ref().expect("a stack's").index;
@@ -318,7 +318,7 @@ fn what_is_lent_is_what_the_object_is_when_it_is_lent() {
         let object = object_on(&stack, &name, FAST, b"before");
         world.tier(0).hold(|moment| moment.call == Call::Lend && moment.is_done);
         let lease = std::thread::scope(|scope| {
-            let lender = scope.spawn(|| object.lease_file(Access::Read));
+            let lender = scope.spawn(|| object.lease_file());
             world.tier(0).wait_until_held();
             change(&stack, &name, &*object);
             world.tier(0).release();
@@ -355,7 +355,7 @@ fn an_object_of_several_segments_is_not_lent() {
     assert_eq!(whole(&lease).expect("it has one segment yet").len(), 4096);
     object.write(4096, &[3; 1]).expect("writes");
     assert_over(&lease, "a second segment");
-    assert!(object.lease_file(Access::Read).expect("no failure").is_none());
+    assert!(object.lease_file().expect("no failure").is_none());
     object.set_len(10).expect("cuts");
     assert_lends(&*object, &[1; 10]);
     let lease = lend(&*object);
@@ -375,12 +375,12 @@ fn an_object_that_goes_on_on_the_next_tier_is_not_lent() {
     let lease = lend(&*object);
     object.write(5000, &[2; 20_000]).expect("there is room");
     assert_over(&lease, "it goes on elsewhere");
-    assert!(object.lease_file(Access::Read).expect("no failure").is_none());
+    assert!(object.lease_file().expect("no failure").is_none());
 
     // One without a byte is put elsewhere as a whole.
     let empty = stack.open(&key("empty"), &Open::create_new());
     let empty = empty.expect("creates");
-    let lease = empty.lease_file(Access::Read).expect("no failure");
+    let lease = empty.lease_file().expect("no failure");
     empty.write(0, &[3; 20_000]).expect("there is room");
     if let Some(lease) = lease {
         assert!(whole(&lease).is_none_or(|data| data == [3; 20_000]));
@@ -451,7 +451,7 @@ fn a_closed_stack_lends_nothing() {
             stack.close().expect("closes");
         }
         assert_over(&lease, "closed");
-        assert!(object.lease_file(Access::Read).expect("no failure").is_none());
+        assert!(object.lease_file().expect("no failure").is_none());
         drop(object);
         assert_over(&lease, "closed");
     }

@@ -4,6 +4,7 @@
 //! It fails operations; it never loses what was written. What a loss of power takes away is
 //! simulated by `terrace_testkit::SimTier`.
 
+use std::fs::File;
 use std::io::{IoSlice, IoSliceMut};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -431,7 +432,11 @@ impl Object for FaultyObject {
         synced.inspect_err(|_| self.has_sync_failed.store(true, Ordering::SeqCst))
     }
 
-    fn lease_file(&self, _access: Access) -> Result<Option<FileLease>> {
+    fn lease_file(&self) -> Result<Option<FileLease>> {
+        Ok(None)
+    }
+
+    fn hold_file(&self, _access: Access) -> Result<Option<File>> {
         Ok(None)
     }
 

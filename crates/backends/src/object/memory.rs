@@ -2,6 +2,7 @@
 //! Objects in main memory: the fastest tier, and the reference for the behaviour suite.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::io::{IoSlice, IoSliceMut};
 use std::ops::{Bound, Range};
@@ -419,7 +420,11 @@ impl Object for MemoryObject {
         self.read().map(|_| ())
     }
 
-    fn lease_file(&self, _access: Access) -> Result<Option<FileLease>> {
+    fn lease_file(&self) -> Result<Option<FileLease>> {
+        Ok(None)
+    }
+
+    fn hold_file(&self, _access: Access) -> Result<Option<File>> {
         Ok(None)
     }
 

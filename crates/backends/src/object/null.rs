@@ -2,6 +2,7 @@
 //! Objects without bytes: what is left of a measurement when the medium costs nothing.
 
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::io::{IoSlice, IoSliceMut};
 use std::ops::{Bound, Range};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -366,7 +367,11 @@ impl Object for NullObject {
         self.check_exists()
     }
 
-    fn lease_file(&self, _access: Access) -> Result<Option<FileLease>> {
+    fn lease_file(&self) -> Result<Option<FileLease>> {
+        Ok(None)
+    }
+
+    fn hold_file(&self, _access: Access) -> Result<Option<File>> {
         Ok(None)
     }
 

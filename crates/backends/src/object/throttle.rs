@@ -3,6 +3,7 @@
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
+use std::fs::File;
 use std::io::{IoSlice, IoSliceMut};
 use std::ops::Range;
 use std::slice;
@@ -232,7 +233,11 @@ impl Object for ThrottledObject {
         self.inner.sync()
     }
 
-    fn lease_file(&self, _access: Access) -> Result<Option<FileLease>> {
+    fn lease_file(&self) -> Result<Option<FileLease>> {
+        Ok(None)
+    }
+
+    fn hold_file(&self, _access: Access) -> Result<Option<File>> {
         Ok(None)
     }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! An object that a server has open for us.
 
+use std::fs::File;
 use std::io::{IoSlice, IoSliceMut};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -301,7 +302,12 @@ impl Object for RemoteObject {
         synced
     }
 
-    fn lease_file(&self, _: Access) -> Result<Option<FileLease>> {
+    fn lease_file(&self) -> Result<Option<FileLease>> {
+        Ok(None)
+    }
+
+    /// Only who moves objects can hold one where it is.
+    fn hold_file(&self, _: Access) -> Result<Option<File>> {
         Ok(None)
     }
 

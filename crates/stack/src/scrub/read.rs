@@ -4,9 +4,7 @@
 use std::io::IoSliceMut;
 use std::time::Duration;
 
-use terrace_core::{
-    Access, ErrorKind, Key, Object, Open, Persistency, Result, Semantics, TierIndex,
-};
+use terrace_core::{ErrorKind, Key, Object, Open, Persistency, Result, Semantics, TierIndex};
 
 use super::Scrub;
 
@@ -152,7 +150,7 @@ impl Scrub<'_> {
 /// Asks the operating system to forget the clean pages of a file, so that it is read from its
 /// medium; false where the tier lends no files, and bytes may come from anywhere.
 fn forget_pages(object: &dyn Object) -> bool {
-    let Ok(Some(lease)) = object.lease_file(Access::Read) else { return false };
+    let Ok(Some(lease)) = object.lease_file() else { return false };
     rustix::fs::fadvise(&lease.file, 0, None, rustix::fs::Advice::DontNeed).is_ok()
 }
 

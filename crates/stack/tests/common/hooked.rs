@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A backend that asks a test before each call, to hold it, to fail it or to lie about it.
 
+use std::fs::File;
 use std::io::{IoSlice, IoSliceMut};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -304,10 +305,15 @@ impl Object for HookedObject {
         result
     }
 
-    fn lease_file(&self, access: Access) -> Result<Option<FileLease>> {
+    fn lease_file(&self) -> Result<Option<FileLease>> {
         // What is read through it goes around the hook.
         let moment = moment(Call::Lend, &self.name, 0, 0);
-        self.control.around(moment, None, || self.inner.lease_file(access))
+        self.control.around(moment, None, || self.inner.lease_file())
+    }
+
+    fn hold_file(&self, access: Access) -> Result<Option<File>> {
+        let moment = moment(Call::Lend, &self.name, 0, 0);
+        self.control.around(moment, None, || self.inner.hold_file(access))
     }
 
     fn note_reads(&self, reads: &ReadSummary) {

@@ -6,9 +6,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::time::Duration;
 
-use terrace_store::{
-    Access, Backend, BackendExt, FileLease, MoveKind, Object, ObjectExt, Open, Store,
-};
+use terrace_store::{Backend, BackendExt, FileLease, MoveKind, Object, ObjectExt, Open, Store};
 
 use crate::scene::{POLICY, Scene, TIERS, key};
 
@@ -17,7 +15,7 @@ const MOVE_TIME_MAX: Duration = Duration::from_secs(30);
 
 #[track_caller]
 fn lend(object: &dyn Object) -> FileLease {
-    object.lease_file(Access::Read).expect("no failure").expect("it can be lent")
+    object.lease_file().expect("no failure").expect("it can be lent")
 }
 
 #[track_caller]
@@ -92,7 +90,7 @@ fn nothing_is_lent_around_a_throttle_or_over_the_control_socket() {
     let store = scene.open();
     store.write_all(&key("a/x"), b"abc").expect("room");
     let object = store.open(&key("a/x"), &Open::read()).expect("opens");
-    assert!(object.lease_file(Access::Read).expect("no failure").is_none());
+    assert!(object.lease_file().expect("no failure").is_none());
     migrate(&store, "a/x", "slow", MoveKind::Move);
     assert_eq!(lend(&*object).read(0, &mut [0; 9]).expect("reads"), Some(3));
     drop((object, store));
@@ -100,5 +98,5 @@ fn nothing_is_lent_around_a_throttle_or_over_the_control_socket() {
     let attached = scene.attached();
     assert!(!attached.capability().leases);
     let object = attached.open(&key("a/x"), &Open::read()).expect("opens");
-    assert!(object.lease_file(Access::Read).expect("no failure").is_none());
+    assert!(object.lease_file().expect("no failure").is_none());
 }

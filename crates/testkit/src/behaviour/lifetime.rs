@@ -154,17 +154,18 @@ pub fn sync_succeeds(backend: &dyn Backend) {
     assert_reads(backend, &*object, 0, b"abc");
 }
 
-/// Goal: a descriptor that is lent holds the object's bytes and allows what was asked for; without
-/// the capability there is none.
+/// Goal: a descriptor that is lent or held holds the object's bytes and allows what was asked for;
+/// without the capability there is none.
 pub fn leases_are_the_object(backend: &dyn Backend) {
     let object = filled(backend, "a", b"abc");
-    let reading = object.lease_file(Access::Read).expect("ask");
-    let writing = object.lease_file(Access::Write).expect("ask");
+    let lease = object.lease_file().expect("ask");
+    let held = [Access::Read, Access::Write].map(|access| object.hold_file(access).expect("ask"));
     if !backend.capability().leases {
-        assert!(reading.is_none() && writing.is_none());
+        assert!(lease.is_none() && held.iter().all(Option::is_none));
         return;
     }
-    if let Some(mut lease) = reading {
+    let [reading, writing] = held;
+    if let Some(mut lease) = lease {
         let mut text = String::new();
         lease.file.read_to_string(&mut text).expect("read");
         assert_eq!(text, "abc");
@@ -176,14 +177,27 @@ pub fn leases_are_the_object(backend: &dyn Backend) {
         }
         object.note_reads(&ReadSummary { count: 2, bytes: 5, ..ReadSummary::default() });
     }
-    if let Some(mut lease) = writing {
-        lease.file.seek(SeekFrom::Start(1)).expect("seek");
-        lease.file.write_all(b"BCD").expect("write");
+    if let Some(mut file) = reading {
+        let mut text = String::new();
+        file.read_to_string(&mut text).expect("read");
+        assert_eq!(text, "abc");
+        assert!(file.write_all(b"x").is_err(), "it is held for reading");
+    }
+    if let Some(mut file) = writing {
+        file.seek(SeekFrom::Start(1)).expect("seek");
+        file.write_all(b"BCD").expect("write");
         assert_reads(backend, &*object, 0, b"aBCD");
+        assert_eq!(object.stat().expect("stat").size_bytes, 4, "its end is the object's");
+        object.write(0, b"A").expect("the handle writes, too");
+        object.set_len(2).expect("and cuts");
+        let mut text = String::new();
+        file.seek(SeekFrom::Start(0)).expect("seek");
+        file.read_to_string(&mut text).expect("read");
+        assert_eq!(text, "AB");
     }
     let reader = opened_for_reading(backend, "a");
-    assert_fails(reader.lease_file(Access::Write), ErrorKind::Denied);
-    let last = reader.lease_file(Access::Read).expect("ask");
+    assert_fails(reader.hold_file(Access::Write), ErrorKind::Denied);
+    let last = reader.lease_file().expect("ask");
     backend.delete(&key("a")).expect("delete");
     let is_over = |lease: &FileLease| lease.word.is_none() || !lease.is_good().expect("look");
     assert!(last.is_none_or(|lease| is_over(&lease)), "a word tells of the deletion");

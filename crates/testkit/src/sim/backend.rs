@@ -2,6 +2,7 @@
 //! A simulated disk as a backend.
 
 use std::collections::BTreeSet;
+use std::fs::File;
 use std::io::{IoSlice, IoSliceMut};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -404,7 +405,12 @@ impl Object for SimObject {
         tier.change_freely(&self.key, self.file, SimFile::sync)
     }
 
-    fn lease_file(&self, access: Access) -> Result<Option<FileLease>> {
+    fn lease_file(&self) -> Result<Option<FileLease>> {
+        Ok(self.hold_file(Access::Read)?.map(|file| FileLease { file, word: None }))
+    }
+
+    /// What is lent is a twin, whose bytes are no longer this file's once it is written to.
+    fn hold_file(&self, access: Access) -> Result<Option<File>> {
         if access == Access::Write {
             self.check_access()?;
             return Ok(None);
@@ -414,7 +420,7 @@ impl Object for SimObject {
         if !tier.lends_files {
             return Ok(None);
         }
-        Ok(Some(FileLease { file: tier.lend(&self.key, self.file)?, word: None }))
+        tier.lend(&self.key, self.file).map(Some)
     }
 
     fn note_reads(&self, _reads: &ReadSummary) {}

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! An open file as an object.
 
+use std::fs::File;
 use std::io::{IoSlice, IoSliceMut};
 use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -192,6 +193,15 @@ impl FileObject {
         Ok(())
     }
 
+    /// A descriptor of its own: a duplicate would share its flags, and what it may do, with ours.
+    /// This works even after the name has gone.
+    fn open_anew(&self, flags: OFlags) -> Result<File> {
+        let path = format!("/proc/self/fd/{}", self.file.as_raw_fd());
+        rustix::fs::open(path, flags | OFlags::CLOEXEC, Mode::empty())
+            .map(File::from)
+            .map_err(|errno| self.failed("lend a descriptor", errno))
+    }
+
     fn fallocate(&self, flags: FallocateFlags, range: &Range<u64>) -> Result<(), Errno> {
         let length_bytes = range.end - range.start;
         retry_on_intr(|| rustix::fs::fallocate(&self.file, flags, range.start, length_bytes))
@@ -337,25 +347,21 @@ impl Object for FileObject {
         self.sync_by(Sync::Data)
     }
 
-    fn lease_file(&self, access: Access) -> Result<Option<FileLease>> {
-        const OPERATION: &str = "lend a descriptor";
-        if access == Access::Write {
-            self.check_access()?;
-            if self.is_durable {
-                // What is written there would not be durable when it is acknowledged.
-                return Ok(None);
-            }
+    fn lease_file(&self) -> Result<Option<FileLease>> {
+        Ok(Some(FileLease { file: self.open_anew(OFlags::RDONLY)?, word: None }))
+    }
+
+    /// Nothing moves here: a file is the object as long as there is one.
+    fn hold_file(&self, access: Access) -> Result<Option<File>> {
+        if access == Access::Read {
+            return self.open_anew(OFlags::RDONLY).map(Some);
         }
-        let flags = match access {
-            Access::Read => OFlags::RDONLY,
-            Access::Write => OFlags::RDWR,
-        };
-        // A duplicate would share its flags, and what it may do, with ours; this opens the file
-        // anew, even after its name has gone.
-        let path = format!("/proc/self/fd/{}", self.file.as_raw_fd());
-        let file = rustix::fs::open(path, flags | OFlags::CLOEXEC, Mode::empty())
-            .map_err(|errno| self.failed(OPERATION, errno))?;
-        Ok(Some(FileLease { file: file.into(), word: None }))
+        self.check_access()?;
+        if self.is_durable {
+            // What is written there would not be durable when it is acknowledged.
+            return Ok(None);
+        }
+        self.open_anew(OFlags::RDWR).map(Some)
     }
 
     fn note_reads(&self, _reads: &ReadSummary) {}

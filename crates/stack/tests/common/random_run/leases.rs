@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Reading past the stack, by files that it lent.
 
-use terrace_core::{Access, ErrorKind, FileLease, Key};
+use terrace_core::{ErrorKind, FileLease, Key};
 
 use super::Run;
 use crate::common::pattern::difference;
@@ -24,7 +24,7 @@ impl Run {
         let index = self.random.below(self.handles.len() as u64) as usize;
         let handle = &self.handles[index];
         let (key, life) = (handle.key.clone(), handle.life);
-        match handle.object.lease_file(Access::Read) {
+        match handle.object.lease_file() {
             Ok(Some(_)) if handle.ghost.is_some() => {
                 self.fail(&format!("{key} is deleted, and was lent"));
             }
