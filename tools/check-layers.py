@@ -24,6 +24,7 @@ LAYERS = {
     "terrace-fs": 2,
     "terrace-store": 3,
     "terrace-items": 4,
+    "terrace-mount": 4,
     "terrace-policy": 4,
     "partdiff": 4,
     "terrace-fuzzing": 5,

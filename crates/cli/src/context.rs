@@ -61,7 +61,17 @@ impl Context {
         options: OpenOptions,
         body: impl FnOnce(&Store) -> Result<T>,
     ) -> Result<T> {
-        let store = Store::open_with(self.store()?, options)?;
+        self.with_options_at(self.store()?, options, body)
+    }
+
+    /// The same on a store that was named otherwise.
+    pub(crate) fn with_options_at<T>(
+        &self,
+        address: &str,
+        options: OpenOptions,
+        body: impl FnOnce(&Store) -> Result<T>,
+    ) -> Result<T> {
+        let store = Store::open_with(address, options)?;
         for note in store.opening_notes() {
             self.note(&note);
         }

@@ -17,6 +17,7 @@ mod kv;
 mod ls;
 mod man;
 mod migrate;
+mod mount;
 mod pin;
 mod policy;
 mod put;
@@ -42,6 +43,7 @@ pub(crate) const VERBS: &[Entry] = &[
     entry::<init::Init>(),
     entry::<hold::Hold>(),
     entry::<serve::Serve>(),
+    entry::<mount::Mount>(),
     entry::<server::Server>(),
     entry::<fsck::Fsck>(),
     entry::<scrub::Scrub>(),

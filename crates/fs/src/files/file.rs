@@ -37,6 +37,15 @@ impl File {
         self.shared.object()
     }
 
+    /// Gives a small file an object, so that it can be placed.
+    ///
+    /// # Errors
+    ///
+    /// `NOSPC`, what tiers and metadata say.
+    pub fn give_object(&self) -> Result<()> {
+        self.shared.move_out(&self.files)
+    }
+
     /// Closes it.
     ///
     /// # Errors

@@ -19,7 +19,7 @@ use self::ready::Ready;
 use self::sweep::Sweeper;
 use crate::failure::{Failure, Result};
 use crate::metadata::Metadata;
-use crate::node::{Kind, Node, Place};
+use crate::node::{Kind, Node};
 use crate::request::{Changes, Listed, Made, RenameHow, Reply, Request, Settled, When};
 
 /// So many locks stand between opening a file and closing it for the last time.
@@ -258,7 +258,7 @@ impl Files {
         if i64::try_from(size).is_err() {
             return Err(Errno::FBIG.into());
         }
-        let file = self.open(number, Access::Write)?;
+        let (_, file) = self.open_stale(number, Access::Write)?;
         file.set_len(size)?;
         let settled_ns = file.shared().object_stat()?.map(|stat| stat.modified_ns);
         let modified = changes.modified.or(Some(When::Now));
@@ -310,7 +310,17 @@ impl Files {
     /// # Errors
     ///
     /// `ISDIR`, `INVAL` for what has no bytes, `STALE`.
-    pub fn open(self: &Arc<Self>, number: u64, access: Access) -> Result<File> {
+    pub fn open(self: &Arc<Self>, number: u64, access: Access) -> Result<(Node, File)> {
+        let (node, file) = self.open_stale(number, access)?;
+        let node = match node {
+            Some(node) => self.with_object(node)?,
+            None => self.node(number)?,
+        };
+        Ok((node, file))
+    }
+
+    /// Opens an existing file; with what is known of it where that was asked for on the way.
+    fn open_stale(self: &Arc<Self>, number: u64, access: Access) -> Result<(Option<Node>, File)> {
         let mut open = self.stripe(number);
         let is_for_writing = access == Access::Write;
         let known = open.get(&number);
@@ -318,6 +328,7 @@ impl Files {
             Access::Read => opened.readers > 0,
             Access::Write => opened.writers > 0,
         });
+        let mut told = None;
         if !is_registered {
             let reply = self.metadata.call(&Request::Open { number, is_for_writing })?;
             let Reply::Opened { node, content } = reply else { return Err(unexpected(&reply)) };
@@ -332,13 +343,14 @@ impl Files {
                 let _ = self.close_with_metadata(number, is_for_writing, None);
             })?;
             open.entry(number).or_insert_with(|| Opened { file, readers: 0, writers: 0 });
+            told = Some(node);
         }
         let opened = open.get_mut(&number).expect("it was there or was just put there");
         match access {
             Access::Read => opened.readers += 1,
             Access::Write => opened.writers += 1,
         }
-        Ok(File::new(self, Arc::clone(&opened.file), access))
+        Ok((told, File::new(self, Arc::clone(&opened.file), access)))
     }
 
     /// Closes what `open` opened.

@@ -35,6 +35,8 @@ struct State {
 #[derive(Default)]
 struct Stock {
     objects: Vec<ReadyObject>,
+    /// Whether files are created at all: until then nothing is made.
+    is_wanted: bool,
     is_stopped: bool,
 }
 
@@ -73,6 +75,7 @@ impl Ready {
             return None;
         }
         let mut stock = lock(&self.state.stock);
+        stock.is_wanted = true;
         let object = stock.objects.pop();
         if stock.objects.len() * 2 <= self.state.options.ready_objects {
             self.state.changed.notify_one();
@@ -117,7 +120,10 @@ impl State {
         let full = self.options.ready_objects;
         let stock = self
             .changed
-            .wait_while(stock, |stock| stock.objects.len() * 2 > full && !stock.is_stopped)
+            .wait_while(stock, |stock| {
+                let has_enough = !stock.is_wanted || stock.objects.len() * 2 > full;
+                has_enough && !stock.is_stopped
+            })
             .unwrap_or_else(PoisonError::into_inner);
         (!stock.is_stopped).then(|| full - stock.objects.len())
     }
@@ -145,13 +151,15 @@ impl State {
                 _ => lost.push(*number),
             }
         }
-        // A number without an object is of no use; one that is there after all is found by the
-        // next who opens the file system.
         for operation in operations {
             if let Some(Err(error)) = operation.outcome {
                 tracing::debug!(%error, lost = lost.len(), "cannot make objects ahead of files");
                 break;
             }
+        }
+        if !lost.is_empty() {
+            // A number without an object is of no use.
+            self.metadata.call(&Request::Collected { numbers: lost })?;
         }
         match made.is_empty() && !numbers.is_empty() {
             true => Err(rustix::io::Errno::NOSPC.into()),

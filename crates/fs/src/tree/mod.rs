@@ -18,7 +18,7 @@ mod xattr;
 use std::sync::{Arc, Mutex};
 
 use rustix::io::Errno;
-use terrace_core::{Clock, Kv, Persistency, Random, Ticket, Txn};
+use terrace_core::{Clock, Kv, Persistency, Ticket, Txn};
 
 use self::hold::Holds;
 pub use self::session::Session;
@@ -47,8 +47,8 @@ pub struct Tree {
 }
 
 impl Tree {
-    /// Makes an empty file system, whose root belongs to `user` and `group`. Keys of the names'
-    /// hash come from `random`.
+    /// Makes an empty file system, whose root belongs to `user` and `group`. Its number and the
+    /// key of the hash of names are made of `entropy`, which must be random and secret.
     ///
     /// # Errors
     ///
@@ -57,9 +57,9 @@ impl Tree {
         kv: &dyn Kv,
         options: &TreeOptions,
         clock: &dyn Clock,
-        random: &mut Random,
+        entropy: &[u8; 32],
     ) -> Result<()> {
-        superblock::create(kv, options, clock, random)
+        superblock::create(kv, options, clock, entropy)
     }
 
     /// Opens the file system that the pairs hold.

@@ -2,7 +2,7 @@
 //! What is fixed when a file system is made, and where its numbers come from.
 
 use rustix::io::Errno;
-use terrace_core::{Clock, Kv, Random, Txn};
+use terrace_core::{Clock, Kv, Txn};
 
 use super::Tree;
 use crate::failure::{Failure, Result};
@@ -91,15 +91,16 @@ pub(super) fn create(
     kv: &dyn Kv,
     options: &TreeOptions,
     clock: &dyn Clock,
-    random: &mut Random,
+    entropy: &[u8; 32],
 ) -> Result<()> {
     if options.inline_bytes_max > INLINE_BYTES_LIMIT {
         return Err(Errno::INVAL.into());
     }
-    let mut wide = || u128::from(random.next_u64()) << 64 | u128::from(random.next_u64());
+    let (id, seed) = entropy.split_at(16);
+    let wide = |bytes: &[u8]| u128::from_le_bytes(bytes.try_into().expect("half of 32 bytes"));
     let superblock = Superblock {
-        id: wide(),
-        seed: wide(),
+        id: wide(id),
+        seed: wide(seed),
         inline_bytes_max: options.inline_bytes_max,
         next_number: ROOT + 1,
     };

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Mounting in the background: another process of the same program serves, and this one waits
+//! until it does.
+
+use std::fs::{File, OpenOptions};
+use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use terrace_core::Error;
+
+use super::Plan;
+use crate::context::Context;
+use crate::failure::{Failure, Result};
+use crate::output::Output;
+
+/// What a process is given that was started here.
+pub(super) const DETACHED: &str = "--detached";
+
+/// Starts the process that serves; returns when the file system can be used, or with what kept it
+/// from that.
+pub(super) fn start(plan: &Plan, context: &Context) -> Result<()> {
+    let failed = |what| move |error| Error::from_io(what, error);
+    let program = std::env::current_exe().map_err(failed("find the file of the command itself"))?;
+    let mut command = Command::new(program);
+    command.arg("mount").args(context.is_json.then_some("--json")).arg(DETACHED);
+    command.args(&plan.arguments).arg("--").arg(&plan.store).arg(&plan.directory);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().map_err(failed("start a process in the background"))?;
+    let (Some(output), Some(mut errors)) = (child.stdout.take(), child.stderr.take()) else {
+        return Err(Error::invalid("start a process", "it has no output").into());
+    };
+    let mut ready = String::new();
+    BufReader::new(output).read_line(&mut ready).map_err(failed("wait for the mount"))?;
+    if ready.is_empty() {
+        // It said why, and ends.
+        let mut text = Vec::new();
+        errors.read_to_end(&mut text).map_err(failed("wait for the mount"))?;
+        eprint!("{}", String::from_utf8_lossy(&text));
+        let status = child.wait().map_err(failed("wait for the mount"))?;
+        let status = status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1);
+        return Err(Failure::Reported(status));
+    }
+    let mut output = Output::new();
+    output.line(ready.trim_end())?;
+    output.flush()
+}
+
+/// Leaves the terminal and the session of whoever started it.
+pub(super) fn leave_session() {
+    // Fails where it leads a group already, which is as good.
+    let _ = rustix::process::setsid();
+    let _ = std::env::set_current_dir("/");
+}
+
+/// From now on nobody hears what this process prints, unless there is a log.
+pub(super) fn leave_output(log: Option<&Path>) -> Result<()> {
+    let open = |path: &Path| -> std::io::Result<File> {
+        OpenOptions::new().create(true).append(true).open(path)
+    };
+    let failed = |error| Error::from_io("write a log", error);
+    let nowhere = open(Path::new("/dev/null")).map_err(failed)?;
+    let errors = log.map_or_else(|| nowhere.try_clone(), open).map_err(failed)?;
+    let redirected =
+        rustix::stdio::dup2_stdout(&nowhere).and_then(|()| rustix::stdio::dup2_stderr(&errors));
+    Ok(redirected.map_err(|errno| failed(errno.into()))?)
+}

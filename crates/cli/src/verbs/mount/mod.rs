@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `terrace mount`.
+
+mod background;
+mod words;
+
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use serde_json::json;
+use terrace_core::{Error, ErrorKind};
+use terrace_fuse::Unmounter;
+use terrace_mount::{Mount as Mounted, NAME_DEFAULT, Opening, Options, Tiers};
+use terrace_store::OpenOptions;
+
+use super::{Group, Verb};
+use crate::context::Context;
+use crate::failure::Result;
+use crate::interrupt::Interrupt;
+use crate::output::Output;
+
+/// How soon a signal is noticed.
+const TICK: Duration = Duration::from_millis(20);
+
+/// How long the kernel may believe names and attributes that nobody else can change: until it
+/// needs the memory.
+const CACHED_FOR_ALONE: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+
+/// Objects that are made ahead of files, where files are passed through.
+const READY_OBJECTS: usize = 128;
+
+/// Mount a store as a file system that every program can use
+///
+/// Files live on the store's tiers and move between them as its policy decides, also while they are
+/// open. A store may hold several file systems (--name); one that is not there is made, owned by
+/// whoever mounts it.
+///
+/// Each file is in one of two modes while it is open. In *passthrough* the kernel reads and writes
+/// the tier's file itself, at its speed; the file then stays where it is until it is closed.
+/// *Served* files are read and written through this process, and move while they are open. `auto`
+/// passes through what it can (root is needed, and a tier that is a directory on an ordinary file system), except
+/// for files and directories with the attribute `user.terrace.movable` = 1.
+///
+/// Tiers are seen from inside: `getfattr -n user.terrace.tier FILE` tells where a file is, and
+/// setting the attributes `tier`, `pin`, `hint` and `movable` migrates, pins, advises the policy, and
+/// chooses the mode; files inherit the last three from their directory.
+///
+/// Returns when the file system can be used, and goes on in the background; with --foreground it
+/// stays. `umount DIR` ends it, as do SIGINT (Ctrl-C), SIGTERM and SIGHUP: where it is still in
+/// use it then leaves the tree at once and ends with its last user.
+///
+/// In /etc/fstab: `STORE DIR fuse.terrace OPTIONS 0 0`.
+#[derive(Args, Debug)]
+pub(crate) struct Mount {
+    /// The store, unless --store or TERRACE_STORE names it, and the directory to mount it at
+    #[arg(value_names = ["STORE", "DIR"], num_args = 1..=2, required = true)]
+    places: Vec<PathBuf>,
+
+    /// The file system, where the store has several
+    #[arg(long, value_name = "NAME", default_value = NAME_DEFAULT)]
+    name: String,
+
+    /// Who reads and writes the tiers' files
+    #[arg(long, value_name = "MODE", default_value = "auto")]
+    io: Io,
+
+    /// Stay in the foreground
+    #[arg(long, short = 'f')]
+    foreground: bool,
+
+    /// Where the process in the background writes what goes wrong
+    #[arg(long, value_name = "FILE")]
+    log_file: Option<PathBuf>,
+
+    /// Started by another process of this command, which waits until it serves
+    #[arg(long, hide = true)]
+    detached: bool,
+
+    /// Threads that serve the kernel
+    #[arg(long, value_name = "N", default_value_t = 4,
+          value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=256))]
+    threads: usize,
+
+    /// Largest file that is kept with the metadata, in a file system that is made
+    #[arg(long, value_name = "SIZE", default_value = "4KiB")]
+    inline: String,
+
+    /// Options as mount(8) has them, with commas between
+    ///
+    /// `ro`, `noatime`, `nosuid`, `nodev`, `noexec` and others of all file systems; `allow_other`
+    /// (the default for root) and `private` (for whoever mounts alone); `name=`, `io=`, `threads=` and
+    /// `inline=` as the options of the same names.
+    #[arg(short = 'o', value_name = "OPTIONS")]
+    options: Vec<String>,
+}
+
+/// Who reads and writes the tiers' files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Io {
+    /// The kernel where it can, except for files that are marked movable
+    Auto,
+    /// The same, and fail where the kernel cannot
+    Passthrough,
+    /// This process
+    Served,
+}
+
+impl Verb for Mount {
+    const NAME: &'static str = "mount";
+    const GROUP: Group = Group::Store;
+    const EXAMPLES: &'static str = "
+  terrace mount ./my-store /mnt/files          umount /mnt/files ends it
+  terrace mount -f --io served ./my-store /mnt/files    everything can move while it is open
+  terrace mount -o ro,noatime ./my-store /mnt/files";
+
+    fn run(self, context: &Context) -> Result<()> {
+        let plan = words::plan(self, context)?;
+        if plan.is_detached {
+            background::leave_session();
+        }
+        match plan.is_foreground || plan.is_detached {
+            true => plan.serve(context),
+            false => background::start(&plan, context),
+        }
+    }
+}
+
+/// What is to be mounted, where and how.
+#[derive(Clone, Debug)]
+struct Plan {
+    store: String,
+    directory: PathBuf,
+    opening: Opening,
+    options: Options,
+    must_pass: bool,
+    is_foreground: bool,
+    is_detached: bool,
+    log_file: Option<PathBuf>,
+    /// The same for another process of this command, without store and directory.
+    arguments: Vec<String>,
+}
+
+impl Plan {
+    /// Mounts, and serves until it is unmounted.
+    fn serve(&self, context: &Context) -> Result<()> {
+        let interrupt = Interrupt::watch()?;
+        let options = OpenOptions { attach: false, ..OpenOptions::default() };
+        context.with_options_at(&self.store, options, |store| {
+            let files = terrace_mount::open(store, &self.opening)?;
+            let tiers = Tiers::new(store, &self.store);
+            let mounted = Mounted::new(&files, Some(tiers), &self.directory, &self.options)
+                .map_err(|error| {
+                    Error::from_io("mount", error).with("directory", self.directory.display())
+                })?;
+            if self.must_pass && !mounted.passes_through() {
+                return Err(Error::new(ErrorKind::Denied, "mount with passthrough")
+                    .because("the kernel allows it to root alone (CAP_SYS_ADMIN), since Linux 6.9")
+                    .into());
+            }
+            self.print_ready(context, mounted.passes_through())?;
+            if self.is_detached {
+                background::leave_output(self.log_file.as_deref())?;
+            }
+            unmount_on(&interrupt, mounted.unmounter());
+            mounted.serve().map_err(|error| Error::from_io("serve a mount", error))?;
+            drop(mounted);
+            files.close().map_err(|failure| failure.into_error("close a file system"))?;
+            Ok(())
+        })
+    }
+
+    fn print_ready(&self, context: &Context, passes: bool) -> Result<()> {
+        let mut output = Output::new();
+        if context.is_json {
+            output.json(&json!({
+                "ready": true,
+                "store": self.store,
+                "name": self.opening.name,
+                "directory": self.directory,
+                "process": std::process::id(),
+                "passthrough": passes,
+            }))?;
+        } else {
+            let how = if passes { "passthrough where possible" } else { "served" };
+            let directory = self.directory.display();
+            output.line(format!("mounted {} at {directory}: {how}", self.store))?;
+        }
+        output.flush()
+    }
+}
+
+/// Unmounts once a signal came.
+fn unmount_on(interrupt: &Interrupt, unmounter: Unmounter) {
+    let stop = interrupt.flag();
+    thread::spawn(move || {
+        while !stop.load(std::sync::atomic::Ordering::SeqCst) {
+            thread::sleep(TICK);
+        }
+        if unmounter.unmount().is_err() {
+            // In use: who has files open keeps them until they are closed.
+            if let Err(error) = unmounter.unmount_lazily() {
+                tracing::warn!(%error, "cannot unmount");
+            }
+        }
+    });
+}
+
+/// The directory that a path names, absolute, and whether it is one.
+fn directory(path: &Path) -> Result<PathBuf> {
+    let absolute = std::fs::canonicalize(path)
+        .map_err(|error| Error::from_io("mount", error).with("directory", path.display()))?;
+    Ok(absolute)
+}

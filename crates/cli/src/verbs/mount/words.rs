@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What the command line says about a mount.
+
+use clap::ValueEnum;
+use terrace_core::Error;
+use terrace_core::units::parse_bytes;
+use terrace_fs::TreeOptions;
+use terrace_fuse::MountOptions;
+use terrace_mount::{IoMode, Opening, Options};
+use terrace_store::Store;
+
+use super::{CACHED_FOR_ALONE, Io, Mount, Plan, READY_OBJECTS, directory};
+use crate::context::Context;
+use crate::failure::Result;
+
+/// Reads the arguments; later ones count.
+pub(super) fn plan(arguments: Mount, context: &Context) -> Result<Plan> {
+    let mut arguments = arguments;
+    let again = again(&arguments)?;
+    let is_root = rustix::process::geteuid().is_root();
+    let mut mount =
+        MountOptions { allow_other: is_root, default_permissions: true, ..MountOptions::default() };
+    let words: Vec<String> =
+        arguments.options.iter().flat_map(|words| words.split(',')).map(Into::into).collect();
+    for word in &words {
+        apply(word, &mut arguments, &mut mount)?;
+    }
+    let (store, place) = match arguments.places.as_slice() {
+        [place] => (context.store()?.to_string(), place),
+        [store, place] => (text(store)?, place),
+        _ => return Err(Error::invalid("mount", "a store and a directory are expected").into()),
+    };
+    // Below the directory that it is started in, which a process in the background leaves.
+    let store = match Store::is_behind_servers(&store) {
+        true => store,
+        false => text(&directory(store.as_ref())?)?,
+    };
+    let directory = directory(place)?;
+    mount.source = store.clone();
+    let inline_bytes_max = u32::try_from(parse_bytes(&arguments.inline)?)
+        .map_err(|_| Error::invalid("mount", "--inline is at most 64KiB"))?;
+    let create = TreeOptions {
+        inline_bytes_max,
+        user: rustix::process::geteuid().as_raw(),
+        group: rustix::process::getegid().as_raw(),
+        ..TreeOptions::default()
+    };
+    let io = match arguments.io {
+        Io::Auto => IoMode::Auto,
+        Io::Passthrough => IoMode::Passthrough,
+        Io::Served => IoMode::Served,
+    };
+    let ready_objects = if io == IoMode::Served || !is_root { 0 } else { READY_OBJECTS };
+    Ok(Plan {
+        store,
+        directory,
+        opening: Opening {
+            name: arguments.name,
+            create: (!mount.read_only).then_some(create),
+            ready_objects,
+        },
+        options: Options {
+            mount,
+            io,
+            threads: arguments.threads,
+            cached_for: CACHED_FOR_ALONE,
+            is_shared: false,
+            is_strict: false,
+        },
+        must_pass: arguments.io == Io::Passthrough,
+        is_foreground: arguments.foreground,
+        is_detached: arguments.detached,
+        log_file: arguments.log_file,
+        arguments: again,
+    })
+}
+
+/// The same arguments for another process, without store and directory.
+fn again(arguments: &Mount) -> Result<Vec<String>> {
+    let io = arguments.io.to_possible_value().expect("no mode is hidden");
+    let mut again = vec![
+        format!("--name={}", arguments.name),
+        format!("--io={}", io.get_name()),
+        format!("--threads={}", arguments.threads),
+        format!("--inline={}", arguments.inline),
+    ];
+    if let Some(file) = &arguments.log_file {
+        let file =
+            std::path::absolute(file).map_err(|error| Error::from_io("find the log", error))?;
+        again.push(format!("--log-file={}", text(&file)?));
+    }
+    for words in &arguments.options {
+        again.push("-o".into());
+        again.push(words.clone());
+    }
+    Ok(again)
+}
+
+/// Applies one word of `-o`.
+fn apply(word: &str, arguments: &mut Mount, mount: &mut MountOptions) -> Result<()> {
+    match word.split_once('=') {
+        Some(("name", name)) => arguments.name = name.into(),
+        Some(("io", mode)) => {
+            arguments.io = Io::from_str(mode, false).map_err(|_| {
+                Error::invalid("mount", "io is auto, passthrough or served").with("io", mode)
+            })?;
+        }
+        Some(("threads", threads)) => {
+            arguments.threads =
+                threads.parse().ok().filter(|threads| (1..=256).contains(threads)).ok_or_else(
+                    || Error::invalid("mount", "threads are 1 to 256").with("threads", threads),
+                )?;
+        }
+        Some(("inline", size)) => arguments.inline = size.into(),
+        None if word == "private" => mount.allow_other = false,
+        _ => mount.apply([word]).map_err(|error| Error::invalid("mount", error.to_string()))?,
+    }
+    Ok(())
+}
+
+fn text(path: &std::path::Path) -> Result<String> {
+    let text = path.to_str().ok_or_else(|| {
+        Error::invalid("mount", "the path of the store is no UTF-8").with("path", path.display())
+    })?;
+    Ok(text.into())
+}

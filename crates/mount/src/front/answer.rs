@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Nodes in the words of the kernel.
+
+use std::time::Duration;
+
+use terrace_fs::{Node, Time};
+use terrace_fuse::{Attributes, Entry, Timestamp};
+
+/// What `st_blocks` counts.
+const BLOCK_BYTES: u64 = 512;
+
+pub(super) fn timestamp(time: Time) -> Timestamp {
+    Timestamp { seconds: time.seconds, nanoseconds: time.nanos }
+}
+
+pub(super) fn attributes(node: &Node) -> Attributes {
+    // Small files lie with the metadata, and take the room that they have bytes.
+    let allocated_bytes = match node.place {
+        terrace_fs::Place::Inline if !node.kind.is_directory() => node.size,
+        _ => node.allocated_bytes,
+    };
+    Attributes {
+        inode: node.number,
+        mode: node.mode(),
+        links: node.links,
+        uid: node.user,
+        gid: node.group,
+        device: node.device,
+        size_bytes: node.size,
+        blocks: allocated_bytes.div_ceil(BLOCK_BYTES),
+        block_bytes: 0,
+        accessed: timestamp(node.accessed),
+        modified: timestamp(node.modified),
+        changed: timestamp(node.changed),
+    }
+}
+
+pub(super) fn entry(node: &Node, cached_for: Duration) -> Entry {
+    Entry {
+        node: node.number,
+        // Numbers are never given again.
+        generation: 0,
+        attributes: attributes(node),
+        entry_timeout: cached_for,
+        attributes_timeout: cached_for,
+    }
+}

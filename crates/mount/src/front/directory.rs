@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Reading directories.
+
+use std::collections::VecDeque;
+use std::sync::{Mutex, PoisonError};
+
+use rustix::io::Errno;
+use terrace_fs::{Kind, Listed};
+use terrace_fuse::{DirectoryBuffer, Entry, Opened, Reply};
+
+use super::{Answering, Front, Result, answer};
+
+/// Positions of `.` and `..`.
+const THIS: u64 = 1;
+const ABOVE: u64 = 2;
+
+/// Entries that are fetched at once, with or without what is known of them.
+const FETCHED: u32 = 512;
+
+/// A directory that a program reads.
+pub(super) struct Walk {
+    directory: u64,
+    ahead: Mutex<Ahead>,
+}
+
+/// Entries that were fetched and not passed on yet.
+struct Ahead {
+    /// Behind which position they come.
+    position: u64,
+    entries: VecDeque<Listed>,
+    has_nodes: bool,
+    is_end: bool,
+}
+
+impl Front {
+    pub(super) fn open_directory(&self, number: u64, reply: &mut Answering) -> Result<()> {
+        let node = self.files.node(number)?;
+        if !node.kind.is_directory() {
+            return Err(Errno::NOTDIR.into());
+        }
+        self.note_access(&node);
+        let handle = self.walks.put(Walk { directory: number, ahead: Mutex::new(Ahead::none()) });
+        reply.with(|reply| reply.opened(&Opened { handle, ..Opened::default() }))
+    }
+
+    pub(super) fn read_directory(
+        &self,
+        handle: u64,
+        offset: u64,
+        bytes: u32,
+        with_nodes: bool,
+        reply: &mut Answering,
+    ) -> Result<()> {
+        let walk = self.walks.get(handle).ok_or(Errno::BADF)?;
+        let mut buffer = DirectoryBuffer::new(bytes);
+        let mut position = offset;
+        let mut has_room = true;
+        for (name, here) in [(&b"."[..], THIS), (b"..", ABOVE)] {
+            if has_room && position < here {
+                let number = match here {
+                    THIS => walk.directory,
+                    _ => self.above(walk.directory),
+                };
+                has_room = add_dot(&mut buffer, number, here, name, with_nodes);
+                if has_room {
+                    position = here;
+                }
+            }
+        }
+        // What was fetched and not passed on is kept; a panic leaves it short at worst.
+        let mut ahead = walk.ahead.lock().unwrap_or_else(PoisonError::into_inner);
+        while has_room {
+            if !ahead.goes_on_at(position, with_nodes) {
+                *ahead = self.fetch(walk.directory, position, with_nodes)?;
+            }
+            let Some(entry) = ahead.entries.front() else { break };
+            has_room = self.add(&mut buffer, entry, with_nodes);
+            if has_room {
+                position = entry.position;
+                ahead.position = position;
+                ahead.entries.pop_front();
+            }
+        }
+        drop(ahead);
+        reply.with(|reply: Reply| reply.directory(&buffer))
+    }
+
+    fn fetch(&self, directory: u64, position: u64, with_nodes: bool) -> Result<Ahead> {
+        let entries = self.files.list(directory, position, FETCHED, with_nodes)?;
+        let is_end = entries.len() < FETCHED as usize;
+        Ok(Ahead { position, entries: entries.into(), has_nodes: with_nodes, is_end })
+    }
+
+    /// The directory above; for programs that compare numbers.
+    fn above(&self, directory: u64) -> u64 {
+        self.files.node(directory).map_or(directory, |node| node.parent)
+    }
+
+    fn add(&self, buffer: &mut DirectoryBuffer, entry: &Listed, with_nodes: bool) -> bool {
+        match (&entry.node, with_nodes) {
+            (Some(node), true) => {
+                let answer = answer::entry(node, self.cached_for);
+                buffer.add_plus(&answer, entry.position, &entry.name)
+            }
+            _ => buffer.add(entry.number, entry.position, entry.kind.bits(), &entry.name),
+        }
+    }
+}
+
+impl Ahead {
+    /// Nothing was fetched yet.
+    fn none() -> Self {
+        Self { position: 0, entries: VecDeque::new(), has_nodes: false, is_end: false }
+    }
+
+    fn goes_on_at(&self, position: u64, with_nodes: bool) -> bool {
+        let is_used_up = self.entries.is_empty() && !self.is_end;
+        self.position == position && self.has_nodes == with_nodes && !is_used_up
+    }
+}
+
+fn add_dot(
+    buffer: &mut DirectoryBuffer,
+    number: u64,
+    position: u64,
+    name: &[u8],
+    with_nodes: bool,
+) -> bool {
+    let mode = Kind::Directory.bits();
+    if !with_nodes {
+        return buffer.add(number, position, mode, name);
+    }
+    // Node 0: the kernel does not count these.
+    let mut entry = Entry::default();
+    entry.attributes.inode = number;
+    entry.attributes.mode = mode;
+    buffer.add_plus(&entry, position, name)
+}

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Opening and closing files.
+
+use std::sync::Arc;
+
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+use terrace_core::Access;
+use terrace_fs::{File, Kind, Node};
+use terrace_fuse::{BackingId, Opened, OpenedFlags, Reply, Request};
+
+use super::names::made;
+use super::{Answering, Front, Result, answer};
+use crate::mode::Chosen;
+
+/// A file that a program has open.
+pub(super) struct Handle {
+    pub(super) file: File,
+    /// Whether every write goes to the end, wherever that is.
+    pub(super) is_appending: bool,
+}
+
+impl Front {
+    pub(super) fn open(&self, number: u64, flags: u32, reply: &mut Answering) -> Result<()> {
+        let flags = OFlags::from_bits_retain(flags);
+        let (node, file) = self.open_file(number, flags)?;
+        let (opened, backing) = self.answer_open(&node, file, flags);
+        let opened = Opened { backing: backing.as_deref(), ..opened };
+        reply.with(|reply| reply.opened(&opened))
+    }
+
+    fn open_file(&self, number: u64, flags: OFlags) -> Result<(Node, File)> {
+        let access = access(flags);
+        // The kernel cuts a file itself, once it has seen that nobody executes it.
+        let (node, file) = self.files.open(number, access)?;
+        if !flags.contains(OFlags::WRONLY) && !flags.contains(OFlags::NOATIME) {
+            self.note_access(&node);
+        }
+        Ok((node, file))
+    }
+
+    /// Makes a file and opens it; without a name if that is empty.
+    pub(super) fn create(
+        &self,
+        request: &Request<'_>,
+        name: &[u8],
+        flags: u32,
+        (mode, umask): (u32, u32),
+        reply: &mut Answering,
+    ) -> Result<()> {
+        let flags = OFlags::from_bits_retain(flags);
+        let made = made(request, Kind::File, mode & 0o7777, umask);
+        let (node, file) = match self.files.create(request.node, name, made) {
+            Ok((node, file)) => {
+                self.pin_new(&node);
+                (node, file)
+            }
+            // Somebody else made it since the kernel looked.
+            Err(failure) if failure.errno() == Errno::EXIST && !flags.contains(OFlags::EXCL) => {
+                let node = self.files.lookup(request.node, name)?;
+                self.open_file(node.number, flags)?
+            }
+            Err(failure) => return Err(failure),
+        };
+        let entry = answer::entry(&node, self.cached_for);
+        let (opened, backing) = self.answer_open(&node, file, flags);
+        let opened = Opened { backing: backing.as_deref(), ..opened };
+        reply.with(|reply| reply.created(&entry, &opened))
+    }
+
+    /// Chooses a mode and keeps the file until it is released.
+    fn answer_open(
+        &self,
+        node: &Node,
+        file: File,
+        flags: OFlags,
+    ) -> (Opened<'static>, Option<Arc<BackingId>>) {
+        let (flags_out, backing) = match self.modes.open(node, &file) {
+            Chosen::Passed(backing) => (OpenedFlags::PASSTHROUGH, Some(backing)),
+            Chosen::Direct => (OpenedFlags::DIRECT_IO | OpenedFlags::PARALLEL_DIRECT_WRITES, None),
+            Chosen::Served if self.is_strict => (OpenedFlags::DIRECT_IO, None),
+            // What is cached goes when size or time changed since, which an open asks for.
+            Chosen::Served => (OpenedFlags::KEEP_CACHE, None),
+        };
+        let is_appending = flags.contains(OFlags::APPEND) && self.is_shared;
+        let handle = self.handles.put(Handle { file, is_appending });
+        (Opened { handle, flags: flags_out, backing: None }, backing)
+    }
+
+    pub(super) fn release(&self, handle: u64, reply: &mut Answering) -> Result<()> {
+        if let Some(handle) = self.handles.take(handle) {
+            self.modes.close(handle.file.number());
+            match Arc::try_unwrap(handle) {
+                Ok(handle) => handle.file.close()?,
+                // Somebody still reads through it, and then drops it.
+                Err(handle) => drop(handle),
+            }
+        }
+        reply.with(Reply::empty)
+    }
+
+    /// An open file.
+    pub(super) fn handle(&self, handle: u64) -> Result<Arc<Handle>> {
+        Ok(self.handles.get(handle).ok_or(Errno::BADF)?)
+    }
+}
+
+fn access(flags: OFlags) -> Access {
+    match flags.intersects(OFlags::WRONLY | OFlags::RDWR) {
+        true => Access::Write,
+        false => Access::Read,
+    }
+}

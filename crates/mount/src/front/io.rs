@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Reading and writing what the kernel does not read and write itself.
+
+use std::cell::RefCell;
+
+use rustix::fs::FallocateFlags;
+use rustix::io::Errno;
+use terrace_fuse::{CopyFileRange, Reply};
+
+use super::{Answering, Front, Result};
+
+thread_local! {
+    /// What is read by this thread: as long as the longest request so far.
+    static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// `SEEK_DATA` and `SEEK_HOLE` of `lseek(2)`.
+const SEEK_DATA: u32 = 3;
+const SEEK_HOLE: u32 = 4;
+
+impl Front {
+    pub(super) fn read(
+        &self,
+        handle: u64,
+        offset: u64,
+        bytes: u32,
+        reply: &mut Answering,
+    ) -> Result<()> {
+        let handle = self.handle(handle)?;
+        BUFFER.with_borrow_mut(|buffer| {
+            if buffer.len() < bytes as usize {
+                buffer.resize(bytes as usize, 0);
+            }
+            let count = handle.file.read(offset, &mut buffer[..bytes as usize])?;
+            reply.with(|reply| reply.data(&buffer[..count]))
+        })
+    }
+
+    pub(super) fn write(
+        &self,
+        handle: u64,
+        offset: u64,
+        data: &[u8],
+        clears_set_id: bool,
+        is_from_cache: bool,
+        reply: &mut Answering,
+    ) -> Result<()> {
+        let handle = self.handle(handle)?;
+        // What the kernel had mapped knows its place.
+        if handle.is_appending && !is_from_cache {
+            handle.file.append(data, clears_set_id)?;
+        } else {
+            handle.file.write(offset, data, clears_set_id)?;
+        }
+        reply.with(|reply| reply.written(data.len() as u32))
+    }
+
+    pub(super) fn sync_file(&self, handle: u64, reply: &mut Answering) -> Result<()> {
+        self.handle(handle)?.file.sync()?;
+        reply.with(Reply::empty)
+    }
+
+    pub(super) fn sync_names(&self, reply: &mut Answering) -> Result<()> {
+        self.files.metadata().call(&terrace_fs::Request::Sync)?;
+        reply.with(Reply::empty)
+    }
+
+    pub(super) fn allocate(
+        &self,
+        handle: u64,
+        offset: u64,
+        length: u64,
+        mode: u32,
+        reply: &mut Answering,
+    ) -> Result<()> {
+        let handle = self.handle(handle)?;
+        let mode = FallocateFlags::from_bits_retain(mode);
+        let end = offset.checked_add(length).filter(|end| i64::try_from(*end).is_ok());
+        let range = offset..end.ok_or(Errno::FBIG)?;
+        let keeps_size = mode.contains(FallocateFlags::KEEP_SIZE);
+        let what = mode.difference(FallocateFlags::KEEP_SIZE);
+        if what.is_empty() {
+            handle.file.allocate(range, keeps_size)?;
+        } else if what == FallocateFlags::PUNCH_HOLE && keeps_size {
+            handle.file.punch(range)?;
+        } else if what == FallocateFlags::ZERO_RANGE {
+            handle.file.zero(range, keeps_size)?;
+        } else {
+            return Err(Errno::OPNOTSUPP.into());
+        }
+        reply.with(Reply::empty)
+    }
+
+    pub(super) fn seek(
+        &self,
+        handle: u64,
+        offset: u64,
+        whence: u32,
+        reply: &mut Answering,
+    ) -> Result<()> {
+        let handle = self.handle(handle)?;
+        let size = handle.file.size()?;
+        if offset >= size {
+            return Err(Errno::NXIO.into());
+        }
+        let data = handle.file.next_data(offset)?.filter(|data| data.start < size);
+        let found = match whence {
+            SEEK_DATA => data.ok_or(Errno::NXIO)?.start.max(offset),
+            SEEK_HOLE => {
+                let mut hole = offset;
+                let mut data = data;
+                // Ranges of data may touch each other.
+                while let Some(range) = data.filter(|range| range.start <= hole) {
+                    hole = range.end.max(hole).min(size);
+                    if hole == size {
+                        break;
+                    }
+                    data = handle.file.next_data(hole)?;
+                }
+                hole
+            }
+            _ => return Err(Errno::INVAL.into()),
+        };
+        reply.with(|reply| reply.offset(found))
+    }
+
+    pub(super) fn copy(&self, copy: &CopyFileRange, reply: &mut Answering) -> Result<()> {
+        if copy.flags != 0 {
+            return Err(Errno::INVAL.into());
+        }
+        let (from, to) = (self.handle(copy.handle)?, self.handle(copy.target_handle)?);
+        let copied = to.file.copy_from(&from.file, copy.offset, copy.target_offset, copy.length)?;
+        reply.with(|reply| reply.copied(copied))
+    }
+}

@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What the kernel asks for, carried out on files.
+
+mod answer;
+mod directory;
+mod handle;
+mod io;
+mod names;
+mod node;
+mod xattr;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::io::Errno;
+use terrace_core::Key;
+use terrace_fs::{Failure, Files, Node};
+use terrace_fuse::{FileSystem, Operation, Reply, Request};
+
+use self::directory::Walk;
+use self::handle::Handle;
+use crate::mode::Modes;
+use crate::options::Options;
+use crate::slots::Slots;
+use crate::tiers::Tiers;
+
+type Result<T, E = Failure> = std::result::Result<T, E>;
+
+/// The file system as the kernel sees it.
+pub(crate) struct Front {
+    files: Arc<Files>,
+    tiers: Option<Tiers>,
+    modes: Modes,
+    handles: Slots<Handle>,
+    walks: Slots<Walk>,
+    cached_for: Duration,
+    is_shared: bool,
+    is_strict: bool,
+    keeps_access_times: bool,
+}
+
+impl Front {
+    pub(crate) fn new(
+        files: &Arc<Files>,
+        tiers: Option<Tiers>,
+        modes: Modes,
+        options: &Options,
+    ) -> Self {
+        let access_time = options.mount.access_time;
+        Self {
+            files: Arc::clone(files),
+            tiers,
+            modes,
+            handles: Slots::default(),
+            walks: Slots::default(),
+            cached_for: if options.is_strict { Duration::ZERO } else { options.cached_for },
+            is_shared: options.is_shared,
+            is_strict: options.is_strict,
+            keeps_access_times: access_time != terrace_fuse::AccessTime::Never
+                && !options.mount.read_only,
+        }
+    }
+
+    pub(crate) fn prefers_passthrough(&self) -> bool {
+        self.modes.prefers_passthrough()
+    }
+
+    pub(crate) fn files(&self) -> &Arc<Files> {
+        &self.files
+    }
+
+    pub(crate) fn tiers(&self) -> Option<&Tiers> {
+        self.tiers.as_ref()
+    }
+
+    /// Whether a file is open, and then whether the kernel reads and writes it itself.
+    pub(crate) fn is_passed(&self, number: u64) -> Option<bool> {
+        self.modes.is_passed(number)
+    }
+
+    /// The key of a file's object.
+    pub(crate) fn key(&self, node: &Node) -> Result<Key> {
+        self.files.key(node.number)
+    }
+
+    /// Carries out a request; `reply` is taken where it was answered.
+    fn carry_out(&self, request: &Request<'_>, reply: &mut Answering) -> Result<()> {
+        let node = request.node;
+        match &request.operation {
+            Operation::Lookup { name } => self.lookup(node, name, reply),
+            Operation::GetAttr { .. } => self.attributes(node, reply),
+            Operation::Statx { .. } => self.statx(node, reply),
+            Operation::SetAttr(changes) => self.set_attributes(node, changes, reply),
+            Operation::ReadLink => self.read_link(node, reply),
+            Operation::SymLink { name, target } => self.make_link(request, name, target, reply),
+            Operation::MkNod { name, mode, device, umask } => {
+                self.make_node(request, name, *mode, *device, *umask, reply)
+            }
+            Operation::MkDir { name, mode, umask } => {
+                let mode = terrace_fs::Kind::Directory.bits() | mode & 0o7777;
+                self.make_node(request, name, mode, 0, *umask, reply)
+            }
+            Operation::Unlink { name } => self.remove(node, name, false, reply),
+            Operation::RmDir { name } => self.remove(node, name, true, reply),
+            Operation::Rename { name, new_parent, new_name, flags } => {
+                self.rename(request, name, (*new_parent, new_name), *flags, reply)
+            }
+            Operation::Link { target, new_name } => self.link(*target, node, new_name, reply),
+            Operation::Open { flags, .. } => self.open(node, *flags, reply),
+            Operation::Create { name, flags, mode, umask, .. } => {
+                self.create(request, name, *flags, (*mode, *umask), reply)
+            }
+            Operation::TmpFile { flags, mode, umask } => {
+                self.create(request, b"", *flags, (*mode, *umask), reply)
+            }
+            Operation::Read { handle, offset, bytes, .. } => {
+                self.read(*handle, *offset, *bytes, reply)
+            }
+            Operation::Write { handle, offset, data, kills_suid_sgid, is_from_cache, .. } => {
+                self.write(*handle, *offset, data, *kills_suid_sgid, *is_from_cache, reply)
+            }
+            Operation::StatFs => self.status(reply),
+            Operation::Release { handle, .. } => self.release(*handle, reply),
+            Operation::Fsync { handle, .. } => self.sync_file(*handle, reply),
+            Operation::FsyncDir { .. } => self.sync_names(reply),
+            Operation::SyncFs => {
+                self.files.sync()?;
+                reply.with(Reply::empty)
+            }
+            Operation::SetXattr { name, value, flags, kills_sgid } => {
+                self.set_xattr(node, name, value, *flags, *kills_sgid)?;
+                reply.with(Reply::empty)
+            }
+            Operation::GetXattr { name, bytes } => {
+                let value = self.xattr(node, name)?;
+                reply.with_bytes(&value, *bytes)
+            }
+            Operation::ListXattr { bytes } => {
+                let names = self.xattrs(node)?;
+                reply.with_bytes(&names, *bytes)
+            }
+            Operation::RemoveXattr { name } => {
+                self.remove_xattr(node, name)?;
+                reply.with(Reply::empty)
+            }
+            Operation::OpenDir { .. } => self.open_directory(node, reply),
+            Operation::ReadDir { handle, offset, bytes } => {
+                self.read_directory(*handle, *offset, *bytes, false, reply)
+            }
+            Operation::ReadDirPlus { handle, offset, bytes } => {
+                self.read_directory(*handle, *offset, *bytes, true, reply)
+            }
+            Operation::ReleaseDir { handle } => {
+                self.walks.take(*handle);
+                reply.with(Reply::empty)
+            }
+            Operation::Fallocate { handle, offset, length, mode } => {
+                self.allocate(*handle, *offset, *length, *mode, reply)
+            }
+            Operation::Seek { handle, offset, whence } => {
+                self.seek(*handle, *offset, *whence, reply)
+            }
+            Operation::CopyFileRange(copy) => self.copy(copy, reply),
+            Operation::Forget { .. } | Operation::BatchForget(_) => reply.with(drop),
+            // The kernel then does without; for `Flush` and locks it does the work itself.
+            Operation::Ioctl { .. } => Err(Errno::NOTTY.into()),
+            _ => Err(Errno::NOSYS.into()),
+        }
+    }
+}
+
+impl FileSystem for Front {
+    fn handle(&self, request: &Request<'_>, reply: Reply) {
+        let mut answering = Answering(Some(reply));
+        if let Err(failure) = self.carry_out(request, &mut answering) {
+            if let Some(text) = failure.text() {
+                tracing::warn!(node = request.node, text, "cannot do what a program asked for");
+            }
+            if let Some(reply) = answering.0 {
+                reply.error(failure.errno());
+            }
+        }
+    }
+
+    fn interrupt(&self, _unique: u64) {
+        // Nothing here waits for anybody.
+    }
+}
+
+/// A reply that is sent at most once.
+struct Answering(Option<Reply>);
+
+impl Answering {
+    /// Answers.
+    fn with(&mut self, send: impl FnOnce(Reply)) -> Result<()> {
+        if let Some(reply) = self.0.take() {
+            send(reply);
+        }
+        Ok(())
+    }
+
+    /// Answers with bytes for which there is room, or how many there are where none was given.
+    fn with_bytes(&mut self, bytes: &[u8], room: u32) -> Result<()> {
+        match room as usize {
+            0 => self.with(|reply| reply.xattr_size(bytes.len() as u32)),
+            room if room < bytes.len() => Err(Errno::RANGE.into()),
+            _ => self.with(|reply| reply.data(bytes)),
+        }
+    }
+}

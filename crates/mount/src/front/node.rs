@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What is known of nodes.
+
+use rustix::io::Errno;
+use terrace_fs::{Changes, Node, Reply as Told, Request as Ask, Time, When};
+use terrace_fuse::{Entry, FileSystemStatus, Reply, SetAttr, SetTime, StatxAnswer};
+
+use super::{Answering, Front, Result, answer};
+
+/// After so long a read changes when something was last read, whatever else happened (as Linux's
+/// `relatime`).
+const ACCESS_TIME_SECONDS_MAX: i64 = 24 * 60 * 60;
+
+/// The unit in which capacities are told.
+const FRAGMENT_BYTES: u32 = 4096;
+
+impl Front {
+    pub(super) fn lookup(&self, directory: u64, name: &[u8], reply: &mut Answering) -> Result<()> {
+        match self.files.lookup(directory, name) {
+            Ok(node) => reply.with(|reply| reply.entry(&answer::entry(&node, self.cached_for))),
+            Err(failure) if failure.errno() == Errno::NOENT && !self.is_shared => {
+                reply.with(|reply| reply.entry(&Entry::negative(self.cached_for)))
+            }
+            Err(failure) => Err(failure),
+        }
+    }
+
+    pub(super) fn attributes(&self, number: u64, reply: &mut Answering) -> Result<()> {
+        let node = self.files.node(number)?;
+        reply.with(|reply| reply.attributes(&answer::attributes(&node), self.cached_for))
+    }
+
+    pub(super) fn statx(&self, number: u64, reply: &mut Answering) -> Result<()> {
+        let node = self.files.node(number)?;
+        let attributes = answer::attributes(&node);
+        let created = Some(answer::timestamp(node.created));
+        let answer = StatxAnswer { attributes, created, timeout: self.cached_for };
+        reply.with(|reply| reply.statx(&answer))
+    }
+
+    pub(super) fn set_attributes(
+        &self,
+        number: u64,
+        changes: &SetAttr,
+        reply: &mut Answering,
+    ) -> Result<()> {
+        let when = |time: SetTime| match time {
+            SetTime::Now => When::Now,
+            SetTime::At(time) => When::At(Time { seconds: time.seconds, nanos: time.nanoseconds }),
+        };
+        let changes = Changes {
+            permissions: changes.mode.map(|mode| mode & 0o7777),
+            user: changes.uid,
+            group: changes.gid,
+            size: changes.size_bytes,
+            accessed: changes.accessed.map(when),
+            modified: changes.modified.map(when),
+            clears_set_id: changes.kills_suid_sgid,
+            ..Changes::default()
+        };
+        let node = self.files.change(number, changes)?;
+        reply.with(|reply| reply.attributes(&answer::attributes(&node), self.cached_for))
+    }
+
+    pub(super) fn read_link(&self, number: u64, reply: &mut Answering) -> Result<()> {
+        match self.files.metadata().call(&Ask::Target { number })? {
+            Told::Bytes(target) => reply.with(|reply| reply.data(&target)),
+            _ => Err(Errno::IO.into()),
+        }
+    }
+
+    /// Notes that something is read, as often as `relatime` asks for it.
+    pub(super) fn note_access(&self, node: &Node) {
+        if !self.keeps_access_times {
+            return;
+        }
+        let age = node.changed.seconds.max(node.modified.seconds) - node.accessed.seconds;
+        let is_newer = node.accessed > node.modified && node.accessed > node.changed;
+        if is_newer && age > -ACCESS_TIME_SECONDS_MAX {
+            return;
+        }
+        let changes = Changes { accessed: Some(When::Now), is_reading: true, ..Changes::default() };
+        // That it was read is no reason to fail the read.
+        let _ = self.files.metadata().call(&Ask::Change { number: node.number, changes });
+    }
+
+    pub(super) fn status(&self, reply: &mut Answering) -> Result<()> {
+        let space = self.files.space()?;
+        let unit = u64::from(FRAGMENT_BYTES);
+        let blocks = space.capacity_bytes / unit;
+        let free = space.capacity_bytes.saturating_sub(space.used_bytes) / unit;
+        let status = FileSystemStatus {
+            blocks,
+            blocks_free: free,
+            blocks_available: free,
+            // There is no bound but room.
+            files: 0,
+            files_free: 0,
+            block_bytes: 1 << 17,
+            fragment_bytes: FRAGMENT_BYTES,
+            name_bytes_max: terrace_fs::NAME_BYTES_MAX as u32,
+        };
+        reply.with(|reply: Reply| reply.file_system_status(&status))
+    }
+}

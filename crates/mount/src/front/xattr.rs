@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Extended attributes: those that programs set, and those through which tiers are seen.
+
+use rustix::fs::XattrFlags;
+use rustix::io::Errno;
+use terrace_fs::{Node, Reply as Told, Request as Ask, SetHow};
+
+use super::{Front, Result};
+use crate::tiers;
+
+/// Attributes that programs set begin with one of these.
+const KEPT: [&[u8]; 3] = [b"user.", b"trusted.", b"security."];
+
+/// Access control lists, which the kernel checks.
+const LISTS: [&[u8]; 2] = [b"system.posix_acl_access", b"system.posix_acl_default"];
+
+impl Front {
+    pub(super) fn xattr(&self, number: u64, name: &[u8]) -> Result<Vec<u8>> {
+        if let Some(name) = tiers::attribute(name) {
+            let node = self.files.node(number)?;
+            return tiers::get(self, &node, name);
+        }
+        check(name)?;
+        match self.files.metadata().call(&Ask::Xattr { number, name })? {
+            Told::Bytes(value) => Ok(value),
+            _ => Err(Errno::IO.into()),
+        }
+    }
+
+    pub(super) fn xattrs(&self, number: u64) -> Result<Vec<u8>> {
+        match self.files.metadata().call(&Ask::Xattrs { number })? {
+            Told::Bytes(names) => Ok(names),
+            _ => Err(Errno::IO.into()),
+        }
+    }
+
+    pub(super) fn set_xattr(
+        &self,
+        number: u64,
+        name: &[u8],
+        value: &[u8],
+        flags: u32,
+        clears_set_group: bool,
+    ) -> Result<()> {
+        if let Some(name) = tiers::attribute(name) {
+            let node = self.files.node(number)?;
+            return tiers::set(self, &node, name, value);
+        }
+        check(name)?;
+        let flags = XattrFlags::from_bits_retain(flags);
+        let how = match (flags.contains(XattrFlags::CREATE), flags.contains(XattrFlags::REPLACE)) {
+            (true, true) => return Err(Errno::INVAL.into()),
+            (true, false) => SetHow::Create,
+            (false, true) => SetHow::Replace,
+            (false, false) => SetHow::Any,
+        };
+        let request = Ask::SetXattr { number, name, value, how, clears_set_group };
+        self.files.metadata().call(&request).map(drop)
+    }
+
+    pub(super) fn remove_xattr(&self, number: u64, name: &[u8]) -> Result<()> {
+        if let Some(name) = tiers::attribute(name) {
+            let node = self.files.node(number)?;
+            return tiers::remove(self, &node, name);
+        }
+        check(name)?;
+        self.files.metadata().call(&Ask::RemoveXattr { number, name }).map(drop)
+    }
+
+    /// Pins what was made where that is asked for.
+    pub(super) fn pin_new(&self, node: &Node) {
+        if node.marks.pin.is_some()
+            && let Err(failure) = tiers::apply_pin(self, node)
+        {
+            tracing::warn!(file = node.number, %failure, "cannot pin a new file");
+        }
+    }
+}
+
+fn check(name: &[u8]) -> Result<()> {
+    match KEPT.iter().any(|prefix| name.starts_with(prefix)) || LISTS.contains(&name) {
+        true => Ok(()),
+        false => Err(Errno::OPNOTSUPP.into()),
+    }
+}

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Which of two modes an open file is in, until everybody has closed it.
+//!
+//! All opens of a node that the kernel passes through share one file of a tier, and cannot be taken
+//! back. So the mode is chosen with the first open and stays until the last close.
+
+use std::collections::HashMap;
+use std::os::fd::AsFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use terrace_core::{Access, Object};
+use terrace_fs::{File, Node};
+use terrace_fuse::{BackingId, Passthrough};
+
+use crate::options::IoMode;
+
+/// So many locks stand between the first open and the last close.
+const STRIPES: usize = 64;
+
+/// How the opens of each node are served.
+pub(crate) struct Modes {
+    io: IoMode,
+    passthrough: Option<Passthrough>,
+    open: [Mutex<HashMap<u64, InUse>>; STRIPES],
+}
+
+/// A node that is open.
+struct InUse {
+    opens: u64,
+    mode: Mode,
+}
+
+enum Mode {
+    Served,
+    Passed {
+        backing: Arc<BackingId>,
+        /// Handles that hold the tier's file where it is: for reading, and for writing.
+        holders: Vec<(Access, Arc<dyn Object>)>,
+    },
+}
+
+/// How one open of a node is answered.
+pub(crate) enum Chosen {
+    /// The kernel asks, and keeps what it read.
+    Served,
+    /// The kernel asks, and keeps nothing: others read and write past it.
+    Direct,
+    /// The kernel reads and writes this.
+    Passed(Arc<BackingId>),
+}
+
+impl Modes {
+    pub(crate) fn new(io: IoMode, passthrough: Option<Passthrough>) -> Self {
+        Self { io, passthrough, open: std::array::from_fn(|_| Mutex::default()) }
+    }
+
+    /// Whether files are passed through unless something speaks against it.
+    pub(crate) fn prefers_passthrough(&self) -> bool {
+        self.passthrough.is_some() && self.io != IoMode::Served
+    }
+
+    /// Chooses how an open of a file is answered. To be ended with [`Modes::close`].
+    pub(crate) fn open(&self, node: &Node, file: &File) -> Chosen {
+        let mut open = self.stripe(node.number);
+        if let Some(in_use) = open.get_mut(&node.number) {
+            in_use.opens += 1;
+            let Mode::Passed { backing, holders } = &mut in_use.mode else {
+                return Chosen::Served;
+            };
+            let is_held =
+                holders.iter().any(|(held, _)| *held == Access::Write || *held == file.access());
+            if !is_held {
+                match hold(file) {
+                    Some((_, object)) => holders.push((file.access(), object)),
+                    None => return Chosen::Direct,
+                }
+            }
+            return Chosen::Passed(Arc::clone(backing));
+        }
+        let mode = self.pass(node, file);
+        let chosen = match &mode {
+            Mode::Served => Chosen::Served,
+            Mode::Passed { backing, .. } => Chosen::Passed(Arc::clone(backing)),
+        };
+        open.insert(node.number, InUse { opens: 1, mode });
+        chosen
+    }
+
+    /// Ends an open. After the last one nobody holds the tier's file here.
+    pub(crate) fn close(&self, number: u64) {
+        let mut open = self.stripe(number);
+        let Some(in_use) = open.get_mut(&number) else { return };
+        in_use.opens -= 1;
+        if in_use.opens == 0 {
+            open.remove(&number);
+        }
+    }
+
+    /// How an open file is served, for who asks.
+    pub(crate) fn is_passed(&self, number: u64) -> Option<bool> {
+        let open = self.stripe(number);
+        open.get(&number).map(|in_use| matches!(in_use.mode, Mode::Passed { .. }))
+    }
+
+    fn pass(&self, node: &Node, file: &File) -> Mode {
+        let is_wanted = match node.marks.is_movable {
+            Some(is_movable) => !is_movable,
+            None => self.io != IoMode::Served,
+        };
+        let (true, Some(passthrough)) = (is_wanted, &self.passthrough) else {
+            return Mode::Served;
+        };
+        let Some((descriptor, object)) = hold(file) else { return Mode::Served };
+        match passthrough.open(descriptor.as_fd()) {
+            Ok(backing) => {
+                Mode::Passed { backing: Arc::new(backing), holders: vec![(file.access(), object)] }
+            }
+            Err(error) => {
+                tracing::debug!(file = node.number, %error, "cannot pass a file through");
+                Mode::Served
+            }
+        }
+    }
+
+    fn stripe(&self, number: u64) -> MutexGuard<'_, HashMap<u64, InUse>> {
+        let stripe = &self.open[number as usize % STRIPES];
+        // Entries are replaced as wholes.
+        stripe.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The tier's file, and the handle that holds it where it is.
+fn hold(file: &File) -> Option<(std::fs::File, Arc<dyn Object>)> {
+    let object = file.object()?;
+    match object.hold_file(file.access()) {
+        Ok(descriptor) => Some((descriptor?, object)),
+        Err(error) => {
+            tracing::debug!(file = file.number(), %error, "cannot hold a file of a tier");
+            None
+        }
+    }
+}

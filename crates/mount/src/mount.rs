@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A mounted file system.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use terrace_fs::Files;
+use terrace_fuse::{InitFlags, Session, Unmounter, Wanted};
+
+use crate::front::Front;
+use crate::mode::Modes;
+use crate::options::{IoMode, Options};
+use crate::tiers::Tiers;
+
+/// Longest request: 256 pages, what Linux allows without being told otherwise.
+const REQUEST_BYTES_MAX: u32 = 1 << 20;
+
+/// A mounted file system. Dropping it unmounts.
+pub struct Mount {
+    session: Session,
+    front: Front,
+    threads: usize,
+}
+
+impl Mount {
+    /// Mounts `files` at a directory. `tiers` is where they can be steered, if they can.
+    ///
+    /// # Errors
+    ///
+    /// Those of `mount(2)`, and those of `fusermount3` for who is not root.
+    pub fn new(
+        files: &Arc<Files>,
+        tiers: Option<Tiers>,
+        mountpoint: &Path,
+        options: &Options,
+    ) -> io::Result<Self> {
+        let session = Session::mount(mountpoint, &options.mount, &wanted(options))?;
+        let passthrough = session.passthrough();
+        let modes = Modes::new(options.io, passthrough);
+        let front = Front::new(files, tiers, modes, options);
+        Ok(Self { session, front, threads: options.threads.max(1) })
+    }
+
+    /// Whether the kernel reads and writes tiers' files itself, where nothing speaks against it.
+    pub fn passes_through(&self) -> bool {
+        self.front.prefers_passthrough()
+    }
+
+    /// For ending the mount from another thread.
+    pub fn unmounter(&self) -> Unmounter {
+        self.session.unmounter()
+    }
+
+    /// Serves until it is unmounted.
+    ///
+    /// # Errors
+    ///
+    /// Those of the connection to the kernel.
+    pub fn serve(&self) -> io::Result<()> {
+        self.session.serve(self.threads, &self.front)
+    }
+}
+
+/// What the kernel is asked for.
+fn wanted(options: &Options) -> Wanted {
+    let mut flags = InitFlags::ASYNC_READ
+        | InitFlags::EXPORT_SUPPORT
+        | InitFlags::BIG_WRITES
+        | InitFlags::DONT_MASK
+        | InitFlags::DO_READDIRPLUS
+        | InitFlags::READDIRPLUS_AUTO
+        | InitFlags::ASYNC_DIO
+        | InitFlags::PARALLEL_DIROPS
+        | InitFlags::HANDLE_KILLPRIV_V2
+        | InitFlags::POSIX_ACL
+        | InitFlags::SETXATTR_EXT
+        | InitFlags::DIRECT_IO_ALLOW_MMAP;
+    flags |= match options.is_shared {
+        // Others change files, too: what is cached goes when they are seen to have changed.
+        true => InitFlags::AUTO_INVAL_DATA | InitFlags::POSIX_LOCKS | InitFlags::FLOCK_LOCKS,
+        false => InitFlags::EXPLICIT_INVAL_DATA | InitFlags::CACHE_SYMLINKS,
+    };
+    let passes = !options.is_shared && options.io != IoMode::Served;
+    if passes {
+        flags |= InitFlags::PASSTHROUGH;
+    }
+    Wanted {
+        flags,
+        max_write_bytes: REQUEST_BYTES_MAX,
+        max_readahead_bytes: REQUEST_BYTES_MAX,
+        max_stack_depth: u32::from(passes),
+        ..Wanted::default()
+    }
+}

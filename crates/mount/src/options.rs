@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! How a file system is mounted.
+
+use std::time::Duration;
+
+use terrace_fuse::MountOptions;
+
+/// Who reads and writes the tiers' files.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum IoMode {
+    /// The kernel, except for files that are marked movable and for those that cannot.
+    #[default]
+    Auto,
+    /// The kernel wherever it can, except for files that are marked movable.
+    Passthrough,
+    /// This process, except for files that are marked not movable.
+    Served,
+}
+
+/// How to mount.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Options that every file system has.
+    pub mount: MountOptions,
+    /// Who reads and writes.
+    pub io: IoMode,
+    /// Threads that serve.
+    pub threads: usize,
+    /// How long the kernel may believe names and attributes.
+    pub cached_for: Duration,
+    /// Whether other clients use the same files.
+    pub is_shared: bool,
+    /// Whether the kernel keeps nothing, so that each operation sees what others did before it.
+    pub is_strict: bool,
+}

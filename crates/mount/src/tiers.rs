@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Tiers as they are seen and steered from inside a mount: the attributes `user.terrace.*`.
+
+use std::time::Duration;
+
+use rustix::io::Errno;
+use terrace_core::{Access, Key};
+use terrace_fs::{Failure, Kind, Marks, Node, Place, Reply as Told, Request as Ask};
+use terrace_store::{Explanation, MoveKind, Store};
+
+use crate::front::Front;
+
+type Result<T, E = Failure> = std::result::Result<T, E>;
+
+/// What all of the attributes begin with.
+const PREFIX: &[u8] = b"user.terrace.";
+
+/// Longest wait for a file to come to the tier that it is pinned to.
+const PIN_TIME_MAX: Duration = Duration::from_secs(60);
+
+/// Where a file is while its bytes are with the metadata.
+const WITH_METADATA: &str = "metadata";
+
+/// Where the tiers of a mounted file system can be seen and steered.
+pub struct Tiers {
+    store: Store,
+    address: String,
+}
+
+impl Tiers {
+    /// The tiers of a store that others reach by `address`.
+    pub fn new(store: &Store, address: &str) -> Self {
+        Self { store: store.clone(), address: address.into() }
+    }
+}
+
+/// The name behind the prefix, where it is an attribute of tiers.
+pub(crate) fn attribute(name: &[u8]) -> Option<&[u8]> {
+    name.strip_prefix(PREFIX)
+}
+
+/// The value of an attribute.
+pub(crate) fn get(front: &Front, node: &Node, name: &[u8]) -> Result<Vec<u8>> {
+    let marks = &node.marks;
+    let value = match name {
+        b"movable" => marks.is_movable.map(|is_movable| if is_movable { "1" } else { "0" }.into()),
+        b"hint" => marks.is_hot.map(|is_hot| if is_hot { "hot" } else { "cold" }.into()),
+        b"pin" => marks.pin.as_deref().map(|tier| if tier.is_empty() { "1" } else { tier }.into()),
+        b"key" if node.kind == Kind::File => Some(front.key(node)?.to_string()),
+        b"store" => front.tiers().map(|tiers| tiers.address.clone()),
+        b"tier" if node.kind == Kind::File => tier(front, node)?,
+        b"state" if node.kind == Kind::File => Some(state(front, node)?),
+        _ => None,
+    };
+    value.map(String::into_bytes).ok_or(Failure::of(Errno::NODATA))
+}
+
+/// Sets an attribute, and does what it asks for.
+pub(crate) fn set(front: &Front, node: &Node, name: &[u8], value: &[u8]) -> Result<()> {
+    let value = std::str::from_utf8(value).map_err(|_| Failure::of(Errno::INVAL))?.trim();
+    let mut marks = node.marks.clone();
+    match name {
+        b"movable" => marks.is_movable = Some(boolean(value)?),
+        b"hint" => {
+            marks.is_hot = match value {
+                "hot" => Some(true),
+                "cold" => Some(false),
+                "none" => None,
+                _ => return Err(Errno::INVAL.into()),
+            }
+        }
+        b"pin" => {
+            marks.pin = match value {
+                "0" | "no" | "false" => None,
+                "" | "1" | "yes" | "true" => Some("".into()),
+                tier => Some(front.known_tier(tier)?.into()),
+            }
+        }
+        b"tier" => return migrate(front, node, value),
+        b"key" | b"store" | b"state" => return Err(Errno::PERM.into()),
+        _ => return Err(Errno::INVAL.into()),
+    }
+    mark(front, node, marks)
+}
+
+/// Takes an attribute back.
+pub(crate) fn remove(front: &Front, node: &Node, name: &[u8]) -> Result<()> {
+    let mut marks = node.marks.clone();
+    match name {
+        b"movable" => marks.is_movable = None,
+        b"hint" => marks.is_hot = None,
+        b"pin" => marks.pin = None,
+        _ => return Err(Errno::PERM.into()),
+    }
+    match marks == node.marks {
+        true => Err(Errno::NODATA.into()),
+        false => mark(front, node, marks),
+    }
+}
+
+/// Brings a file to the tier that it is pinned to, and pins it.
+pub(crate) fn apply_pin(front: &Front, node: &Node) -> Result<()> {
+    let (Kind::File, Some(tiers)) = (node.kind, front.tiers()) else { return Ok(()) };
+    let Some(tier) = &node.marks.pin else {
+        return match node.place {
+            Place::Inline => Ok(()),
+            Place::Object => Ok(tiers.store.unpin(&front.key(node)?)?),
+        };
+    };
+    let key = with_object(front, node)?;
+    if !tier.is_empty() && !is_on(&tiers.store.explain(&key)?, tier) {
+        tiers.store.unpin(&key)?;
+        move_and_wait(tiers, &key, tier)?;
+    }
+    Ok(tiers.store.pin(&key)?)
+}
+
+fn mark(front: &Front, node: &Node, marks: Marks) -> Result<()> {
+    let number = node.number;
+    let is_pin = marks.pin != node.marks.pin;
+    match front.files().metadata().call(&Ask::Mark { number, marks })? {
+        Told::Node(node) if is_pin => apply_pin(front, &node),
+        Told::Node(_) => Ok(()),
+        _ => Err(Errno::IO.into()),
+    }
+}
+
+/// The tiers that hold parts of a file, in the order of the parts.
+fn tier(front: &Front, node: &Node) -> Result<Option<String>> {
+    if node.place == Place::Inline {
+        return Ok(Some(WITH_METADATA.into()));
+    }
+    let Some(tiers) = front.tiers() else { return Ok(None) };
+    let explanation = tiers.store.explain(&front.key(node)?)?;
+    let mut names: Vec<&str> = Vec::new();
+    for segment in &explanation.segments {
+        if !names.contains(&segment.tier.as_str()) {
+            names.push(&segment.tier);
+        }
+    }
+    Ok(Some(names.join(",")))
+}
+
+/// How a file is open, and whether it moves.
+fn state(front: &Front, node: &Node) -> Result<String> {
+    let mut words = vec![match front.is_passed(node.number) {
+        None => "closed".to_string(),
+        Some(true) => "passthrough".into(),
+        Some(false) => "served".into(),
+    }];
+    if let (Place::Object, Some(tiers)) = (node.place, front.tiers()) {
+        let explanation = tiers.store.explain(&front.key(node)?)?;
+        let moving = explanation.segments.iter().find_map(|segment| segment.moving.as_ref());
+        if let Some(moving) = moving {
+            words.push(format!("moving from {} to {}", moving.from, moving.to));
+        }
+        if explanation.is_pinned {
+            words.push("pinned".into());
+        }
+    }
+    Ok(words.join(", "))
+}
+
+/// Asks for a migration; the file is there once it has ended.
+fn migrate(front: &Front, node: &Node, tier: &str) -> Result<()> {
+    if node.kind != Kind::File {
+        return Err(Errno::OPNOTSUPP.into());
+    }
+    let tier = front.known_tier(tier)?;
+    if front.is_passed(node.number) == Some(true) {
+        return Err(Errno::TXTBSY.into());
+    }
+    let tiers = front.tiers().ok_or(Failure::of(Errno::OPNOTSUPP))?;
+    let key = with_object(front, node)?;
+    tiers.store.migrate(&key, &tier, MoveKind::Move, 0, "asked for by its attribute")?;
+    Ok(())
+}
+
+/// The key of a file's object; a small file gets one.
+fn with_object(front: &Front, node: &Node) -> Result<Key> {
+    if node.place == Place::Inline {
+        let (_, file) = front.files().open(node.number, Access::Write)?;
+        file.give_object()?;
+        file.close()?;
+    }
+    front.key(node)
+}
+
+fn is_on(explanation: &Explanation, tier: &str) -> bool {
+    explanation.segments.iter().all(|segment| segment.tier == tier)
+}
+
+fn move_and_wait(tiers: &Tiers, key: &Key, tier: &str) -> Result<()> {
+    let reason = "pinned there by its attribute";
+    for ticket in tiers.store.migrate(key, tier, MoveKind::Move, 0, reason)? {
+        let report = tiers.store.wait(ticket, PIN_TIME_MAX)?;
+        let outcome = report.and_then(|report| report.outcome);
+        match outcome.as_deref() {
+            Some("done") => {}
+            Some("no-space") => return Err(Errno::NOSPC.into()),
+            _ => return Err(Errno::BUSY.into()),
+        }
+    }
+    Ok(())
+}
+
+fn boolean(value: &str) -> Result<bool> {
+    match value {
+        "1" | "yes" | "true" => Ok(true),
+        "0" | "no" | "false" => Ok(false),
+        _ => Err(Errno::INVAL.into()),
+    }
+}
+
+impl Front {
+    /// The name of a tier that there is.
+    fn known_tier(&self, name: &str) -> Result<String> {
+        let tiers = self.tiers().ok_or(Failure::of(Errno::OPNOTSUPP))?;
+        let known = tiers.store.tiers()?;
+        match known.iter().any(|tier| tier.name == name) {
+            true => Ok(name.into()),
+            false => Err(Errno::INVAL.into()),
+        }
+    }
+}
