@@ -4,4 +4,4 @@
 mod remote;
 pub mod striped;
 
-pub use remote::{Address, CallAnswer, Dial, Heard, Options, Remote, RemoteKv, TlsAddress};
+pub use remote::{Address, CallAnswer, Dial, Effect, Heard, Options, Remote, RemoteKv, TlsAddress};

@@ -14,6 +14,7 @@ mod pairs;
 mod record;
 mod request;
 mod tree;
+mod wire;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -25,6 +26,7 @@ pub use request::{
     Changes, Listed, Made, ReadyObject, RenameHow, Reply, Request, SetHow, Settled, When,
 };
 pub use tree::{Session, Tree, TreeOptions};
+pub use wire::{Effect, answer, read_answer};
 
 /// Locks; a thread that panicked left nothing half changed behind the locks of this crate.
 fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -145,6 +145,10 @@ impl Service for Served {
         Ok(Arc::clone(&self.kv) as _)
     }
 
+    fn files(&self, _: &str, _: &terrace_server::Kept, _: &[u8]) -> Result<Vec<u8>> {
+        Err(Error::new(ErrorKind::Unsupported, "ask a file system"))
+    }
+
     fn call(&self, call: &Call<'_>, _: &mut dyn Caller) -> Result<Called> {
         Ok(Called { json: call.json.to_vec(), body: call.body.to_vec() })
     }

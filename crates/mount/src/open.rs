@@ -3,9 +3,9 @@
 
 use std::sync::Arc;
 
-use terrace_core::{Clock, Error, ErrorKind, Result, Semantics, SystemClock};
-use terrace_fs::{Files, FilesOptions, Session, Tree, TreeOptions};
-use terrace_store::Store;
+use terrace_core::{Clock, ErrorKind, Result, Semantics, SystemClock};
+use terrace_fs::{Files, FilesOptions, Metadata, Reply, Request, Session, TreeOptions};
+use terrace_store::{Alone, Store};
 
 /// The name of the file system that is meant where none is named, and the namespace of its objects.
 pub const NAME_DEFAULT: &str = "files";
@@ -17,52 +17,58 @@ pub struct Opening {
     pub name: String,
     /// How to make it where it is not there; `None`: it must be there.
     pub create: Option<TreeOptions>,
-    /// Objects that are made ahead of files.
+    /// Objects that are made ahead of files, where nobody else uses them.
     pub ready_objects: usize,
+    /// Whether each operation sees what others did before it, not only what they had closed.
+    pub is_strict: bool,
 }
 
-/// Opens the files of a store that this process owns.
+/// The metadata of a file system that nobody else uses.
+struct Ours {
+    session: Session,
+    /// Dropped behind the session.
+    _alone: Alone,
+}
+
+impl Metadata for Ours {
+    fn call(&self, request: &Request<'_>) -> terrace_fs::Result<Reply> {
+        self.session.call(request)
+    }
+}
+
+/// Opens the files of a store: alone where this process owns it and nobody else uses them, and
+/// beside others otherwise.
 ///
 /// # Errors
 ///
-/// `Busy` where another process owns the store; `NotFound` where there is no such file system and
-/// none is to be made; what store and metadata say.
+/// `NotFound` where there is no such file system and none is to be made; `Busy` where somebody has
+/// it alone; what store and metadata say.
 pub fn open(store: &Store, opening: &Opening) -> Result<Arc<Files>> {
-    let Some(stack) = store.stack() else {
-        return Err(Error::new(ErrorKind::Busy, "open a file system")
-            .because("another process owns the store"));
-    };
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
-    let kv = stack.kv(&opening.name)?;
-    if !Tree::exists(&*kv).map_err(|failure| failure.into_error("open a file system"))? {
-        let Some(options) = &opening.create else {
-            return Err(Error::new(ErrorKind::NotFound, "open a file system")
-                .because("the store has none of this name; `terrace mount` makes one")
-                .with("name", &opening.name));
-        };
-        Tree::create(&*kv, options, &*clock, &entropy()?)
-            .map_err(|failure| failure.into_error("make a file system"))?;
+    if let Some(options) = &opening.create
+        && !store.has_files(&opening.name)?
+    {
+        match store.create_files(&opening.name, options) {
+            // Somebody else did meanwhile.
+            Err(error) if error.kind() == ErrorKind::Exists => {}
+            made => made?,
+        }
     }
+    let is_alone = !store.is_attached();
+    let metadata: Arc<dyn Metadata> = match is_alone {
+        true => {
+            let alone = store.files_alone(&opening.name)?;
+            Arc::new(Ours { session: Session::new(alone.tree()), _alone: alone })
+        }
+        false => store.files(&opening.name)?,
+    };
     let options = FilesOptions {
         namespace: opening.name.clone(),
         semantics: Semantics::DEFAULT,
-        ready_objects: opening.ready_objects,
-        is_alone: true,
+        ready_objects: if is_alone { opening.ready_objects } else { 0 },
+        is_alone,
+        is_strict: opening.is_strict,
     };
-    let files = (|| {
-        let tree = Tree::open(kv, Arc::clone(&clock))?;
-        tree.discard_nameless()?;
-        let session = Arc::new(Session::new(&tree));
-        Files::new(session, Arc::new(store.clone()), clock, options)
-    })();
-    files.map_err(|failure| failure.into_error("open a file system"))
-}
-
-fn entropy() -> Result<[u8; 32]> {
-    let mut bytes = [0; 32];
-    let filled = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())
-        .map_err(|errno| Error::from_io("take random numbers", errno.into()))?;
-    // Up to 256 bytes come whole (getrandom(2)).
-    assert_eq!(filled, bytes.len(), "the kernel gave fewer random bytes than it promises");
-    Ok(bytes)
+    Files::new(metadata, Arc::new(store.clone()), clock, options)
+        .map_err(|failure| failure.into_error("open a file system"))
 }

@@ -11,10 +11,10 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use terrace_core::{Access, Atomicity, Error, ErrorKind, Persistency, Result};
 use terrace_transport::{Incoming, Spin, Transport, random_bytes};
 use terrace_wire::{
-    Challenge, Failure, FrameReader, GREETING_BYTES_MAX, HEAD_BYTES_MAX, HEADER_BYTES, Header,
-    Hello, Kind, Leased, NONCE_BYTES, Next, OnHandle, Operation, Outcome, PAYLOAD_BYTES_MAX,
-    PIECE_BYTES_MAX, PROOF_BYTES, Proof, Side, Start, Transcript, VERSION, VERSION_MIN, Welcome,
-    read_operations, unpack_semantics, write_outcomes,
+    Challenge, Effect, Failure, FrameReader, GREETING_BYTES_MAX, HEAD_BYTES_MAX, HEADER_BYTES,
+    Header, Hello, Kind, Leased, NONCE_BYTES, Next, OnHandle, Operation, Outcome,
+    PAYLOAD_BYTES_MAX, PIECE_BYTES_MAX, PROOF_BYTES, Proof, Side, Start, Transcript, VERSION,
+    VERSION_MIN, Welcome, read_operations, unpack_semantics, write_outcomes,
 };
 
 use crate::buffers::Room;
@@ -560,6 +560,7 @@ fn is_slow(operations: &[Operation], persistency: Persistency) -> bool {
             operation,
             Operation::Sync { .. }
                 | Operation::KvWait { .. }
+                | Operation::Files { effect: Effect::Sync, .. }
                 | Operation::On { what: OnHandle::Sync, .. }
         )
     };

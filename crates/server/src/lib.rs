@@ -18,4 +18,4 @@ mod work;
 
 pub use limits::Limits;
 pub use server::{Server, Status};
-pub use service::{Call, Called, Caller, Service};
+pub use service::{Call, Called, Caller, Kept, Service};

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What is served.
 
-use std::sync::Arc;
+use std::any::Any;
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use terrace_core::{Access, Backend, Kv, Result};
 
@@ -20,12 +23,55 @@ pub trait Service: Send + Sync {
     /// `Invalid` for a namespace that cannot be, `Unsupported` where no pairs are kept.
     fn kv(&self, namespace: &str) -> Result<Arc<dyn Kv>>;
 
+    /// Asks the metadata of the file system in a namespace; request and answer are bytes that only
+    /// they understand. `kept` is what is kept for the session of the client who asks.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` for what is no request, `Unsupported` where there are no file systems, `NotFound`
+    /// where the namespace has none. What a program is to see is in the answer.
+    fn files(&self, namespace: &str, kept: &Kept, request: &[u8]) -> Result<Vec<u8>>;
+
     /// Carries out a call of the control plane.
     ///
     /// # Errors
     ///
     /// `Invalid` for what is no call, `Denied` for a change with [`Access::Read`]; what the call says.
     fn call(&self, call: &Call<'_>, caller: &mut dyn Caller) -> Result<Called>;
+}
+
+/// What a service keeps for a session, by name. It is dropped when the session ends: some time
+/// after its client has gone.
+#[derive(Default)]
+pub struct Kept(Mutex<HashMap<String, Arc<dyn Any + Send + Sync>>>);
+
+impl Kept {
+    /// What is kept under a name; made where there is nothing yet, or something of another type.
+    ///
+    /// # Errors
+    ///
+    /// Those of `make`.
+    pub fn get_or_make<T: Any + Send + Sync>(
+        &self,
+        name: &str,
+        make: impl FnOnce() -> Result<T>,
+    ) -> Result<Arc<T>> {
+        // Values are put in as wholes.
+        let mut values = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = values.get(name).cloned().and_then(|value| value.downcast().ok());
+        if let Some(value) = known {
+            return Ok(value);
+        }
+        let value = Arc::new(make()?);
+        values.insert(name.into(), Arc::clone(&value) as _);
+        Ok(value)
+    }
+}
+
+impl fmt::Debug for Kept {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Kept").finish_non_exhaustive()
+    }
 }
 
 /// Who made a call, while it is carried out.

@@ -8,6 +8,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use terrace_core::{Access, Error, ErrorKind, Object, Result};
 
 use crate::limits::Limits;
+use crate::service::Kept;
 
 /// What one client has open, and the answers that it may not have got. Outlives its connections
 /// for a while, so that a client that connects again goes on where it was.
@@ -22,6 +23,8 @@ pub(crate) struct Session {
     next_handle: AtomicU64,
     replies: Mutex<Replies>,
     finished: Condvar,
+    /// What the service keeps for it.
+    pub(crate) kept: Kept,
     /// Connections that use it now.
     pub(crate) connections: AtomicUsize,
     /// When the last of them ended.
@@ -73,6 +76,7 @@ impl Session {
             next_handle: AtomicU64::new(life),
             replies: Mutex::default(),
             finished: Condvar::new(),
+            kept: Kept::default(),
             connections: AtomicUsize::new(0),
             left_ns: AtomicU64::new(0),
         }

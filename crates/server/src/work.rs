@@ -254,6 +254,11 @@ impl Work<'_> {
                 self.service.kv(namespace)?.wait(terrace_core::Ticket(*ticket))?;
                 Outcome::Done
             }
+            Operation::Files { namespace, .. } => {
+                let answer = self.service.files(namespace, &self.session.kept, data)?;
+                payload.extend_from_slice(&answer);
+                Outcome::Read(answer.len() as u32)
+            }
             other => unreachable!("{other:?} is carried out in runs"),
         })
     }

@@ -11,6 +11,7 @@ mod cluster;
 mod control;
 mod directory;
 mod face;
+mod files;
 #[doc(hidden)]
 pub mod fuzzing;
 mod init;
@@ -21,6 +22,7 @@ mod owner;
 mod pairs;
 mod policy;
 mod recording;
+mod remote_files;
 mod repair;
 mod server;
 mod settings;
@@ -29,6 +31,7 @@ mod tiers;
 mod url;
 mod watch;
 
+pub use files::Alone;
 pub use recording::Recording;
 pub use repair::{Rebuilt, Source};
 pub use server::{ServerCall, ServerReport};

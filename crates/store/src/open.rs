@@ -12,6 +12,7 @@ use terrace_stack::{Parts, Stack, Tactics, Tier};
 
 use crate::control::Link;
 use crate::directory::Directory;
+use crate::files::Trees;
 use crate::lock::Lock;
 use crate::owner::{Owned, Owner};
 use crate::settings::Settings;
@@ -158,7 +159,18 @@ impl Ground {
         let directory = directory.clone();
         let amending = Mutex::default();
         let tiers = Mutex::new(tiers);
-        Ok(Owned { stack, directory, access, settings, tiers, resting, amending, _lock: lock })
+        Ok(Owned {
+            stack,
+            trees: Trees::default(),
+            clock: Arc::clone(clock),
+            directory,
+            access,
+            settings,
+            tiers,
+            resting,
+            amending,
+            _lock: lock,
+        })
     }
 }
 

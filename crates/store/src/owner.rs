@@ -14,6 +14,7 @@ use terrace_stack::{Stack, Tactics, Tier};
 use crate::amend::{Change, amend_file};
 use crate::control::{self, Offer};
 use crate::directory::Directory;
+use crate::files::Trees;
 use crate::lock::Lock;
 use crate::policy;
 use crate::settings::Settings;
@@ -56,6 +57,10 @@ impl Owner {
             }
         }
         Self { serving: Mutex::new(serving), turn: Mutex::default(), owned, notes }
+    }
+
+    pub(crate) fn owned(&self) -> &Arc<Owned> {
+        &self.owned
     }
 
     pub(crate) fn opening_notes(&self) -> Vec<String> {
@@ -110,6 +115,9 @@ impl Owner {
 /// An owned store.
 pub(crate) struct Owned {
     pub(crate) stack: Stack,
+    /// File systems that were opened.
+    pub(crate) trees: Trees,
+    pub(crate) clock: Arc<dyn Clock>,
     pub(crate) directory: Directory,
     pub(crate) access: Access,
     /// As they were when the store was opened.

@@ -24,7 +24,7 @@ pub use hello::{
     Side, Transcript, Welcome,
 };
 pub use operation::{
-    Commit, Look, LookFor, OPERATIONS_MAX, OnHandle, Opening, Operation, Seen, check_short,
+    Commit, Effect, Look, LookFor, OPERATIONS_MAX, OnHandle, Opening, Operation, Seen, check_short,
     read_operations, write_operations,
 };
 pub use outcome::{Leased, Opened, Outcome, read_outcomes, write_outcomes};

@@ -65,6 +65,25 @@ pub enum Operation {
     KvCommit(Box<Commit>),
     /// Waits until a commit is durable.
     KvWait { namespace: String, ticket: u64 },
+    /// Asks the metadata of a file system for what is in `data_bytes` of the payload.
+    Files { namespace: String, effect: Effect, data_bytes: u32 },
+}
+
+/// What a request to the metadata of a file system does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// It looks, and may be asked again.
+    Look,
+    /// It changes what the client has open or locked.
+    Hold,
+    /// It changes what is stored.
+    Change,
+    /// It waits for storage.
+    Sync,
+}
+
+impl Effect {
+    const ALL: [Effect; 4] = [Effect::Look, Effect::Hold, Effect::Change, Effect::Sync];
 }
 
 /// How to open an object.
@@ -166,6 +185,7 @@ impl Operation {
                 *data_bytes as usize
             }
             Operation::KvPut { value_bytes, .. } => *value_bytes as usize,
+            Operation::Files { data_bytes, .. } => *data_bytes as usize,
             Operation::On {
                 what: OnHandle::Write { data_bytes, .. } | OnHandle::Append { data_bytes },
                 ..
@@ -202,6 +222,7 @@ impl Operation {
             | Operation::KvPut { .. }
             | Operation::KvDelete { .. }
             | Operation::KvCommit(_) => true,
+            Operation::Files { effect, .. } => matches!(effect, Effect::Hold | Effect::Change),
             Operation::On { what, .. } => !matches!(
                 what,
                 OnHandle::Read { .. }
@@ -236,6 +257,7 @@ impl Operation {
                 opening.create != Create::Never || opening.access == Access::Write
             }
             Operation::On { .. } => false,
+            Operation::Files { effect, .. } => *effect == Effect::Change,
             other => other.is_change(),
         }
     }
@@ -372,6 +394,9 @@ fn write_operation(operation: &Operation, is_same: bool, out: &mut Writer<'_>) {
             }
         }
         Operation::KvWait { namespace, ticket } => _ = out.u8(53).text(namespace).u64(*ticket),
+        Operation::Files { namespace, effect, data_bytes } => {
+            out.u8(64).text(namespace).u8(*effect as u8).u32(*data_bytes);
+        }
     }
 }
 
@@ -437,6 +462,15 @@ fn read_operation(input: &mut Reader<'_>, last: Option<&Key>) -> Result<Operatio
                 true => LookFor::Range(read_range(input)?, input.u32()?),
             },
         })),
+        64 => Operation::Files {
+            namespace: input.text()?.into(),
+            effect: {
+                let effect = input.u8()?;
+                let known = Effect::ALL.into_iter().find(|known| *known as u8 == effect);
+                known.ok_or_else(|| wrong("the effect of a request is unknown"))?
+            },
+            data_bytes: input.u32()?,
+        },
         _ => return Err(wrong("an operation is unknown").with("code", code)),
     })
 }

@@ -24,6 +24,8 @@ use terrace_core::{
 };
 use terrace_wire::{Failure, Kind, Opening, Operation, Outcome, check_short};
 
+pub use terrace_wire::Effect;
+
 pub use self::bulk::Heard;
 pub use self::dial::{Address, Dial, TlsAddress};
 pub use self::kv::RemoteKv;
@@ -134,6 +136,27 @@ impl Remote {
             Some(Kind::Result) => Err(ended("its server ends")),
             Some(_) => Err(odd("another frame is expected")),
         }
+    }
+
+    /// Asks the metadata of the file system in a namespace; request and answer are bytes that only
+    /// they understand.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound` where there is none, `Unsupported`, `Denied`, `Unreachable`.
+    pub fn files(&self, namespace: &str, effect: Effect, request: &[u8]) -> Result<Vec<u8>> {
+        let data_bytes = u32::try_from(request.len()).map_err(|_| odd("a request is too long"))?;
+        let operation = Operation::Files { namespace: namespace.into(), effect, data_bytes };
+        match self.core.ask_one(operation, &[request], &Semantics::default())? {
+            (Outcome::Read(_), answer) => Ok(answer),
+            _ => unexpected(),
+        }
+    }
+
+    /// Which life of its session a client has: another one after the server was started anew, or
+    /// was without this client for too long. What the server kept for the one before is gone.
+    pub fn life(&self) -> u64 {
+        self.core.life()
     }
 
     /// Asks for one thing without data.

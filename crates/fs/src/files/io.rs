@@ -26,6 +26,9 @@ impl File {
     ///
     /// What the tiers say.
     pub fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<usize> {
+        if self.files().options.is_strict && self.object().is_none() {
+            self.shared().refresh(self.files())?;
+        }
         match &*self.shared().look() {
             Content::Object(object, _) => {
                 Ok(object.read_at(offset, &mut [IoSliceMut::new(buffer)])?)
@@ -127,6 +130,9 @@ impl File {
     ///
     /// What the tiers say.
     pub fn size(&self) -> Result<u64> {
+        if self.files().options.is_strict && self.object().is_none() {
+            self.shared().refresh(self.files())?;
+        }
         match &*self.shared().look() {
             Content::Object(object, _) => Ok(object.stat()?.size_bytes),
             Content::Inline { size, .. } => Ok(*size),

@@ -38,6 +38,8 @@ pub struct FilesOptions {
     /// Whether this is the only user of the metadata, as far as open files go: then what another
     /// one left behind when it died can be cleared up at once.
     pub is_alone: bool,
+    /// Whether each operation sees what others did before it, not only what they had closed.
+    pub is_strict: bool,
 }
 
 /// The files of a file system.

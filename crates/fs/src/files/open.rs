@@ -20,6 +20,8 @@ pub(super) struct Shared {
     content: RwLock<Content>,
     /// Whether a write may have to take set-user-ID and set-group-ID bits away.
     has_set_id: AtomicBool,
+    /// Whether anybody has it open for writing, or had.
+    is_writable: AtomicBool,
 }
 
 /// The bytes of an open file.
@@ -44,6 +46,7 @@ impl Shared {
             number: node.number,
             content: RwLock::new(content),
             has_set_id: AtomicBool::new(node.permissions & SET_ID != 0),
+            is_writable: AtomicBool::new(access == Access::Write),
         })
     }
 
@@ -56,6 +59,7 @@ impl Shared {
         access: Access,
     ) -> Result<()> {
         self.note_permissions(node);
+        self.is_writable.fetch_or(access == Access::Write, Ordering::AcqRel);
         let mut content = self.change();
         match &*content {
             Content::Object(_, Access::Write) => {}
@@ -155,7 +159,11 @@ impl Shared {
     fn refresh_into(&self, files: &Files, content: &mut Content) -> Result<()> {
         let reply = files.metadata.call(&Request::Content { number: self.number })?;
         let Reply::Opened { node, content: bytes } = reply else { return Err(unexpected(&reply)) };
-        *content = self::content(files, &node, bytes, Access::Write)?;
+        let access = match self.is_writable.load(Ordering::Acquire) {
+            true => Access::Write,
+            false => Access::Read,
+        };
+        *content = self::content(files, &node, bytes, access)?;
         Ok(())
     }
 }

@@ -4,7 +4,7 @@
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 use terrace_core::{Backend, Kv, Result};
-use terrace_server::{Call, Called, Caller, Service};
+use terrace_server::{Call, Called, Caller, Kept, Service};
 
 /// Serves what another does; the call `"hold"` ends when the test releases it.
 pub struct Held {
@@ -52,6 +52,10 @@ impl Service for Held {
 
     fn kv(&self, namespace: &str) -> Result<Arc<dyn Kv>> {
         self.inner.kv(namespace)
+    }
+
+    fn files(&self, namespace: &str, kept: &Kept, request: &[u8]) -> Result<Vec<u8>> {
+        self.inner.files(namespace, kept, request)
     }
 
     fn call(&self, call: &Call<'_>, caller: &mut dyn Caller) -> Result<Called> {

@@ -4,6 +4,7 @@
 #![allow(dead_code, unreachable_pub, unused_imports, reason = "not every test uses everything")]
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tempfile::TempDir;
@@ -11,7 +12,7 @@ use terrace_backends::kv;
 use terrace_backends::object::{File, FileSettings};
 use terrace_client::{Address, Options, Remote, TlsAddress};
 use terrace_core::{Backend, Clock, Error, ErrorKind, Kv, Result, SystemClock};
-use terrace_server::{Call, Called, Caller, Limits, Server, Service};
+use terrace_server::{Call, Called, Caller, Kept as SessionKept, Limits, Server, Service};
 use terrace_testkit::{Authority, Validity};
 use terrace_transport::{ClientTls, Endpoint, ServerTls};
 use terrace_wire::Secret;
@@ -40,6 +41,13 @@ impl Service for Plain {
 
     fn kv(&self, _: &str) -> Result<Arc<dyn Kv>> {
         Ok(Arc::clone(&self.kv))
+    }
+
+    fn files(&self, namespace: &str, kept: &SessionKept, request: &[u8]) -> Result<Vec<u8>> {
+        // How often the session asked.
+        let asked = kept.get_or_make(namespace, || Ok(AtomicU64::new(0)))?;
+        let count = asked.fetch_add(1, Ordering::Relaxed) + 1;
+        Ok([request, &count.to_le_bytes()].concat())
     }
 
     fn call(&self, call: &Call<'_>, caller: &mut dyn Caller) -> Result<Called> {
@@ -82,6 +90,10 @@ impl Service for Kept {
 
     fn kv(&self, namespace: &str) -> Result<Arc<dyn Kv>> {
         self.plain.kv(namespace)
+    }
+
+    fn files(&self, namespace: &str, kept: &SessionKept, request: &[u8]) -> Result<Vec<u8>> {
+        self.plain.files(namespace, kept, request)
     }
 
     fn call(&self, call: &Call<'_>, caller: &mut dyn Caller) -> Result<Called> {

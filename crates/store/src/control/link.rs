@@ -108,6 +108,14 @@ impl Link {
         }
     }
 
+    /// Whoever may keep the metadata of file systems, the one that is named first before others.
+    pub(crate) fn file_servers(&self) -> Vec<(&str, &Remote)> {
+        match &self.owners {
+            Owners::One(remote) => vec![(remote.target(), remote)],
+            Owners::Many(cluster) => cluster.servers(),
+        }
+    }
+
     /// The server that it is behind, if it is.
     ///
     /// # Errors

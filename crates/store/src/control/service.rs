@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use serde::Serialize;
 use terrace_core::{Access, Backend, Error, ErrorKind, Kv, Result};
-use terrace_server::{Called, Caller, Service};
+use terrace_fs::Session;
+use terrace_server::{Called, Caller, Kept, Service};
 use terrace_stack::{MoveTicket, ScrubOptions, Stack, WatchFilter};
 
 use super::call::Call;
@@ -45,6 +46,12 @@ impl Service for Offer {
 
     fn kv(&self, namespace: &str) -> Result<Arc<dyn Kv>> {
         self.owned.stack.kv(namespace)
+    }
+
+    fn files(&self, namespace: &str, kept: &Kept, request: &[u8]) -> Result<Vec<u8>> {
+        let session =
+            kept.get_or_make(namespace, || Ok(Session::new(&self.owned.shared_tree(namespace)?)))?;
+        terrace_fs::answer(&*session, request)
     }
 
     fn call(&self, call: &terrace_server::Call<'_>, caller: &mut dyn Caller) -> Result<Called> {

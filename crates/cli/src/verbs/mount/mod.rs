@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use serde_json::json;
-use terrace_core::{Error, ErrorKind};
+use terrace_core::{Access, Error, ErrorKind};
 use terrace_fuse::Unmounter;
 use terrace_mount::{Mount as Mounted, NAME_DEFAULT, Opening, Options, Tiers};
 use terrace_store::OpenOptions;
@@ -27,6 +27,9 @@ const TICK: Duration = Duration::from_millis(20);
 /// How long the kernel may believe names and attributes that nobody else can change: until it
 /// needs the memory.
 const CACHED_FOR_ALONE: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+
+/// The same where others change them, too.
+const CACHED_FOR_SHARED: Duration = Duration::from_secs(1);
 
 /// Objects that are made ahead of files, where files are passed through.
 const READY_OBJECTS: usize = 128;
@@ -66,6 +69,18 @@ pub(crate) struct Mount {
     #[arg(long, value_name = "MODE", default_value = "auto")]
     io: Io,
 
+    /// Let each operation see what other clients did before it
+    ///
+    /// Otherwise a client sees what another has closed when it opens the file itself, and names and
+    /// attributes after --cache at the latest.
+    #[arg(long)]
+    strict: bool,
+
+    /// How long names and attributes may be taken for what they were; default: 1s where other
+    /// clients use the files, too, for ever where nobody does
+    #[arg(long, value_name = "DURATION")]
+    cache: Option<String>,
+
     /// Stay in the foreground
     #[arg(long, short = 'f')]
     foreground: bool,
@@ -90,8 +105,8 @@ pub(crate) struct Mount {
     /// Options as mount(8) has them, with commas between
     ///
     /// `ro`, `noatime`, `nosuid`, `nodev`, `noexec` and others of all file systems; `allow_other`
-    /// (the default for root) and `private` (for whoever mounts alone); `name=`, `io=`, `threads=` and
-    /// `inline=` as the options of the same names.
+    /// (the default for root) and `private` (for whoever mounts alone); `name=`, `io=`, `threads=`,
+    /// `inline=`, `cache=` and `strict` as the options of the same names.
     #[arg(short = 'o', value_name = "OPTIONS")]
     options: Vec<String>,
 }
@@ -134,6 +149,7 @@ struct Plan {
     directory: PathBuf,
     opening: Opening,
     options: Options,
+    cached_for: Option<Duration>,
     must_pass: bool,
     is_foreground: bool,
     is_detached: bool,
@@ -146,12 +162,20 @@ impl Plan {
     /// Mounts, and serves until it is unmounted.
     fn serve(&self, context: &Context) -> Result<()> {
         let interrupt = Interrupt::watch()?;
-        let options = OpenOptions { attach: false, ..OpenOptions::default() };
+        let access = if self.options.mount.read_only { Access::Read } else { Access::Write };
+        let options = OpenOptions { access, ..OpenOptions::default() };
         context.with_options_at(&self.store, options, |store| {
             let files = terrace_mount::open(store, &self.opening)?;
             let tiers = Tiers::new(store, &self.store);
-            let mounted = Mounted::new(&files, Some(tiers), &self.directory, &self.options)
-                .map_err(|error| {
+            let mut options = self.options.clone();
+            options.is_shared = store.is_attached();
+            options.cached_for = match (self.cached_for, options.is_shared) {
+                (Some(cached_for), _) => cached_for,
+                (None, true) => CACHED_FOR_SHARED,
+                (None, false) => CACHED_FOR_ALONE,
+            };
+            let mounted =
+                Mounted::new(&files, Some(tiers), &self.directory, &options).map_err(|error| {
                     Error::from_io("mount", error).with("directory", self.directory.display())
                 })?;
             if self.must_pass && !mounted.passes_through() {

@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What the command line says about a mount.
 
+use std::time::Duration;
+
 use clap::ValueEnum;
 use terrace_core::Error;
-use terrace_core::units::parse_bytes;
+use terrace_core::units::{parse_bytes, parse_duration};
 use terrace_fs::TreeOptions;
 use terrace_fuse::MountOptions;
 use terrace_mount::{IoMode, Opening, Options};
 use terrace_store::Store;
 
-use super::{CACHED_FOR_ALONE, Io, Mount, Plan, READY_OBJECTS, directory};
+use super::{Io, Mount, Plan, READY_OBJECTS, directory};
 use crate::context::Context;
 use crate::failure::Result;
 
@@ -58,15 +60,17 @@ pub(super) fn plan(arguments: Mount, context: &Context) -> Result<Plan> {
             name: arguments.name,
             create: (!mount.read_only).then_some(create),
             ready_objects,
+            is_strict: arguments.strict,
         },
         options: Options {
             mount,
             io,
             threads: arguments.threads,
-            cached_for: CACHED_FOR_ALONE,
+            cached_for: Duration::ZERO,
             is_shared: false,
-            is_strict: false,
+            is_strict: arguments.strict,
         },
+        cached_for: arguments.cache.as_deref().map(parse_duration).transpose()?,
         must_pass: arguments.io == Io::Passthrough,
         is_foreground: arguments.foreground,
         is_detached: arguments.detached,
@@ -89,6 +93,8 @@ fn again(arguments: &Mount) -> Result<Vec<String>> {
             std::path::absolute(file).map_err(|error| Error::from_io("find the log", error))?;
         again.push(format!("--log-file={}", text(&file)?));
     }
+    again.extend(arguments.strict.then(|| "--strict".into()));
+    again.extend(arguments.cache.iter().map(|time| format!("--cache={time}")));
     for words in &arguments.options {
         again.push("-o".into());
         again.push(words.clone());
@@ -112,6 +118,8 @@ fn apply(word: &str, arguments: &mut Mount, mount: &mut MountOptions) -> Result<
                 )?;
         }
         Some(("inline", size)) => arguments.inline = size.into(),
+        Some(("cache", time)) => arguments.cache = Some(time.into()),
+        None if word == "strict" => arguments.strict = true,
         None if word == "private" => mount.allow_other = false,
         _ => mount.apply([word]).map_err(|error| Error::invalid("mount", error.to_string()))?,
     }

@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use serde_json::json;
 use terrace_core::{Access, Backend, Error, ErrorKind, Kv, Result};
-use terrace_server::{Call, Called, Caller, Server, Service};
+use terrace_server::{Call, Called, Caller, Kept, Server, Service};
 use terrace_store::{ServerCall, ServerReport};
 
 use super::log::Log;
@@ -50,6 +50,10 @@ impl Service for Served {
 
     fn kv(&self, namespace: &str) -> Result<Arc<dyn Kv>> {
         self.store.kv(namespace)
+    }
+
+    fn files(&self, namespace: &str, kept: &Kept, request: &[u8]) -> Result<Vec<u8>> {
+        self.store.files(namespace, kept, request)
     }
 
     fn call(&self, call: &Call<'_>, caller: &mut dyn Caller) -> Result<Called> {

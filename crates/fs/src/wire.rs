@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Requests and replies as bytes, for metadata that a server keeps.
+
+use terrace_core::{Error, Result};
+
+use crate::failure::{self, Failure, WireFailure};
+use crate::metadata::Metadata;
+use crate::request::{Reply, Request};
+
+/// What a request does, for whoever carries it over a network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// It looks: asking twice is asking once.
+    Look,
+    /// It changes what the asker has open or locked.
+    Hold,
+    /// It changes what is stored.
+    Change,
+    /// It waits for storage.
+    Sync,
+}
+
+impl Request<'_> {
+    /// What it does.
+    pub fn effect(&self) -> Effect {
+        match self {
+            Request::Lookup { .. }
+            | Request::Node { .. }
+            | Request::List { .. }
+            | Request::Target { .. }
+            | Request::Xattr { .. }
+            | Request::Xattrs { .. }
+            | Request::Content { .. }
+            | Request::Garbage { .. } => Effect::Look,
+            // Also for writing: what is written says so by itself.
+            Request::Open { .. } | Request::Close { .. } => Effect::Hold,
+            Request::Sync => Effect::Sync,
+            Request::Change { .. }
+            | Request::Make { .. }
+            | Request::Link { .. }
+            | Request::Remove { .. }
+            | Request::Rename { .. }
+            | Request::SetXattr { .. }
+            | Request::RemoveXattr { .. }
+            | Request::Mark { .. }
+            | Request::Settle { .. }
+            | Request::Write { .. }
+            | Request::MoveOut { .. }
+            | Request::Reserve { .. }
+            | Request::Collected { .. } => Effect::Change,
+        }
+    }
+
+    /// The bytes of the request.
+    pub fn encode(&self) -> Vec<u8> {
+        postcard::to_allocvec(self).expect("memory takes everything, and no length is unknown")
+    }
+}
+
+/// Carries out a request that came as bytes; the bytes of how it ended.
+///
+/// # Errors
+///
+/// `Invalid` for what is no request.
+pub fn answer(metadata: &dyn Metadata, request: &[u8]) -> Result<Vec<u8>> {
+    let request: Request<'_> = postcard::from_bytes(request).map_err(|error| {
+        Error::invalid("ask a file system", "it is no request").caused_by(error)
+    })?;
+    let ended: Result<Reply, WireFailure> =
+        metadata.call(&request).map_err(|failure| failure.to_wire());
+    Ok(postcard::to_allocvec(&ended).expect("memory takes everything, and no length is unknown"))
+}
+
+/// Reads how a request ended.
+///
+/// # Errors
+///
+/// How it failed; `IO` for what is no answer.
+pub fn read_answer(answer: &[u8]) -> failure::Result<Reply> {
+    let ended: Result<Reply, WireFailure> = postcard::from_bytes(answer)
+        .map_err(|_| Failure::corrupt("what the server sent is no answer"))?;
+    ended.map_err(Failure::from_wire)
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::io::Errno;
+
+    use super::*;
+    use crate::request::Changes;
+
+    struct Always(failure::Result<Reply>);
+
+    impl Metadata for Always {
+        fn call(&self, _: &Request<'_>) -> failure::Result<Reply> {
+            self.0.clone()
+        }
+    }
+
+    #[test]
+    fn failures_cross_as_they_are() {
+        let request = Request::Lookup { directory: 1, name: b"a" }.encode();
+        for ended in [
+            Ok(Reply::Bytes(b"x".to_vec())),
+            Err(Errno::NOTEMPTY.into()),
+            Err(Failure::corrupt("x")),
+        ] {
+            let bytes = answer(&Always(ended.clone()), &request).expect("it is a request");
+            assert_eq!(read_answer(&bytes), ended);
+        }
+    }
+
+    #[test]
+    fn what_is_no_request_is_refused() {
+        let changes = Changes { size: Some(7), ..Changes::default() };
+        let good = Request::Change { number: 9, changes }.encode();
+        for cut in 0..good.len() {
+            assert!(answer(&Always(Ok(Reply::Done)), &good[..cut]).is_err(), "cut at {cut}");
+        }
+        assert!(answer(&Always(Ok(Reply::Done)), &[0xff; 16]).is_err());
+        assert!(read_answer(&[0xff; 16]).is_err());
+    }
+}

@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! File systems of a store: their metadata, here or with whoever owns the store.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use terrace_client::Remote;
+use terrace_core::{Clock, Error, ErrorKind, Kv, Result};
+use terrace_fs::{Metadata, Session, Tree, TreeOptions};
+
+use crate::Store;
+use crate::owner::Owned;
+use crate::remote_files::RemoteFiles;
+use crate::store::Side;
+
+/// How long after a store was opened what nobody has open any more may still be claimed by a
+/// client that had it open before: longer than a client needs to notice and connect again.
+const CLAIM_TIME: Duration = Duration::from_secs(90);
+
+/// The file systems that an owner of a store has opened.
+#[derive(Default)]
+pub(crate) struct Trees(Mutex<HashMap<String, Planted>>);
+
+/// An opened file system.
+struct Planted {
+    tree: Arc<Tree>,
+    /// Whether somebody in this process uses it alone.
+    is_taken: bool,
+    /// When what is open without a name and was claimed by nobody goes; 0 once it went.
+    discard_at_ns: u64,
+}
+
+impl Trees {
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, Planted>> {
+        // Entries are put in and changed as wholes.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The right to use a file system of an owned store without anybody else, until it is dropped.
+pub struct Alone {
+    owned: Arc<Owned>,
+    name: String,
+    tree: Arc<Tree>,
+}
+
+impl Alone {
+    /// The file system.
+    pub fn tree(&self) -> &Arc<Tree> {
+        &self.tree
+    }
+}
+
+impl Drop for Alone {
+    fn drop(&mut self) {
+        if let Some(planted) = self.owned.trees.lock().get_mut(&self.name) {
+            planted.is_taken = false;
+        }
+    }
+}
+
+impl Owned {
+    /// A file system that others may use, too.
+    pub(crate) fn shared_tree(&self, name: &str) -> Result<Arc<Tree>> {
+        let mut trees = self.trees.lock();
+        let planted = self.plant(&mut trees, name)?;
+        if planted.is_taken {
+            return Err(Error::new(ErrorKind::Busy, "use a file system")
+                .because("the process that owns the store has it mounted for itself")
+                .with("name", name));
+        }
+        if planted.discard_at_ns != 0 && self.clock.now_ns() >= planted.discard_at_ns {
+            planted.tree.discard_nameless().map_err(|failure| failure.into_error(OPEN))?;
+            planted.discard_at_ns = 0;
+        }
+        Ok(Arc::clone(&planted.tree))
+    }
+
+    fn plant<'a>(
+        &self,
+        trees: &'a mut HashMap<String, Planted>,
+        name: &str,
+    ) -> Result<&'a mut Planted> {
+        if !trees.contains_key(name) {
+            let kv = self.stack.kv(name)?;
+            let tree = open_tree(kv, &self.clock, name)?;
+            let claim_ns = CLAIM_TIME.as_nanos() as u64;
+            let discard_at_ns = self.clock.now_ns().saturating_add(claim_ns);
+            let planted = Planted { tree, is_taken: false, discard_at_ns };
+            trees.insert(name.into(), planted);
+        }
+        Ok(trees.get_mut(name).expect("it was there or was just put there"))
+    }
+}
+
+const OPEN: &str = "open a file system";
+
+fn open_tree(kv: Arc<dyn Kv>, clock: &Arc<dyn Clock>, name: &str) -> Result<Arc<Tree>> {
+    if !Tree::exists(&*kv).map_err(|failure| failure.into_error(OPEN))? {
+        return Err(Error::new(ErrorKind::NotFound, OPEN)
+            .because("the store has none of this name; `terrace mount` makes one")
+            .with("name", name));
+    }
+    Tree::open(kv, Arc::clone(clock)).map_err(|failure| failure.into_error(OPEN))
+}
+
+impl Store {
+    /// Makes a file system in a namespace.
+    ///
+    /// # Errors
+    ///
+    /// `Exists` where there is one already, also with another server of several; `Invalid`,
+    /// `Denied`, `Unreachable`, `Io`.
+    pub fn create_files(&self, name: &str, options: &TreeOptions) -> Result<()> {
+        let kv: Arc<dyn Kv> = match &self.side {
+            Side::Owned(owned) => owned.stack.kv(name)?,
+            Side::Attached(link) => {
+                let remote = link.file_servers().first().map(|(_, remote)| (*remote).clone());
+                let remote = remote.expect("whoever is attached is so to somebody");
+                Arc::new(remote.kv(name))
+            }
+        };
+        if self.has_files(name)? {
+            return Err(Error::new(ErrorKind::Exists, "make a file system").with("name", name));
+        }
+        let mut entropy = [0; 32];
+        terrace_transport::random_bytes(&mut entropy)?;
+        let clock = terrace_core::SystemClock::default();
+        Tree::create(&*kv, options, &clock, &entropy)
+            .map_err(|failure| failure.into_error("make a file system"))
+    }
+
+    /// Whether a namespace holds a file system.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid`, `Unreachable`, `Io`.
+    pub fn has_files(&self, name: &str) -> Result<bool> {
+        match &self.side {
+            Side::Owned(owned) => holds_files(&*owned.stack.kv(name)?),
+            Side::Attached(link) => Ok(keeper(&link.file_servers(), name)?.is_some()),
+        }
+    }
+
+    /// The metadata of a file system, for one of several users. What that has open is closed when
+    /// this is dropped.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound` where there is none; `Busy` where somebody has it alone; `Unreachable`, `Io`.
+    pub fn files(&self, name: &str) -> Result<Arc<dyn Metadata>> {
+        match &self.side {
+            Side::Owned(owned) => Ok(Arc::new(Session::new(&owned.shared_tree(name)?))),
+            Side::Attached(link) => {
+                let servers = link.file_servers();
+                let Some(remote) = keeper(&servers, name)? else {
+                    return Err(Error::new(ErrorKind::NotFound, OPEN)
+                        .because("the store has none of this name; `terrace mount` makes one")
+                        .with("name", name));
+                };
+                Ok(Arc::new(RemoteFiles::new(remote, name)))
+            }
+        }
+    }
+
+    /// A file system of an owned store for this process alone: nobody changes it but by what is
+    /// asked here, so that nothing that was seen needs to be asked for again.
+    ///
+    /// # Errors
+    ///
+    /// `Busy` where others use it, or the store is attached; `NotFound`, `Io`.
+    pub fn files_alone(&self, name: &str) -> Result<Alone> {
+        let Side::Owned(owned) = &self.side else {
+            return Err(Error::new(ErrorKind::Busy, OPEN)
+                .because("another process owns the store")
+                .with("name", name));
+        };
+        let owned = owned.owned();
+        let mut trees = owned.trees.lock();
+        let planted = owned.plant(&mut trees, name)?;
+        // The map has one; sessions of others have more.
+        if planted.is_taken || Arc::strong_count(&planted.tree) > 1 {
+            return Err(Error::new(ErrorKind::Busy, OPEN)
+                .because("others use it at the moment")
+                .with("name", name));
+        }
+        planted.tree.discard_nameless().map_err(|failure| failure.into_error(OPEN))?;
+        planted.discard_at_ns = 0;
+        planted.is_taken = true;
+        let tree = Arc::clone(&planted.tree);
+        drop(trees);
+        Ok(Alone { owned: Arc::clone(owned), name: name.into(), tree })
+    }
+}
+
+fn holds_files(kv: &dyn Kv) -> Result<bool> {
+    Tree::exists(kv).map_err(|failure| failure.into_error(OPEN))
+}
+
+/// The server that keeps the metadata of a file system: the first that has it.
+fn keeper(servers: &[(&str, &Remote)], name: &str) -> Result<Option<Remote>> {
+    for (_, remote) in servers {
+        if holds_files(&remote.kv(name))? {
+            return Ok(Some((*remote).clone()));
+        }
+    }
+    Ok(None)
+}

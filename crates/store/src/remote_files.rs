@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The metadata of a file system that a server keeps.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
+
+use terrace_client::Remote;
+use terrace_fs::{Effect, Metadata, Reply, Request, Result, read_answer};
+
+/// The metadata of a file system that a server keeps: a round trip for each request.
+///
+/// What this client has open the server forgets when it is started anew, or does not hear of this
+/// client for too long. It is told again then, before anything else is asked.
+pub(crate) struct RemoteFiles {
+    remote: Remote,
+    name: String,
+    /// Which life of the session knows what is open: locked by who tells it again.
+    told: RwLock<u64>,
+    /// How often each file is open for reading, and for writing.
+    open: Mutex<HashMap<u64, [u64; 2]>>,
+}
+
+impl RemoteFiles {
+    pub(crate) fn new(remote: Remote, name: &str) -> Self {
+        let told = RwLock::new(remote.life());
+        Self { remote, name: name.into(), told, open: Mutex::default() }
+    }
+
+    fn ask(&self, request: &Request<'_>) -> Result<Reply> {
+        let effect = match request.effect() {
+            Effect::Look => terrace_client::Effect::Look,
+            Effect::Hold => terrace_client::Effect::Hold,
+            Effect::Change => terrace_client::Effect::Change,
+            Effect::Sync => terrace_client::Effect::Sync,
+        };
+        read_answer(&self.remote.files(&self.name, effect, &request.encode())?)
+    }
+
+    /// Tells a server that has forgotten it what is open here.
+    fn tell_again(&self) -> Result<()> {
+        let mut told = self.told.write().unwrap_or_else(PoisonError::into_inner);
+        // The life is only known to have changed once something was asked.
+        let life = self.remote.life();
+        if *told == life {
+            return Ok(());
+        }
+        let open: Vec<_> = self.open().iter().map(|(number, counts)| (*number, *counts)).collect();
+        for (number, counts) in open {
+            for (is_for_writing, count) in [(false, counts[0]), (true, counts[1])] {
+                for _ in 0..count {
+                    // One that is gone for good fails with whatever is done with it next.
+                    let opened = self.ask(&Request::Open { number, is_for_writing });
+                    if let Err(failure) = opened {
+                        tracing::warn!(file = number, %failure, "an open file is lost");
+                    }
+                }
+            }
+        }
+        *told = life;
+        Ok(())
+    }
+
+    fn open(&self) -> MutexGuard<'_, HashMap<u64, [u64; 2]>> {
+        // Counts are changed one by one.
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes note of what is open after a request.
+    fn note(&self, request: &Request<'_>, reply: &Reply) {
+        let (number, is_for_writing, is_open) = match (request, reply) {
+            (Request::Open { number, is_for_writing }, _) => (*number, *is_for_writing, true),
+            (Request::Make { made, .. }, Reply::Node(node)) if made.is_opened => {
+                (node.number, true, true)
+            }
+            (Request::Close { number, is_for_writing, .. }, _) => (*number, *is_for_writing, false),
+            _ => return,
+        };
+        let mut open = self.open();
+        let counts = open.entry(number).or_default();
+        let count = &mut counts[usize::from(is_for_writing)];
+        *count = if is_open { *count + 1 } else { count.saturating_sub(1) };
+        if *counts == [0, 0] {
+            open.remove(&number);
+        }
+    }
+}
+
+impl Metadata for RemoteFiles {
+    fn call(&self, request: &Request<'_>) -> Result<Reply> {
+        let told = *self.told.read().unwrap_or_else(PoisonError::into_inner);
+        if told != self.remote.life() {
+            self.tell_again()?;
+        }
+        let reply = self.ask(request)?;
+        self.note(request, &reply);
+        Ok(reply)
+    }
+}
