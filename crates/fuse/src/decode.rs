@@ -513,3 +513,6 @@ struct Range {
     flags: u32,
     lock_owner: Option<u64>,
 }
+
+#[cfg(test)]
+mod tests;

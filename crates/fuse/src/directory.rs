@@ -41,12 +41,17 @@ impl DirectoryBuffer {
         true
     }
 
+    /// Whether there is room for one more entry of `ReadDirPlus`: before it is looked up.
+    pub fn fits_plus(&self, name: &[u8]) -> bool {
+        self.has_room(record::ENTRY_BYTES + HEAD_BYTES + name.len())
+    }
+
     /// Adds an entry for `ReadDirPlus` and returns whether it fitted; if not, nothing was added
     /// and the kernel does not remember the node.
     ///
     /// Entries of node 0, as `.` and `..` must be, have inode and mode only.
     pub fn add_plus(&mut self, entry: &Entry, next_offset: u64, name: &[u8]) -> bool {
-        if !self.has_room(record::ENTRY_BYTES + HEAD_BYTES + name.len()) {
+        if !self.fits_plus(name) {
             return false;
         }
         self.bytes.extend_from_slice(record::entry(entry).bytes());

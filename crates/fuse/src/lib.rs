@@ -12,6 +12,7 @@ mod device;
 mod directory;
 mod flags;
 mod ioctls;
+pub mod mirror;
 mod mount;
 mod notifier;
 mod options;

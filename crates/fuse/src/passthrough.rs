@@ -5,6 +5,9 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Weak};
 
+use rustix::io::Errno;
+use rustix::thread::{CapabilitySet, CapabilitySets};
+
 use crate::device::Device;
 use crate::ioctls;
 
@@ -21,15 +24,29 @@ impl Passthrough {
 
     /// Registers `file`, which may be closed afterwards.
     ///
+    /// Writes through the mount clear set-id bits of `file` whoever writes: the kernel does not
+    /// ask the file system to, and writes with the rights of this call.
+    ///
     /// # Errors
     ///
     /// `EPERM` without `CAP_SYS_ADMIN`, `ELOOP` where `file` itself is on a stacked file system,
     /// `EOPNOTSUPP` where its file system cannot, `ENOTCONN` after the session.
     pub fn open(&self, file: BorrowedFd<'_>) -> io::Result<BackingId> {
         let device = self.device.upgrade().ok_or(io::ErrorKind::NotConnected)?;
-        let number = ioctls::open_backing(device.as_fd(), file)?;
+        let number = without_fsetid(|| ioctls::open_backing(device.as_fd(), file))?;
         Ok(BackingId { device: Weak::clone(&self.device), number })
     }
+}
+
+/// Runs `act` in this thread without the right to leave set-id bits on what is written.
+fn without_fsetid<T>(act: impl FnOnce() -> Result<T, Errno>) -> Result<T, Errno> {
+    let sets = rustix::thread::capabilities(None)?;
+    let effective = sets.effective - CapabilitySet::FSETID;
+    rustix::thread::set_capabilities(None, CapabilitySets { effective, ..sets })?;
+    let result = act();
+    // What is permitted can always be made effective again.
+    rustix::thread::set_capabilities(None, sets)?;
+    result
 }
 
 /// A registered file. Dropping it takes back the registration; files that were opened with it

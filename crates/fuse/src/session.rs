@@ -13,7 +13,7 @@ use crate::FileSystem;
 use crate::decode::{Decoded, decode};
 use crate::device::Device;
 use crate::flags::InitFlags;
-use crate::mount;
+use crate::mount::{self, Mounted};
 use crate::notifier::Notifier;
 use crate::options::MountOptions;
 use crate::passthrough::Passthrough;
@@ -90,20 +90,31 @@ pub struct Negotiated {
 /// and unmounts.
 #[derive(Debug)]
 pub struct Session {
-    /// Dropped before `_mounted`: the kernel must not wait for answers to unmount.
+    /// Dropped before `mounted`: the kernel must not wait for answers to unmount.
     device: Arc<Device>,
     negotiated: Negotiated,
     unmounter: Unmounter,
-    _mounted: UnmountedOnDrop,
+    mounted: UnmountedOnDrop,
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        if self.device.is_disconnected() {
+            // Unmounted elsewhere; what is there now is not ours.
+            self.mounted.0 = None;
+        }
+    }
 }
 
 #[derive(Debug)]
-struct UnmountedOnDrop(Unmounter);
+struct UnmountedOnDrop(Option<Arc<Mounted>>);
 
 impl Drop for UnmountedOnDrop {
     fn drop(&mut self) {
-        // Where it was unmounted already this does nothing; nobody is left to be told of more.
-        let _ = self.0.unmount_lazily();
+        if let Some(mounted) = self.0.take() {
+            // Nobody is left to be told that it failed.
+            let _ = mounted.unmount(true);
+        }
     }
 }
 
@@ -120,11 +131,12 @@ impl Session {
     pub fn mount(mountpoint: &Path, options: &MountOptions, wanted: &Wanted) -> io::Result<Self> {
         let (file, mounted) = mount::mount(mountpoint, options)?;
         let device = Arc::new(Device::new(file));
-        let unmounter = Unmounter::new(&device, mounted);
+        let mounted = Arc::new(mounted);
+        let unmounter = Unmounter::new(&device, Arc::clone(&mounted));
         // From here on an error unmounts.
-        let mounted = UnmountedOnDrop(unmounter.clone());
+        let mounted = UnmountedOnDrop(Some(mounted));
         let negotiated = negotiate(&device, wanted)?;
-        Ok(Self { device, negotiated, unmounter, _mounted: mounted })
+        Ok(Self { device, negotiated, unmounter, mounted })
     }
 
     /// What was agreed on.

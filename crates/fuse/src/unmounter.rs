@@ -19,8 +19,8 @@ pub struct Unmounter {
 }
 
 impl Unmounter {
-    pub(crate) fn new(device: &Arc<Device>, mounted: Mounted) -> Self {
-        Self { device: Arc::downgrade(device), mounted: Arc::new(mounted) }
+    pub(crate) fn new(device: &Arc<Device>, mounted: Arc<Mounted>) -> Self {
+        Self { device: Arc::downgrade(device), mounted }
     }
 
     /// Unmounts; does nothing where it is unmounted already.
@@ -38,9 +38,10 @@ impl Unmounter {
     }
 
     fn unmount_unless_gone(&self, is_lazy: bool) -> io::Result<()> {
-        if self.device.upgrade().is_some_and(|device| device.is_disconnected()) {
-            return Ok(());
+        // Without a device the session is over, and has unmounted.
+        match self.device.upgrade() {
+            Some(device) if !device.is_disconnected() => self.mounted.unmount(is_lazy),
+            _ => Ok(()),
         }
-        self.mounted.unmount(is_lazy)
     }
 }
