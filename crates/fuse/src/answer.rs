@@ -72,7 +72,7 @@ impl Entry {
 pub struct Opened<'a> {
     /// Names it in later requests.
     pub handle: u64,
-    /// How.
+    /// How. With `backing` only `DIRECT_IO`, `NOFLUSH` and `PARALLEL_DIRECT_WRITES` count.
     pub flags: OpenedFlags,
     /// The file that reads and writes go to. All opens of a node at one time must name the same
     /// `BackingId`, or none may. It may be dropped after the answer.

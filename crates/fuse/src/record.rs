@@ -101,7 +101,7 @@ pub(crate) fn attributes(attributes: &Attributes, timeout: Duration) -> Record<1
 pub(crate) fn opened(opened: &Opened<'_>) -> Record<16> {
     let mut flags = opened.flags;
     if opened.backing.is_some() {
-        flags |= OpenedFlags::PASSTHROUGH;
+        flags = (flags & OpenedFlags::WITH_PASSTHROUGH) | OpenedFlags::PASSTHROUGH;
     }
     let mut record = Record::new();
     record.u64(opened.handle).u32(flags.0).i32(opened.backing.map_or(0, |backing| backing.number));

@@ -45,7 +45,7 @@ fn on_mirrors(test: impl Fn(&Mounted)) {
         ..MirrorOptions::default()
     };
     let collecting = MirrorOptions { writes_back: true, ..cached };
-    let passing = MirrorOptions { passes_through: true, ..MirrorOptions::default() };
+    let passing = MirrorOptions { passes_through: true, ..cached };
     for options in [uncached, cached, collecting, passing] {
         eprintln!("{options:?}");
         test(&Mounted::mirror(options));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Attributes, ordinary and extended.
 
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 
 use rustix::fs::{
     AtFlags, Gid, Mode, OFlags, Stat, StatxFlags, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, Uid,
@@ -11,7 +11,6 @@ use rustix::io::Errno;
 use rustix::path::DecInt;
 
 use super::Mirror;
-use super::nodes::Node;
 use crate::{Attributes, Reply, SetAttr, SetTime, StatxAnswer, Timestamp};
 
 /// Longest value and longest list of names (`XATTR_SIZE_MAX` of `linux/limits.h`).
@@ -21,43 +20,39 @@ impl Mirror {
     pub(super) fn attributes(&self, node: u64, handle: Option<u64>) -> Result<Attributes, Errno> {
         let stat = match handle.and_then(|handle| self.files.get(handle)) {
             Some(open) => rustix::fs::fstat(&open.file)?,
-            None => rustix::fs::fstat(&self.nodes.get(node)?.file)?,
+            None => rustix::fs::fstat(&self.file_of(node)?)?,
         };
         Ok(attributes_of(&stat))
     }
 
     pub(super) fn statx(&self, node: u64, mask: u32) -> Result<StatxAnswer, Errno> {
-        let node = self.nodes.get(node)?;
+        let file = self.file_of(node)?;
         let mask = StatxFlags::from_bits_retain(mask) | StatxFlags::BASIC_STATS;
-        let found = rustix::fs::statx(&node.file, "", AtFlags::EMPTY_PATH, mask)?;
+        let found = rustix::fs::statx(&file, "", AtFlags::EMPTY_PATH, mask)?;
         let has_created = found.stx_mask & StatxFlags::BTIME.bits() != 0;
         let created =
             || Timestamp { seconds: found.stx_btime.tv_sec, nanoseconds: found.stx_btime.tv_nsec };
         Ok(StatxAnswer {
-            attributes: attributes_of(&rustix::fs::fstat(&node.file)?),
+            attributes: attributes_of(&rustix::fs::fstat(&file)?),
             created: has_created.then(created),
             timeout: self.options.attributes_timeout,
         })
     }
 
-    pub(super) fn set_attributes(
-        &self,
-        number: u64,
-        changes: &SetAttr,
-    ) -> Result<Attributes, Errno> {
-        let node = self.nodes.get(number)?;
+    pub(super) fn set_attributes(&self, node: u64, changes: &SetAttr) -> Result<Attributes, Errno> {
+        let file = self.file_of(node)?;
         if let Some(mode) = changes.mode {
-            self.set_mode(&node, mode)?;
+            self.set_mode(&file, mode)?;
         }
         if changes.uid.is_some() || changes.gid.is_some() {
             let uid = changes.uid.map(Uid::from_raw);
             let gid = changes.gid.map(Gid::from_raw);
-            rustix::fs::chownat(&node.file, "", uid, gid, AtFlags::EMPTY_PATH)?;
+            rustix::fs::chownat(&file, "", uid, gid, AtFlags::EMPTY_PATH)?;
         }
         if let Some(bytes) = changes.size_bytes {
             match changes.handle.and_then(|handle| self.files.get(handle)) {
                 Some(open) => rustix::fs::ftruncate(&open.file, bytes)?,
-                None => rustix::fs::ftruncate(self.reopen(&node, OFlags::WRONLY)?, bytes)?,
+                None => rustix::fs::ftruncate(self.reopen(&file, OFlags::WRONLY)?, bytes)?,
             }
         }
         if changes.accessed.is_some() || changes.modified.is_some() {
@@ -65,33 +60,33 @@ impl Mirror {
                 last_access: time_to_set(changes.accessed),
                 last_modification: time_to_set(changes.modified),
             };
-            rustix::fs::utimensat(&node.file, "", &times, AtFlags::EMPTY_PATH)?;
+            rustix::fs::utimensat(&file, "", &times, AtFlags::EMPTY_PATH)?;
         }
         if changes.kills_suid_sgid {
-            self.kill_set_ids(&node)?;
+            self.kill_set_ids(&file)?;
         }
-        Ok(attributes_of(&rustix::fs::fstat(&node.file)?))
+        Ok(attributes_of(&rustix::fs::fstat(&file)?))
     }
 
     /// Clears what would let a changed program run with the rights of its owner.
-    pub(super) fn kill_set_ids(&self, node: &Node) -> Result<(), Errno> {
-        let mode = rustix::fs::fstat(&node.file)?.st_mode;
+    pub(super) fn kill_set_ids(&self, file: &OwnedFd) -> Result<(), Errno> {
+        let mode = rustix::fs::fstat(file)?.st_mode;
         let mut killed = mode & !0o4000;
         // Without the right to run it the bit means something else (mandatory locks).
         if mode & 0o010 != 0 {
             killed &= !0o2000;
         }
         if killed != mode {
-            self.set_mode(node, killed)?;
+            self.set_mode(file, killed)?;
         }
-        match rustix::fs::removexattr(path_of(node), "security.capability") {
+        match rustix::fs::removexattr(path_of(file), "security.capability") {
             Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok(()),
             result => result,
         }
     }
 
-    fn set_mode(&self, node: &Node, mode: u32) -> Result<(), Errno> {
-        let path = DecInt::from_fd(&node.file);
+    fn set_mode(&self, file: &OwnedFd, mode: u32) -> Result<(), Errno> {
+        let path = DecInt::from_fd(file);
         let mode = Mode::from_raw_mode(mode);
         rustix::fs::chmodat(&self.descriptors, path, mode, AtFlags::empty())
     }
@@ -103,16 +98,16 @@ impl Mirror {
         value: &[u8],
         flags: u32,
     ) -> Result<(), Errno> {
-        let path = path_of(&*self.nodes.get(node)?);
-        rustix::fs::setxattr(path, name, value, XattrFlags::from_bits_retain(flags))
+        let file = self.file_of(node)?;
+        rustix::fs::setxattr(path_of(&file), name, value, XattrFlags::from_bits_retain(flags))
     }
 
     /// Answers with a value, or where there is no `name` with the names that there are.
     pub(super) fn xattr(&self, node: u64, name: Option<&[u8]>, bytes: u32, reply: Reply) {
         let mut buffer = vec![0; bytes.min(XATTR_BYTES_MAX) as usize];
-        let found = self.nodes.get(node).and_then(|node| match name {
-            Some(name) => rustix::fs::getxattr(path_of(&node), name, &mut *buffer),
-            None => rustix::fs::listxattr(path_of(&node), &mut *buffer),
+        let found = self.file_of(node).and_then(|file| match name {
+            Some(name) => rustix::fs::getxattr(path_of(&file), name, &mut *buffer),
+            None => rustix::fs::listxattr(path_of(&file), &mut *buffer),
         });
         match found {
             // Room for nothing asks for the length.
@@ -123,13 +118,13 @@ impl Mirror {
     }
 
     pub(super) fn remove_xattr(&self, node: u64, name: &[u8]) -> Result<(), Errno> {
-        rustix::fs::removexattr(path_of(&*self.nodes.get(node)?), name)
+        rustix::fs::removexattr(path_of(&*self.file_of(node)?), name)
     }
 }
 
-/// A path to the file of a node, for calls that take no descriptor that is open as `O_PATH`.
-fn path_of(node: &Node) -> String {
-    format!("/proc/self/fd/{}", node.file.as_fd().as_raw_fd())
+/// A path to a file, for calls that take no descriptor that is open as `O_PATH`.
+fn path_of(file: &OwnedFd) -> String {
+    format!("/proc/self/fd/{}", file.as_raw_fd())
 }
 
 fn time_to_set(time: Option<SetTime>) -> Timespec {

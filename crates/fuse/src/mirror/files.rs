@@ -4,6 +4,7 @@
 use std::cell::RefCell;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::fs::{FallocateFlags, Mode, OFlags, RawDir, SeekFrom};
@@ -27,9 +28,26 @@ const SEEK_HOLE: u32 = 4;
 #[derive(Debug)]
 pub(super) struct OpenFile {
     pub(super) file: OwnedFd,
-    node: Arc<Node>,
+    _node: InUse,
     /// Kept while the file is open, so that all opens of a node have the same.
     _backing: Option<Arc<BackingId>>,
+}
+
+/// A node that is open, or about to be: its descriptor stays.
+#[derive(Debug)]
+struct InUse(Arc<Node>);
+
+impl InUse {
+    fn new(node: Arc<Node>) -> Self {
+        node.opens.fetch_add(1, Ordering::AcqRel);
+        Self(node)
+    }
+}
+
+impl Drop for InUse {
+    fn drop(&mut self) {
+        self.0.opens.fetch_sub(1, Ordering::AcqRel);
+    }
 }
 
 /// Locked from positioning to reading.
@@ -42,18 +60,19 @@ thread_local! {
 }
 
 impl Mirror {
-    /// The file of a node, open for more than finding it.
-    pub(super) fn reopen(&self, node: &Node, flags: OFlags) -> Result<OwnedFd, Errno> {
-        let path = DecInt::from_fd(&node.file);
+    /// The same file, open for more than finding it.
+    pub(super) fn reopen(&self, file: &OwnedFd, flags: OFlags) -> Result<OwnedFd, Errno> {
+        let path = DecInt::from_fd(file);
         rustix::fs::openat(&self.descriptors, path, flags | OFlags::CLOEXEC, Mode::empty())
     }
 
     pub(super) fn open_file(&self, node: u64, flags: u32, kills_set_ids: bool, reply: Reply) {
         let open = || {
-            let node = self.nodes.get(node)?;
-            let file = self.reopen(&node, self.flags_below(flags))?;
+            let node = InUse::new(self.nodes.get(node)?);
+            let found = self.nodes.file(&node.0)?;
+            let file = self.reopen(&found, self.flags_below(flags))?;
             if kills_set_ids {
-                self.kill_set_ids(&node)?;
+                self.kill_set_ids(&found)?;
             }
             Ok((file, node))
         };
@@ -74,16 +93,17 @@ impl Mirror {
     ) {
         let create = || {
             let parent = self.nodes.get(request.node)?;
+            let parent_file = self.nodes.file(&parent)?;
             let flags = self.flags_below(flags) | OFlags::CREATE | OFlags::NOFOLLOW;
             let mode = Mode::from_raw_mode(mode);
-            let file = rustix::fs::openat(&parent.file, name, flags, mode)?;
+            let file = rustix::fs::openat(&parent_file, name, flags, mode)?;
             // The kernel has the directory locked, so that the name is still this file's, unless
             // somebody works in the directory below.
-            let entry = self.find(&parent.file, name)?;
+            let entry = self.find(&parent, &parent_file, name)?;
             let entry = self.give_away(request, entry)?;
-            let node = self.nodes.get(entry.node)?;
+            let node = InUse::new(self.nodes.get(entry.node)?);
             if kills_set_ids {
-                self.kill_set_ids(&node)?;
+                self.kill_set_ids(&file)?;
             }
             Ok((file, node, entry))
         };
@@ -98,20 +118,20 @@ impl Mirror {
         reply: Reply,
     ) {
         let create = || {
-            let parent = self.nodes.get(request.node)?;
+            let parent = self.file_of(request.node)?;
             let flags = self.flags_below(flags).difference(OFlags::CREATE) | OFlags::TMPFILE;
             let mode = Mode::from_raw_mode(mode);
-            let file = rustix::fs::openat(&parent.file, ".", flags, mode)?;
+            let file = rustix::fs::openat(&parent, ".", flags, mode)?;
             let path = DecInt::from_fd(&file);
             let only_path = OFlags::PATH | OFlags::CLOEXEC;
             let found = rustix::fs::openat(&self.descriptors, path, only_path, Mode::empty())?;
-            let entry = self.give_away(request, self.entry(found)?)?;
-            Ok((file, self.nodes.get(entry.node)?, entry))
+            let entry = self.give_away(request, self.entry(found, None)?)?;
+            Ok((file, InUse::new(self.nodes.get(entry.node)?), entry))
         };
         self.reply_created(create(), reply);
     }
 
-    fn reply_created(&self, made: Result<(OwnedFd, Arc<Node>, Entry), Errno>, reply: Reply) {
+    fn reply_created(&self, made: Result<(OwnedFd, InUse, Entry), Errno>, reply: Reply) {
         match made {
             Ok((file, node, entry)) => {
                 self.with_opened(file, node, |opened| reply.created(&entry, opened));
@@ -137,9 +157,9 @@ impl Mirror {
     }
 
     /// Remembers an open file, and hands `send` what the kernel is told of it.
-    fn with_opened(&self, file: OwnedFd, node: Arc<Node>, send: impl FnOnce(&Opened<'_>)) {
-        let backing = self.backing(&node, &file);
-        let handle = self.files.add(OpenFile { file, node, _backing: backing.clone() });
+    fn with_opened(&self, file: OwnedFd, node: InUse, send: impl FnOnce(&Opened<'_>)) {
+        let backing = self.backing(&node.0, &file);
+        let handle = self.files.add(OpenFile { file, _node: node, _backing: backing.clone() });
         let flags =
             if self.options.keeps_cache { OpenedFlags::KEEP_CACHE } else { OpenedFlags::NONE };
         send(&Opened { handle, flags, backing: backing.as_deref() });
@@ -182,7 +202,7 @@ impl Mirror {
     ) -> Result<u32, Errno> {
         let open = self.files.get(handle).ok_or(Errno::BADF)?;
         if kills_set_ids {
-            self.kill_set_ids(&open.node)?;
+            self.kill_set_ids(&open.file)?;
         }
         let mut written = 0;
         while written < data.len() {
@@ -199,7 +219,7 @@ impl Mirror {
     }
 
     pub(super) fn sync_file_system(&self, node: u64) -> Result<(), Errno> {
-        rustix::fs::syncfs(self.reopen(&*self.nodes.get(node)?, OFlags::RDONLY)?)
+        rustix::fs::syncfs(self.reopen(&*self.file_of(node)?, OFlags::RDONLY)?)
     }
 
     pub(super) fn allocate(
@@ -243,7 +263,7 @@ impl Mirror {
 
     pub(super) fn open_directory(&self, node: u64) -> Result<Opened<'static>, Errno> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY;
-        let file = self.reopen(&*self.nodes.get(node)?, flags)?;
+        let file = self.reopen(&*self.file_of(node)?, flags)?;
         let handle = self.directories.add(OpenDirectory(Mutex::new(file)));
         Ok(Opened { handle, ..Opened::default() })
     }
@@ -271,6 +291,7 @@ impl Mirror {
         bytes: u32,
     ) -> Result<DirectoryBuffer, Errno> {
         let parent = self.nodes.get(node)?;
+        let parent_file = self.nodes.file(&parent)?;
         let mut entries = DirectoryBuffer::new(bytes);
         let read = self.each_entry(handle, offset, |found| {
             let name = found.file_name().to_bytes();
@@ -283,7 +304,7 @@ impl Mirror {
             let unknown = Entry { attributes, ..Entry::default() };
             let entry = match name {
                 b"." | b".." => unknown,
-                _ => match self.find(&parent.file, name) {
+                _ => match self.find(&parent, &parent_file, name) {
                     Err(Errno::NOENT) => unknown,
                     entry => entry?,
                 },

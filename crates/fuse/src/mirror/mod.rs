@@ -12,6 +12,7 @@ mod table;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::fs::{CWD, Mode, OFlags};
@@ -60,6 +61,9 @@ impl Default for MirrorOptions {
 /// asked. Permissions are the kernel's to check: mount with `default_permissions`. The umask of
 /// the process should be 0, as the kernel has applied that of who asks. Locks are the kernel's,
 /// seen by those who use the same mount.
+///
+/// It keeps a descriptor for every directory that the kernel knows, and for other files up to half
+/// of what the process may open; beyond that a file is looked for where it was found.
 #[derive(Debug)]
 pub struct Mirror {
     options: MirrorOptions,
@@ -110,8 +114,13 @@ impl Mirror {
         })
     }
 
+    /// The file of a node, open as `O_PATH`.
+    fn file_of(&self, node: u64) -> Result<Arc<OwnedFd>, Errno> {
+        self.nodes.file(&self.nodes.get(node)?)
+    }
+
     fn file_system_status(&self, node: u64) -> Result<FileSystemStatus, Errno> {
-        let found = rustix::fs::fstatvfs(&self.nodes.get(node)?.file)?;
+        let found = rustix::fs::fstatvfs(&self.file_of(node)?)?;
         let short = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
         Ok(FileSystemStatus {
             blocks: found.f_blocks,
