@@ -268,6 +268,12 @@ impl Shared {
                 unsynced.push(Arc::clone(entry));
             }
         });
+        // Nobody says what is written past the stack.
+        let mut written = self.written.all();
+        let is_missing =
+            |entry: &Arc<Entry>| !entry.is_unsynced.load(Ordering::Acquire) && !entry.is_deleted();
+        written.retain(is_missing);
+        unsynced.extend(written);
         // Which objects left memory unsynced is not known, so then everything is synced.
         let has_evicted = self.entries.take_evicted_unsynced();
         if has_evicted || unsynced.len() > SINGLE_SYNCS_MAX {

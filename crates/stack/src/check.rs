@@ -3,12 +3,14 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::io::IoSliceMut;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use terrace_core::{ErrorKind, Key, Open, Result, Role, TierIndex};
 
 use crate::account::Class;
 use crate::doubt;
+use crate::entry::Entry;
 use crate::files::{self, FileName};
 use crate::record::{Place, Record, SegmentRecord};
 use crate::report::{CheckReport, Problem};
@@ -38,6 +40,7 @@ pub(crate) fn run(
     let was_idle = is_idle(shared);
     // Lengths in the catalog lag behind; what is compared below must be the same on both sides.
     if shared.check_writable("check").is_ok() {
+        shared.look_after_held(true);
         shared.flush()?;
         shared.drops.run(shared);
     }
@@ -77,7 +80,8 @@ pub(crate) fn run(
 fn is_idle(shared: &Shared) -> bool {
     let mut is_open = false;
     shared.entries.for_each(|entry| is_open |= entry.is_open());
-    !is_open && shared.mover.wait_idle(std::time::Duration::ZERO)
+    let is_used = is_open || shared.written.is_any();
+    !is_used && shared.mover.wait_idle(std::time::Duration::ZERO)
 }
 
 impl Check<'_> {
@@ -188,7 +192,11 @@ impl Check<'_> {
     fn is_current(&self, key: &Key, record: &Record) -> bool {
         let is_same = matches!(self.shared.catalog.get(key), Ok(Some(now)) if now == *record);
         let in_memory = self.shared.entries.peek(key);
-        is_same && !in_memory.is_some_and(|entry| entry.is_dirty.load(Ordering::Acquire))
+        let may_change = |entry: Arc<Entry>| {
+            let is_written = entry.segments.load()[0].holds.is_written();
+            is_written || entry.is_dirty.load(Ordering::Acquire)
+        };
+        is_same && !in_memory.is_some_and(may_change)
     }
 
     fn read(

@@ -587,6 +587,10 @@ impl Shared {
     fn delete_claimed(&self, entry: &Arc<Entry>) -> Result<()> {
         let changes = crate::lock(&entry.changes);
         let segments = entry.segments.load_full();
+        for segment in segments.iter() {
+            // The accounts count what is there; a file that cannot tell is deleted all the same.
+            let _ = self.measure(entry, segment);
+        }
         let mut superseded = Vec::new();
         let (mut held, mut lengths) = (Vec::new(), Vec::new());
         for segment in segments.iter() {

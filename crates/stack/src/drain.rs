@@ -13,6 +13,7 @@ use terrace_core::{Error, Key, Outcome, Result, TierIndex};
 use crate::account::Class;
 use crate::add::check_many;
 use crate::entry::{Entry, Segment};
+use crate::holds::HELD;
 use crate::mover::{MoveRequest, MoveWish};
 use crate::report::{DrainReport, Stuck};
 use crate::shared::Shared;
@@ -234,6 +235,9 @@ impl<'a> Round<'a> {
     }
 
     fn primary(&mut self, entry: &Entry, segment: &Segment) {
+        if segment.holds.is_held() {
+            return self.note_stuck(&entry.key, segment.number, HELD.into());
+        }
         let Some(to) = self.target(entry, segment) else { return };
         let request = MoveRequest {
             key: entry.key.clone(),

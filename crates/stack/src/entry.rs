@@ -11,6 +11,7 @@ use terrace_core::{
 
 use crate::dirty::Dirty;
 use crate::guard::Guard;
+use crate::holds::Holds;
 use crate::ledger::ObjectLedger;
 use crate::located::Located;
 use crate::record::{Owner, Place, Record, SegmentRecord, Settling};
@@ -104,6 +105,8 @@ pub(crate) struct Segment {
     pub(crate) gate: Mutex<()>,
     /// Held while a switch is made certain, so that two do not do it twice.
     pub(crate) settle: Mutex<()>,
+    /// Who uses its file past the stack.
+    pub(crate) holds: Holds,
 }
 
 /// What a segment takes on the tier of its primary. Held while a location switches, so that room
@@ -261,6 +264,15 @@ impl Site {
         self.handle.store(Some(Arc::new(object)));
     }
 
+    /// Has everybody use another handle on the file from now on, or open it anew; gives the one that
+    /// was used, which those who loaded it before still do.
+    pub(crate) fn exchange(
+        &self,
+        object: Option<Arc<Box<dyn Object>>>,
+    ) -> Option<Arc<Box<dyn Object>>> {
+        self.handle.replace(object)
+    }
+
     /// Closes the file once the operations that use it have ended.
     pub(crate) fn close(&self) {
         self.handle.store(None);
@@ -328,6 +340,7 @@ impl Segment {
             accounted: Mutex::new(Accounted { used_bytes: record.length_bytes, reserved_bytes: 0 }),
             gate: Mutex::default(),
             settle: Mutex::default(),
+            holds: Holds::default(),
         }
     }
 

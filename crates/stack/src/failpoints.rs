@@ -20,6 +20,8 @@ pub const FAILPOINTS: &[&str] = &[
     "grow.catalog",
     "write.unclean",
     "write.done",
+    "hold.marked",
+    "hold.proved",
     "truncate.file",
     "truncate.catalog",
     "sync.data",

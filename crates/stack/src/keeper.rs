@@ -100,6 +100,7 @@ fn keep(shared: &Arc<Shared>, ticks: u32) {
         shared.fill.look(shared);
     }
     shared.entries.trim();
+    shared.look_after_held(ticks.is_multiple_of(FLUSH_TICKS));
     if ticks.is_multiple_of(FLUSH_TICKS) {
         // What cannot be flushed now is tried again, and at close.
         let _ = shared.flush();
@@ -183,8 +184,9 @@ pub(crate) fn close(shared: &Arc<Shared>, threads: &Threads) -> Result<()> {
         // takes catalog and media for equal, and what is young stays young.
         return Ok(());
     }
-    if shared.catalog.has_failed() {
-        // Everything is durable; what the failed commit left is compared by the next opening.
+    if shared.catalog.has_failed() || shared.written.is_any() {
+        // Everything is durable; what the failed commit left, and what is written past the store
+        // after its end, is compared by the next opening.
         return Ok(());
     }
     quota::save_usage(shared)?;

@@ -30,6 +30,8 @@ mod guard;
 mod hash;
 mod header;
 mod history;
+mod hold;
+mod holds;
 mod keeper;
 mod leases;
 mod ledger;
@@ -62,6 +64,7 @@ mod transfer;
 mod usage;
 mod watch;
 mod whole;
+mod writers;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

@@ -475,6 +475,7 @@ fn check(
             Err(Outcome::Io)
         }
         _ if from == request.to => Err(Outcome::Already),
+        _ if segment.holds.is_held() => Err(Outcome::Busy),
         _ if !target.takes_data() => Err(Outcome::NoSpace),
         MoveWish::Copy if has_copy => Err(Outcome::Already),
         MoveWish::Copy => Ok(from),

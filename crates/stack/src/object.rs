@@ -14,6 +14,7 @@ use terrace_core::{
 
 use crate::entries::Opened;
 use crate::entry::{Location, Segment};
+use crate::holds::Holder;
 use crate::ledger::Count;
 use crate::ring::Took;
 use crate::shape::NoRoom;
@@ -38,6 +39,8 @@ pub(crate) struct StackObject {
     has_failed_sync: AtomicBool,
     /// Whether this handle has lent the file, and holds its word.
     is_holder: AtomicBool,
+    /// Whether it holds the object in its file.
+    holder: Holder,
 }
 
 /// Why a piece of a write has to be looked at again.
@@ -87,6 +90,7 @@ impl StackObject {
             is_followed,
             has_failed_sync,
             is_holder: AtomicBool::new(false),
+            holder: Holder::default(),
         }
     }
 
@@ -503,9 +507,13 @@ impl StackObject {
     }
 
     /// The length of the object. Without a policy nothing keeps a cut and a write apart but the
-    /// file itself, so it is asked.
+    /// file itself, so it is asked; so is one that may be written past the stack.
     pub(crate) fn length(&self) -> Result<u64> {
-        if self.shared.is_bare { Ok(self.stat()?.size_bytes) } else { Ok(self.entry.length()) }
+        if self.shared.is_bare {
+            return Ok(self.stat()?.size_bytes);
+        }
+        self.shared.measure(&self.entry, &self.first)?;
+        Ok(self.entry.length())
     }
 
     /// What comes after a write that is more than its bytes.
@@ -597,6 +605,7 @@ impl Object for StackObject {
     fn punch(&self, range: Range<u64>) -> Result<()> {
         check_range("punch", &range)?;
         self.check_access("punch")?;
+        self.shared.measure(&self.entry, &self.first)?;
         let end_bytes = range.end.min(self.entry.length());
         let count = end_bytes.saturating_sub(range.start) as usize;
         for (segment, inside, part) in self.shared.pieces(&self.entry, range.start, count) {
@@ -616,6 +625,7 @@ impl Object for StackObject {
 
     fn next_data(&self, offset_bytes: u64) -> Result<Option<Range<u64>>> {
         check_extent("find data", offset_bytes, 0)?;
+        self.shared.measure(&self.entry, &self.first)?;
         let length = self.entry.length();
         let segments = self.entry.segments.load_full();
         for segment in segments.iter() {
@@ -672,10 +682,14 @@ impl Object for StackObject {
     }
 
     fn hold_file(&self, access: Access) -> Result<Option<File>> {
-        match access {
-            Access::Read => Ok(None),
-            Access::Write => self.check_access("hold a file for writing").map(|()| None),
+        if access == Access::Write {
+            self.check_access("hold a file for writing")?;
+            // What is written past this handle would not be durable when it is acknowledged.
+            if self.level == Persistency::Storage {
+                return Ok(None);
+            }
         }
+        self.shared.hold(&self.entry, &self.first, &self.holder, access)
     }
 
     fn note_reads(&self, reads: &ReadSummary) {
@@ -691,6 +705,11 @@ impl Drop for StackObject {
     fn drop(&mut self) {
         if *self.is_holder.get_mut() {
             self.first.location.give_back();
+        }
+        if self.holder.is_any() {
+            // The tier's file can be written through this.
+            self.straight.take();
+            self.shared.let_go(&self.entry, &self.first, &self.holder);
         }
         self.shared.close_entry(&self.entry);
     }

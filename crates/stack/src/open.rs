@@ -358,6 +358,7 @@ fn assemble(parts: &mut Parts, header: &Header, entries: &[TierEntry], epoch: u6
         recording: std::sync::Mutex::default(),
         parking: Parking::default(),
         leases: Arc::default(),
+        written: Default::default(),
         turns: crate::whole::Turns::default(),
         slots: Slots::default(),
         usages: Usages::default(),

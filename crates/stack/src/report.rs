@@ -126,6 +126,10 @@ pub struct SegmentReport {
     pub stored_as: String,
     /// The migration that waits or runs.
     pub moving: Option<MoveReport>,
+    /// How it is held in its file, and so does not move: `reading`, `writing`, or `left`, where
+    /// nobody holds it any more and somebody can still write to the file.
+    #[serde(default)]
+    pub held: Option<String>,
     /// What was done to it, newest last; bounded.
     pub history: Vec<HistoryReport>,
 }

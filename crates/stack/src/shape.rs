@@ -331,6 +331,7 @@ impl Shared {
             return Ok(false);
         };
         let is_busy = location.is_clean() || location.settling.is_some();
+        let is_busy = is_busy || segment.holds.is_held();
         if segment.length() > 0 || is_busy || entry.is_deleted() {
             return Ok(false);
         }
@@ -398,6 +399,10 @@ impl Shared {
         if extent.end > old_limit || full != tried {
             // Somebody else was here first.
             return Ok(());
+        }
+        if segment.holds.is_held() {
+            // Who uses its file past the stack would not see another segment.
+            return Err(refused.with("held", "the object stays in one file"));
         }
         self.close_gate(segment);
         let length = segment.length();
@@ -534,6 +539,10 @@ impl Shared {
             if location.is_clean() {
                 segment.guard.open(&self.parking);
                 continue;
+            }
+            if let Err(error) = self.measure_closed(entry, segment) {
+                segment.guard.open(&self.parking);
+                return Err(error);
             }
             let length = segment.length();
             if length > beyond {

@@ -20,6 +20,7 @@ use crate::drops::Drops;
 use crate::entries::Entries;
 use crate::entry::{Accounted, Entry, Location, Pending, Segment, Site};
 use crate::guard::Parking;
+use crate::holds::Written;
 use crate::leases::Leases;
 use crate::mover::Mover;
 use crate::recording::Recording;
@@ -53,6 +54,8 @@ pub(crate) struct Shared {
     pub(crate) entries: Entries,
     pub(crate) parking: Parking,
     pub(crate) leases: Arc<Leases>,
+    /// What somebody may write to past the stack.
+    pub(crate) written: Written,
     /// For operations that are to be seen whole; nobody else takes one.
     pub(crate) turns: Turns,
     pub(crate) slots: Slots,
@@ -257,17 +260,22 @@ impl Shared {
         let mut accounted = crate::lock(&segment.accounted);
         // Whoever opened it meanwhile may have asked for room that he has not filled yet. Writers
         // ask under this lock and only while the object is open; a closing store lets none write.
-        let may_be_written = entry.is_open() && !self.is_closing.load(Ordering::Acquire);
+        let is_used = entry.is_open() || segment.holds.is_written();
+        let may_be_written = is_used && !self.is_closing.load(Ordering::Acquire);
         if entry.is_deleted() || may_be_written {
             return;
         }
-        if self.is_bare {
-            // A cut beside a write may have left another length than was noted.
+        if self.is_bare || segment.holds.is_written() {
+            // A cut beside a write, and a write past the stack, may have left another length than
+            // was noted.
             let location = segment.location.load_full();
             let handle = location.primary.open(self.backend(&location.primary));
             let stat = handle.and_then(|handle| handle.as_ref().expect("just opened").stat());
             if let Ok(stat) = stat {
                 segment.length_bytes.store(stat.size_bytes, Ordering::Release);
+                if segment.holds.is_written() {
+                    self.account_found(entry, segment, stat.size_bytes, &mut accounted);
+                }
             }
         }
         self.fit_room(entry, segment, &mut accounted);

@@ -7,11 +7,12 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use terrace_core::{
-    Error, ErrorKind, EventKind, Key, Kv, Pair, Persistency, Result, Ticket, TierIndex,
+    Error, ErrorKind, EventKind, Key, Kv, Outcome, Pair, Persistency, Result, Ticket, TierIndex,
 };
 
 use crate::account::Class;
 use crate::catalog::{PairChange, Write as Change};
+use crate::holds::HELD;
 use crate::keeper::{self, Threads};
 use crate::mover::{MoveRequest, MoveWish};
 use crate::pairs::Pairs;
@@ -215,6 +216,10 @@ impl Stack {
     pub fn explain(&self, key: &Key) -> Result<Explanation> {
         let shared = &self.inner.shared;
         let entry = self.find(key, "explain")?;
+        for segment in entry.segments.load().iter() {
+            // What cannot be found out is told as it was.
+            let _ = shared.measure(&entry, segment);
+        }
         let name = |tier: TierIndex| shared.tier(tier).name.clone();
         let mut segments = Vec::new();
         for segment in entry.segments.load().iter() {
@@ -234,6 +239,7 @@ impl Stack {
                 generation: place.generation,
                 stored_as: location.primary.key.to_string(),
                 moving: moving.map(|one| one.report(shared)),
+                held: segment.holds.word().map(Into::into),
                 history: past,
             });
         }
@@ -324,7 +330,11 @@ impl Stack {
             };
             match shared.mover.submit(shared, request) {
                 Ok(id) => tickets.push(MoveTicket(id)),
-                Err(terrace_core::Outcome::Already) => {}
+                Err(Outcome::Already) => {}
+                Err(Outcome::Busy) if segment.holds.is_held() => {
+                    let error = Error::new(ErrorKind::Busy, "migrate").because(HELD);
+                    return Err(error.with("key", key));
+                }
                 Err(outcome) => return Err(refusal(outcome).with("key", key)),
             }
         }
@@ -591,8 +601,7 @@ fn placed(entry: &crate::entry::Entry, tier: String) -> HistoryReport {
     }
 }
 
-fn refusal(outcome: terrace_core::Outcome) -> Error {
-    use terrace_core::Outcome;
+fn refusal(outcome: Outcome) -> Error {
     let (kind, reason) = match outcome {
         Outcome::Pinned => (ErrorKind::Denied, "the object is pinned"),
         Outcome::Busy => (ErrorKind::Busy, "it is being migrated already, or too many wait"),

@@ -38,6 +38,10 @@ impl Shared {
             let site = self.reachable(&location);
             let one = site.stat(self.backend(site))?;
             self.add(&mut sum, segment.start_bytes, &one);
+            if segment.holds.is_written() {
+                // It may be written past the stack.
+                sum.size_bytes = segment.start_bytes + one.size_bytes;
+            }
         }
         Ok(sum)
     }

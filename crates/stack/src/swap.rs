@@ -49,14 +49,18 @@ impl<T: RefCnt> Swap<T> {
 
     /// Replaces it. Who loads after this returned gets `next`.
     pub(crate) fn store(&self, next: T) {
+        // The last reference may close a file: nobody waits for that.
+        drop(self.replace(next));
+    }
+
+    /// Replaces it, and gives what was valid until now: its references are this one and those of
+    /// whoever loaded it before.
+    pub(crate) fn replace(&self, next: T) -> T {
         let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
         if let Some(often) = self.often.get() {
             often.store(T::clone(&next));
         }
-        let before = std::mem::replace(&mut *current, next);
-        // The last reference may close a file: nobody waits for that.
-        drop(current);
-        drop(before);
+        std::mem::replace(&mut *current, next)
     }
 }
 

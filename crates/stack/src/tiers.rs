@@ -7,7 +7,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
-use terrace_core::{Backend, Capability, Figures, Persistency, TierIndex, Watermarks};
+use terrace_core::{Access, Backend, Capability, Figures, Persistency, TierIndex, Watermarks};
 
 use crate::Tier;
 use crate::account::Account;
@@ -27,8 +27,29 @@ pub(crate) struct TierState {
     pub(crate) ledger: Ledger,
     /// Share of the last interval in which applications kept it busy, in 1/1000.
     pub(crate) utilisation_permille: AtomicU64,
+    /// What can be held, once somebody has asked.
+    pub(crate) holding: OnceLock<Holding>,
     is_draining: AtomicBool,
     is_retired: AtomicBool,
+}
+
+/// What a tier's files can be held for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Holding {
+    Nothing,
+    /// Nobody could tell when the last writer is gone.
+    Reading,
+    Writing,
+}
+
+impl Holding {
+    pub(crate) fn allows(self, access: Access) -> bool {
+        match self {
+            Holding::Nothing => false,
+            Holding::Reading => access == Access::Read,
+            Holding::Writing => true,
+        }
+    }
 }
 
 impl TierState {
@@ -45,6 +66,7 @@ impl TierState {
             segments: AtomicU64::new(0),
             ledger: Ledger::default(),
             utilisation_permille: AtomicU64::new(0),
+            holding: OnceLock::new(),
             is_draining: AtomicBool::new(is_draining),
             is_retired: AtomicBool::new(false),
         }
@@ -57,12 +79,17 @@ impl TierState {
 
     /// Most bytes up to which new data and clean copies are put here.
     pub(crate) fn critical_bytes(&self) -> u64 {
+        self.share_bytes(self.watermarks.critical)
+    }
+
+    /// Most bytes up to which data may be written that the stack does not see.
+    pub(crate) fn high_bytes(&self) -> u64 {
+        self.share_bytes(self.watermarks.high)
+    }
+
+    fn share_bytes(&self, share: f64) -> u64 {
         let capacity = self.figures.capacity_bytes;
-        if capacity == u64::MAX {
-            capacity
-        } else {
-            (capacity as f64 * self.watermarks.critical) as u64
-        }
+        if capacity == u64::MAX { capacity } else { (capacity as f64 * share) as u64 }
     }
 
     /// Whether it can keep what was promised.

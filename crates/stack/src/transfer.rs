@@ -21,6 +21,7 @@ use crate::catalog::{GarbageRow, Write};
 use crate::dirty::Dirty;
 use crate::drops::Drop as Superseded;
 use crate::entry::{Accounted, Entry, Pending, Segment, Site};
+use crate::holds::HELD;
 use crate::ledger::Count;
 use crate::mover::{Move, MoveWish};
 use crate::record::Place;
@@ -133,7 +134,8 @@ fn try_carry_out(shared: &Shared, one: &Move) -> Result<(), Stop> {
     if wish != MoveWish::DropCopy && !shared.tier(one.request.to).takes_data() {
         return Err(Stop::Outcome(Outcome::NoSpace, "the tier takes nothing new".into()));
     }
-    let job = Job { shared, one, entry: &entry, segment };
+    let writings = segment.holds.writings();
+    let job = Job { shared, one, entry: &entry, segment, writings };
     job.check()?;
     let result = match wish {
         MoveWish::DropCopy => match shared.drop_copy(&entry, segment, one.request.to)? {
@@ -158,6 +160,9 @@ struct Job<'a> {
     one: &'a Move,
     entry: &'a Arc<Entry>,
     segment: &'a Arc<Segment>,
+    /// [`Holds::writings`](crate::holds::Holds::writings) when it began: what was written past the
+    /// guard since then is not marked.
+    writings: u32,
 }
 
 /// The file that is being made, and the room that is reserved for it.
@@ -188,9 +193,14 @@ impl Job<'_> {
         if !is_there || self.entry.is_deleted() {
             return Err(stop(Outcome::Stale));
         }
+        let holds = &self.segment.holds;
+        let is_dropping = self.one.request.wish == MoveWish::DropCopy;
+        if !is_dropping && (holds.is_held() || holds.writings() != self.writings) {
+            return Err(Stop::Outcome(Outcome::Busy, HELD.into()));
+        }
         // An empty segment may have been put elsewhere, where there is room for its first bytes.
         let tier = self.segment.location.load().primary.place.tier;
-        if self.one.request.wish != MoveWish::DropCopy && tier != self.one.from {
+        if !is_dropping && tier != self.one.from {
             let detail = "it was put on another tier meanwhile";
             return Err(Stop::Outcome(Outcome::Stale, detail.into()));
         }

@@ -82,10 +82,22 @@ fn print_segment(segment: &SegmentReport, of: usize, output: &mut Output) -> Res
     if let Some(moving) = &segment.moving {
         output.line(format!("  now: {}", show_move(moving)))?;
     }
+    if let Some(held) = &segment.held {
+        output.line(format!("  stays here: {}", show_held(held)))?;
+    }
     for event in &segment.history {
         print_event(event, output)?;
     }
     Ok(())
+}
+
+fn show_held(held: &str) -> &str {
+    match held {
+        "reading" => "its file is open for reading past the store",
+        "writing" => "its file is open for writing past the store",
+        "left" => "somebody can still write to its file past the store",
+        other => other,
+    }
 }
 
 fn print_event(event: &HistoryReport, output: &mut Output) -> Result<()> {

@@ -16,6 +16,7 @@ use crate::account::Class;
 use crate::catalog::{GarbageRow, Write};
 use crate::drops::Drop as Superseded;
 use crate::entry::{Entry, Location, Segment, Site};
+use crate::holds::HELD;
 use crate::record::Place;
 
 /// How an attempt to write a primary anew ended.
@@ -91,6 +92,9 @@ impl Scrub<'_> {
         location: &Arc<Location>,
         good: &Arc<Site>,
     ) -> Result<(Mended, &'static str), String> {
+        if segment.holds.is_held() {
+            return Err(format!("a copy is right, but {HELD}"));
+        }
         let tier = location.primary.place.tier;
         let state = self.shared.tier(tier);
         let bytes = segment.length();
@@ -213,7 +217,8 @@ impl Scrub<'_> {
     ) -> Result<Mended> {
         let shared = self.shared;
         let _changes = crate::lock(&entry.changes);
-        if !is_same(entry, segment, location) || shared.is_closing.load(Ordering::Acquire) {
+        let is_over = segment.holds.is_held() || shared.is_closing.load(Ordering::Acquire);
+        if is_over || !is_same(entry, segment, location) {
             return Ok(Mended::Changed);
         }
         if let Some(identity) = self.identity(entry, segment, &site.place, Role::Primary) {

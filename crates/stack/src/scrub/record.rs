@@ -122,8 +122,9 @@ fn watch(scrub: &Scrub<'_>, entry: &Entry, segment: &Segment) -> Option<Arc<Loca
     let shared = scrub.shared;
     let _changes = crate::lock(&entry.changes);
     let location = segment.location.load_full();
-    let is_deleted = entry.is_deleted();
-    if is_deleted || location.settling.is_some() || location.checksum.is_some() {
+    // Whoever writes past the stack does not say so.
+    let is_gone = entry.is_deleted() || segment.holds.is_written();
+    if is_gone || location.settling.is_some() || location.checksum.is_some() {
         return None;
     }
     let mut next = (*location).clone();

@@ -4,6 +4,7 @@
 
 pub(crate) mod bouncer;
 pub(crate) mod crashing;
+pub(crate) mod directories;
 pub(crate) mod expected;
 pub(crate) mod gate;
 pub(crate) mod hooked;

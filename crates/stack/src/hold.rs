@@ -1,0 +1,330 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Holding objects in their files, for those who read or write these past the stack, and finding out
+//! when nobody can write to one any more.
+
+use std::fs::File;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use terrace_core::{Access, EventKind, Object, Open, Persistency, Result, Semantics};
+
+use crate::account::Class;
+use crate::entry::{Accounted, Entry, Segment, Site};
+use crate::holds::Holder;
+use crate::ring::Took;
+use crate::shared::Shared;
+use crate::tiers::{Holding, TierState};
+use crate::writers;
+
+/// Looks at an object that changes under them, before nothing is held.
+const LOOKS_MAX: usize = 3;
+
+/// Room that is kept ahead of a file that is held for writing: what a fast device writes between
+/// two looks at its length in small files, and little beside large ones.
+const ROOM_BYTES: u64 = 4 << 20;
+
+/// Looks for the end of the reads that use the stack's own descriptor: reads end by themselves.
+const USERS_LOOKS_MAX: u32 = 50;
+const USERS_LOOK: Duration = Duration::from_micros(100);
+
+/// What comes of an attempt to hold a file.
+enum Attempt {
+    Held(File),
+    Refused,
+    /// It was written, or its tier filled, since it was looked at.
+    Changed,
+}
+
+impl Shared {
+    /// Holds an object of one segment, its `first`, in the file of its primary. `holder` says what
+    /// the handle that asks holds already.
+    pub(crate) fn hold(
+        &self,
+        entry: &Arc<Entry>,
+        first: &Segment,
+        holder: &Holder,
+        access: Access,
+    ) -> Result<Option<File>> {
+        for _ in 0..LOOKS_MAX {
+            if !self.may_hold(entry, first, access) {
+                return Ok(None);
+            }
+            // Once somebody can write, the next who can makes nothing worse.
+            let is_first = access == Access::Write && !first.holds.is_written();
+            if is_first && !self.prepare_writing(entry, first)? {
+                return Ok(None);
+            }
+            match self.try_hold(entry, first, holder, access)? {
+                Attempt::Held(file) => {
+                    self.failpoints.hit("hold.marked")?;
+                    return Ok(Some(file));
+                }
+                Attempt::Refused => return Ok(None),
+                Attempt::Changed => {}
+            }
+        }
+        Ok(None)
+    }
+
+    fn may_hold(&self, entry: &Entry, first: &Segment, access: Access) -> bool {
+        let is_whole = first.limit_bytes.load(Ordering::Acquire) == u64::MAX;
+        let is_over = entry.is_deleted() || self.is_closing.load(Ordering::Acquire);
+        if !is_whole || is_over {
+            return false;
+        }
+        // Where readers use a copy, who holds the primary would read what is slower.
+        let location = first.location.load_full();
+        let is_best = Arc::ptr_eq(location.read_site(), &location.primary);
+        let tier = self.tier(location.primary.place.tier);
+        let is_wanted_elsewhere =
+            || !tier.takes_data() || self.mover.of_segment(entry.object_id, first.number).is_some();
+        // What stays for somebody else stays for one more.
+        (access == Access::Write || is_best)
+            && tier.capability.leases
+            && (first.holds.is_held() || !is_wanted_elsewhere())
+    }
+
+    /// Sees to what the stack cannot see to while bytes change behind its back: room, and nothing
+    /// that such a change would make wrong. False where that cannot be.
+    fn prepare_writing(&self, entry: &Entry, first: &Segment) -> Result<bool> {
+        let tier = self.tier(first.location.load().primary.place.tier);
+        if !tier.takes_data() || tier.account.taken() >= tier.high_bytes() {
+            return Ok(false);
+        }
+        if self.take_room(entry, first, room_wanted(first)).is_err() {
+            return Ok(false);
+        }
+        if first.location.load().is_clean() {
+            self.make_unclean(entry, first)?;
+        }
+        Ok(true)
+    }
+
+    fn try_hold(
+        &self,
+        entry: &Arc<Entry>,
+        first: &Segment,
+        holder: &Holder,
+        access: Access,
+    ) -> Result<Attempt> {
+        // Whoever moves a segment looks at its holds under this lock. It is held while a descriptor
+        // is opened, which asks no device.
+        let _changes = crate::lock(&entry.changes);
+        if !self.may_hold(entry, first, access) {
+            return Ok(Attempt::Refused);
+        }
+        let location = first.location.load_full();
+        let tier = self.tier(location.primary.place.tier);
+        let open = location.primary.open_once(self.backend(&location.primary))?;
+        if !holding(tier, &**open)?.allows(access) {
+            return Ok(Attempt::Refused);
+        }
+        let is_first = access == Access::Write && !first.holds.is_written();
+        let has_room = || first.room_bytes.load(Ordering::Acquire) >= room_wanted(first);
+        if is_first && (location.is_clean() || !has_room()) {
+            return Ok(Attempt::Changed);
+        }
+        let Some(file) = open.hold_file(access)? else { return Ok(Attempt::Refused) };
+        if access == Access::Write
+            && !self.written.add(entry, || self.is_closing.load(Ordering::Acquire))
+        {
+            return Ok(Attempt::Refused);
+        }
+        first.holds.add(holder, access);
+        Ok(Attempt::Held(file))
+    }
+
+    /// A handle that holds something is closed.
+    pub(crate) fn let_go(&self, entry: &Arc<Entry>, first: &Segment, holder: &Holder) {
+        let changes = crate::lock(&entry.changes);
+        let was_writing = holder.is_writing();
+        first.holds.remove(holder);
+        // Behind a close nobody is told any more; the next opening compares the lengths.
+        let is_over = self.is_closing.load(Ordering::Acquire);
+        if !was_writing || !first.holds.is_left() || is_over {
+            return;
+        }
+        self.written.look_later(entry.object_id, self.clock.now_ns());
+        drop(changes);
+        self.try_release(entry, first);
+    }
+
+    /// Looks after what is held for writing: who can still write, and once a second, which
+    /// `is_second` says, how long the files are.
+    pub(crate) fn look_after_held(&self, is_second: bool) {
+        for entry in self.written.due(self.clock.now_ns()) {
+            let first = Arc::clone(&entry.segments.load()[0]);
+            if !self.try_release(&entry, &first) {
+                self.written.look_later(entry.object_id, self.clock.now_ns());
+            }
+        }
+        if !is_second {
+            return;
+        }
+        for entry in self.written.all() {
+            let first = Arc::clone(&entry.segments.load()[0]);
+            // What cannot be found out now is found out at the end.
+            let _ = self.measure(&entry, &first);
+            let left = first.room_bytes.load(Ordering::Acquire).saturating_sub(first.length());
+            if left < ROOM_BYTES / 2 && first.holds.is_written() && !entry.is_deleted() {
+                // Without room it grows all the same, and is counted.
+                let _ = self.take_room(&entry, &first, room_wanted(&first));
+            }
+        }
+    }
+
+    /// Takes over the length of a file that somebody may write to past the stack.
+    pub(crate) fn measure(&self, entry: &Arc<Entry>, segment: &Segment) -> Result<()> {
+        if !segment.holds.is_written() || entry.is_deleted() {
+            return Ok(());
+        }
+        // As a writer, so that nobody cuts the file between the look and the note of it.
+        let (_entered, _) = segment.guard.enter(&self.parking);
+        let bytes = self.file_bytes(segment)?;
+        let before = segment.length_bytes.fetch_max(bytes, Ordering::AcqRel);
+        if bytes > before {
+            self.note_length(entry, segment, bytes);
+        }
+        Ok(())
+    }
+
+    /// The same behind a closed gate, where a file may also be found shorter.
+    pub(crate) fn measure_closed(&self, entry: &Arc<Entry>, segment: &Segment) -> Result<()> {
+        if !segment.holds.is_written() || entry.is_deleted() {
+            return Ok(());
+        }
+        let mut bytes = self.file_bytes(segment)?;
+        if self.is_bare {
+            // Writers pass no gate then, and what one has noted meanwhile stays.
+            bytes = bytes.max(segment.length());
+        }
+        if segment.length_bytes.swap(bytes, Ordering::AcqRel) != bytes {
+            self.note_length(entry, segment, bytes);
+        }
+        Ok(())
+    }
+
+    fn file_bytes(&self, segment: &Segment) -> Result<u64> {
+        let location = segment.location.load_full();
+        let open = location.primary.open_once(self.backend(&location.primary))?;
+        Ok(open.stat()?.size_bytes)
+    }
+
+    /// Accounts a length that was found, and tells the policy.
+    fn note_length(&self, entry: &Arc<Entry>, segment: &Segment, bytes: u64) {
+        let mut accounted = crate::lock(&segment.accounted);
+        if entry.is_deleted() {
+            return;
+        }
+        self.account_found(entry, segment, bytes, &mut accounted);
+        drop(accounted);
+        self.note_unflushed(entry);
+        let tier = segment.location.load().primary.place.tier;
+        let now_ns = self.clock.now_ns();
+        self.post(EventKind::SetLen, segment, tier, now_ns, (0, bytes), Took::default());
+    }
+
+    /// Accounts bytes of a file that were found. Beyond all room they count as well: they are there.
+    pub(crate) fn account_found(
+        &self,
+        entry: &Entry,
+        segment: &Segment,
+        bytes: u64,
+        accounted: &mut Accounted,
+    ) {
+        let account = &self.tier(segment.location.load().primary.place.tier).account;
+        let room = accounted.used_bytes + accounted.reserved_bytes;
+        if bytes > room {
+            account.found(Class::Reserved, bytes - room);
+            entry.usage.bytes.found(bytes - room);
+            accounted.reserved_bytes += bytes - room;
+            segment.room_bytes.store(bytes, Ordering::Release);
+        }
+        let more = bytes.saturating_sub(accounted.used_bytes);
+        account.turn(Class::Reserved, Class::Used, more);
+        accounted.used_bytes += more;
+        accounted.reserved_bytes -= more;
+    }
+
+    /// Lets an object move again that every handle that held it for writing is gone from, if nobody
+    /// can write to its file any more. False where somebody may.
+    fn try_release(&self, entry: &Arc<Entry>, first: &Segment) -> bool {
+        let _changes = crate::lock(&entry.changes);
+        if !first.holds.is_left() {
+            // It was released by another thread, or is held again.
+            return true;
+        }
+        if entry.is_deleted() {
+            // Nothing is moved or accounted any more.
+            self.end_writing(entry, first);
+            return true;
+        }
+        let _gate = crate::lock(&first.gate);
+        let is_closed = first.guard.close(&self.parking, self.settings.switch_time_max);
+        // Read before the proof, in case there is none; what is read after it is final.
+        let is_free = is_closed
+            && self.is_free_of_writers(&first.location.load_full().primary).unwrap_or(false)
+            && self.measure_closed(entry, first).is_ok()
+            && self.failpoints.hit("hold.proved").is_ok();
+        if is_free {
+            // What was written past the stack since the last sync no sync has covered.
+            entry.is_unsynced.store(true, Ordering::Release);
+            self.end_writing(entry, first);
+        }
+        first.guard.open(&self.parking);
+        if is_free {
+            self.trim_room(entry, first);
+        }
+        is_free
+    }
+
+    fn end_writing(&self, entry: &Entry, first: &Segment) {
+        first.holds.end_writing();
+        self.written.remove(entry.object_id);
+    }
+
+    /// Whether nobody but the stack could write to a file, whose writers are kept out.
+    fn is_free_of_writers(&self, site: &Site) -> Result<bool> {
+        let how = Open::read().with_semantics(Semantics::at_level(Persistency::None));
+        let reading = self.backend(site).open(&site.key, &how)?;
+        let Some(lease) = reading.lease_file()? else { return Ok(false) };
+        // Readers go on with a descriptor for reading. Without a policy handles keep what they
+        // find here as long as they are open, and write with it: they find nothing.
+        let instead = (!self.is_bare).then(|| Arc::new(reading));
+        let looks_max = if self.is_bare { 0 } else { USERS_LOOKS_MAX };
+        if let Some(own) = site.exchange(instead) {
+            for _ in 0..looks_max {
+                if Arc::strong_count(&own) == 1 {
+                    break;
+                }
+                self.clock.sleep(USERS_LOOK);
+            }
+            // The last reference closes it.
+            drop(own);
+        }
+        let are_left = writers::are_left(&lease.file);
+        site.close();
+        Ok(matches!(are_left, Ok(false)))
+    }
+}
+
+fn room_wanted(segment: &Segment) -> u64 {
+    segment.length().saturating_add(ROOM_BYTES)
+}
+
+/// What can be held on a tier, found out with the first file that may be.
+fn holding(tier: &TierState, open: &dyn Object) -> Result<Holding> {
+    if let Some(known) = tier.holding.get() {
+        return Ok(*known);
+    }
+    let Some(lease) = open.lease_file()? else { return Ok(Holding::Nothing) };
+    let found = match lease.word {
+        // A tier that is a stack moves its objects by itself, and closes what this one does not
+        // use.
+        Some(_) => Holding::Nothing,
+        None if writers::are_left(&lease.file).is_err() => Holding::Reading,
+        None => Holding::Writing,
+    };
+    Ok(*tier.holding.get_or_init(|| found))
+}

@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Who holds a segment's file, to use it past the stack: as long as anybody does, the segment stays
+//! where it is.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use terrace_core::Access;
+
+use crate::entry::Entry;
+
+/// Why a segment that is held is not moved.
+pub(crate) const HELD: &str = "it is held: its file is open past the store";
+
+/// First and longest pause between two looks whether anybody can still write to a file: a kernel
+/// closes its files a moment after the program does, and a mapping stays for hours.
+const PAUSE_MIN: Duration = Duration::from_millis(50);
+const PAUSE_MAX: Duration = Duration::from_secs(2);
+
+/// The holds on one segment. They change under the `changes` of its object, so that whoever has
+/// that finds nobody coming or leaving.
+#[derive(Debug, Default)]
+pub(crate) struct Holds {
+    /// Handles that hold it for reading.
+    readers: AtomicU32,
+    /// Handles that hold it for writing.
+    writers: AtomicU32,
+    /// Odd from the first of those on until nobody can write to the file any more. It only grows:
+    /// whoever finds the same even number twice knows that all writes in between passed the guard.
+    writings: AtomicU32,
+}
+
+/// What a handle holds.
+#[derive(Debug, Default)]
+pub(crate) struct Holder {
+    reads: AtomicBool,
+    writes: AtomicBool,
+}
+
+impl Holds {
+    /// Whether the segment has to stay where it is.
+    pub(crate) fn is_held(&self) -> bool {
+        self.is_written() || self.readers.load(Ordering::Acquire) > 0
+    }
+
+    /// Whether bytes may change behind the stack's back.
+    #[inline]
+    pub(crate) fn is_written(&self) -> bool {
+        self.writings() % 2 == 1
+    }
+
+    /// A number that is another one after each time that bytes may have changed.
+    pub(crate) fn writings(&self) -> u32 {
+        self.writings.load(Ordering::Acquire)
+    }
+
+    /// Whether every handle that held it for writing is gone, and somebody may write all the same.
+    pub(crate) fn is_left(&self) -> bool {
+        self.is_written() && self.writers.load(Ordering::Acquire) == 0
+    }
+
+    /// Adds a handle, unless it holds the segment so already.
+    pub(crate) fn add(&self, holder: &Holder, access: Access) {
+        let (is_counted, count) = match access {
+            Access::Read => (&holder.reads, &self.readers),
+            Access::Write => (&holder.writes, &self.writers),
+        };
+        if !is_counted.swap(true, Ordering::AcqRel) {
+            count.fetch_add(1, Ordering::AcqRel);
+        }
+        if access == Access::Write && !self.is_written() {
+            self.writings.fetch_add(1, Ordering::AcqRel);
+        }
+    }
+
+    /// Takes a handle away that is closed.
+    pub(crate) fn remove(&self, holder: &Holder) {
+        let both = [(&holder.reads, &self.readers), (&holder.writes, &self.writers)];
+        for (is_counted, count) in both {
+            if is_counted.swap(false, Ordering::AcqRel) {
+                count.fetch_sub(1, Ordering::AcqRel);
+            }
+        }
+    }
+
+    /// Nobody can write past the stack any more.
+    pub(crate) fn end_writing(&self) {
+        assert!(self.is_left(), "the last holder is gone");
+        self.writings.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// For people: how it is held.
+    pub(crate) fn word(&self) -> Option<&'static str> {
+        match (self.is_left(), self.is_written(), self.is_held()) {
+            (true, ..) => Some("left"),
+            (_, true, _) => Some("writing"),
+            (.., true) => Some("reading"),
+            _ => None,
+        }
+    }
+}
+
+impl Holder {
+    /// Whether it holds anything.
+    pub(crate) fn is_any(&self) -> bool {
+        self.reads.load(Ordering::Acquire) || self.is_writing()
+    }
+
+    /// Whether it holds a segment for writing.
+    pub(crate) fn is_writing(&self) -> bool {
+        self.writes.load(Ordering::Acquire)
+    }
+}
+
+/// The objects of a stack that somebody may write to past it, by number. They stay in memory.
+#[derive(Debug, Default)]
+pub(crate) struct Written {
+    all: Mutex<HashMap<u64, Object>>,
+}
+
+#[derive(Debug)]
+struct Object {
+    entry: Arc<Entry>,
+    /// Since all handles are gone.
+    look: Option<Look>,
+}
+
+/// When it is looked next whether anybody can still write.
+#[derive(Clone, Copy, Debug)]
+struct Look {
+    due_ns: u64,
+    pause: Duration,
+}
+
+impl Written {
+    /// Notes an object that is held for writing; false, and nothing is noted, where `is_over` says
+    /// so. Whoever looks whether [anything is noted](Written::is_any) after `is_over` has become
+    /// true finds it.
+    pub(crate) fn add(&self, entry: &Arc<Entry>, is_over: impl FnOnce() -> bool) -> bool {
+        let mut all = crate::lock(&self.all);
+        if is_over() {
+            return false;
+        }
+        all.insert(entry.object_id, Object { entry: Arc::clone(entry), look: None });
+        true
+    }
+
+    /// Notes that all handles are gone, or that the last look at `now_ns` found a writer.
+    pub(crate) fn look_later(&self, object_id: u64, now_ns: u64) {
+        if let Some(object) = crate::lock(&self.all).get_mut(&object_id) {
+            let pause = object.look.map_or(PAUSE_MIN, |look| (look.pause * 2).min(PAUSE_MAX));
+            object.look = Some(Look { due_ns: now_ns + pause.as_nanos() as u64, pause });
+        }
+    }
+
+    /// Nobody can write to it past the stack any more.
+    pub(crate) fn remove(&self, object_id: u64) {
+        let removed = crate::lock(&self.all).remove(&object_id);
+        // The last reference may close files: behind the lock.
+        drop(removed);
+    }
+
+    /// Those whose handles are gone and whose time to be looked at has come.
+    pub(crate) fn due(&self, now_ns: u64) -> Vec<Arc<Entry>> {
+        let all = crate::lock(&self.all);
+        let is_due = |object: &&Object| object.look.is_some_and(|look| look.due_ns <= now_ns);
+        all.values().filter(is_due).map(|object| Arc::clone(&object.entry)).collect()
+    }
+
+    /// All of them.
+    pub(crate) fn all(&self) -> Vec<Arc<Entry>> {
+        crate::lock(&self.all).values().map(|object| Arc::clone(&object.entry)).collect()
+    }
+
+    /// Whether there are any but those that were deleted.
+    pub(crate) fn is_any(&self) -> bool {
+        crate::lock(&self.all).values().any(|object| !object.entry.is_deleted())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_segment_is_held_until_nobody_can_write() {
+        let (holds, one, other) = (Holds::default(), Holder::default(), Holder::default());
+        assert!(!holds.is_held() && holds.word().is_none());
+        holds.add(&one, Access::Read);
+        holds.add(&one, Access::Read);
+        assert!(holds.is_held() && !holds.is_written());
+        assert_eq!(holds.word(), Some("reading"));
+        let before = holds.writings();
+        holds.add(&one, Access::Write);
+        holds.add(&other, Access::Write);
+        holds.remove(&one);
+        assert!(!one.is_any() && holds.is_written() && !holds.is_left());
+        assert_eq!(holds.word(), Some("writing"));
+        holds.remove(&other);
+        assert!(holds.is_left() && holds.is_held());
+        assert_eq!(holds.word(), Some("left"));
+        // Whoever comes back makes it one time longer.
+        holds.add(&other, Access::Write);
+        assert!(!holds.is_left());
+        holds.remove(&other);
+        holds.end_writing();
+        assert!(!holds.is_held());
+        assert_ne!(holds.writings(), before, "what was between is not forgotten");
+    }
+}
