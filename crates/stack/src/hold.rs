@@ -15,7 +15,7 @@ use crate::holds::Holder;
 use crate::ring::Took;
 use crate::shared::Shared;
 use crate::tiers::{Holding, TierState};
-use crate::writers;
+use crate::{survivors, writers};
 
 /// Looks at an object that changes under them, before nothing is held.
 const LOOKS_MAX: usize = 3;
@@ -131,8 +131,21 @@ impl Shared {
         {
             return Ok(Attempt::Refused);
         }
+        if is_first && let Err(error) = survivors::note(self, entry) {
+            self.written.remove(entry.object_id);
+            return Err(error);
+        }
         first.holds.add(holder, access);
         Ok(Attempt::Held(file))
+    }
+
+    /// Holds what a process that has ended held for writing, until nobody can write to it.
+    pub(crate) fn hold_left(&self, entry: &Arc<Entry>) {
+        let first = Arc::clone(&entry.segments.load()[0]);
+        let _changes = crate::lock(&entry.changes);
+        first.holds.leave();
+        self.written.add(entry, || false);
+        self.written.look_later(entry.object_id, self.clock.now_ns());
     }
 
     /// A handle that holds something is closed.
@@ -281,6 +294,8 @@ impl Shared {
 
     fn end_writing(&self, entry: &Entry, first: &Segment) {
         first.holds.end_writing();
+        // A row that stays makes the next opening look once more.
+        let _ = survivors::forget(self, entry.object_id);
         self.written.remove(entry.object_id);
     }
 

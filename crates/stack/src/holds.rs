@@ -85,6 +85,12 @@ impl Holds {
         }
     }
 
+    /// A process that has ended held it for writing.
+    pub(crate) fn leave(&self) {
+        assert!(!self.is_written(), "nobody holds it yet");
+        self.writings.fetch_add(1, Ordering::AcqRel);
+    }
+
     /// Nobody can write past the stack any more.
     pub(crate) fn end_writing(&self) {
         assert!(self.is_left(), "the last holder is gone");

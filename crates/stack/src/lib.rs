@@ -58,6 +58,7 @@ mod shared;
 mod slots;
 mod stack;
 mod stat;
+mod survivors;
 mod swap;
 mod tiers;
 mod transfer;

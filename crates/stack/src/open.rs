@@ -188,6 +188,15 @@ pub(crate) fn open(parts: &mut Parts) -> Result<(Arc<Shared>, Vec<String>)> {
         recover::count_only(&shared)?;
     }
     quota::load_limits(&shared)?;
+    if is_writing {
+        let adopted = crate::survivors::adopt(&shared)?;
+        if adopted > 0 {
+            notes.push(format!(
+                "{adopted} objects may still be written by programs of before, and stay where \
+                 they are until those have closed them"
+            ));
+        }
+    }
     Ok((shared, notes))
 }
 

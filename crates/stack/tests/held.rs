@@ -526,6 +526,61 @@ fn what_is_held_at_the_close_is_compared_by_the_next_opening() {
     }
 }
 
+#[test]
+fn what_a_kernel_has_open_outlives_the_process_that_held_it() {
+    for is_killed in [false, true] {
+        let machine = Directories::two();
+        let stack = machine.create();
+        let names = ["held", "released", "deleted"].map(key);
+        let objects: Vec<_> = names.iter().map(|name| made(&stack, name, b"data")).collect();
+        let mut files: Vec<_> =
+            objects.iter().map(|object| hold(&**object, Access::Write)).collect();
+        let file = files.remove(0);
+        stack.delete(&names[2]).expect("deletes");
+        put(&stack, &names[2], b"another");
+        let mut objects = objects.into_iter();
+        let kept = objects.next();
+        drop((files, objects));
+        if is_killed {
+            drop(kept);
+            machine.kill(stack);
+        } else {
+            stack.close().expect("closes");
+            drop((stack, kept));
+        }
+        let stack = machine.open();
+        assert_eq!(how_held(&stack, &names[0]).as_deref(), Some("left"), "{is_killed}");
+        assert_stays(&stack, &names[0]);
+        for name in &names[1..] {
+            eventually("nobody can write to it", || how_held(&stack, name).is_none());
+            migrate(&stack, name, SLOW, MoveKind::Move);
+        }
+        file.write_all_at(&[1; 5000], 0).expect("the kernel goes on");
+        drop(file);
+        eventually("it is free", || how_held(&stack, &names[0]).is_none());
+        migrate(&stack, &names[0], SLOW, MoveKind::Move);
+        assert_eq!(stack.read_all(&names[0]).expect("reads"), [1; 5000]);
+        machine.assert_sound(&stack);
+        stack.close().expect("closes");
+        // Nothing is left of it.
+        drop(stack);
+        assert!(machine.open().opening_notes().is_empty());
+    }
+}
+
+#[test]
+fn nothing_that_a_kernel_has_open_outlives_the_machine() {
+    let machine = Directories::two();
+    let stack = machine.create();
+    let name = key("held");
+    let object = made(&stack, &name, b"data");
+    let _file = hold(&*object, Access::Write);
+    drop(object);
+    machine.kill(stack);
+    let stack = machine.open_with(|parts| parts.settings.boot_id = "another boot".into());
+    assert_eq!(how_held(&stack, &name), None);
+}
+
 /// Ends the process at a failpoint on the way through all that is done with a held file; the file
 /// is written until then, and afterwards.
 fn crash_at(failpoint: &str, visit: u64) {
