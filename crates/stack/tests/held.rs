@@ -478,6 +478,37 @@ fn what_is_deleted_while_it_is_held_is_forgotten() {
     assert_eq!(machine.stored(0), (0, 0));
 }
 
+/// It is queued when the file is all but held, and has copied everything before that is written.
+#[test]
+fn a_migration_on_its_way_gives_way_to_who_holds() {
+    let machine = Directories::two();
+    let stack = machine.create();
+    let name = key("held");
+    let object = made(&stack, &name, &[1; 9000]);
+    machine.tier(0).hold(|moment| moment.call == Call::Lend && moment.is_done);
+    machine.tier(1).hold(|moment| moment.call == Call::Sync && !moment.is_done);
+    std::thread::scope(|scope| {
+        let holder = scope.spawn(move || (hold(&*object, Access::Write), object));
+        machine.tier(0).wait_until_held();
+        let tickets = stack.migrate(&name, SLOW, MoveKind::Move, 0, "test").expect("queues");
+        // Everything is copied.
+        machine.tier(1).wait_until_held();
+        machine.tier(0).release();
+        let (file, object) = holder.join().expect("holds");
+        file.write_all_at(&[2; 9000], 100).expect("writes");
+        machine.tier(1).release();
+        let ended = stack.wait(tickets[0], LONG).expect("known").expect("ends");
+        assert_eq!(outcome_of(&ended), "busy", "{ended:?}");
+        assert!(ended.detail.contains("held"), "{ended:?}");
+        drop((file, object));
+    });
+    let expected: Vec<u8> = [&[1; 100][..], &[2; 9000]].concat();
+    assert_eq!(stack.read_all(&name).expect("reads"), expected);
+    migrate(&stack, &name, SLOW, MoveKind::Move);
+    assert_eq!(stack.read_all(&name).expect("reads"), expected);
+    machine.assert_sound(&stack);
+}
+
 #[test]
 fn a_sync_of_everything_covers_what_is_held() {
     let machine = Directories::two();
