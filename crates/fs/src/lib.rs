@@ -5,6 +5,7 @@
 //! bytes of all other files are objects of a `Backend`, named by the number of the file.
 
 mod acl;
+mod clock;
 mod entries;
 mod failure;
 mod files;
@@ -18,12 +19,14 @@ mod wire;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+pub use clock::FileClock;
 pub use failure::{Failure, Result};
 pub use files::{File, Files, FilesOptions};
 pub use metadata::Metadata;
 pub use node::{Kind, Marks, NAME_BYTES_MAX, Node, Place, ROOT, TARGET_BYTES_MAX, Time};
 pub use request::{
-    Changes, Listed, Made, ReadyObject, RenameHow, Reply, Request, SetHow, Settled, When,
+    Changes, Listed, LockKind, LockRange, Locked, Made, ReadyObject, RenameHow, Reply, Request,
+    SetHow, Settled, When,
 };
 pub use tree::{Session, Tree, TreeOptions};
 pub use wire::{Effect, answer, read_answer};

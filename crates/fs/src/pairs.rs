@@ -64,16 +64,6 @@ pub(crate) fn xattrs(number: u64) -> KvRange {
     KvRange::prefix(&numbered(XATTR, number))
 }
 
-/// All nodes.
-pub(crate) fn all_nodes() -> KvRange {
-    KvRange::prefix(&[NODE])
-}
-
-/// All entries of all directories.
-pub(crate) fn all_entries() -> KvRange {
-    KvRange::prefix(&[ENTRY])
-}
-
 /// All nodes without a name.
 pub(crate) fn all_nameless() -> KvRange {
     KvRange::prefix(&[NAMELESS])

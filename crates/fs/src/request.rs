@@ -194,6 +194,28 @@ pub enum Request<'a> {
         /// When the object was last changed, nanoseconds since 1970.
         object_modified_ns: u64,
     },
+    /// Takes, changes or gives back a lock. Does not wait.
+    Lock {
+        /// The node.
+        number: u64,
+        /// Whose it is, among the locks of whoever asks.
+        owner: u64,
+        /// Whether it is a lock of `flock`, which those of `fcntl` do not see.
+        is_flock: bool,
+        /// What is wanted.
+        locked: Locked,
+    },
+    /// What is in the way of a lock.
+    FindLock {
+        /// The node.
+        number: u64,
+        /// Whose it would be.
+        owner: u64,
+        /// Whether it would be a lock of `flock`.
+        is_flock: bool,
+        /// What would be wanted.
+        range: LockRange,
+    },
     /// Reserves numbers of nodes, for objects that are made before their files.
     Reserve {
         /// How many.
@@ -211,6 +233,37 @@ pub enum Request<'a> {
     },
     /// Everything that was acknowledged is to survive a loss of power.
     Sync,
+}
+
+/// A lock and who has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Locked {
+    /// Which bytes, and how.
+    pub range: LockRange,
+    /// The process, as its own machine numbers it.
+    pub process: u32,
+}
+
+/// Bytes of a file, and how they are locked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LockRange {
+    /// The first byte.
+    pub start: u64,
+    /// The last one.
+    pub end: u64,
+    /// How.
+    pub kind: LockKind,
+}
+
+/// How a range is locked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum LockKind {
+    /// Others may read.
+    Read,
+    /// Nobody else may do anything.
+    Write,
+    /// Not at all.
+    Unlock,
 }
 
 /// What is made.
@@ -339,6 +392,8 @@ pub enum Reply {
     Listing(Vec<Listed>),
     /// Numbers of nodes.
     Numbers(Vec<u64>),
+    /// A lock that is in the way.
+    InTheWay(Option<Locked>),
     /// The bytes of the file are not, or no longer, with the metadata, or do not fit there.
     NotHere,
 }

@@ -31,9 +31,10 @@ impl Request<'_> {
             | Request::Xattr { .. }
             | Request::Xattrs { .. }
             | Request::Content { .. }
+            | Request::FindLock { .. }
             | Request::Garbage { .. } => Effect::Look,
             // Also for writing: what is written says so by itself.
-            Request::Open { .. } | Request::Close { .. } => Effect::Hold,
+            Request::Open { .. } | Request::Close { .. } | Request::Lock { .. } => Effect::Hold,
             Request::Sync => Effect::Sync,
             Request::Change { .. }
             | Request::Make { .. }

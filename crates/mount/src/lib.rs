@@ -6,10 +6,12 @@
 //! (*passthrough*), or asks this process for every range (*served*), which can move it meanwhile.
 
 mod front;
+mod locks;
 mod mode;
 mod mount;
 mod open;
 mod options;
+mod seen;
 mod slots;
 mod tiers;
 

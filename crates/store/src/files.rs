@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use terrace_client::Remote;
 use terrace_core::{Clock, Error, ErrorKind, Kv, Result};
-use terrace_fs::{Metadata, Session, Tree, TreeOptions};
+use terrace_fs::{FileClock, Metadata, Session, Tree, TreeOptions};
 
 use crate::Store;
 use crate::owner::Owned;
@@ -102,7 +102,8 @@ fn open_tree(kv: Arc<dyn Kv>, clock: &Arc<dyn Clock>, name: &str) -> Result<Arc<
             .because("the store has none of this name; `terrace mount` makes one")
             .with("name", name));
     }
-    Tree::open(kv, Arc::clone(clock)).map_err(|failure| failure.into_error(OPEN))
+    Tree::open(kv, Arc::new(FileClock(Arc::clone(clock))))
+        .map_err(|failure| failure.into_error(OPEN))
 }
 
 impl Store {

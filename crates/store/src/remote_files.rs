@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
 
 use terrace_client::Remote;
-use terrace_fs::{Effect, Metadata, Reply, Request, Result, read_answer};
+use terrace_fs::{Effect, LockKind, Locked, Metadata, Reply, Request, Result, read_answer};
 
 /// The metadata of a file system that a server keeps: a round trip for each request.
 ///
@@ -18,12 +18,14 @@ pub(crate) struct RemoteFiles {
     told: RwLock<u64>,
     /// How often each file is open for reading, and for writing.
     open: Mutex<HashMap<u64, [u64; 2]>>,
+    /// Locks by node, owner and kind, as they were asked for one after the other.
+    locks: Mutex<HashMap<(u64, u64, bool), Vec<Locked>>>,
 }
 
 impl RemoteFiles {
     pub(crate) fn new(remote: Remote, name: &str) -> Self {
         let told = RwLock::new(remote.life());
-        Self { remote, name: name.into(), told, open: Mutex::default() }
+        Self { remote, name: name.into(), told, open: Mutex::default(), locks: Mutex::default() }
     }
 
     fn ask(&self, request: &Request<'_>) -> Result<Reply> {
@@ -56,6 +58,16 @@ impl RemoteFiles {
                 }
             }
         }
+        let locks: Vec<_> =
+            self.locks().iter().map(|(whose, locks)| (*whose, locks.clone())).collect();
+        for ((number, owner, is_flock), locks) in locks {
+            for locked in locks {
+                let taken = self.ask(&Request::Lock { number, owner, is_flock, locked });
+                if let Err(failure) = taken {
+                    tracing::warn!(file = number, %failure, "a lock is lost to another client");
+                }
+            }
+        }
         *told = life;
         Ok(())
     }
@@ -65,9 +77,31 @@ impl RemoteFiles {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes note of what is open after a request.
+    fn locks(&self) -> MutexGuard<'_, HashMap<(u64, u64, bool), Vec<Locked>>> {
+        // Lists are changed by one element at a time.
+        self.locks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes note of a lock: what was asked for before on the same bytes counts no more.
+    fn note_lock(&self, whose: (u64, u64, bool), locked: &Locked) {
+        let (start, end) = (locked.range.start, locked.range.end);
+        let mut all = self.locks();
+        let locks = all.entry(whose).or_default();
+        locks.retain(|one| one.range.start < start || one.range.end > end);
+        if locked.range.kind != LockKind::Unlock || !locks.is_empty() {
+            locks.push(*locked);
+        }
+        if locks.is_empty() {
+            all.remove(&whose);
+        }
+    }
+
+    /// Takes note of what is open and locked after a request.
     fn note(&self, request: &Request<'_>, reply: &Reply) {
         let (number, is_for_writing, is_open) = match (request, reply) {
+            (Request::Lock { number, owner, is_flock, locked }, _) => {
+                return self.note_lock((*number, *owner, *is_flock), locked);
+            }
             (Request::Open { number, is_for_writing }, _) => (*number, *is_for_writing, true),
             (Request::Make { made, .. }, Reply::Node(node)) if made.is_opened => {
                 (node.number, true, true)

@@ -484,6 +484,7 @@ fn unexpected(reply: &Reply) -> Failure {
         Reply::Bytes(_) => "bytes",
         Reply::Listing(_) => "a listing",
         Reply::Numbers(_) => "numbers",
+        Reply::InTheWay(_) => "a lock",
     };
     Failure::corrupt(&format!("the metadata answered {name} to another question"))
 }

@@ -7,6 +7,7 @@ mod content;
 mod hold;
 mod link;
 mod list;
+mod locks;
 mod look;
 mod make;
 mod remove;
@@ -15,12 +16,14 @@ mod session;
 mod superblock;
 mod xattr;
 
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 
 use rustix::io::Errno;
 use terrace_core::{Clock, Kv, Persistency, Ticket, Txn};
 
 use self::hold::Holds;
+use self::locks::Locks;
 pub use self::session::Session;
 use self::superblock::Superblock;
 pub use self::superblock::TreeOptions;
@@ -39,6 +42,9 @@ pub struct Tree {
     clock: Arc<dyn Clock>,
     superblock: Superblock,
     holds: Holds,
+    locks: Locks,
+    /// Tells the users of it apart.
+    sessions: AtomicU64,
     numbers: Mutex<std::ops::Range<u64>>,
     /// Reserved numbers whose objects nobody may take for garbage, see [`crate::Request::Reserve`].
     reserved: Mutex<std::collections::HashSet<u64>>,
@@ -74,6 +80,8 @@ impl Tree {
             clock,
             superblock,
             holds: Holds::default(),
+            locks: Locks::default(),
+            sessions: AtomicU64::new(0),
             numbers: Mutex::new(0..0),
             reserved: Mutex::default(),
             last: Mutex::default(),

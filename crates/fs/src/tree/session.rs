@@ -2,19 +2,24 @@
 //! One user of the metadata: a mount, or a client of a server.
 
 use std::collections::HashMap;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
 use super::Tree;
 use super::content::Written;
+use super::locks::Owner;
 use super::rename::Spot;
 use crate::failure::Result;
 use crate::lock;
 use crate::metadata::Metadata;
 use crate::request::{Made, Reply, Request, Settled};
 
-/// One user of a [`Tree`]. What it has open is closed when it is dropped.
+/// One user of a [`Tree`]. What it has open is closed, and what it has locked given back, when it is
+/// dropped.
 pub struct Session {
     tree: Arc<Tree>,
+    /// Tells it from others.
+    id: u64,
     /// How often each node is open here, and how often for writing.
     open: Mutex<HashMap<u64, (u64, u64)>>,
 }
@@ -22,7 +27,8 @@ pub struct Session {
 impl Session {
     /// Begins to use a file system.
     pub fn new(tree: &Arc<Tree>) -> Self {
-        Self { tree: Arc::clone(tree), open: Mutex::default() }
+        let id = tree.sessions.fetch_add(1, Ordering::Relaxed);
+        Self { tree: Arc::clone(tree), id, open: Mutex::default() }
     }
 
     /// The file system.
@@ -63,6 +69,7 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
+        self.tree.locks.leave(self.id);
         for (number, (opens, writers)) in lock(&self.open).drain() {
             // What cannot be closed now is found without a user later.
             if let Err(failure) = self.tree.close_node(number, opens, writers, None) {
@@ -123,6 +130,14 @@ impl Metadata for Session {
             }
             Request::MoveOut { number, size, content, object_modified_ns } => {
                 tree.move_out(*number, *size, content, *object_modified_ns)
+            }
+            Request::Lock { number, owner, is_flock, locked } => {
+                let owner = Owner { session: self.id, number: *owner };
+                tree.locks.set(*number, *is_flock, owner, locked).map(|()| Reply::Done)
+            }
+            Request::FindLock { number, owner, is_flock, range } => {
+                let owner = Owner { session: self.id, number: *owner };
+                Ok(Reply::InTheWay(tree.locks.find(*number, *is_flock, owner, range)))
             }
             Request::Reserve { count } => tree.reserve(*count).map(Reply::Numbers),
             Request::Garbage { max } => tree.garbage(*max).map(Reply::Numbers),

@@ -79,7 +79,13 @@ impl Front {
             Chosen::Passed(backing) => (OpenedFlags::PASSTHROUGH, Some(backing)),
             Chosen::Direct => (OpenedFlags::DIRECT_IO | OpenedFlags::PARALLEL_DIRECT_WRITES, None),
             Chosen::Served if self.is_strict => (OpenedFlags::DIRECT_IO, None),
-            // What is cached goes when size or time changed since, which an open asks for.
+            Chosen::Served if self.is_shared && !self.seen.is_same(node) => {
+                // What another client closed is seen by who opens it next: pages and attributes.
+                if let Err(error) = self.notifier.inval_inode(node.number, -1, 0) {
+                    tracing::debug!(%error, "cannot tell the kernel that attributes changed");
+                }
+                (OpenedFlags::NONE, None)
+            }
             Chosen::Served => (OpenedFlags::KEEP_CACHE, None),
         };
         let is_appending = flags.contains(OFlags::APPEND) && self.is_shared;
@@ -87,7 +93,16 @@ impl Front {
         (Opened { handle, flags: flags_out, backing: None }, backing)
     }
 
-    pub(super) fn release(&self, handle: u64, reply: &mut Answering) -> Result<()> {
+    pub(super) fn release(
+        &self,
+        number: u64,
+        handle: u64,
+        flock_owner: Option<u64>,
+        reply: &mut Answering,
+    ) -> Result<()> {
+        if let Some(owner) = flock_owner {
+            self.locks.release(number, owner, true)?;
+        }
         if let Some(handle) = self.handles.take(handle) {
             self.modes.close(handle.file.number());
             match Arc::try_unwrap(handle) {

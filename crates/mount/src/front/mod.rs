@@ -15,12 +15,14 @@ use std::time::Duration;
 use rustix::io::Errno;
 use terrace_core::Key;
 use terrace_fs::{Failure, Files, Node};
-use terrace_fuse::{FileSystem, Operation, Reply, Request};
+use terrace_fuse::{FileSystem, Notifier, Operation, Reply, Request};
 
 use self::directory::Walk;
 use self::handle::Handle;
+use crate::locks::Locks;
 use crate::mode::Modes;
 use crate::options::Options;
+use crate::seen::Seen;
 use crate::slots::Slots;
 use crate::tiers::Tiers;
 
@@ -31,6 +33,9 @@ pub(crate) struct Front {
     files: Arc<Files>,
     tiers: Option<Tiers>,
     modes: Modes,
+    locks: Locks,
+    seen: Seen,
+    notifier: Notifier,
     handles: Slots<Handle>,
     walks: Slots<Walk>,
     cached_for: Duration,
@@ -44,6 +49,7 @@ impl Front {
         files: &Arc<Files>,
         tiers: Option<Tiers>,
         modes: Modes,
+        notifier: Notifier,
         options: &Options,
     ) -> Self {
         let access_time = options.mount.access_time;
@@ -51,6 +57,9 @@ impl Front {
             files: Arc::clone(files),
             tiers,
             modes,
+            locks: Locks::new(files),
+            seen: Seen::default(),
+            notifier,
             handles: Slots::default(),
             walks: Slots::default(),
             cached_for: if options.is_strict { Duration::ZERO } else { options.cached_for },
@@ -120,7 +129,22 @@ impl Front {
                 self.write(*handle, *offset, data, *kills_suid_sgid, *is_from_cache, reply)
             }
             Operation::StatFs => self.status(reply),
-            Operation::Release { handle, .. } => self.release(*handle, reply),
+            Operation::Release { handle, lock_owner, ends_flock, .. } => {
+                let flock_owner = ends_flock.then_some(*lock_owner);
+                self.release(node, *handle, flock_owner, reply)
+            }
+            // Without others the kernel keeps the locks, and need not ask.
+            Operation::Flush { lock_owner, .. } if self.is_shared => {
+                self.locks.release(node, *lock_owner, false)?;
+                reply.with(Reply::empty)
+            }
+            Operation::GetLock(lock) if self.is_shared => {
+                let found = self.locks.find(node, lock)?;
+                reply.with(|reply| reply.lock(&found))
+            }
+            Operation::SetLock { lock, is_waiting } if self.is_shared => {
+                reply.with(|reply| self.locks.set(node, *lock, *is_waiting, reply))
+            }
             Operation::Fsync { handle, .. } => self.sync_file(*handle, reply),
             Operation::FsyncDir { .. } => self.sync_names(reply),
             Operation::SyncFs => {
@@ -182,8 +206,9 @@ impl FileSystem for Front {
         }
     }
 
-    fn interrupt(&self, _unique: u64) {
-        // Nothing here waits for anybody.
+    fn interrupt(&self, unique: u64) {
+        // Nobody waits for anything but locks.
+        self.locks.interrupt(unique);
     }
 }
 

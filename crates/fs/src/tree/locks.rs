@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Locks of programs on files: those of `fcntl` on ranges, and those of `flock`.
+
+use std::collections::HashMap;
+use std::sync::Mutex;
+
+use rustix::io::Errno;
+
+use crate::failure::Result;
+use crate::lock;
+use crate::request::{LockKind, LockRange, Locked};
+
+/// Most locks of all files together: what a program can make a server keep is bounded.
+const LOCKS_MAX: usize = 1 << 20;
+
+/// Who holds a lock: a user of the metadata, and what that calls its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Owner {
+    pub(super) session: u64,
+    pub(super) number: u64,
+}
+
+/// A lock that is held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Held {
+    owner: Owner,
+    locked: Locked,
+}
+
+impl Held {
+    fn is_in_the_way(&self, owner: Owner, wanted: &LockRange) -> bool {
+        let range = &self.locked.range;
+        let overlaps = range.start <= wanted.end && wanted.start <= range.end;
+        let excludes = range.kind == LockKind::Write || wanted.kind == LockKind::Write;
+        self.owner != owner && overlaps && excludes
+    }
+}
+
+/// All locks.
+#[derive(Default)]
+pub(super) struct Locks {
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// By node, and whether they are those of `flock`.
+    held: HashMap<(u64, bool), Vec<Held>>,
+    count: usize,
+}
+
+impl Locks {
+    /// Takes, changes or gives back a lock.
+    ///
+    /// # Errors
+    ///
+    /// `AGAIN` where another is in the way, `NOLCK` where there are too many.
+    pub(super) fn set(
+        &self,
+        number: u64,
+        is_flock: bool,
+        owner: Owner,
+        wanted: &Locked,
+    ) -> Result<()> {
+        let range = &wanted.range;
+        if range.start > range.end {
+            return Err(Errno::INVAL.into());
+        }
+        let mut state = lock(&self.state);
+        let state = &mut *state;
+        let held = state.held.entry((number, is_flock)).or_default();
+        let is_taken = range.kind != LockKind::Unlock;
+        if is_taken && held.iter().any(|held| held.is_in_the_way(owner, range)) {
+            return Err(Errno::AGAIN.into());
+        }
+        // Taking one out of the middle of another makes two of it.
+        if state.count + 2 > LOCKS_MAX && is_taken {
+            return Err(Errno::NOLCK.into());
+        }
+        let before = held.len();
+        cut_out(held, owner, range);
+        if is_taken {
+            held.push(Held { owner, locked: *wanted });
+            join(held, owner);
+        }
+        state.count = state.count + held.len() - before;
+        if held.is_empty() {
+            state.held.remove(&(number, is_flock));
+        }
+        Ok(())
+    }
+
+    /// A lock that is in the way of another.
+    pub(super) fn find(
+        &self,
+        number: u64,
+        is_flock: bool,
+        owner: Owner,
+        wanted: &LockRange,
+    ) -> Option<Locked> {
+        let state = lock(&self.state);
+        let held = state.held.get(&(number, is_flock))?;
+        held.iter().find(|held| held.is_in_the_way(owner, wanted)).map(|held| held.locked)
+    }
+
+    /// Gives everything back that a user of the metadata holds.
+    pub(super) fn leave(&self, session: u64) {
+        let mut state = lock(&self.state);
+        let state = &mut *state;
+        state.held.retain(|_, held| {
+            let before = held.len();
+            held.retain(|held| held.owner.session != session);
+            state.count -= before - held.len();
+            !held.is_empty()
+        });
+    }
+}
+
+/// Takes a range away from what an owner holds.
+fn cut_out(held: &mut Vec<Held>, owner: Owner, range: &LockRange) {
+    let mut rest = Vec::new();
+    held.retain(|one| {
+        let has = one.locked.range;
+        let is_cut = one.owner == owner && has.start <= range.end && range.start <= has.end;
+        if is_cut && has.start < range.start {
+            rest.push(part(one, has.start, range.start - 1));
+        }
+        if is_cut && has.end > range.end {
+            rest.push(part(one, range.end + 1, has.end));
+        }
+        !is_cut
+    });
+    held.append(&mut rest);
+}
+
+fn part(held: &Held, start: u64, end: u64) -> Held {
+    let range = LockRange { start, end, ..held.locked.range };
+    Held { locked: Locked { range, ..held.locked }, ..*held }
+}
+
+/// Makes one of neighbours of the same kind, so that a program that locks byte after byte holds one.
+fn join(held: &mut Vec<Held>, owner: Owner) {
+    held.sort_by_key(|held| (held.owner.session, held.owner.number, held.locked.range.start));
+    held.dedup_by(|next, last| {
+        let (one, two) = (last.locked.range, next.locked.range);
+        let touch = one.end.checked_add(1) == Some(two.start);
+        let is_joined = last.owner == owner && next.owner == owner && one.kind == two.kind && touch;
+        if is_joined {
+            last.locked.range.end = two.end;
+        }
+        is_joined
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: Owner = Owner { session: 1, number: 7 };
+    const B: Owner = Owner { session: 2, number: 7 };
+
+    fn locked(kind: LockKind, start: u64, end: u64) -> Locked {
+        Locked { range: LockRange { start, end, kind }, process: 1 }
+    }
+
+    fn set(locks: &Locks, owner: Owner, kind: LockKind, start: u64, end: u64) -> Option<Errno> {
+        locks.set(5, false, owner, &locked(kind, start, end)).err().map(|failure| failure.errno())
+    }
+
+    #[test]
+    fn readers_share_and_writers_do_not() {
+        let locks = Locks::default();
+        assert_eq!(set(&locks, A, LockKind::Read, 0, 9), None);
+        assert_eq!(set(&locks, B, LockKind::Read, 5, 20), None);
+        assert_eq!(set(&locks, B, LockKind::Write, 5, 20), Some(Errno::AGAIN));
+        let found = locks.find(5, false, B, &locked(LockKind::Write, 0, 0).range);
+        assert_eq!(found.map(|found| found.range.end), Some(9));
+        assert_eq!(set(&locks, A, LockKind::Unlock, 0, 9), None);
+        assert_eq!(set(&locks, B, LockKind::Write, 5, 20), None);
+    }
+
+    #[test]
+    fn a_range_is_taken_out_of_the_middle() {
+        let locks = Locks::default();
+        assert_eq!(set(&locks, A, LockKind::Write, 0, 99), None);
+        assert_eq!(set(&locks, A, LockKind::Unlock, 40, 59), None);
+        assert_eq!(set(&locks, B, LockKind::Write, 40, 59), None);
+        assert_eq!(set(&locks, B, LockKind::Write, 39, 39), Some(Errno::AGAIN));
+        assert_eq!(set(&locks, B, LockKind::Write, 60, 60), Some(Errno::AGAIN));
+        assert_eq!(lock(&locks.state).count, 3);
+    }
+
+    #[test]
+    fn neighbours_become_one() {
+        let locks = Locks::default();
+        for byte in (0..100).rev() {
+            assert_eq!(set(&locks, A, LockKind::Write, byte, byte), None);
+        }
+        assert_eq!(lock(&locks.state).count, 1);
+        assert_eq!(set(&locks, A, LockKind::Read, 50, 50), None);
+        assert_eq!(lock(&locks.state).count, 3);
+    }
+
+    #[test]
+    fn who_leaves_holds_nothing() {
+        let locks = Locks::default();
+        assert_eq!(set(&locks, A, LockKind::Write, 0, u64::MAX), None);
+        assert_eq!(set(&locks, B, LockKind::Write, 0, 0), Some(Errno::AGAIN));
+        locks.leave(A.session);
+        assert_eq!(set(&locks, B, LockKind::Write, 0, 0), None);
+        locks.leave(B.session);
+        assert_eq!(lock(&locks.state).count, 0);
+        assert!(lock(&locks.state).held.is_empty());
+    }
+
+    #[test]
+    fn kinds_of_locks_do_not_see_each_other() {
+        let locks = Locks::default();
+        let whole = locked(LockKind::Write, 0, u64::MAX);
+        assert_eq!(locks.set(5, true, A, &whole), Ok(()));
+        assert_eq!(locks.set(5, false, B, &whole), Ok(()));
+        assert!(locks.set(5, true, B, &whole).is_err());
+    }
+}
