@@ -30,6 +30,14 @@ impl Time {
         Self { seconds: (ns / 1_000_000_000) as i64, nanos: (ns % 1_000_000_000) as u32 }
     }
 
+    /// The next moment that can be told from this one.
+    fn next(self) -> Self {
+        match self.nanos {
+            999_999_999 => Self { seconds: self.seconds.saturating_add(1), nanos: 0 },
+            nanos => Self { nanos: nanos + 1, ..self },
+        }
+    }
+
     /// Nanoseconds since 1970; what does not fit is cut off at the ends.
     pub fn to_ns(self) -> u64 {
         let seconds = u64::try_from(self.seconds).unwrap_or(0);
@@ -183,8 +191,10 @@ impl Node {
         self.size = object.size_bytes;
         self.allocated_bytes = object.allocated_bytes;
         if object.modified_ns != self.settled_ns {
-            self.modified = Time::from_ns(object.modified_ns);
-            self.changed = self.changed.max(self.modified);
+            // The clock of the tier may be one step behind; the change must be seen all the same.
+            let modified = Time::from_ns(object.modified_ns);
+            self.modified = if modified > self.created { modified } else { self.created.next() };
+            self.changed = if modified > self.changed { modified } else { self.changed.next() };
         }
         self
     }

@@ -102,8 +102,7 @@ fn open_tree(kv: Arc<dyn Kv>, clock: &Arc<dyn Clock>, name: &str) -> Result<Arc<
             .because("the store has none of this name; `terrace mount` makes one")
             .with("name", name));
     }
-    Tree::open(kv, Arc::new(FileClock(Arc::clone(clock))))
-        .map_err(|failure| failure.into_error(OPEN))
+    Tree::open(kv, FileClock::new(Arc::clone(clock))).map_err(|failure| failure.into_error(OPEN))
 }
 
 impl Store {

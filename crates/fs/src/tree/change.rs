@@ -6,8 +6,9 @@ use terrace_core::Txn;
 
 use super::{Tree, get_node, put_node};
 use crate::acl;
+use crate::clock::Moment;
 use crate::failure::Result;
-use crate::node::{Kind, Marks, Node, Place, Time};
+use crate::node::{Kind, Marks, Node, Place};
 use crate::pairs;
 use crate::request::{Changes, Reply, When};
 
@@ -44,7 +45,7 @@ impl Tree {
                 return Err(Errno::OPNOTSUPP.into());
             }
             node.marks = marks.clone();
-            node.changed = now;
+            node.changed = now.after(node.changed);
             put_node(txn, &node)?;
             Ok(Reply::Node(node))
         })
@@ -52,7 +53,7 @@ impl Tree {
 }
 
 /// Cuts or grows a file whose bytes are with the metadata; growth is not kept as bytes.
-fn cut_content(txn: &mut dyn Txn, node: &mut Node, size: u64, now: Time) -> Result<()> {
+fn cut_content(txn: &mut dyn Txn, node: &mut Node, size: u64, now: Moment<'_>) -> Result<()> {
     if i64::try_from(size).is_err() {
         return Err(Errno::FBIG.into());
     }
@@ -65,13 +66,13 @@ fn cut_content(txn: &mut dyn Txn, node: &mut Node, size: u64, now: Time) -> Resu
         txn.put(&key, &content)?;
     }
     node.size = size;
-    node.modified = now;
+    node.modified = now.after(node.modified);
     Ok(())
 }
 
-fn apply(txn: &mut dyn Txn, node: &mut Node, changes: &Changes, now: Time) -> Result<()> {
+fn apply(txn: &mut dyn Txn, node: &mut Node, changes: &Changes, now: Moment<'_>) -> Result<()> {
     let at = |when: When| match when {
-        When::Now => now,
+        When::Now => now.time(),
         When::At(time) => time,
     };
     if let Some(permissions) = changes.permissions {
@@ -101,7 +102,7 @@ fn apply(txn: &mut dyn Txn, node: &mut Node, changes: &Changes, now: Time) -> Re
         node.settled_ns = changes.settled_ns.unwrap_or(node.settled_ns);
     }
     if !changes.is_reading {
-        node.changed = now;
+        node.changed = now.after(node.changed);
     }
     Ok(())
 }

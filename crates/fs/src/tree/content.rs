@@ -147,8 +147,8 @@ impl Tree {
             content[offset as usize..end as usize].copy_from_slice(written.data);
             txn.put(&key, &content)?;
             node.size = node.size.max(end);
-            node.modified = now;
-            node.changed = now;
+            node.modified = now.after(node.modified);
+            node.changed = now.after(node.changed);
             if written.clears_set_id {
                 clear_set_id(&mut node);
             }

@@ -35,7 +35,7 @@ impl Tree {
                 txn.delete(&pairs::nameless(number))?;
             }
             node.links = node.links.checked_add(1).ok_or(Failure::of(Errno::MLINK))?;
-            node.changed = now;
+            node.changed = now.after(node.changed);
             node.parent = directory;
             put_node(txn, &node)?;
             parent.size += 1;

@@ -8,9 +8,10 @@ use super::{
     Tree, check_name, get_bucket, get_living_directory, put_bucket, put_node, touch_directory,
 };
 use crate::acl;
+use crate::clock::Moment;
 use crate::failure::Result;
 use crate::lock;
-use crate::node::{Kind, Marks, Node, Place, TARGET_BYTES_MAX, Time};
+use crate::node::{Kind, Marks, Node, Place, TARGET_BYTES_MAX};
 use crate::pairs;
 use crate::request::Made;
 
@@ -75,7 +76,7 @@ impl Tree {
 }
 
 /// A node as it is before it inherits anything but its group.
-fn fresh(parent: &Node, number: u64, made: &Made<'_>, now: Time) -> Node {
+fn fresh(parent: &Node, number: u64, made: &Made<'_>, now: Moment<'_>) -> Node {
     let passes_group = parent.permissions & SET_GROUP_ID != 0;
     let is_directory = made.kind.is_directory();
     let set_group = if passes_group && is_directory { SET_GROUP_ID } else { 0 };
@@ -90,10 +91,10 @@ fn fresh(parent: &Node, number: u64, made: &Made<'_>, now: Time) -> Node {
         device: if is_device { made.device } else { 0 },
         size: made.target.len() as u64,
         allocated_bytes: 0,
-        accessed: now,
-        modified: now,
-        changed: now,
-        created: now,
+        accessed: now.time(),
+        modified: now.time(),
+        changed: now.time(),
+        created: now.time(),
         parent: parent.number,
         place: if made.object.is_some() { Place::Object } else { Place::Inline },
         is_written: made.object.is_some() && made.is_opened,

@@ -27,9 +27,10 @@ use self::locks::Locks;
 pub use self::session::Session;
 use self::superblock::Superblock;
 pub use self::superblock::TreeOptions;
+use crate::clock::{FileClock, Moment};
 use crate::entries::{Bucket, hash};
 use crate::failure::{Failure, Result};
-use crate::node::{NAME_BYTES_MAX, Node, ROOT, Time};
+use crate::node::{NAME_BYTES_MAX, Node, ROOT};
 use crate::record::{decode, encode};
 use crate::{lock, pairs};
 
@@ -39,7 +40,7 @@ use crate::{lock, pairs};
 /// uses it does so through a [`Session`], which knows what it has open.
 pub struct Tree {
     kv: Arc<dyn Kv>,
-    clock: Arc<dyn Clock>,
+    clock: FileClock,
     superblock: Superblock,
     holds: Holds,
     locks: Locks,
@@ -73,7 +74,7 @@ impl Tree {
     /// # Errors
     ///
     /// `NOENT` where they hold none; what the pairs say.
-    pub fn open(kv: Arc<dyn Kv>, clock: Arc<dyn Clock>) -> Result<Arc<Self>> {
+    pub fn open(kv: Arc<dyn Kv>, clock: FileClock) -> Result<Arc<Self>> {
         let superblock = superblock::read(&*kv)?;
         let tree = Self {
             kv,
@@ -108,8 +109,8 @@ impl Tree {
         self.superblock.inline_bytes_max.into()
     }
 
-    fn now(&self) -> Time {
-        Time::from_ns(self.clock.wall_ns())
+    fn now(&self) -> Moment<'_> {
+        self.clock.now()
     }
 
     fn hash(&self, name: &[u8]) -> u64 {
@@ -230,9 +231,9 @@ fn get_living_directory(read: impl Read, number: u64) -> Result<Node> {
 }
 
 /// Takes note that the entries of a directory changed.
-fn touch_directory(directory: &mut Node, now: Time) {
-    directory.modified = now;
-    directory.changed = now;
+fn touch_directory(directory: &mut Node, now: Moment<'_>) {
+    directory.modified = now.after(directory.modified);
+    directory.changed = now.after(directory.changed);
 }
 
 /// Refuses what no entry can be called.

@@ -9,8 +9,9 @@ use super::{
     Tree, check_name, discard, get_bucket, get_directory, get_node, put_bucket, put_node,
     touch_directory,
 };
+use crate::clock::Moment;
 use crate::failure::{Failure, Result};
-use crate::node::{Node, Time};
+use crate::node::Node;
 use crate::pairs;
 use crate::request::Reply;
 
@@ -76,10 +77,15 @@ pub(super) fn check_removal(txn: &mut dyn Txn, node: &Node, is_directory: bool) 
 }
 
 /// Takes one name off a node's count. True where its object is to be deleted.
-pub(super) fn unlink(txn: &mut dyn Txn, node: &mut Node, is_open: bool, now: Time) -> Result<bool> {
+pub(super) fn unlink(
+    txn: &mut dyn Txn,
+    node: &mut Node,
+    is_open: bool,
+    now: Moment<'_>,
+) -> Result<bool> {
     // A directory has one name, and none left for `.` without it.
     node.links = if node.kind.is_directory() { 0 } else { node.links.saturating_sub(1) };
-    node.changed = now;
+    node.changed = now.after(node.changed);
     if node.links == 0 && !is_open {
         return discard(txn, node);
     }

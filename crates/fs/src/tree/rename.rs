@@ -9,8 +9,9 @@ use super::{
     Tree, check_name, get_bucket, get_directory, get_living_directory, get_node, is_above,
     put_bucket, put_node, touch_directory,
 };
+use crate::clock::Moment;
 use crate::failure::{Failure, Result};
-use crate::node::{Kind, Marks, Node, Place, Time};
+use crate::node::{Kind, Marks, Node, Place};
 use crate::request::{RenameHow, Reply};
 
 /// A name in a directory.
@@ -83,7 +84,7 @@ struct Work<'a> {
     /// The number for what is left under the old name.
     whiteout: Option<u64>,
     owner: (u32, u32),
-    now: Time,
+    now: Moment<'a>,
 }
 
 impl Work<'_> {
@@ -128,7 +129,7 @@ impl Work<'_> {
         }
         self.take_out(tree, txn, from, node.kind)?;
         self.put_in(tree, txn, to, number, node.kind)?;
-        node.changed = self.now;
+        node.changed = self.now.after(node.changed);
         node.parent = to.directory;
         put_node(txn, &node)?;
         if let Some(number) = self.whiteout {
@@ -155,7 +156,7 @@ impl Work<'_> {
         for (moved, directory) in
             [(&mut node, self.to.directory), (&mut other, self.from.directory)]
         {
-            moved.changed = self.now;
+            moved.changed = self.now.after(moved.changed);
             moved.parent = directory;
             put_node(txn, moved)?;
         }
@@ -205,7 +206,7 @@ fn refuse_circle(txn: &mut dyn Txn, moved: u64, directory: u64) -> Result<()> {
     }
 }
 
-fn whiteout(number: u64, parent: u64, (user, group): (u32, u32), now: Time) -> Node {
+fn whiteout(number: u64, parent: u64, (user, group): (u32, u32), now: Moment<'_>) -> Node {
     Node {
         number,
         kind: Kind::CharacterDevice,
@@ -216,10 +217,10 @@ fn whiteout(number: u64, parent: u64, (user, group): (u32, u32), now: Time) -> N
         device: 0,
         size: 0,
         allocated_bytes: 0,
-        accessed: now,
-        modified: now,
-        changed: now,
-        created: now,
+        accessed: now.time(),
+        modified: now.time(),
+        changed: now.time(),
+        created: now.time(),
         parent,
         place: Place::Inline,
         is_written: false,

@@ -90,7 +90,7 @@ impl Tree {
             } else {
                 txn.delete(&key)?;
             }
-            node.changed = now;
+            node.changed = now.after(node.changed);
             put_node(txn, &node)?;
             Ok(Reply::Node(node))
         })
@@ -108,7 +108,7 @@ impl Tree {
             txn.delete(&key)?;
             node.has_xattrs = !txn.scan(&pairs::xattrs(number), 1)?.is_empty();
             node.has_default_acl &= name != acl::DEFAULT;
-            node.changed = now;
+            node.changed = now.after(node.changed);
             put_node(txn, &node)?;
             Ok(Reply::Node(node))
         })
