@@ -15,7 +15,7 @@ pub(crate) fn alone(access: Access) -> OpenOptions {
 }
 
 /// The global options.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Context {
     store: Option<String>,
     /// Whether a program reads what is printed.
@@ -26,6 +26,11 @@ impl Context {
     /// From the command line.
     pub(crate) fn new(store: Option<String>, is_json: bool) -> Self {
         Self { store, is_json }
+    }
+
+    /// The same for another store.
+    pub(crate) fn at(&self, store: &str) -> Self {
+        Self { store: Some(store.into()), is_json: self.is_json }
     }
 
     /// The store that the command line or the environment names.

@@ -3,12 +3,14 @@
 
 use clap::Args;
 use terrace_core::units::{show_bytes, show_ns};
+use terrace_core::{Error, ErrorKind};
 use terrace_store::{Explanation, HistoryReport, LedgerReport, MoveReport, SegmentReport};
 
 use super::{Group, Verb};
 use crate::address;
 use crate::context::Context;
 use crate::failure::Result;
+use crate::mounted;
 use crate::output::{Output, count, show_name};
 use crate::time::{show_ago, show_wall};
 
@@ -19,7 +21,8 @@ use crate::time::{show_ago, show_wall};
 /// its reads and writes went since the store was opened. Most objects have one segment.
 #[derive(Args, Debug)]
 pub(crate) struct Explain {
-    /// The object: NAMESPACE/NAME, or NAME in the namespace `default`
+    /// The object: NAMESPACE/NAME, or NAME in the namespace `default`; or a file of a mounted
+    /// store: /PATH, ./PATH
     key: String,
 }
 
@@ -28,10 +31,19 @@ impl Verb for Explain {
     const GROUP: Group = Group::Placement;
     const EXAMPLES: &'static str = "
   terrace explain climate/t2m
+  terrace explain /mnt/files/results.h5        a file of a mounted store
   terrace explain --json climate/t2m | jq '.segments[].tier'";
 
     fn run(self, context: &Context) -> Result<()> {
-        let key = address::key(&self.key)?;
+        let selected = mounted::select(context, std::slice::from_ref(&self.key), false)?;
+        let Some(key) = selected.keys.first() else {
+            return Err(Error::new(ErrorKind::NotFound, "explain a file")
+                .because("it is on no tier: its bytes are kept with the metadata")
+                .with("path", &self.key)
+                .into());
+        };
+        let context = &selected.context;
+        let key = address::key(key)?;
         let found = context.with_store_for_reading(|store| Ok(store.explain(&key)?));
         let explanation = found.map_err(|failure| failure.about(&key))?;
         let mut output = Output::new();

@@ -9,6 +9,7 @@ use terrace_store::Store;
 use super::{Group, Verb};
 use crate::context::Context;
 use crate::failure::{Failures, Result};
+use crate::mounted;
 use crate::output::Output;
 use crate::selection::for_each_key;
 
@@ -34,13 +35,13 @@ pub(crate) struct Unpin {
 
 #[derive(Args, Debug)]
 struct Objects {
-    /// The objects
+    /// The objects, or files of a mounted store: /PATH, ./PATH
     #[arg(required = true, value_name = "KEY")]
     keys: Vec<String>,
 
-    /// Everything in a namespace, or under a prefix of it
+    /// Everything in a namespace, under a prefix of it, or in a directory
     ///
-    /// The arguments are then what `terrace ls` takes: NAMESPACE or NAMESPACE/PREFIX.
+    /// The arguments are then what `terrace ls` takes: NAMESPACE or NAMESPACE/PREFIX; or paths.
     #[arg(short, long)]
     recursive: bool,
 }
@@ -54,6 +55,17 @@ impl Objects {
     ) -> Result<()> {
         let mut failures = Failures::new(context.is_json);
         let mut output = Output::new();
+        if let Some(paths) = mounted::paths(&self.keys, self.recursive)? {
+            for path in paths {
+                // Files know themselves that they are pinned, also those without an object.
+                let pin = if is_pinned { "1" } else { "0" };
+                if failures.note(mounted::steer(&path, "pin", pin))?.is_some() && context.is_json {
+                    output.json(&json!({ "path": path, "is_pinned": is_pinned }))?;
+                }
+            }
+            output.flush()?;
+            return failures.finish();
+        }
         context.with_store(|store| {
             for_each_key(store, &self.keys, self.recursive, &mut failures, &mut |_, key| {
                 change(store, &key)?;

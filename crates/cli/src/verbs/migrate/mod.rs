@@ -13,6 +13,7 @@ use super::{Group, Verb};
 use crate::context::Context;
 use crate::failure::{Failure, Failures, Result};
 use crate::interrupt::Interrupt;
+use crate::mounted;
 use crate::output::{Output, count, show_name};
 use crate::selection::for_each_key;
 use moving::Moving;
@@ -30,10 +31,11 @@ const REASON: &str = "terrace migrate";
 /// Of several objects, those that can be moved are; the first failure decides the exit status.
 /// Ctrl-C cancels the migrations that have not ended.
 ///
-/// With -r the arguments are what `terrace ls` takes: NAMESPACE or NAMESPACE/PREFIX.
+/// With -r the arguments are what `terrace ls` takes: NAMESPACE or NAMESPACE/PREFIX; or directories of a
+/// mounted store.
 #[derive(Args, Debug)]
 pub(crate) struct Migrate {
-    /// The objects
+    /// The objects, or files of a mounted store: /PATH, ./PATH
     #[arg(value_name = "KEY", required_unless_present_any = ["list", "cancel"])]
     keys: Vec<String>,
 
@@ -54,7 +56,7 @@ pub(crate) struct Migrate {
     #[arg(long, value_name = "TIER", conflicts_with = "to")]
     drop_copy: Option<String>,
 
-    /// Move everything in a namespace, or under a prefix of it
+    /// Move everything in a namespace, under a prefix of it, or in a directory
     #[arg(short, long)]
     recursive: bool,
 
@@ -85,14 +87,26 @@ impl Verb for Migrate {
     const EXAMPLES: &'static str = "
   terrace migrate climate/t2m --to slow            move an object and wait
   terrace migrate -r runs/41/ --to slow --dry-run  what would be moved
+  terrace migrate -r /mnt/files/old --to slow      files of a mounted store
   terrace migrate index/main --to fast --promote   keep the slow location as a copy
   terrace migrate -r runs --to slow --no-wait      while `terrace hold` runs
   terrace migrate --list                           what waits and runs
   terrace migrate --cancel all";
 
-    fn run(self, context: &Context) -> Result<()> {
+    fn run(mut self, context: &Context) -> Result<()> {
         if self.list {
             return list(context);
+        }
+        let selected = mounted::select(context, &self.keys, self.recursive)?;
+        let context = &selected.context;
+        self.keys = selected.keys;
+        self.recursive = selected.is_recursive;
+        if let (Some(tier), false) = (&self.to, self.dry_run) {
+            for path in &selected.small {
+                // With that it gets an object, which is then waited for as all others are.
+                mounted::steer(path, "tier", tier)?;
+                self.keys.extend(mounted::key(path)?);
+            }
         }
         match (&self.cancel, &self.drop_copy, &self.to) {
             (Some(which), ..) => cancel(context, which),

@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Files of a mounted store, where a command takes the key of an object.
+
+use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{XattrFlags, lgetxattr, lsetxattr};
+use rustix::io::Errno;
+use terrace_core::{Error, ErrorKind};
+
+use crate::context::Context;
+use crate::failure::Result;
+
+/// Attributes by which a mounted file says what it is.
+const STORE: &str = "user.terrace.store";
+const KEY: &str = "user.terrace.key";
+const TIER: &str = "user.terrace.tier";
+
+/// What `TIER` says of files that are too small to be on one.
+const WITH_METADATA: &str = "metadata";
+
+/// Longest value of these attributes: an address, or a key.
+const VALUE_BYTES_MAX: usize = 64 << 10;
+
+/// Whether an argument is the path of a file rather than a key: `/…`, `./…` and `../…`.
+pub(crate) fn is_path(argument: &str) -> bool {
+    ["/", "./", "../"].iter().any(|start| argument.starts_with(start))
+        || matches!(argument, "." | "..")
+}
+
+/// What arguments that may be paths stand for.
+#[derive(Debug)]
+pub(crate) struct Selected {
+    /// The store that they are in.
+    pub(crate) context: Context,
+    /// Keys of objects.
+    pub(crate) keys: Vec<String>,
+    /// Whether everything below them is meant still: never for paths, which were walked.
+    pub(crate) is_recursive: bool,
+    /// Files that have no object, because they are kept with the metadata.
+    pub(crate) small: Vec<PathBuf>,
+}
+
+/// The files that arguments stand for, where they are paths.
+///
+/// # Errors
+///
+/// `Invalid` for keys beside paths; `NotFound`, `Denied`, `Io`.
+pub(crate) fn paths(arguments: &[String], is_recursive: bool) -> Result<Option<Vec<PathBuf>>> {
+    if !arguments.iter().any(|argument| is_path(argument)) {
+        return Ok(None);
+    }
+    let mut found = Vec::new();
+    for argument in arguments {
+        if !is_path(argument) {
+            return Err(Error::invalid("find the objects", "keys and paths do not go together")
+                .with("key", argument)
+                .into());
+        }
+        found.extend(files(Path::new(argument), is_recursive)?);
+    }
+    Ok(Some(found))
+}
+
+/// Turns paths into the store and the keys of their objects; leaves keys as they are.
+///
+/// # Errors
+///
+/// `Invalid` for keys beside paths, files of several stores, and what is no file of a mounted
+/// store.
+pub(crate) fn select(
+    context: &Context,
+    arguments: &[String],
+    is_recursive: bool,
+) -> Result<Selected> {
+    let mut selected = Selected {
+        context: context.clone(),
+        keys: arguments.to_vec(),
+        is_recursive,
+        small: Vec::new(),
+    };
+    let Some(paths) = paths(arguments, is_recursive)? else { return Ok(selected) };
+    selected.keys.clear();
+    selected.is_recursive = false;
+    let mut store: Option<String> = None;
+    for path in paths {
+        let theirs = attribute(&path, STORE)?;
+        if store.as_ref().is_some_and(|store| *store != theirs) {
+            return Err(Error::invalid("find the objects", "they are in several stores")
+                .with("path", path.display())
+                .into());
+        }
+        store = Some(theirs);
+        match key(&path)? {
+            None => selected.small.push(path),
+            Some(key) => selected.keys.push(key),
+        }
+    }
+    if let Some(store) = store {
+        selected.context = context.at(&store);
+    }
+    Ok(selected)
+}
+
+/// The key of a file's object; `None` where it has none still.
+pub(crate) fn key(path: &Path) -> Result<Option<String>> {
+    match attribute(path, TIER)? == WITH_METADATA {
+        true => Ok(None),
+        false => attribute(path, KEY).map(Some),
+    }
+}
+
+/// Sets an attribute through which a mounted file is steered.
+pub(crate) fn steer(path: &Path, attribute: &str, value: &str) -> Result<()> {
+    let name = format!("user.terrace.{attribute}");
+    lsetxattr(path, name, value.as_bytes(), XattrFlags::empty()).map_err(|errno| {
+        Error::from_io("steer a file", errno.into()).with("path", path.display()).into()
+    })
+}
+
+/// The files that a path stands for: itself, or with `is_recursive` everything below it.
+fn files(path: &Path, is_recursive: bool) -> Result<Vec<PathBuf>> {
+    let failed = |path: &Path| {
+        let path = path.display().to_string();
+        move |error| Error::from_io("find files", error).with("path", path)
+    };
+    if !is_recursive {
+        return Ok(vec![path.into()]);
+    }
+    let mut found = Vec::new();
+    let mut ahead = VecDeque::from([path.to_path_buf()]);
+    while let Some(path) = ahead.pop_front() {
+        let kind = std::fs::symlink_metadata(&path).map_err(failed(&path))?.file_type();
+        if kind.is_dir() {
+            for entry in std::fs::read_dir(&path).map_err(failed(&path))? {
+                ahead.push_back(entry.map_err(failed(&path))?.path());
+            }
+        } else if kind.is_file() {
+            found.push(path);
+        }
+    }
+    Ok(found)
+}
+
+fn attribute(path: &Path, name: &str) -> Result<String> {
+    let mut value = vec![0; VALUE_BYTES_MAX];
+    let read = lgetxattr(path, name, &mut value[..]).map_err(|errno| {
+        let error = match errno {
+            Errno::NODATA | Errno::OPNOTSUPP => {
+                Error::invalid("find the object of a file", "it is no file of a mounted store")
+            }
+            errno => Error::from_io("find the object of a file", errno.into()),
+        };
+        error.with("path", path.display())
+    })?;
+    value.truncate(read);
+    String::from_utf8(value).map_err(|_| {
+        Error::new(ErrorKind::Corrupt, "find the object of a file")
+            .because("its attribute is no text")
+            .with("attribute", name)
+            .into()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_no_paths() {
+        for key in ["climate/t2m", "name", ".hidden", "..x/y", "a/../b"] {
+            assert!(!is_path(key), "{key}");
+        }
+        for path in ["/mnt/a", "./a", "../a", ".", ".."] {
+            assert!(is_path(path), "{path}");
+        }
+    }
+}
