@@ -8,6 +8,7 @@
 mod backup;
 mod configuration;
 mod control;
+mod fuse;
 mod input;
 mod items;
 mod mutate;
@@ -64,6 +65,7 @@ pub const TARGETS: &[Target] = &[
     target("wire-greeting", wire::greeting, 64 << 10, 256, 20_000),
     // Counts the client only; the server has its own bounds.
     target("wire-session", wire::session, 32 << 20, 4096, 150),
+    target("fuse-request", fuse::request, 16 << 10, 64, 20_000),
     target("policy-state", policies::state, 512 << 10, 256, 10_000),
     target("policy-message", policies::message, 512 << 10, 256, 10_000),
     target("policy-parameter", policies::parameter, 512 << 10, 256, 10_000),
