@@ -228,3 +228,61 @@ pub(crate) fn header(length: u32, error: i32, unique: u64) -> Record<HEADER_BYTE
     record.u32(length).i32(error).u64(unique);
     record
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::{PipeReader, Read};
+
+    use super::*;
+
+    /// Answers with `send`, and returns the header's length, error and unique, and what follows.
+    fn sent(send: impl FnOnce(Reply)) -> (u32, i32, u64, Vec<u8>) {
+        let (mut reader, writer): (PipeReader, _) = std::io::pipe().expect("pipe");
+        let device = Arc::new(Device::new(writer.into()));
+        send(Reply::new(&device, 9));
+        drop(device);
+        let mut bytes = Vec::new();
+        reader.read_to_end(&mut bytes).expect("read");
+        let number = |at: usize| bytes[at..at + 4].try_into().expect("four bytes");
+        let unique = u64::from_ne_bytes(bytes[8..16].try_into().expect("eight bytes"));
+        let body = bytes[16..].to_vec();
+        (u32::from_ne_bytes(number(0)), i32::from_ne_bytes(number(4)), unique, body)
+    }
+
+    #[test]
+    fn an_answer_is_sent_once_also_when_it_is_forgotten() {
+        assert_eq!(sent(Reply::empty), (16, 0, 9, vec![]));
+        assert_eq!(sent(|reply| reply.error(Errno::NOENT)), (16, -2, 9, vec![]));
+        assert_eq!(sent(drop), (16, -5, 9, vec![]));
+        let too_large = Errno::from_raw_os_error(512);
+        assert_eq!(sent(|reply| reply.error(too_large)), (16, -5, 9, vec![]));
+    }
+
+    #[test]
+    fn slices_of_any_number_become_one_answer() {
+        for count in [0, 1, 15, 16, 17, 1022, 1023, 1024, 3000] {
+            let bytes: Vec<u8> = (0..count).map(|number| number as u8).collect();
+            let slices: Vec<_> = bytes.chunks(1).map(IoSlice::new).collect();
+            let (length, error, unique, body) = sent(|reply| reply.data_vectored(&slices));
+            assert_eq!((length as usize, error, unique), (16 + count, 0, 9), "{count} slices");
+            assert_eq!(body, bytes);
+        }
+    }
+
+    #[test]
+    fn records_have_the_lengths_that_the_kernel_knows() {
+        let body = |send: fn(Reply)| sent(send).3.len();
+        assert_eq!(body(|reply| reply.entry(&Entry::default())), 128);
+        assert_eq!(body(|reply| reply.attributes(&Attributes::default(), Duration::ZERO)), 104);
+        assert_eq!(body(|reply| reply.statx(&StatxAnswer::default())), 288);
+        assert_eq!(body(|reply| reply.opened(&Opened::default())), 16);
+        assert_eq!(body(|reply| reply.created(&Entry::default(), &Opened::default())), 144);
+        assert_eq!(body(|reply| reply.file_system_status(&FileSystemStatus::default())), 80);
+        assert_eq!(body(|reply| reply.ioctl(&IoctlResult { result: 1, output: b"out" })), 19);
+        assert_eq!(body(|reply| reply.written(1)), 8);
+        assert_eq!(body(|reply| reply.copied(1)), 8);
+        assert_eq!(body(|reply| reply.with_copied_64_bit().copied(1 << 40)), 8);
+        assert_eq!(body(|reply| reply.xattr_size(1)), 8);
+        assert_eq!(body(|reply| reply.offset(1)), 8);
+    }
+}

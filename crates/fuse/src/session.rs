@@ -215,9 +215,15 @@ impl<'a> Worker<'a> {
         let start = start - WRITE_HEADER_BYTES;
         let mut memory = std::mem::take(&mut self.memory);
         let buffer = &mut memory[start..];
+        let mut is_aborted = false;
         loop {
             match self.device.read(buffer) {
-                Ok(bytes) => self.handle(&buffer[..bytes]),
+                Ok(bytes) => {
+                    is_aborted = false;
+                    self.handle(&buffer[..bytes]);
+                }
+                // An unmount can find a request half read; the next read tells whether it was one.
+                Err(Errno::CONNABORTED) if !is_aborted => is_aborted = true,
                 // `NOENT`: who asked was killed before the request was read.
                 Err(Errno::NOENT | Errno::INTR) => {}
                 // Unmounted.
@@ -342,4 +348,59 @@ fn answer(device: &Device, unique: u64, bytes: &[u8]) -> io::Result<()> {
     let length = u32::try_from(HEADER_BYTES + bytes.len()).expect("a greeting is short");
     let header = header(length, 0, unique);
     Ok(device.write(&[IoSlice::new(header.bytes()), IoSlice::new(bytes)])?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PAGE_BYTES: u32 = 4096;
+
+    fn agreed(offered: InitFlags, wanted: &Wanted) -> (Negotiated, u16) {
+        agree(45, offered, 128 * 1024, wanted, PAGE_BYTES, PAGES_MAX_DEFAULT)
+    }
+
+    #[test]
+    fn only_what_both_sides_want_is_agreed_on() {
+        let flags = InitFlags::ASYNC_READ | InitFlags::WRITEBACK_CACHE;
+        let wanted = Wanted { flags, ..Wanted::default() };
+        let offered = InitFlags::ASYNC_READ | InitFlags::POSIX_LOCKS | InitFlags::INIT_EXT;
+        let (negotiated, _) = agreed(offered, &wanted);
+        assert_eq!(negotiated.flags, InitFlags::ASYNC_READ | InitFlags::INIT_EXT);
+        assert_eq!(negotiated.minor, 45);
+        assert_eq!(negotiated.max_readahead_bytes, 128 * 1024);
+        assert_eq!(agree(99, offered, 0, &wanted, PAGE_BYTES, 1).0.minor, MINOR);
+    }
+
+    #[test]
+    fn a_write_is_as_long_as_the_kernel_s_requests_may_be() {
+        let with = |max_write_bytes| Wanted { max_write_bytes, ..Wanted::default() };
+        let many = InitFlags::MAX_PAGES;
+        let longest = |offered, wanted| {
+            let (negotiated, pages) = agreed(offered, &with(wanted));
+            (negotiated.max_write_bytes, pages)
+        };
+        assert_eq!(longest(many, 1 << 20), (1 << 20, 256));
+        assert_eq!(longest(many, 16 << 20), (1 << 20, 256));
+        assert_eq!(longest(many, 5000), (5000, 2));
+        assert_eq!(longest(many, 1), (4096, 1));
+        assert_eq!(longest(InitFlags::NONE, 1 << 20), (32 * PAGE_BYTES, 32));
+    }
+
+    #[test]
+    fn files_pass_through_where_the_kernel_can_and_does_not_collect_writes() {
+        let with = |flags, max_stack_depth| Wanted { flags, max_stack_depth, ..Wanted::default() };
+        let passes = |wanted: &Wanted| {
+            let offered = InitFlags::PASSTHROUGH | InitFlags::WRITEBACK_CACHE;
+            let (negotiated, _) = agreed(offered, wanted);
+            let passes = negotiated.flags.contains(InitFlags::PASSTHROUGH);
+            assert_eq!(negotiated.max_stack_depth != 0, passes);
+            passes
+        };
+        assert!(passes(&with(InitFlags::PASSTHROUGH, 1)));
+        assert!(!passes(&with(InitFlags::PASSTHROUGH, 0)));
+        assert!(!passes(&with(InitFlags::PASSTHROUGH | InitFlags::WRITEBACK_CACHE, 1)));
+        let (negotiated, _) = agreed(InitFlags::NONE, &with(InitFlags::PASSTHROUGH, 1));
+        assert_eq!(negotiated.max_stack_depth, 0);
+    }
 }

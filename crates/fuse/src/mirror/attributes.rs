@@ -13,6 +13,8 @@ use rustix::path::DecInt;
 use super::Mirror;
 use crate::{Attributes, Reply, SetAttr, SetTime, StatxAnswer, Timestamp};
 
+/// Rights that a program has when it is run.
+const CAPABILITY: &str = "security.capability";
 /// Longest value and longest list of names (`XATTR_SIZE_MAX` of `linux/limits.h`).
 const XATTR_BYTES_MAX: u32 = 65536;
 
@@ -79,9 +81,11 @@ impl Mirror {
         if killed != mode {
             self.set_mode(file, killed)?;
         }
-        match rustix::fs::removexattr(path_of(file), "security.capability") {
+        // Who is not root may not remove it, also where it is not there.
+        match rustix::fs::getxattr(path_of(file), CAPABILITY, &mut [0; 0]) {
+            Ok(_) => rustix::fs::removexattr(path_of(file), CAPABILITY),
             Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok(()),
-            result => result,
+            Err(errno) => Err(errno),
         }
     }
 
