@@ -160,7 +160,8 @@ impl Shared {
         }
         self.written.look_later(entry.object_id, self.clock.now_ns());
         drop(changes);
-        self.try_release(entry, first);
+        // The handle still counts.
+        self.try_release(entry, first, 1);
     }
 
     /// Looks after what is held for writing: who can still write, and once a second, which
@@ -168,7 +169,7 @@ impl Shared {
     pub(crate) fn look_after_held(&self, is_second: bool) {
         for entry in self.written.due(self.clock.now_ns()) {
             let first = Arc::clone(&entry.segments.load()[0]);
-            if !self.try_release(&entry, &first) {
+            if !self.try_release(&entry, &first, 0) {
                 self.written.look_later(entry.object_id, self.clock.now_ns());
             }
         }
@@ -261,8 +262,9 @@ impl Shared {
     }
 
     /// Lets an object move again that every handle that held it for writing is gone from, if nobody
-    /// can write to its file any more. False where somebody may.
-    fn try_release(&self, entry: &Arc<Entry>, first: &Segment) -> bool {
+    /// can write to its file any more. False where somebody may. `closing` handles count as open
+    /// and do nothing any more.
+    fn try_release(&self, entry: &Arc<Entry>, first: &Segment, closing: u32) -> bool {
         let _changes = crate::lock(&entry.changes);
         if !first.holds.is_left() {
             // It was released by another thread, or is held again.
@@ -275,9 +277,10 @@ impl Shared {
         }
         let _gate = crate::lock(&first.gate);
         let is_closed = first.guard.close(&self.parking, self.settings.switch_time_max);
-        // Read before the proof, in case there is none; what is read after it is final.
+        let is_used = entry.opens.load(Ordering::Acquire) > closing;
+        let site = &first.location.load_full().primary;
         let is_free = is_closed
-            && self.is_free_of_writers(&first.location.load_full().primary).unwrap_or(false)
+            && self.is_free_of_writers(site, is_used).unwrap_or(false)
             && self.measure_closed(entry, first).is_ok()
             && self.failpoints.hit("hold.proved").is_ok();
         if is_free {
@@ -299,15 +302,21 @@ impl Shared {
         self.written.remove(entry.object_id);
     }
 
-    /// Whether nobody but the stack could write to a file, whose writers are kept out.
-    fn is_free_of_writers(&self, site: &Site) -> Result<bool> {
-        let how = Open::read().with_semantics(Semantics::at_level(Persistency::None));
-        let reading = self.backend(site).open(&site.key, &how)?;
-        let Some(lease) = reading.lease_file()? else { return Ok(false) };
+    /// Whether nobody but the stack could write to a file, whose writers are kept out. `is_used`
+    /// says whether somebody may read it meanwhile.
+    fn is_free_of_writers(&self, site: &Site, is_used: bool) -> Result<bool> {
+        let Some(lease) = site.open_once(self.backend(site))?.lease_file()? else {
+            return Ok(false);
+        };
         // Readers go on with a descriptor for reading. Without a policy handles keep what they
         // find here as long as they are open, and write with it: they find nothing.
-        let instead = (!self.is_bare).then(|| Arc::new(reading));
-        let looks_max = if self.is_bare { 0 } else { USERS_LOOKS_MAX };
+        let instead = if is_used && !self.is_bare {
+            let how = Open::read().with_semantics(Semantics::at_level(Persistency::None));
+            Some(Arc::new(self.backend(site).open(&site.key, &how)?))
+        } else {
+            None
+        };
+        let looks_max = if instead.is_some() { USERS_LOOKS_MAX } else { 0 };
         if let Some(own) = site.exchange(instead) {
             for _ in 0..looks_max {
                 if Arc::strong_count(&own) == 1 {

@@ -6,7 +6,10 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::time::Duration;
 
-use terrace_store::{Backend, BackendExt, FileLease, MoveKind, Object, ObjectExt, Open, Store};
+use terrace_store::{
+    Access, Backend, BackendExt, Clock, FileLease, MoveKind, Object, ObjectExt, Open, Store,
+    SystemClock,
+};
 
 use crate::scene::{POLICY, Scene, TIERS, key};
 
@@ -97,6 +100,38 @@ fn nothing_is_lent_around_a_throttle_or_over_the_control_socket() {
 
     let attached = scene.attached();
     assert!(!attached.capability().leases);
-    let object = attached.open(&key("a/x"), &Open::read()).expect("opens");
+    let object = attached.open(&key("a/x"), &Open::write()).expect("opens");
     assert!(object.lease_file().expect("no failure").is_none());
+    for access in [Access::Read, Access::Write] {
+        assert!(object.hold_file(access).expect("no failure").is_none());
+    }
+}
+
+#[test]
+fn a_real_file_is_held_until_nobody_can_write_to_it() {
+    let scene = Scene::new();
+    let store = scene.open();
+    store.write_all(&key("a/x"), b"before").expect("room");
+    let object = store.open(&key("a/x"), &Open::write()).expect("opens");
+    let file = object.hold_file(Access::Write).expect("no failure").expect("it can be held");
+    file.write_all_at(b"after all", 0).expect("writes");
+    assert_eq!(store.read_all(&key("a/x")).expect("reads"), b"after all");
+    store.migrate(&key("a/x"), "slow", MoveKind::Move, 0, "test").expect_err("it is held");
+    drop(object);
+    // A descriptor is left, also for the process that comes after.
+    store.close().expect("closes");
+    drop(store);
+    let store = scene.open();
+    store.migrate(&key("a/x"), "slow", MoveKind::Move, 0, "test").expect_err("it is held");
+    file.write_all_at(b"!", 9).expect("writes");
+    drop(file);
+    let clock = SystemClock::default();
+    let end_ns = clock.now_ns() + MOVE_TIME_MAX.as_nanos() as u64;
+    let held = || store.explain(&key("a/x")).expect("exists").segments[0].held.clone();
+    while held().is_some() {
+        assert!(clock.now_ns() < end_ns, "nobody can write to it any more");
+        clock.sleep(Duration::from_millis(1));
+    }
+    migrate(&store, "a/x", "slow", MoveKind::Move);
+    assert_eq!(store.read_all(&key("a/x")).expect("reads"), b"after all!");
 }
