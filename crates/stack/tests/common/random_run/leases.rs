@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Reading past the stack, by files that it lent.
 
-use terrace_core::{ErrorKind, FileLease, Key};
+use std::os::unix::fs::FileExt;
+
+use terrace_core::{Access, ErrorKind, FileLease, Key};
 
 use super::Run;
 use crate::common::pattern::difference;
@@ -68,6 +70,45 @@ impl Run {
         }
         self.verified_bytes.update(|bytes| bytes + count as u64);
         self.note(format!("{what}: {count} bytes"));
+    }
+
+    /// Holds an object for reading: whatever moves is to go round it.
+    pub(super) fn hold(&mut self) {
+        if self.handles.is_empty() {
+            return;
+        }
+        let index = self.random.below(self.handles.len() as u64) as usize;
+        let handle = &mut self.handles[index];
+        let key = handle.key.clone();
+        match handle.object.hold_file(Access::Read) {
+            Ok(Some(_)) if handle.ghost.is_some() => {
+                self.fail(&format!("{key} is deleted, and was held"));
+            }
+            Ok(Some(file)) => {
+                handle.file = Some(file);
+                self.note(format!("{key} is held"));
+            }
+            Ok(None) => {}
+            Err(error) if self.has_faults && error.kind() == ErrorKind::Io => {}
+            Err(error) => self.fail(&format!("{key} cannot be held: {}", error.chain())),
+        }
+    }
+
+    /// As long as a handle holds it, the file is the object.
+    pub(super) fn read_held(&mut self) {
+        for handle in &self.handles {
+            let Some(file) = &handle.file else { continue };
+            let object = self.objects.get(&handle.key).filter(|held| held.life == handle.life);
+            let expected = object.map(|held| &held.data).or(handle.ghost.as_ref());
+            let expected = expected.expect("it is there or was deleted");
+            let mut found = vec![0; expected.len() + 100];
+            let count = file.read_at(&mut found, 0).expect("reads");
+            if found[..count] != *expected {
+                let difference = difference(&found[..count], expected);
+                self.fail(&format!("{} in the file that it is held in: {difference}", handle.key));
+            }
+            self.verified_bytes.update(|bytes| bytes + count as u64);
+        }
     }
 
     /// The stack has ended, and everything that it lent.

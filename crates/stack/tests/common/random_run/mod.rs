@@ -6,6 +6,7 @@ mod steps;
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::fs::File;
 use std::time::Duration;
 
 use terrace_core::{
@@ -59,6 +60,8 @@ struct Handle {
     has_failed_sync: bool,
     /// What the object held when it was deleted.
     ghost: Option<Vec<u8>>,
+    /// The file that it is held in.
+    file: Option<File>,
 }
 
 /// One seed.
@@ -161,7 +164,7 @@ impl Run {
 
     fn step(&mut self) {
         type Step = fn(&mut Run);
-        let steps: [(u64, Step); 30] = [
+        let steps: [(u64, Step); 32] = [
             (8, Run::create),
             (4, Run::open_handle),
             (3, Run::close_handle),
@@ -174,6 +177,8 @@ impl Run {
             (6, Run::read_whole),
             (8, Run::lend),
             (20, Run::read_lent),
+            (8, Run::hold),
+            (16, Run::read_held),
             (3, Run::stat),
             (5, Run::delete),
             (3, Run::list),
@@ -311,6 +316,12 @@ impl Run {
             ErrorKind::Io if self.has_faults || is_aftermath(error) => {}
             ErrorKind::NoSpace if error.chain().contains("quota") => {
                 self.check_quota(name, next, error);
+            }
+            ErrorKind::NoSpace if error.chain().contains("held=") => {
+                let is_holding = |handle: &Handle| handle.key == *name && handle.file.is_some();
+                if !self.handles.iter().any(is_holding) {
+                    self.fail(&format!("nobody holds {name}: {}", error.chain()));
+                }
             }
             ErrorKind::NoSpace => self.check_full(name, level, next),
             _ => self.fail(&format!("{name} fails without a reason: {}", error.chain())),

@@ -37,8 +37,15 @@ impl Run {
                 self.may_return.remove(&name);
                 let result = object.write(0, &data);
                 let (access, key) = (Access::Write, name.clone());
-                let handle =
-                    Handle { key, life, object, access, has_failed_sync: false, ghost: None };
+                let handle = Handle {
+                    key,
+                    life,
+                    object,
+                    access,
+                    has_failed_sync: false,
+                    ghost: None,
+                    file: None,
+                };
                 self.handles.push(handle);
                 self.conclude(&name, Some(data), result);
             }
@@ -79,6 +86,7 @@ impl Run {
                 access,
                 has_failed_sync: false,
                 ghost: None,
+                file: None,
             }),
             Err(error) => self.check_failure(&name, level, None, &error),
         }
