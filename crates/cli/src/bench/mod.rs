@@ -5,6 +5,7 @@ pub(crate) mod amr;
 mod blocks;
 pub(crate) mod micro;
 pub(crate) mod migrate;
+pub(crate) mod mount;
 pub(crate) mod net;
 pub(crate) mod overhead;
 mod place;

@@ -84,6 +84,11 @@ impl Served {
         Remote::connect(Box::new(address), options, clock)
     }
 
+    /// The process.
+    pub(in crate::bench) fn process(&self) -> u32 {
+        self.child.id()
+    }
+
     /// CPU time of the server so far, user and system.
     pub(in crate::bench) fn cpu_ns(&self) -> Result<u64> {
         let text = self.proc("stat")?;

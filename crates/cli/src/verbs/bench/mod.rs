@@ -12,11 +12,11 @@ use clap::builder::PossibleValuesParser;
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 use terrace_core::Error;
-use terrace_core::units::parse_bytes;
+use terrace_core::units::{parse_bytes, parse_duration};
 
 use super::{Group, Verb};
 use crate::bench::micro::{self as rows, Kind};
-use crate::bench::{fast_place, migrate, net, overhead, served, size, slow_place, study};
+use crate::bench::{fast_place, migrate, mount, net, overhead, served, size, slow_place, study};
 use crate::context::Context;
 use crate::failure::Result;
 use crate::interrupt::Interrupt;
@@ -186,6 +186,36 @@ enum What {
         #[arg(long, value_name = "DIR")]
         directory: Option<PathBuf>,
     },
+    /// Mounted stores, beside the directories of their tiers and a daemon that passes everything on
+    ///
+    /// Mounts what it needs below a directory of its own in main memory, as root, and unmounts it; runs every
+    /// row in turns with its yardstick. CPU time is that of the daemons for each operation.
+    Mount {
+        /// Groups of four blocks for each row; fewer than 20 support no verdict
+        #[arg(long, value_name = "COUNT", default_value_t = 20,
+              value_parser = clap::value_parser!(u64).range(1..=1000))]
+        groups: u64,
+        /// How long a block lasts, in milliseconds
+        #[arg(long, value_name = "MS", default_value_t = 100,
+              value_parser = clap::value_parser!(u64).range(10..=10_000))]
+        block_ms: u64,
+        /// Only this row; may be given several times
+        #[arg(long = "row", value_name = "ROW", value_parser = mount::ROWS)]
+        rows: Vec<String>,
+        /// Files of the rows that have very many
+        #[arg(long, value_name = "COUNT", default_value_t = 1_000_000,
+              value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
+        files: u64,
+        /// Mirror this directory instead: what the command starts itself for
+        #[arg(long, value_name = "DIR", hide = true, requires = "place")]
+        mirror: Option<PathBuf>,
+        /// How long the mirror may be believed
+        #[arg(long, value_name = "DURATION", hide = true, default_value = "1s")]
+        cache: String,
+        /// Where the mirror is mounted
+        #[arg(hide = true)]
+        place: Option<PathBuf>,
+    },
     /// Servers and clients on this machine: every case over one server and over all
     ///
     /// Starts servers with a store and a secret each, on free ports of the loopback interface, and
@@ -296,6 +326,14 @@ impl Verb for Bench {
                 let settings = net::Settings { groups: groups as usize, block_ms, rows, disk };
                 let rows = until_interrupted(|stop| net::run(&settings, stop))?;
                 show(context, &json!({ "rows": rows }), || tables::net(&rows).lines())
+            }
+            Some(What::Mount { mirror: Some(source), place: Some(place), cache, .. }) => {
+                Ok(mount::mirror(&source, &place, parse_duration(&cache)?)?)
+            }
+            Some(What::Mount { groups, block_ms, rows, files, .. }) => {
+                let settings = mount::Settings { groups: groups as usize, block_ms, rows, files };
+                let rows = until_interrupted(|stop| mount::run(&settings, stop))?;
+                show(context, &json!({ "rows": rows }), || tables::mount(&rows).lines())
             }
             Some(What::Migrate { size, directory, rounds, moves }) => {
                 let settings = migrate::Settings {

@@ -4,7 +4,7 @@
 use crate::bench::amr::AmrRow;
 use crate::bench::micro::{Kind, Row};
 use crate::bench::study::StudyRow;
-use crate::bench::{Bound, Verdict, migrate, net, overhead, served};
+use crate::bench::{Bound, Verdict, migrate, mount, net, overhead, served};
 use crate::table::Table;
 
 pub(super) fn overhead(cases: &[overhead::Case]) -> Table {
@@ -65,6 +65,32 @@ pub(super) fn net(rows: &[net::Row]) -> Table {
             format!("{} to {} ({})", value(row.low95), value(row.high95), row.bound_of),
             format!("{:.2}", row.client_cpu_us_per_op),
             format!("{:.2}", row.server_cpu_us_per_op),
+            row.bar.clone(),
+            row.verdict.word().into(),
+        ]);
+    }
+    table
+}
+
+pub(super) fn mount(rows: &[mount::Row]) -> Table {
+    let mut table = Table::new(&[2, 3, 4, 5, 6]);
+    let heading =
+        ["row", "mode", "value", "yardstick", "95 %", "daemon us", "its us", "bar", "verdict"];
+    table.heading(heading);
+    for row in rows {
+        let value = |number: f64| match number {
+            number if number >= 1e3 => format!("{:.1}k", number / 1e3),
+            number => format!("{number:.2}"),
+        };
+        let yardstick = row.yardstick.map(value).unwrap_or_default();
+        table.row([
+            row.row.into(),
+            row.mode.into(),
+            format!("{} {}", value(row.value), row.unit),
+            format!("{yardstick} {}", row.yardstick_is),
+            format!("{} to {} ({})", value(row.low95), value(row.high95), row.bound_of),
+            format!("{:.1}", row.daemon_cpu_us_per_op),
+            format!("{:.1}", row.yardstick_cpu_us_per_op),
             row.bar.clone(),
             row.verdict.word().into(),
         ]);

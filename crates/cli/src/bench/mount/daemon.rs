@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Mounts in processes of their own.
+
+use std::ffi::OsStr;
+use std::io::{BufRead, BufReader};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use rustix::fs::Mode;
+use rustix::mount::UnmountFlags;
+use terrace_core::{Error, ErrorKind, Result};
+use terrace_fuse::mirror::{Mirror, MirrorOptions};
+use terrace_fuse::{MountOptions, Session};
+
+use crate::output::Output;
+
+/// A mount in a process of its own; ends with this.
+pub(super) struct Daemon {
+    child: Child,
+    pub(super) place: PathBuf,
+}
+
+impl Daemon {
+    /// Starts this command with arguments that mount at `place`, and waits until it says so.
+    pub(super) fn start<A: AsRef<OsStr>>(
+        arguments: impl IntoIterator<Item = A>,
+        place: &Path,
+    ) -> Result<Self> {
+        std::fs::create_dir_all(place)
+            .map_err(|error| Error::from_io("make a directory to mount at", error))?;
+        let failed = |error| Error::from_io("start a mount", error);
+        let program = std::env::current_exe().map_err(failed)?;
+        let mut child = Command::new(program)
+            .args(arguments)
+            .arg(place)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            // Ctrl-C is for the command, which unmounts when it is done.
+            .process_group(0)
+            .spawn()
+            .map_err(failed)?;
+        let output = child.stdout.take().expect("it was just piped");
+        let mut line = String::new();
+        let read = BufReader::new(output).read_line(&mut line);
+        // Made first, so that the process ends with an error, too.
+        let daemon = Self { child, place: place.into() };
+        read.map_err(failed)?;
+        match line.is_empty() {
+            true => Err(Error::new(ErrorKind::Io, "start a mount").because("it did not come up")),
+            false => Ok(daemon),
+        }
+    }
+
+    /// The process.
+    pub(super) fn process(&self) -> u32 {
+        self.child.id()
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        // Busy or not: who measured is done with it.
+        let _ = rustix::mount::unmount(&self.place, UnmountFlags::DETACH);
+        let _ = self.child.wait();
+    }
+}
+
+/// CPU time of processes so far, user and system.
+pub(super) fn cpu_ns(processes: &[u32]) -> u64 {
+    let of = |process: &u32| {
+        let text = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+        // Fields 14 and 15, counted behind the name in parentheses (proc_pid_stat(5)).
+        let fields: Vec<&str> = text.rsplit(')').next().unwrap_or("").split_whitespace().collect();
+        let ticks = |index: usize| fields.get(index).and_then(|field| field.parse::<u64>().ok());
+        let ticks = ticks(11).unwrap_or(0) + ticks(12).unwrap_or(0);
+        ticks * 1_000_000_000 / rustix::param::clock_ticks_per_second()
+    };
+    processes.iter().map(of).sum()
+}
+
+/// What the command starts itself for: shows `source` at `place` and does nothing else, until it is
+/// unmounted. `cached_for` as for a mount that is measured.
+pub(crate) fn mirror(source: &Path, place: &Path, cached_for: Duration) -> Result<()> {
+    let failed = |error| Error::from_io("mirror a directory", error);
+    let mut mount = MountOptions { default_permissions: true, ..MountOptions::default() };
+    mount.allow_other = rustix::process::geteuid().is_root();
+    let options = MirrorOptions {
+        entry_timeout: cached_for,
+        attributes_timeout: cached_for,
+        negative_timeout: cached_for,
+        keeps_cache: true,
+        ..MirrorOptions::default()
+    };
+    // The kernel has applied that of who makes something.
+    rustix::process::umask(Mode::empty());
+    let session = Session::mount(place, &mount, &Mirror::wanted(&options)).map_err(failed)?;
+    let mirror = Mirror::open(source, options, session.passthrough()).map_err(failed)?;
+    let mut output = Output::new();
+    let said = output.line("mirrored").and_then(|()| output.flush());
+    said.map_err(|_| Error::new(ErrorKind::Io, "mirror a directory").because("nobody listens"))?;
+    // As many as a mount has.
+    session.serve(super::rows::THREADS, &mirror).map_err(failed)
+}

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What the rows are measured on: stores, mounts, and the directories beside them.
+
+use std::path::{Path, PathBuf};
+
+use terrace_core::{Error, ErrorKind, Result};
+use terrace_store::{Settings as StoreSettings, Store};
+
+use super::daemon::{Daemon, cpu_ns};
+use crate::bench::fast_place;
+use crate::bench::net::server::Served;
+use crate::bench::place::Scratch;
+
+/// A mount, or a plain directory, that is measured.
+pub(super) struct Side {
+    pub(super) place: PathBuf,
+    daemons: Vec<Daemon>,
+    served: Option<Served>,
+}
+
+impl Side {
+    /// The processes that do its work.
+    fn processes(&self) -> Vec<u32> {
+        let mounts = self.daemons.iter().map(Daemon::process);
+        mounts.chain(self.served.iter().map(Served::process)).collect()
+    }
+
+    /// CPU time that they took so far.
+    pub(super) fn cpu_ns(&self) -> u64 {
+        cpu_ns(&self.processes())
+    }
+}
+
+/// Where everything is, below one directory that is removed at the end.
+pub(super) struct Ground {
+    // Behind the sides, whoever holds them: mounts end before their directories go.
+    scratch: Scratch,
+}
+
+impl Ground {
+    pub(super) fn new() -> Result<Self> {
+        if !rustix::process::geteuid().is_root() {
+            return Err(Error::new(ErrorKind::Denied, "measure mounts")
+                .because("it mounts, passes files through and drops caches: run it as root"));
+        }
+        Ok(Self { scratch: Scratch::new(&fast_place())? })
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        self.scratch.path()
+    }
+
+    /// A directory as it is.
+    pub(super) fn plain(&self, name: &str) -> Result<Side> {
+        let place = self.scratch.inside(name)?;
+        Ok(Side { place, daemons: Vec::new(), served: None })
+    }
+
+    /// A directory behind a daemon that does nothing.
+    pub(super) fn mirror(&self, name: &str, cache: &str) -> Result<Side> {
+        let source = self.scratch.inside(&format!("{name}-source"))?;
+        let place = self.scratch.inside(name)?;
+        let source = source.display().to_string();
+        let daemon =
+            Daemon::start(["bench", "mount", "--cache", cache, "--mirror", &source], &place)?;
+        Ok(Side { place, daemons: vec![daemon], served: None })
+    }
+
+    /// A store of two tiers, both directories; its path.
+    pub(super) fn store(&self, name: &str) -> Result<PathBuf> {
+        let directory = self.scratch.path().join(name);
+        Store::init(&directory, &settings(&directory))?;
+        Ok(directory)
+    }
+
+    /// A store that is mounted by the process that owns it.
+    pub(super) fn local(&self, name: &str, io: &str) -> Result<Side> {
+        let store = self.store(&format!("{name}-store"))?;
+        self.mounted(&store, name, io)
+    }
+
+    /// The same for a store that is there.
+    pub(super) fn mounted(&self, store: &Path, name: &str, io: &str) -> Result<Side> {
+        let place = self.scratch.inside(name)?;
+        let store = store.display().to_string();
+        let daemon = Daemon::start(["mount", "--foreground", "--io", io, &store], &place)?;
+        Ok(Side { place, daemons: vec![daemon], served: None })
+    }
+
+    /// A store that a server serves, mounted over TCP.
+    pub(super) fn remote(&self, name: &str, cache: &str) -> Result<Side> {
+        let directory = self.scratch.path().join(format!("{name}-store"));
+        let secret = self.scratch.path().join("secret");
+        let served = Served::start(&directory, &settings(&directory), &secret)?;
+        let place = self.scratch.inside(name)?;
+        let address = format!("terrace://{}/?secret={}", served.tcp, secret.display());
+        let daemon = Daemon::start(["mount", "--foreground", "--cache", cache, &address], &place)?;
+        Ok(Side { place, daemons: vec![daemon], served: Some(served) })
+    }
+}
+
+/// Two directories, and the policy that most stores have.
+fn settings(directory: &Path) -> String {
+    let tier = |name: &str| {
+        let path = directory.with_extension(name);
+        format!("[[tier]]\nname = \"{name}\"\nbackend = \"file\"\npath = \"{}\"\n", path.display())
+    };
+    let tiers = format!("\n{}\n{}", tier("fast"), tier("slow"));
+    StoreSettings::text(Some(&tiers), "lmdb", Some("lru"))
+}

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A directory with very many files: how long a mount takes, and what listing it takes of memory.
+
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+
+use terrace_core::{Clock, Error, ErrorKind, Result, SystemClock};
+use terrace_fs::{Files, Kind, Made, ROOT, TreeOptions};
+use terrace_mount::{NAME_DEFAULT, Opening};
+use terrace_store::Store;
+
+use super::daemon::Daemon;
+use super::ground::Ground;
+use super::{About, Bar, Row, Samples, steps};
+use crate::bench::micro::threads::check_stop;
+
+/// Mounts that are timed.
+const MOUNTS: usize = 5;
+
+/// More memory than that is not bounded: the names alone take tens of bytes each.
+const LISTING_MB_MAX: f64 = 32.0;
+
+const MOUNT_S_MAX: f64 = 3.0;
+
+pub(super) fn run(
+    ground: &Ground,
+    row: &'static str,
+    files: u64,
+    stop: &AtomicBool,
+) -> Result<Row> {
+    let store = ground.store(&format!("{row}-store"))?;
+    fill(&store, files, stop)?;
+    let place = ground.path().join(row);
+    match row {
+        "million-mount" => mount(&store, &place, row),
+        _ => list(&store, &place, row, files),
+    }
+}
+
+/// Makes files, without a mount: what is measured is not how they came to be.
+fn fill(store: &Path, files: u64, stop: &AtomicBool) -> Result<()> {
+    let store = Store::open(&store.display().to_string())?;
+    let opening = Opening {
+        name: NAME_DEFAULT.into(),
+        create: Some(TreeOptions::default()),
+        ready_objects: 0,
+        is_strict: false,
+    };
+    let opened = terrace_mount::open(&store, &opening)?;
+    for number in 0..files {
+        check_stop(stop)?;
+        make(&opened, number)?;
+    }
+    opened.close().map_err(|failure| failure.into_error("close a file system"))?;
+    drop(opened);
+    store.close()
+}
+
+fn make(files: &Files, number: u64) -> Result<()> {
+    let made = Made {
+        kind: Kind::File,
+        permissions: 0o644,
+        umask: 0,
+        user: 0,
+        group: 0,
+        device: 0,
+        target: &[],
+        is_opened: false,
+        object: None,
+    };
+    let name = format!("file-{number}");
+    let made = files.make(ROOT, name.as_bytes(), made);
+    made.map(drop).map_err(|failure| failure.into_error("make a file"))
+}
+
+fn start(store: &Path, place: &Path) -> Result<Daemon> {
+    Daemon::start(["mount", "--foreground", &store.display().to_string()], place)
+}
+
+fn mount(store: &Path, place: &Path, row: &'static str) -> Result<Row> {
+    let mut samples = Samples::default();
+    for _ in 0..MOUNTS {
+        let clock = SystemClock::default();
+        let daemon = start(store, place)?;
+        // Something was found there.
+        std::fs::symlink_metadata(place.join("file-0")).map_err(steps::failed)?;
+        samples.values.push(clock.now_ns() as f64 / 1e9);
+        drop(daemon);
+    }
+    let about =
+        About { row, mode: "auto", unit: "s", yardstick_is: "-", bar: Bar::AtMost(MOUNT_S_MAX) };
+    Ok(samples.row(&about))
+}
+
+fn list(store: &Path, place: &Path, row: &'static str, files: u64) -> Result<Row> {
+    let daemon = start(store, place)?;
+    let mut samples = Samples::default();
+    let before = anonymous_mb(daemon.process())?;
+    for _ in 0..MOUNTS {
+        let count = std::fs::read_dir(place).map_err(steps::failed)?.count() as u64;
+        if count != files {
+            return Err(Error::new(ErrorKind::Corrupt, "list a directory")
+                .because("it has another number of entries")
+                .with("found", count)
+                .with("expected", files));
+        }
+        samples.values.push((anonymous_mb(daemon.process())? - before).max(0.0));
+    }
+    let about = About {
+        row,
+        mode: "auto",
+        unit: "MB",
+        yardstick_is: "-",
+        bar: Bar::AtMost(LISTING_MB_MAX),
+    };
+    Ok(samples.row(&about))
+}
+
+/// Anonymous memory of a process.
+fn anonymous_mb(process: u32) -> Result<f64> {
+    let text = std::fs::read_to_string(format!("/proc/{process}/smaps_rollup"))
+        .map_err(|error| Error::from_io("look at a mount", error))?;
+    let line = text.lines().find_map(|line| line.strip_prefix("Anonymous:"));
+    let kib = line.and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok());
+    Ok(kib.unwrap_or(0) as f64 * 1024.0 / 1e6)
+}
