@@ -12,6 +12,7 @@ mod mount;
 mod open;
 mod options;
 mod seen;
+mod sizes;
 mod slots;
 mod tiers;
 

@@ -55,9 +55,11 @@ pub fn open(store: &Store, opening: &Opening) -> Result<Arc<Files>> {
         }
     }
     let is_alone = !store.is_attached();
+    let mut inline_bytes_max = 0;
     let metadata: Arc<dyn Metadata> = match is_alone {
         true => {
             let alone = store.files_alone(&opening.name)?;
+            inline_bytes_max = alone.tree().inline_bytes_max();
             Arc::new(Ours { session: Session::new(alone.tree()), _alone: alone })
         }
         false => store.files(&opening.name)?,
@@ -68,6 +70,7 @@ pub fn open(store: &Store, opening: &Opening) -> Result<Arc<Files>> {
         ready_objects: if is_alone { opening.ready_objects } else { 0 },
         is_alone,
         is_strict: opening.is_strict,
+        inline_bytes_max,
     };
     Files::new(metadata, Arc::new(store.clone()), clock, options)
         .map_err(|failure| failure.into_error("open a file system"))

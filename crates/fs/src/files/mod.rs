@@ -40,6 +40,8 @@ pub struct FilesOptions {
     pub is_alone: bool,
     /// Whether each operation sees what others did before it, not only what they had closed.
     pub is_strict: bool,
+    /// Longest file whose bytes are kept with the metadata, as far as is known here.
+    pub inline_bytes_max: u64,
 }
 
 /// The files of a file system.
@@ -148,7 +150,8 @@ impl Files {
         self.ask_node(&Request::Make { directory, name, made })
     }
 
-    /// Makes a file and opens it for reading and writing; without a name if that is empty.
+    /// Makes a file and opens it for reading and writing; without a name if that is empty. With
+    /// `gets_object` it has an object from the beginning, where one is ready.
     ///
     /// # Errors
     ///
@@ -158,8 +161,9 @@ impl Files {
         directory: u64,
         name: &[u8],
         made: Made<'_>,
+        gets_object: bool,
     ) -> Result<(Node, File)> {
-        let object = self.ready.take();
+        let object = if gets_object { self.ready.take() } else { None };
         let made = Made { kind: Kind::File, is_opened: true, object, ..made };
         let made_node = self.ask_node(&Request::Make { directory, name, made });
         let node = match (made_node, object) {
@@ -275,6 +279,11 @@ impl Files {
     pub fn sync(&self) -> Result<()> {
         self.data.sync_all()?;
         self.metadata.call(&Request::Sync).map(drop)
+    }
+
+    /// Longest file whose bytes are kept with the metadata.
+    pub fn inline_bytes_max(&self) -> u64 {
+        self.options.inline_bytes_max
     }
 
     /// Capacity and use of all tiers.

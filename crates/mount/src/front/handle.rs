@@ -18,13 +18,15 @@ pub(super) struct Handle {
     pub(super) file: File,
     /// Whether every write goes to the end, wherever that is.
     pub(super) is_appending: bool,
+    /// The directory that it was made in with this open.
+    made_in: Option<u64>,
 }
 
 impl Front {
     pub(super) fn open(&self, number: u64, flags: u32, reply: &mut Answering) -> Result<()> {
         let flags = OFlags::from_bits_retain(flags);
         let (node, file) = self.open_file(number, flags)?;
-        let (opened, backing) = self.answer_open(&node, file, flags);
+        let (opened, backing) = self.answer_open(&node, file, flags, None);
         let opened = Opened { backing: backing.as_deref(), ..opened };
         reply.with(|reply| reply.opened(&opened))
     }
@@ -50,20 +52,23 @@ impl Front {
     ) -> Result<()> {
         let flags = OFlags::from_bits_retain(flags);
         let made = made(request, Kind::File, mode & 0o7777, umask);
-        let (node, file) = match self.files.create(request.node, name, made) {
+        let is_passed = self.modes.prefers_passthrough() && !self.sizes.is_small(request.node);
+        let mut made_in = Some(request.node);
+        let (node, file) = match self.files.create(request.node, name, made, is_passed) {
             Ok((node, file)) => {
                 self.pin_new(&node);
                 (node, file)
             }
             // Somebody else made it since the kernel looked.
             Err(failure) if failure.errno() == Errno::EXIST && !flags.contains(OFlags::EXCL) => {
+                made_in = None;
                 let node = self.files.lookup(request.node, name)?;
                 self.open_file(node.number, flags)?
             }
             Err(failure) => return Err(failure),
         };
         let entry = answer::entry(&node, self.cached_for);
-        let (opened, backing) = self.answer_open(&node, file, flags);
+        let (opened, backing) = self.answer_open(&node, file, flags, made_in);
         let opened = Opened { backing: backing.as_deref(), ..opened };
         reply.with(|reply| reply.created(&entry, &opened))
     }
@@ -74,6 +79,7 @@ impl Front {
         node: &Node,
         file: File,
         flags: OFlags,
+        made_in: Option<u64>,
     ) -> (Opened<'static>, Option<Arc<BackingId>>) {
         let (flags_out, backing) = match self.modes.open(node, &file) {
             Chosen::Passed(backing) => (OpenedFlags::PASSTHROUGH, Some(backing)),
@@ -89,7 +95,7 @@ impl Front {
             Chosen::Served => (OpenedFlags::KEEP_CACHE, None),
         };
         let is_appending = flags.contains(OFlags::APPEND) && self.is_shared;
-        let handle = self.handles.put(Handle { file, is_appending });
+        let handle = self.handles.put(Handle { file, is_appending, made_in });
         (Opened { handle, flags: flags_out, backing: None }, backing)
     }
 
@@ -105,6 +111,10 @@ impl Front {
         }
         if let Some(handle) = self.handles.take(handle) {
             self.modes.close(handle.file.number());
+            if let Some(directory) = handle.made_in {
+                let is_small = handle.file.size()? <= self.files.inline_bytes_max();
+                self.sizes.note(directory, is_small);
+            }
             match Arc::try_unwrap(handle) {
                 Ok(handle) => handle.file.close()?,
                 // Somebody still reads through it, and then drops it.

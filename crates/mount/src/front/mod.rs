@@ -23,6 +23,7 @@ use crate::locks::Locks;
 use crate::mode::Modes;
 use crate::options::Options;
 use crate::seen::Seen;
+use crate::sizes::Sizes;
 use crate::slots::Slots;
 use crate::tiers::Tiers;
 
@@ -35,6 +36,7 @@ pub(crate) struct Front {
     modes: Modes,
     locks: Locks,
     seen: Seen,
+    sizes: Sizes,
     notifier: Notifier,
     handles: Slots<Handle>,
     walks: Slots<Walk>,
@@ -59,6 +61,7 @@ impl Front {
             modes,
             locks: Locks::new(files),
             seen: Seen::default(),
+            sizes: Sizes::default(),
             notifier,
             handles: Slots::default(),
             walks: Slots::default(),
