@@ -188,6 +188,17 @@ impl Shared {
         }
     }
 
+    /// Looks at once at everything that no handle holds for writing any more; whether somebody can
+    /// still write to any of it.
+    pub(crate) fn look_at_left(&self) -> bool {
+        let mut are_left = false;
+        for entry in self.written.all() {
+            let first = Arc::clone(&entry.segments.load()[0]);
+            are_left |= first.holds.is_left() && !self.try_release(&entry, &first, 0);
+        }
+        are_left
+    }
+
     /// Takes over the length of a file that somebody may write to past the stack.
     pub(crate) fn measure(&self, entry: &Arc<Entry>, segment: &Segment) -> Result<()> {
         if !segment.holds.is_written() || entry.is_deleted() {

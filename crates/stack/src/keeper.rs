@@ -28,6 +28,9 @@ const STOP_TIME_MAX: Duration = Duration::from_secs(5);
 /// Tries of a close to delete what somebody still reads.
 const LAST_DROPS_MAX: u32 = 20;
 
+/// Looks of a close at files that somebody may still write to.
+const LAST_LOOKS_MAX: u32 = 20;
+
 /// The background threads of one stack.
 #[derive(Default)]
 pub(crate) struct Threads {
@@ -162,6 +165,14 @@ pub(crate) fn close(shared: &Arc<Shared>, threads: &Threads) -> Result<()> {
     if !all_ended {
         return Err(Error::new(terrace_core::ErrorKind::Busy, "close the store")
             .because("a migration hangs in its device; the next opening recovers"));
+    }
+    // What a kernel closes a moment after the last handle would cost the next opening a comparison
+    // of everything.
+    for _ in 0..LAST_LOOKS_MAX {
+        if !shared.look_at_left() {
+            break;
+        }
+        shared.clock.sleep(Duration::from_millis(5));
     }
     shared.entries.for_each(|entry| {
         for segment in entry.segments.load().iter() {

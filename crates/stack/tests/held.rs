@@ -558,6 +558,23 @@ fn what_is_held_at_the_close_is_compared_by_the_next_opening() {
 }
 
 #[test]
+fn what_a_kernel_closes_in_time_costs_the_next_opening_nothing() {
+    let machine = Directories::two();
+    let stack = machine.create();
+    let object = made(&stack, &key("held"), b"data");
+    let file = hold(&*object, Access::Write);
+    let twin = file.try_clone().expect("duplicates");
+    drop((file, object));
+    twin.write_all_at(&[1; 5000], 0).expect("writes");
+    drop(twin);
+    stack.close().expect("closes");
+    drop(stack);
+    let stack = machine.open();
+    assert!(stack.opening_notes().is_empty(), "{:?}", stack.opening_notes());
+    machine.assert_sound(&stack);
+}
+
+#[test]
 fn what_a_kernel_has_open_outlives_the_process_that_held_it() {
     for is_killed in [false, true] {
         let machine = Directories::two();
