@@ -327,7 +327,7 @@ impl Shared {
         } else {
             None
         };
-        let looks_max = if instead.is_some() { USERS_LOOKS_MAX } else { 0 };
+        let looks_max = if self.is_bare { 0 } else { USERS_LOOKS_MAX };
         if let Some(own) = site.exchange(instead) {
             for _ in 0..looks_max {
                 if Arc::strong_count(&own) == 1 {
