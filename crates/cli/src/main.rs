@@ -15,6 +15,7 @@ mod demo;
 mod drawing;
 mod failure;
 mod interrupt;
+mod log;
 mod mounted;
 mod output;
 mod progress;

@@ -19,6 +19,7 @@ use super::{Group, Verb};
 use crate::context::Context;
 use crate::failure::Result;
 use crate::interrupt::Interrupt;
+use crate::log::{Form, Log};
 use crate::output::Output;
 
 /// How soon a signal is noticed.
@@ -85,9 +86,13 @@ pub(crate) struct Mount {
     #[arg(long, short = 'f')]
     foreground: bool,
 
-    /// Where the process in the background writes what goes wrong
+    /// Where the process in the background writes its log; in the foreground it goes to standard error
     #[arg(long, value_name = "FILE")]
     log_file: Option<PathBuf>,
+
+    /// What is logged: `error`, `warn`, `info`, `debug` or `trace` and what is worse, or `off`
+    #[arg(long, value_name = "LEVEL", default_value = "warn")]
+    log_level: String,
 
     /// Started by another process of this command, which waits until it serves
     #[arg(long, hide = true)]
@@ -154,6 +159,7 @@ struct Plan {
     is_foreground: bool,
     is_detached: bool,
     log_file: Option<PathBuf>,
+    log_level: String,
     /// The same for another process of this command, without store and directory.
     arguments: Vec<String>,
 }
@@ -162,6 +168,7 @@ impl Plan {
     /// Mounts, and serves until it is unmounted.
     fn serve(&self, context: &Context) -> Result<()> {
         let interrupt = Interrupt::watch()?;
+        let _log = Log::start(&self.log_level, Form::Text)?;
         let access = if self.options.mount.read_only { Access::Read } else { Access::Write };
         let options = OpenOptions { access, ..OpenOptions::default() };
         context.with_options_at(&self.store, options, |store| {

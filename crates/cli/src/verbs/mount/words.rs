@@ -75,6 +75,7 @@ pub(super) fn plan(arguments: Mount, context: &Context) -> Result<Plan> {
         is_foreground: arguments.foreground,
         is_detached: arguments.detached,
         log_file: arguments.log_file,
+        log_level: arguments.log_level,
         arguments: again,
     })
 }
@@ -87,6 +88,7 @@ fn again(arguments: &Mount) -> Result<Vec<String>> {
         format!("--io={}", io.get_name()),
         format!("--threads={}", arguments.threads),
         format!("--inline={}", arguments.inline),
+        format!("--log-level={}", arguments.log_level),
     ];
     if let Some(file) = &arguments.log_file {
         let file =

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `terrace serve`.
 
-mod log;
 mod served;
 
 use std::path::{Path, PathBuf};
@@ -9,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use serde_json::json;
 use terrace_core::units::parse_duration;
 use terrace_core::{Clock, Error, ErrorKind, SystemClock};
@@ -20,12 +19,12 @@ use terrace_transport::{
 };
 use terrace_wire::Secret;
 
-use self::log::Log;
 use self::served::Served;
 use super::{Group, Verb};
 use crate::context::Context;
 use crate::failure::Result;
 use crate::interrupt::Interrupt;
+use crate::log::{Form, Log};
 use crate::output::Output;
 
 /// Where it listens unless it is told.
@@ -111,15 +110,6 @@ pub(crate) struct Serve {
     /// Serve the store also where tiers are missing, as `terrace hold --degraded`
     #[arg(long)]
     degraded: bool,
-}
-
-/// The form of a log.
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum Form {
-    /// A line of text for each event
-    Text,
-    /// A line of JSON for each event
-    Json,
 }
 
 impl Verb for Serve {

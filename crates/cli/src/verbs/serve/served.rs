@@ -8,7 +8,7 @@ use terrace_core::{Access, Backend, Error, ErrorKind, Kv, Result};
 use terrace_server::{Call, Called, Caller, Kept, Server, Service};
 use terrace_store::{ServerCall, ServerReport};
 
-use super::log::Log;
+use crate::log::Log;
 
 /// A store and the server that serves it.
 pub(super) struct Served {

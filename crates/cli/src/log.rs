@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The log of a server: lines on standard error, whose level can be changed while it runs.
+//! The log of a process that serves: lines on standard error, whose level can be changed while it
+//! runs.
 
 use std::io::stderr;
 
+use clap::ValueEnum;
 use terrace_core::Error;
 use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::layer::SubscriberExt;
@@ -10,17 +12,25 @@ use tracing_subscriber::registry::Registry;
 use tracing_subscriber::reload;
 use tracing_subscriber::util::SubscriberInitExt;
 
-use super::Form;
 use crate::failure::Result;
 
+/// The form of a log.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum Form {
+    /// A line of text for each event
+    Text,
+    /// A line of JSON for each event
+    Json,
+}
+
 /// The log of this process.
-pub(super) struct Log {
+pub(crate) struct Log {
     level: reload::Handle<LevelFilter, Registry>,
 }
 
 impl Log {
     /// Begins to log on standard error.
-    pub(super) fn start(level: &str, form: Form) -> Result<Self> {
+    pub(crate) fn start(level: &str, form: Form) -> Result<Self> {
         let (filter, handle) = reload::Layer::new(read_level(level)?);
         let lines = tracing_subscriber::fmt::layer().with_writer(stderr).with_target(false);
         let registry = tracing_subscriber::registry().with(filter);
@@ -35,7 +45,7 @@ impl Log {
     }
 
     /// Logs what is at least as bad as this from now on.
-    pub(super) fn set_level(&self, level: &str) -> terrace_core::Result<()> {
+    pub(crate) fn set_level(&self, level: &str) -> terrace_core::Result<()> {
         let level = read_level(level)?;
         self.level.reload(level).map_err(|error| {
             Error::invalid("change the log level", "the log has ended").caused_by(error)
@@ -43,7 +53,7 @@ impl Log {
     }
 
     /// What is logged now.
-    pub(super) fn level(&self) -> String {
+    pub(crate) fn level(&self) -> String {
         self.level.clone_current().map_or_else(|| "off".into(), |level| level.to_string())
     }
 }
