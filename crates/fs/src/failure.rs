@@ -82,7 +82,7 @@ impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         let errno = match error.kind() {
             ErrorKind::NoSpace => Errno::NOSPC,
-            ErrorKind::Busy => Errno::AGAIN,
+            ErrorKind::Busy => Errno::BUSY,
             ErrorKind::Stale => Errno::STALE,
             ErrorKind::Unsupported => Errno::OPNOTSUPP,
             ErrorKind::Denied => Errno::ROFS,

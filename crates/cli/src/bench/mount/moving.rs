@@ -86,7 +86,7 @@ fn move_about(path: &Path, is_over: &AtomicBool) -> Result<u64> {
         match setxattr(path, TIER, to.as_bytes(), XattrFlags::empty()) {
             Ok(()) => {}
             // It moves still.
-            Err(Errno::AGAIN | Errno::BUSY) => continue,
+            Err(Errno::BUSY) => continue,
             Err(errno) => return Err(Error::from_io("move a file", errno.into())),
         }
         // Bounded by the block: a migration that fails leaves it where it was.
