@@ -200,9 +200,7 @@ impl FileSystem for Front {
     fn handle(&self, request: &Request<'_>, reply: Reply) {
         let mut answering = Answering(Some(reply));
         if let Err(failure) = self.carry_out(request, &mut answering) {
-            if let Some(text) = failure.text() {
-                tracing::warn!(node = request.node, text, "cannot do what a program asked for");
-            }
+            log(request, &failure);
             if let Some(reply) = answering.0 {
                 reply.error(failure.errno());
             }
@@ -212,6 +210,18 @@ impl FileSystem for Front {
     fn interrupt(&self, unique: u64) {
         // Nobody waits for anything but locks.
         self.locks.interrupt(unique);
+    }
+}
+
+/// Tells of what went wrong: what broke loudly, what was refused only to who wants to know.
+fn log(request: &Request<'_>, failure: &Failure) {
+    let node = request.node;
+    match (failure.text(), failure.errno()) {
+        (Some(text), Errno::IO | Errno::HOSTUNREACH | Errno::NOSPC) => {
+            tracing::warn!(node, text, "cannot do what a program asked for");
+        }
+        (Some(text), _) => tracing::debug!(node, text, "refused what a program asked for"),
+        (None, _) => {}
     }
 }
 

@@ -6,6 +6,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
+use std::time::Duration;
 
 use hdrhistogram::Histogram;
 use rustix::fs::{XattrFlags, getxattr, setxattr};
@@ -18,7 +19,16 @@ use crate::progress::Progress;
 
 const TIER: &str = "user.terrace.tier";
 
+/// A read that takes longer counts as this long.
+const TIME_NS_MAX: u64 = 60_000_000_000;
+
 const PIECE_BYTES: usize = 4 << 10;
+
+/// Length of the file: so long that reads meet the copying, and short enough for many migrations.
+pub(super) const FILE_BYTES: u64 = 32 << 20;
+
+/// Between two looks at a migration.
+const PAUSE: Duration = Duration::from_millis(1);
 
 /// So many migrations must have ended while it was read.
 const MOVES_MIN: u64 = 100;
@@ -61,10 +71,11 @@ pub(super) fn run(
 /// Reads all over the file; the 99th percentile of a read, in microseconds.
 fn read_block(file: &File, block_ms: u64, number: &mut u64) -> Result<f64> {
     let clock = SystemClock::default();
-    let mut times: Histogram<u64> = Histogram::new(3).expect("three digits are allowed");
+    let mut times: Histogram<u64> =
+        Histogram::new_with_max(TIME_NS_MAX, 3).expect("three digits are allowed");
     let mut buffer = Aligned([0; PIECE_BYTES]);
     while clock.now_ns() < block_ms * 1_000_000 {
-        let place = steps::place(*number, PIECE_BYTES, true);
+        let place = steps::place(*number, PIECE_BYTES, true) % FILE_BYTES;
         *number += 1;
         let before_ns = clock.now_ns();
         file.read_exact_at(&mut buffer.0, place).map_err(steps::failed)?;
@@ -86,12 +97,15 @@ fn move_about(path: &Path, is_over: &AtomicBool) -> Result<u64> {
         match setxattr(path, TIER, to.as_bytes(), XattrFlags::empty()) {
             Ok(()) => {}
             // It moves still.
-            Err(Errno::BUSY) => continue,
+            Err(Errno::BUSY) => {
+                thread::sleep(PAUSE);
+                continue;
+            }
             Err(errno) => return Err(Error::from_io("move a file", errno.into())),
         }
         // Bounded by the block: a migration that fails leaves it where it was.
         while at != to && !is_over.load(Ordering::Acquire) {
-            thread::yield_now();
+            thread::sleep(PAUSE);
             at = tier(path)?;
         }
         moves += u64::from(at == to);

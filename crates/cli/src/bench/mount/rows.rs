@@ -287,7 +287,7 @@ impl Bench<'_> {
     fn migrating(&mut self, row: &'static str) -> Result<Row> {
         let store = self.ground.store(&format!("{row}-store"))?;
         let ours = self.ground.mounted(&store, row, "served")?;
-        let path = steps::large(&ours.place)?;
+        let path = steps::long(&ours.place, moving::FILE_BYTES)?;
         let about = About {
             row,
             mode: "served",
