@@ -50,6 +50,7 @@ bench: release
 	$(TERRACE) bench size --rebuild
 	@tools/setup.sh --bench
 	$(TERRACE) bench net
+	$(TERRACE) bench mount
 
 test: check
 	cargo test --locked --workspace
