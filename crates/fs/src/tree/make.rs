@@ -42,8 +42,7 @@ impl Tree {
         let now = self.now();
         let result = self.change(|txn| {
             let mut parent = get_living_directory(&mut *txn, directory)?;
-            let mut node = fresh(&parent, number, made, now);
-            inherit(txn, &parent, made, &mut node)?;
+            let mut node = inheriting(txn, &parent, number, made, now)?;
             if has_name {
                 let mut bucket = get_bucket(&mut *txn, directory, hash)?;
                 if bucket.find(name).is_some() {
@@ -73,6 +72,19 @@ impl Tree {
         }
         result
     }
+}
+
+/// A new node in a directory, with what it inherits.
+pub(super) fn inheriting(
+    txn: &mut dyn Txn,
+    parent: &Node,
+    number: u64,
+    made: &Made<'_>,
+    now: Moment<'_>,
+) -> Result<Node> {
+    let mut node = fresh(parent, number, made, now);
+    inherit(txn, parent, made, &mut node)?;
+    Ok(node)
 }
 
 /// A node as it is before it inherits anything but its group.

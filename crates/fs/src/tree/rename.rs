@@ -4,6 +4,7 @@
 use rustix::io::Errno;
 use terrace_core::Txn;
 
+use super::make::inheriting;
 use super::remove::{check_removal, note_nameless, unlink};
 use super::{
     Tree, check_name, get_bucket, get_directory, get_living_directory, get_node, is_above,
@@ -11,8 +12,8 @@ use super::{
 };
 use crate::clock::Moment;
 use crate::failure::{Failure, Result};
-use crate::node::{Kind, Marks, Node, Place};
-use crate::request::{RenameHow, Reply};
+use crate::node::{Kind, Node};
+use crate::request::{Made, RenameHow, Reply};
 
 /// A name in a directory.
 #[derive(Clone, Copy)]
@@ -133,7 +134,9 @@ impl Work<'_> {
         node.parent = to.directory;
         put_node(txn, &node)?;
         if let Some(number) = self.whiteout {
-            put_node(txn, &whiteout(number, from.directory, self.owner, self.now))?;
+            let directory = get_directory(&mut *txn, from.directory)?;
+            let node = inheriting(txn, &directory, number, &whiteout(self.owner), self.now)?;
+            put_node(txn, &node)?;
             self.put_in(tree, txn, from, number, Kind::CharacterDevice)?;
         }
         Ok(Moved::Over { has_garbage, is_nameless })
@@ -206,27 +209,17 @@ fn refuse_circle(txn: &mut dyn Txn, moved: u64, directory: u64) -> Result<()> {
     }
 }
 
-fn whiteout(number: u64, parent: u64, (user, group): (u32, u32), now: Moment<'_>) -> Node {
-    Node {
-        number,
+/// What is left under the old name where that is asked for.
+fn whiteout((user, group): (u32, u32)) -> Made<'static> {
+    Made {
         kind: Kind::CharacterDevice,
         permissions: 0,
+        umask: 0,
         user,
         group,
-        links: 1,
         device: 0,
-        size: 0,
-        allocated_bytes: 0,
-        accessed: now.time(),
-        modified: now.time(),
-        changed: now.time(),
-        created: now.time(),
-        parent,
-        place: Place::Inline,
-        is_written: false,
-        settled_ns: 0,
-        has_xattrs: false,
-        has_default_acl: false,
-        marks: Marks::default(),
+        target: &[],
+        is_opened: false,
+        object: None,
     }
 }
