@@ -103,7 +103,11 @@ impl Tree {
         self.change(|txn| {
             let mut node = get_node(&mut *txn, number)?;
             if txn.get(&key)?.is_none() {
-                return Err(Errno::NODATA.into());
+                return match name {
+                    // A mode without a list is what is asked for.
+                    acl::ACCESS | acl::DEFAULT => Ok(Reply::Node(node)),
+                    _ => Err(Errno::NODATA.into()),
+                };
             }
             txn.delete(&key)?;
             node.has_xattrs = !txn.scan(&pairs::xattrs(number), 1)?.is_empty();
