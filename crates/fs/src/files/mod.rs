@@ -254,7 +254,12 @@ impl Files {
                 changes.settled_ns = Some(stat.modified_ns);
             }
         }
-        let node = self.ask_node(&Request::Change { number, changes })?;
+        let mut node = self.ask_node(&Request::Change { number, changes })?;
+        if changes.modified.is_some() && changes.settled_ns.is_none() && node.is_written {
+            // Somebody else writes to it, or died while it had it open.
+            changes.settled_ns = Some(self.data.stat(&self.key(number)?)?.modified_ns);
+            node = self.ask_node(&Request::Change { number, changes })?;
+        }
         self.note_change(&node, false);
         self.with_object(node)
     }
