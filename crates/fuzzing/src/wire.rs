@@ -149,6 +149,8 @@ impl Service for Served {
         Err(Error::new(ErrorKind::Unsupported, "ask a file system"))
     }
 
+    fn ends(&self) {}
+
     fn call(&self, call: &Call<'_>, _: &mut dyn Caller) -> Result<Called> {
         Ok(Called { json: call.json.to_vec(), body: call.body.to_vec() })
     }

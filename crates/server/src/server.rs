@@ -412,6 +412,7 @@ impl Shared {
                 connection.transport.shutdown(Shutdown::Both);
             }
         }
+        self.service.ends();
         let sessions = std::mem::take(&mut *lock(&self.sessions));
         drop(sessions);
     }

@@ -32,6 +32,10 @@ pub trait Service: Send + Sync {
     /// where the namespace has none. What a program is to see is in the answer.
     fn files(&self, namespace: &str, kept: &Kept, request: &[u8]) -> Result<Vec<u8>>;
 
+    /// Told once, when the server ends: what is kept for sessions is dropped after that, although
+    /// their clients have not gone. They come back to whoever serves next.
+    fn ends(&self);
+
     /// Carries out a call of the control plane.
     ///
     /// # Errors

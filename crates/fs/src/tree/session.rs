@@ -36,6 +36,12 @@ impl Session {
         &self.tree
     }
 
+    /// Has what is open stay open when this is dropped, until the file system is opened again: what
+    /// has no name then is there for who claims it.
+    pub fn leave_open(&self) {
+        lock(&self.open).clear();
+    }
+
     fn note_open(&self, number: u64, is_for_writing: bool) {
         let mut open = lock(&self.open);
         let (opens, writers) = open.entry(number).or_default();

@@ -58,6 +58,10 @@ impl Service for Held {
         self.inner.files(namespace, kept, request)
     }
 
+    fn ends(&self) {
+        self.inner.ends();
+    }
+
     fn call(&self, call: &Call<'_>, caller: &mut dyn Caller) -> Result<Called> {
         if call.json != b"\"hold\"" {
             return self.inner.call(call, caller);

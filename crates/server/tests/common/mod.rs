@@ -50,6 +50,8 @@ impl Service for Plain {
         Ok([request, &count.to_le_bytes()].concat())
     }
 
+    fn ends(&self) {}
+
     fn call(&self, call: &Call<'_>, caller: &mut dyn Caller) -> Result<Called> {
         match call.json {
             b"\"echo\"" => {
@@ -94,6 +96,10 @@ impl Service for Kept {
 
     fn files(&self, namespace: &str, kept: &SessionKept, request: &[u8]) -> Result<Vec<u8>> {
         self.plain.files(namespace, kept, request)
+    }
+
+    fn ends(&self) {
+        self.plain.ends();
     }
 
     fn call(&self, call: &Call<'_>, caller: &mut dyn Caller) -> Result<Called> {

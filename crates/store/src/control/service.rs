@@ -3,6 +3,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use serde::Serialize;
@@ -27,11 +28,28 @@ const WATCH_SAYS_EVERY: Duration = Duration::from_secs(1);
 /// An owned store as something that a server serves.
 pub(crate) struct Offer {
     owned: Arc<Owned>,
+    /// Whether the server ends.
+    is_ending: Arc<AtomicBool>,
 }
 
 impl Offer {
     pub(crate) fn new(owned: &Arc<Owned>) -> Self {
-        Self { owned: Arc::clone(owned) }
+        Self { owned: Arc::clone(owned), is_ending: Arc::default() }
+    }
+}
+
+/// What a client does with a file system.
+struct Client {
+    session: Session,
+    is_ending: Arc<AtomicBool>,
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        if self.is_ending.load(Ordering::Acquire) {
+            // It will claim what it has open from the next server.
+            self.session.leave_open();
+        }
     }
 }
 
@@ -49,9 +67,15 @@ impl Service for Offer {
     }
 
     fn files(&self, namespace: &str, kept: &Kept, request: &[u8]) -> Result<Vec<u8>> {
-        let session =
-            kept.get_or_make(namespace, || Ok(Session::new(&self.owned.shared_tree(namespace)?)))?;
-        terrace_fs::answer(&*session, request)
+        let client = kept.get_or_make(namespace, || {
+            let session = Session::new(&self.owned.shared_tree(namespace)?);
+            Ok(Client { session, is_ending: Arc::clone(&self.is_ending) })
+        })?;
+        terrace_fs::answer(&client.session, request)
+    }
+
+    fn ends(&self) {
+        self.is_ending.store(true, Ordering::Release);
     }
 
     fn call(&self, call: &terrace_server::Call<'_>, caller: &mut dyn Caller) -> Result<Called> {

@@ -56,6 +56,10 @@ impl Service for Served {
         self.store.files(namespace, kept, request)
     }
 
+    fn ends(&self) {
+        self.store.ends();
+    }
+
     fn call(&self, call: &Call<'_>, caller: &mut dyn Caller) -> Result<Called> {
         let answer = match serde_json::from_slice(call.json) {
             Ok(ServerCall::ServerStatus) => json!(self.status()),
