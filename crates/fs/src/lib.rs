@@ -5,6 +5,7 @@
 //! bytes of all other files are objects of a `Backend`, named by the number of the file.
 
 mod acl;
+mod check;
 mod clock;
 mod entries;
 mod failure;
@@ -19,6 +20,7 @@ mod wire;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+pub use check::{Check, Damage, DamageKind, Mending, TreeReport, check, is_recognized};
 pub use clock::FileClock;
 pub use failure::{Failure, Result};
 pub use files::{File, Files, FilesOptions};

@@ -6,12 +6,12 @@ use terrace_core::KvRange;
 /// The pair that says that there is a file system, and which.
 pub(crate) const SUPERBLOCK: &[u8] = b"s";
 
-const NODE: u8 = b'i';
-const ENTRY: u8 = b'd';
-const XATTR: u8 = b'x';
-const CONTENT: u8 = b'c';
-const NAMELESS: u8 = b'o';
-const GARBAGE: u8 = b'g';
+pub(crate) const NODE: u8 = b'i';
+pub(crate) const ENTRY: u8 = b'd';
+pub(crate) const XATTR: u8 = b'x';
+pub(crate) const CONTENT: u8 = b'c';
+pub(crate) const NAMELESS: u8 = b'o';
+pub(crate) const GARBAGE: u8 = b'g';
 
 fn numbered(letter: u8, number: u64) -> Vec<u8> {
     let mut key = Vec::with_capacity(17);

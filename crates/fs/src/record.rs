@@ -78,6 +78,12 @@ pub(crate) fn decode(number: u64, bytes: &[u8]) -> Result<Node> {
     decode_body(number, &mut reader).filter(|_| reader.0.is_empty()).ok_or_else(damaged)
 }
 
+/// Whether a value ends with its checksum: what cannot be read then is of another version.
+pub(crate) fn is_whole(bytes: &[u8]) -> bool {
+    let parts = bytes.split_last_chunk();
+    parts.is_some_and(|(body, checksum)| crc32c::crc32c(body) == u32::from_le_bytes(*checksum))
+}
+
 fn decode_body(number: u64, reader: &mut Reader<'_>) -> Option<Node> {
     let flags = reader.u8()?;
     let has = |bit| flags & bit != 0;

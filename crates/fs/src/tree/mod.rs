@@ -25,8 +25,8 @@ use terrace_core::{Clock, Kv, Persistency, Ticket, Txn};
 use self::hold::Holds;
 use self::locks::Locks;
 pub use self::session::Session;
-use self::superblock::Superblock;
 pub use self::superblock::TreeOptions;
+pub(crate) use self::superblock::{INLINE_BYTES_LIMIT, Superblock};
 use crate::clock::{FileClock, Moment};
 use crate::entries::{Bucket, hash};
 use crate::failure::{Failure, Result};
@@ -237,7 +237,7 @@ fn touch_directory(directory: &mut Node, now: Moment<'_>) {
 }
 
 /// Refuses what no entry can be called.
-fn check_name(name: &[u8]) -> Result<()> {
+pub(crate) fn check_name(name: &[u8]) -> Result<()> {
     match name {
         [] | b"." | b".." => Err(Errno::INVAL.into()),
         name if name.len() > NAME_BYTES_MAX => Err(Errno::NAMETOOLONG.into()),

@@ -18,7 +18,7 @@ const VERSION: u8 = 1;
 const RUN: u64 = 4096;
 
 /// Longest content that may be asked to be kept with the metadata.
-const INLINE_BYTES_LIMIT: u32 = 64 << 10;
+pub(crate) const INLINE_BYTES_LIMIT: u32 = 64 << 10;
 
 /// How to make a file system.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,17 +41,25 @@ impl Default for TreeOptions {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Superblock {
-    pub(super) id: u128,
+pub(crate) struct Superblock {
+    pub(crate) id: u128,
     /// Key of the hash of names: who does not know it cannot make names with one hash.
-    pub(super) seed: u128,
-    pub(super) inline_bytes_max: u32,
+    pub(crate) seed: u128,
+    pub(crate) inline_bytes_max: u32,
     /// The lowest number that was not taken.
-    next_number: u64,
+    pub(crate) next_number: u64,
 }
 
 impl Superblock {
-    fn encode(&self) -> Vec<u8> {
+    /// That of an empty file system.
+    pub(crate) fn new(inline_bytes_max: u32, entropy: &[u8; 32]) -> Self {
+        let (id, seed) = entropy.split_at(16);
+        let wide = |bytes: &[u8]| u128::from_le_bytes(bytes.try_into().expect("half of 32 bytes"));
+        Self { id: wide(id), seed: wide(seed), inline_bytes_max, next_number: ROOT + 1 }
+    }
+
+    /// The value of the pair.
+    pub(crate) fn encode(&self) -> Vec<u8> {
         let mut bytes = vec![VERSION];
         bytes.extend_from_slice(&self.id.to_le_bytes());
         bytes.extend_from_slice(&self.seed.to_le_bytes());
@@ -61,7 +69,8 @@ impl Superblock {
         bytes
     }
 
-    fn decode(bytes: &[u8]) -> Result<Self> {
+    /// Reads the value of the pair. Errors: `IO` where it is damaged, or of a later version.
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Self> {
         let damaged = || Failure::corrupt("the superblock has another form or checksum");
         let (body, checksum) = bytes.split_last_chunk().ok_or_else(damaged)?;
         if crc32c::crc32c(body) != u32::from_le_bytes(*checksum) {
@@ -96,14 +105,7 @@ pub(super) fn create(
     if options.inline_bytes_max > INLINE_BYTES_LIMIT {
         return Err(Errno::INVAL.into());
     }
-    let (id, seed) = entropy.split_at(16);
-    let wide = |bytes: &[u8]| u128::from_le_bytes(bytes.try_into().expect("half of 32 bytes"));
-    let superblock = Superblock {
-        id: wide(id),
-        seed: wide(seed),
-        inline_bytes_max: options.inline_bytes_max,
-        next_number: ROOT + 1,
-    };
+    let superblock = Superblock::new(options.inline_bytes_max, entropy);
     let now = Time::from_ns(clock.wall_ns());
     let root = Node {
         number: ROOT,

@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Checks a file system, and mends it.
+//!
+//! Pairs and objects are read three times in the order of their numbers. First every node is
+//! compared with what is kept of it, then every entry with the node that it leads to, at last every
+//! node with the entries that were found. In between there are 16 bytes of memory for each file and
+//! 48 for each directory. Each thing that is mended is one transaction, so that a check that is
+//! killed can be repeated.
+
+mod counts;
+mod entries;
+mod nodes;
+mod report;
+mod shape;
+mod table;
+#[cfg(test)]
+mod tests;
+mod walk;
+
+use rustix::io::Errno;
+use terrace_core::{Backend, Kv, Txn};
+
+pub use self::report::{Damage, DamageKind, TreeReport};
+use self::table::Table;
+use crate::failure::{Failure, Result};
+use crate::node::{Kind, Marks, Node, Place, ROOT, Time};
+use crate::pairs;
+use crate::record::{decode, is_whole};
+use crate::tree::{INLINE_BYTES_LIMIT, Superblock};
+
+/// How often progress is told, in pairs.
+const PROGRESS_PAIRS: u64 = 1024;
+
+/// Numbers left free above the highest that was found where some that were given may be unknown.
+const NUMBERS_MARGIN: u64 = 1 << 32;
+
+/// What to check. Nobody may change it meanwhile.
+pub struct Check<'a> {
+    /// The pairs of the file system.
+    pub kv: &'a dyn Kv,
+    /// Where the bytes of files are.
+    pub data: &'a dyn Backend,
+    /// The namespace there.
+    pub namespace: &'a str,
+    /// Nanoseconds since 1970: when what is made anew was made.
+    pub now_ns: u64,
+    /// How to mend; `None` changes nothing.
+    pub mending: Option<Mending>,
+}
+
+/// How to mend.
+#[derive(Clone, Copy, Debug)]
+pub struct Mending {
+    /// Random and secret, for a superblock that is made anew.
+    pub entropy: [u8; 32],
+    /// Whether the pairs are older than the objects: a file whose object is missing was then deleted
+    /// since, and one whose object is newer has grown into it.
+    pub objects_decide: bool,
+}
+
+/// Whether pairs are those of a file system, perhaps a damaged one: its superblock or its root can
+/// be read. Others are not touched.
+///
+/// # Errors
+///
+/// What the pairs say.
+pub fn is_recognized(kv: &dyn Kv) -> Result<bool> {
+    let superblock = kv.get(pairs::SUPERBLOCK)?;
+    if superblock.is_some_and(|bytes| Superblock::decode(&bytes).is_ok()) {
+        return Ok(true);
+    }
+    let root = kv.get(&pairs::node(ROOT))?;
+    Ok(root.is_some_and(|bytes| decode(ROOT, &bytes).is_ok()))
+}
+
+/// Checks a file system, and mends it where that is asked for. What is mended is told as it was.
+/// `progress` gets the number of pairs that were looked at, now and then.
+///
+/// # Errors
+///
+/// `NOENT` where the pairs are not those of a file system; `IO` for one of a later version; what
+/// pairs and objects say.
+pub fn check(asked: &Check<'_>, progress: &mut dyn FnMut(u64)) -> Result<TreeReport> {
+    if !is_recognized(asked.kv)? {
+        return Err(Errno::NOENT.into());
+    }
+    let mut checker = Checker {
+        kv: asked.kv,
+        data: asked.data,
+        namespace: asked.namespace,
+        now: Time::from_ns(asked.now_ns),
+        mending: asked.mending,
+        superblock: None,
+        table: Table::default(),
+        highest: ROOT,
+        lost_and_found: None,
+        report: TreeReport::default(),
+        looked_at: 0,
+        progress,
+    };
+    checker.superblock()?;
+    checker.nodes()?;
+    checker.numbers()?;
+    checker.entries()?;
+    checker.shape()?;
+    checker.counts()?;
+    let (looked_at, report) = (checker.looked_at, checker.report);
+    progress(looked_at);
+    Ok(report)
+}
+
+/// A check on its way.
+struct Checker<'a> {
+    kv: &'a dyn Kv,
+    data: &'a dyn Backend,
+    namespace: &'a str,
+    now: Time,
+    mending: Option<Mending>,
+    /// `None` where it cannot be read and nothing is mended: the hashes of names are unknown then.
+    superblock: Option<Known>,
+    table: Table,
+    /// The highest number of anything.
+    highest: u64,
+    lost_and_found: Option<u64>,
+    report: TreeReport,
+    looked_at: u64,
+    progress: &'a mut dyn FnMut(u64),
+}
+
+/// A superblock.
+#[derive(Clone, Copy)]
+struct Known {
+    superblock: Superblock,
+    /// Whether it was made by this check: then all names have other hashes than before.
+    is_new: bool,
+}
+
+impl Checker<'_> {
+    fn superblock(&mut self) -> Result<()> {
+        let bytes = self.kv.get(pairs::SUPERBLOCK)?;
+        let read = bytes.as_deref().map(Superblock::decode);
+        if let Some(Ok(superblock)) = read {
+            self.superblock = Some(Known { superblock, is_new: false });
+            return Ok(());
+        }
+        if let (Some(Err(failure)), Some(true)) = (read, bytes.as_deref().map(is_whole)) {
+            return Err(failure);
+        }
+        self.found(DamageKind::DamagedSuperblock, ROOT, "the superblock cannot be read".into());
+        if let Some(mending) = self.mending {
+            // What was allowed to be with the metadata is not known any more.
+            let superblock = Superblock::new(INLINE_BYTES_LIMIT, &mending.entropy);
+            self.superblock = Some(Known { superblock, is_new: true });
+        }
+        Ok(())
+    }
+
+    /// No number may be given that something has.
+    fn numbers(&mut self) -> Result<()> {
+        let Some(mut known) = self.superblock else { return Ok(()) };
+        let superblock = &mut known.superblock;
+        let before = *superblock;
+        let free = self.highest.checked_add(1).ok_or(Failure::of(Errno::NOSPC))?;
+        superblock.next_number = superblock.next_number.max(free);
+        if *superblock != before && !known.is_new {
+            let detail = format!("the next new node would be {}", before.next_number);
+            self.found(DamageKind::UsedNumber, self.highest, detail);
+        }
+        let Some(mending) = self.mending else { return Ok(()) };
+        if mending.objects_decide {
+            let next = superblock.next_number.checked_add(NUMBERS_MARGIN);
+            superblock.next_number = next.ok_or(Failure::of(Errno::NOSPC))?;
+        }
+        if *superblock != before || known.is_new {
+            let bytes = superblock.encode();
+            self.change(|txn| txn.put(pairs::SUPERBLOCK, &bytes))?;
+        }
+        self.superblock = Some(known);
+        Ok(())
+    }
+
+    /// Takes note of something that is wrong.
+    fn found(&mut self, kind: DamageKind, node: u64, detail: String) {
+        self.report.add(kind, node, detail);
+    }
+
+    fn looked(&mut self) {
+        self.looked_at += 1;
+        if self.looked_at.is_multiple_of(PROGRESS_PAIRS) {
+            (self.progress)(self.looked_at);
+        }
+    }
+
+    /// Changes something, where it is to be mended.
+    fn change(&self, mut body: impl FnMut(&mut dyn Txn) -> terrace_core::Result<()>) -> Result<()> {
+        if self.mending.is_some() {
+            self.kv.transact(&mut body)?;
+        }
+        Ok(())
+    }
+
+    /// A node of which nothing is known but its kind: only root may use it until its rights are set.
+    fn fresh(&self, number: u64, kind: Kind) -> Node {
+        let is_directory = kind.is_directory();
+        Node {
+            number,
+            kind,
+            permissions: if is_directory { 0o700 } else { 0o600 },
+            user: 0,
+            group: 0,
+            links: if is_directory { 2 } else { 1 },
+            device: 0,
+            size: 0,
+            allocated_bytes: 0,
+            accessed: self.now,
+            modified: self.now,
+            changed: self.now,
+            created: self.now,
+            parent: ROOT,
+            place: Place::Inline,
+            is_written: false,
+            settled_ns: 0,
+            has_xattrs: false,
+            has_default_acl: false,
+            marks: Marks::default(),
+        }
+    }
+}
