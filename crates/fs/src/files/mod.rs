@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Files as programs use them: metadata and bytes together.
 
+mod claim;
 mod file;
 mod io;
 mod open;
@@ -51,6 +52,7 @@ pub struct FilesOptions {
 pub struct Files {
     metadata: Arc<dyn Metadata>,
     data: Arc<dyn Backend>,
+    clock: Arc<dyn Clock>,
     options: FilesOptions,
     open: [Mutex<HashMap<u64, Opened>>; STRIPES],
     ready: Ready,
@@ -79,7 +81,7 @@ impl Files {
         let sweeper = Sweeper::start(&metadata, &data, &options.namespace, &clock)?;
         let ready = Ready::start(&metadata, &data, &options, &clock)?;
         let open = std::array::from_fn(|_| Mutex::default());
-        Ok(Arc::new(Self { metadata, data, options, open, ready, sweeper }))
+        Ok(Arc::new(Self { metadata, data, clock, options, open, ready, sweeper }))
     }
 
     /// The metadata, for requests that concern nothing else.
@@ -330,6 +332,11 @@ impl Files {
         let (node, file) = self.open_stale(number, access)?;
         let node = match node {
             Some(node) => self.with_object(node)?,
+            // Somebody here has it open: what was known of it then is not what others closed since.
+            None if !self.options.is_alone && file.object().is_none() => {
+                let node = file.shared().refresh(self)?;
+                self.with_object(node)?
+            }
             None => self.node(number)?,
         };
         Ok((node, file))

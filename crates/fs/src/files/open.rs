@@ -7,6 +7,7 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use terrace_core::{Access, Create, Object, Open, Stat};
 
+use super::claim::Claim;
 use super::{Files, unexpected};
 use crate::failure::Result;
 use crate::node::{Node, Place};
@@ -115,6 +116,11 @@ impl Shared {
     /// Gives a small file an object, because it outgrows what is kept with the metadata.
     pub(super) fn move_out(&self, files: &Files) -> Result<()> {
         let mut content = self.change();
+        let is_done = matches!(*content, Content::Object(..));
+        let _claim = match files.options.is_alone || is_done {
+            true => None,
+            false => Some(Claim::wait(files, self.number)?),
+        };
         loop {
             let Content::Inline { bytes, size } = &*content else { return Ok(()) };
             let key = files.key(self.number)?;
@@ -151,12 +157,12 @@ impl Shared {
         }
     }
 
-    /// Asks the metadata again for what they have of the file.
-    pub(super) fn refresh(&self, files: &Files) -> Result<()> {
+    /// Asks the metadata again for what they have of the file; what is known of its node.
+    pub(super) fn refresh(&self, files: &Files) -> Result<Node> {
         self.refresh_into(files, &mut self.change())
     }
 
-    fn refresh_into(&self, files: &Files, content: &mut Content) -> Result<()> {
+    fn refresh_into(&self, files: &Files, content: &mut Content) -> Result<Node> {
         let reply = files.metadata.call(&Request::Content { number: self.number })?;
         let Reply::Opened { node, content: bytes } = reply else { return Err(unexpected(&reply)) };
         let access = match self.is_writable.load(Ordering::Acquire) {
@@ -164,7 +170,7 @@ impl Shared {
             false => Access::Read,
         };
         *content = self::content(files, &node, bytes, access)?;
-        Ok(())
+        Ok(node)
     }
 }
 
