@@ -6,6 +6,10 @@ use terrace_core::KvRange;
 /// The pair that says that there is a file system, and which.
 pub(crate) const SUPERBLOCK: &[u8] = b"s";
 
+/// The pair that says that the bytes of files may be on several servers: none of them knows by
+/// itself which objects there are.
+pub(crate) const DISTRIBUTED: &[u8] = b"m";
+
 pub(crate) const NODE: u8 = b'i';
 pub(crate) const ENTRY: u8 = b'd';
 pub(crate) const XATTR: u8 = b'x';

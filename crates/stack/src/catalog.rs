@@ -269,11 +269,20 @@ impl Catalog {
 
     /// The namespaces that hold objects: one short scan each.
     pub(crate) fn namespaces(&self) -> Result<Vec<String>> {
+        self.namespaces_of(OBJECT)
+    }
+
+    /// The namespaces that hold pairs of the application: one short scan each.
+    pub(crate) fn application_namespaces(&self) -> Result<Vec<String>> {
+        self.namespaces_of(APPLICATION)
+    }
+
+    fn namespaces_of(&self, kind: u8) -> Result<Vec<String>> {
         let mut names = Vec::new();
-        let mut range = KvRange::prefix(&[OBJECT]);
+        let mut range = KvRange::prefix(&[kind]);
         while let Some((key, _)) = self.kv.scan(&range, 1)?.first() {
-            let namespace = parse_object_key(key)?.namespace().to_owned();
-            let inside = KvRange::prefix(&scoped(OBJECT, &namespace, b""));
+            let namespace = namespace_of(key)?;
+            let inside = KvRange::prefix(&scoped(kind, &namespace, b""));
             range.start = match inside.end {
                 std::ops::Bound::Excluded(end) => std::ops::Bound::Included(end),
                 other => other,
@@ -535,6 +544,12 @@ fn scoped(kind: u8, namespace: &str, name: &[u8]) -> Vec<u8> {
     out.push(0);
     out.extend(name);
     out
+}
+
+fn namespace_of(key: &[u8]) -> Result<String> {
+    let wrong = || corrupt("pair", "its key has no namespace");
+    let end = key.iter().position(|byte| *byte == 0).ok_or_else(wrong)?;
+    Ok(std::str::from_utf8(&key[1..end]).map_err(|_| wrong())?.into())
 }
 
 fn parse_object_key(bytes: &[u8]) -> Result<Key> {

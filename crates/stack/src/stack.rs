@@ -495,6 +495,11 @@ impl Stack {
         Ok(Arc::new(Pairs::new(&self.inner.shared, namespace)))
     }
 
+    /// The namespaces that hold key-value pairs of applications.
+    pub fn kv_namespaces(&self) -> Result<Vec<String>> {
+        self.inner.shared.catalog.application_namespaces()
+    }
+
     /// Reads one of the application's key-value pairs.
     pub fn kv_get(&self, namespace: &str, key: &[u8]) -> Result<Option<Vec<u8>>> {
         check_namespace(namespace)?;

@@ -12,6 +12,7 @@ use terrace_client::{Remote, RemoteKv};
 use terrace_core::{Backend as _, Error, ErrorKind, Key, Kv, KvRange, Result};
 use terrace_stack::report::{CheckReport, Explanation, MoveReport, Problem, TierReport};
 
+use crate::check_files::FilesReport;
 use crate::control::{Answer, Asking, Call};
 
 /// Pairs of the servers themselves: where appends to distributed objects agree on their places.
@@ -276,6 +277,10 @@ impl Asking for Cluster {
                 answer(&())
             }
             Call::Check { .. } => answer(&self.check(call, progress)?),
+            Call::CheckFiles => {
+                let found = self.all::<Vec<FilesReport>>(call)?;
+                answer(&found.into_iter().flatten().collect::<Vec<_>>())
+            }
             _ => Err(self.ask_one()),
         }
     }

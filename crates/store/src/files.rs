@@ -20,7 +20,11 @@ const CLAIM_TIME: Duration = Duration::from_secs(90);
 
 /// The file systems that an owner of a store has opened.
 #[derive(Default)]
-pub(crate) struct Trees(Mutex<HashMap<String, Planted>>);
+pub(crate) struct Trees {
+    planted: Mutex<HashMap<String, Planted>>,
+    /// The one that is being checked: nobody uses it meanwhile. Locked behind `planted`.
+    checked: Mutex<Option<String>>,
+}
 
 /// An opened file system.
 struct Planted {
@@ -34,7 +38,36 @@ struct Planted {
 impl Trees {
     fn lock(&self) -> MutexGuard<'_, HashMap<String, Planted>> {
         // Entries are put in and changed as wholes.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.planted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn checked(&self) -> MutexGuard<'_, Option<String>> {
+        self.checked.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keeps everybody from a file system until the return value is dropped; `None` where somebody
+    /// uses it.
+    pub(crate) fn keep_out(&self, name: &str) -> Option<Checked<'_>> {
+        let mut planted = self.lock();
+        let mut checked = self.checked();
+        // The map has one; sessions have more.
+        let is_used = |one: &Planted| one.is_taken || Arc::strong_count(&one.tree) > 1;
+        if checked.is_some() || planted.get(name).is_some_and(is_used) {
+            return None;
+        }
+        // What it remembers may not be so afterwards.
+        planted.remove(name);
+        *checked = Some(name.into());
+        Some(Checked(self))
+    }
+}
+
+/// Keeps everybody from a file system.
+pub(crate) struct Checked<'a>(&'a Trees);
+
+impl Drop for Checked<'_> {
+    fn drop(&mut self) {
+        *self.0.checked() = None;
     }
 }
 
@@ -82,6 +115,11 @@ impl Owned {
         trees: &'a mut HashMap<String, Planted>,
         name: &str,
     ) -> Result<&'a mut Planted> {
+        if self.trees.checked().as_deref() == Some(name) {
+            return Err(Error::new(ErrorKind::Busy, OPEN)
+                .because("it is being checked")
+                .with("name", name));
+        }
         if !trees.contains_key(name) {
             let kv = self.stack.kv(name)?;
             let tree = open_tree(kv, &self.clock, name)?;
@@ -159,6 +197,10 @@ impl Store {
                         .because("the store has none of this name; `terrace mount` makes one")
                         .with("name", name));
                 };
+                if servers.len() > 1 {
+                    Tree::note_distribution(&remote.kv(name))
+                        .map_err(|failure| failure.into_error(OPEN))?;
+                }
                 Ok(Arc::new(RemoteFiles::new(remote, name)))
             }
         }

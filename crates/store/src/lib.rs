@@ -7,6 +7,7 @@
 
 mod admin;
 mod amend;
+mod check_files;
 mod cluster;
 mod control;
 mod directory;
@@ -31,6 +32,7 @@ mod tiers;
 mod url;
 mod watch;
 
+pub use check_files::FilesReport;
 pub use files::Alone;
 pub use recording::Recording;
 pub use repair::{Rebuilt, Source};
@@ -38,6 +40,7 @@ pub use server::{ServerCall, ServerReport};
 pub use settings::{CatalogSettings, PolicySettings, PolicySource};
 pub use settings::{Settings, ThrottleSettings, TierSettings, TraceSettings};
 pub use store::{OpenOptions, PolicyWrapper, Store};
+pub use terrace_fs::{Damage, DamageKind, TreeReport};
 pub use terrace_server::Status as ServerStatus;
 
 pub use terrace_core::{

@@ -2,10 +2,11 @@
 //! `terrace fsck`.
 
 use clap::Args;
+use serde::Serialize;
 use serde_json::json;
 use terrace_core::Access;
 use terrace_core::units::show_bytes;
-use terrace_store::{CheckReport, OpenOptions, Problem, Source, Store};
+use terrace_store::{CheckReport, FilesReport, OpenOptions, Problem, Source, Store};
 
 use super::{Group, Verb};
 use crate::context::{Context, alone};
@@ -22,6 +23,10 @@ const STATUS_PROBLEMS: u8 = 1;
 /// catalog says, whole and with the right identity, and no tier may hold more than is accounted
 /// for. Nothing is changed. The store may be in use meanwhile.
 ///
+/// Then every file system of the store is checked (`terrace mount`): each name must lead to a node,
+/// each node be reached by as many names as it counts, each file have its bytes. One that is mounted
+/// or otherwise in use is passed over with a note.
+///
 /// Problems are printed one a line as `problem: KIND PLACE: DETAIL`; what is unusual but harmless
 /// begins with `note:`. The status is 0 when there is no problem, 1 when there is, and another one
 /// when the check itself could not be done.
@@ -30,9 +35,13 @@ const STATUS_PROBLEMS: u8 = 1;
 /// tiers: copies stand in for primaries that are gone, records that cannot be read are made from
 /// what files say of themselves, lengths are taken from the files. With --rebuild it is made from
 /// the tiers alone, for a catalog that is lost: every object comes back with its bytes and its name,
-/// but not its pins, its level, its history, its copies, nor key-value pairs. An object that was
+/// but not its pins, its level, its history, its copies, nor key-value pairs, and with these no names of
+/// files in file systems. An object that was
 /// deleted or cut a moment before the catalog was lost may be there again. `terrace restore` uses a
 /// backup of the catalog as well.
+///
+/// File systems are mended with --repair, and after a catalog was made anew: what has lost its name comes to
+/// the directory `lost+found` under its number, counts are corrected, names that lead nowhere removed.
 ///
 /// For both nobody may have the store open. The old catalog is put aside beside the new one; no file
 /// of an object that is not complete is deleted, and none that is not certainly the store's. The
@@ -71,28 +80,43 @@ impl Verb for Fsck {
         if self.rebuild {
             return rebuild(context, Source::TiersAlone, self.accept_old_tiers, self.verify);
         }
-        let report = match self.repair {
+        let found = match self.repair {
             true => context.with_options(exclusive(), |store| check(store, self.verify))?,
             false => context.with_store_for_reading(|store| check(store, self.verify))?,
         };
         // Over a file in doubt only a person can decide.
         let is_for_repair = |one: &Problem| one.kind != "doubtful-file";
-        if self.repair && report.problems.iter().any(is_for_repair) {
+        let must_rebuild = found.store.problems.iter().any(is_for_repair);
+        if self.repair && (must_rebuild || !are_sound(&found.files)) {
             if !context.is_json {
                 let mut output = Output::new();
-                print(&report, self.verify, &mut output)?;
+                print(&found, self.verify, &mut output)?;
                 output.flush()?;
             }
-            return rebuild(context, Source::PresentCatalog, self.accept_old_tiers, self.verify);
+            return match must_rebuild {
+                true => {
+                    rebuild(context, Source::PresentCatalog, self.accept_old_tiers, self.verify)
+                }
+                false => mend(context, self.verify),
+            };
         }
         let mut output = Output::new();
         if context.is_json {
-            output.json(&report)?;
+            output.json(&found)?;
         } else {
-            print(&report, self.verify, &mut output)?;
+            print(&found, self.verify, &mut output)?;
         }
-        finish(&report, output)
+        finish(&found, output)
     }
+}
+
+/// What a check found.
+#[derive(Serialize)]
+struct Found {
+    #[serde(flatten)]
+    store: CheckReport,
+    /// In the file systems of the store.
+    files: Vec<FilesReport>,
 }
 
 /// Opened by this process alone.
@@ -100,17 +124,61 @@ fn exclusive() -> OpenOptions {
     OpenOptions { attach: false, ..alone(Access::Write) }
 }
 
-fn check(store: &Store, verify: bool) -> Result<CheckReport> {
-    let mut progress = Progress::items("fsck", Some(0));
-    Ok(store.check(verify, &mut |done, total| progress.set(done, total))?)
+fn check(store: &Store, verify: bool) -> Result<Found> {
+    let report = {
+        let mut progress = Progress::items("fsck", Some(0));
+        store.check(verify, &mut |done, total| progress.set(done, total))?
+    };
+    let mut progress = Progress::items("fsck of files", None);
+    let files = store.check_files(&mut counting(&mut progress))?;
+    Ok(Found { store: report, files })
 }
 
-fn finish(report: &CheckReport, mut output: Output) -> Result<()> {
+/// Shows how many there are by now.
+fn counting(progress: &mut Progress) -> impl FnMut(u64) {
+    let mut before = 0;
+    move |done: u64| {
+        progress.advance(done.saturating_sub(before));
+        before = done;
+    }
+}
+
+fn are_sound(files: &[FilesReport]) -> bool {
+    files.iter().all(|one| one.found.is_sound())
+}
+
+fn finish(found: &Found, mut output: Output) -> Result<()> {
     output.flush()?;
-    if report.problems.is_empty() { Ok(()) } else { Err(Failure::Reported(STATUS_PROBLEMS)) }
+    match found.store.problems.is_empty() && are_sound(&found.files) {
+        true => Ok(()),
+        false => Err(Failure::Reported(STATUS_PROBLEMS)),
+    }
 }
 
-/// Makes the catalog anew, opens the store and checks it.
+/// Mends file systems, where nothing else is wrong, and checks the store again.
+fn mend(context: &Context, verify: bool) -> Result<()> {
+    let (mended, found) = context.with_options(exclusive(), |store| {
+        let mended = mend_files(store, false)?;
+        Ok((mended, check(store, verify)?))
+    })?;
+    let mut output = Output::new();
+    if context.is_json {
+        let mut report = json!(found);
+        report["mended"] = json!(mended);
+        output.json(&report)?;
+    } else {
+        print_mended(&mended, &mut output)?;
+        print(&found, verify, &mut output)?;
+    }
+    finish(&found, output)
+}
+
+fn mend_files(store: &Store, objects_decide: bool) -> Result<Vec<FilesReport>> {
+    let mut progress = Progress::items("mend files", None);
+    Ok(store.mend_files(objects_decide, &mut counting(&mut progress))?)
+}
+
+/// Makes the catalog anew, opens the store, mends its file systems and checks it.
 pub(crate) fn rebuild(
     context: &Context,
     source: Source<'_>,
@@ -125,6 +193,8 @@ pub(crate) fn rebuild(
     };
     // That it is recovered goes without saying.
     let store = Store::open_with(context.store()?, exclusive())?;
+    // Before anybody makes files: numbers that were given since a backup would be given again.
+    let mended = mend_files(&store, source != Source::PresentCatalog)?;
     let checked = check(&store, verify)?;
     store.close()?;
     let mut output = Output::new();
@@ -132,14 +202,14 @@ pub(crate) fn rebuild(
     if context.is_json {
         let rebuilt = &rebuilt.report;
         output.json(&json!({
-            "rebuilt": rebuilt, "old_catalog": old_catalog, "check": checked,
+            "rebuilt": rebuilt, "old_catalog": old_catalog, "mended": mended, "check": checked,
         }))?;
         return finish(&checked, output);
     }
     let report = &rebuilt.report;
     // What the check finds as well is said once.
     let mut problems = report.problems.clone();
-    problems.retain(|problem| !checked.problems.contains(problem));
+    problems.retain(|problem| !checked.store.problems.contains(problem));
     print_findings(&problems, &report.notes, &mut output)?;
     let pairs = match report.pairs {
         0 => String::new(),
@@ -154,8 +224,59 @@ pub(crate) fn rebuild(
     if let Some(old) = old_catalog {
         output.line(format!("the old catalog is in {}", show_name(&old)))?;
     }
+    print_mended(&mended, &mut output)?;
     print(&checked, verify, &mut output)?;
     finish(&checked, output)
+}
+
+/// What was done to file systems, in one line each.
+fn print_mended(mended: &[FilesReport], output: &mut Output) -> Result<()> {
+    for report in mended.iter().filter(|report| !report.found.is_sound()) {
+        let kinds: Vec<_> = report
+            .found
+            .counts
+            .iter()
+            .map(|(kind, some)| format!("{some} {}", kind.word()))
+            .collect();
+        let adopted = match report.found.adopted {
+            0 => String::new(),
+            some => format!("; {} in lost+found", count(some, "node")),
+        };
+        let name = show_name(&report.name);
+        output.line(format!("mended file system {name}: {}{adopted}", kinds.join(", ")))?;
+    }
+    Ok(())
+}
+
+fn print_files(report: &FilesReport, output: &mut Output) -> Result<()> {
+    let (name, found) = (show_name(&report.name), &report.found);
+    if report.is_in_use {
+        let reason = "it is used or mounted, and was not checked";
+        return output.line(format!("note: in-use {name}: {reason}"));
+    }
+    for damage in &found.damages {
+        let (kind, node) = (damage.kind.word(), damage.node);
+        let detail = show_name(&damage.detail);
+        output.line(format!("problem: {kind} {name}/{node:016x}: {detail}"))?;
+    }
+    let problems = match found.damage_count() {
+        0 => "no problems".into(),
+        some => count(some, "problem"),
+    };
+    if found.foreign > 0 {
+        let detail = format!("pairs or objects of another form: {}", found.foreign);
+        output.line(format!("note: foreign {name}: {detail}"))?;
+    }
+    if !found.has_objects_checked {
+        let reason = "its objects may be on several servers, and were not compared";
+        output.line(format!("note: distributed {name}: {reason}"))?;
+    }
+    let (directories, files) = (found.directories, count(found.files, "file"));
+    let directories = match directories {
+        1 => "1 directory".into(),
+        some => format!("{some} directories"),
+    };
+    output.line(format!("file system {name}: {directories}, {files}: {problems}"))
 }
 
 fn print_findings(problems: &[Problem], notes: &[Problem], output: &mut Output) -> Result<()> {
@@ -168,7 +289,8 @@ fn print_findings(problems: &[Problem], notes: &[Problem], output: &mut Output) 
     Ok(())
 }
 
-fn print(report: &CheckReport, is_verified: bool, output: &mut Output) -> Result<()> {
+fn print(found: &Found, is_verified: bool, output: &mut Output) -> Result<()> {
+    let report = &found.store;
     print_findings(&report.problems, &report.notes, output)?;
     let problems = match report.problems.len() {
         0 => "no problems".into(),
@@ -179,5 +301,6 @@ fn print(report: &CheckReport, is_verified: bool, output: &mut Output) -> Result
         false => String::new(),
     };
     let (objects, segments) = (count(report.objects, "object"), count(report.segments, "segment"));
-    output.line(format!("{objects}, {segments}{verified}: {problems}"))
+    output.line(format!("{objects}, {segments}{verified}: {problems}"))?;
+    found.files.iter().try_for_each(|report| print_files(report, output))
 }

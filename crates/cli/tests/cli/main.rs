@@ -27,4 +27,5 @@ mod small_node;
 mod stores;
 mod tiers;
 mod traces;
+mod trees;
 mod watching;

@@ -38,7 +38,8 @@ const NUMBERS_MARGIN: u64 = 1 << 32;
 pub struct Check<'a> {
     /// The pairs of the file system.
     pub kv: &'a dyn Kv,
-    /// Where the bytes of files are.
+    /// Where the bytes of files are. Not looked at where they may be on several servers, none of which
+    /// knows by itself which objects there are.
     pub data: &'a dyn Backend,
     /// The namespace there.
     pub namespace: &'a str,
@@ -88,6 +89,7 @@ pub fn check(asked: &Check<'_>, progress: &mut dyn FnMut(u64)) -> Result<TreeRep
         kv: asked.kv,
         data: asked.data,
         namespace: asked.namespace,
+        is_distributed: false,
         now: Time::from_ns(asked.now_ns),
         mending: asked.mending,
         superblock: None,
@@ -98,6 +100,8 @@ pub fn check(asked: &Check<'_>, progress: &mut dyn FnMut(u64)) -> Result<TreeRep
         looked_at: 0,
         progress,
     };
+    checker.is_distributed = checker.kv.get(pairs::DISTRIBUTED)?.is_some();
+    checker.report.has_objects_checked = !checker.is_distributed;
     checker.superblock()?;
     checker.nodes()?;
     checker.numbers()?;
@@ -114,6 +118,8 @@ struct Checker<'a> {
     kv: &'a dyn Kv,
     data: &'a dyn Backend,
     namespace: &'a str,
+    /// Whether objects may be elsewhere.
+    is_distributed: bool,
     now: Time,
     mending: Option<Mending>,
     /// `None` where it cannot be read and nothing is mended: the hashes of names are unknown then.

@@ -88,6 +88,8 @@ pub struct TreeReport {
     pub files: u64,
     /// Names in directories.
     pub entries: u64,
+    /// Whether objects were compared, too: not where they may be on several servers.
+    pub has_objects_checked: bool,
     /// What is wrong: the first thousand.
     pub damages: Vec<Damage>,
     /// How often each kind was found.

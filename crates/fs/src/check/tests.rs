@@ -61,6 +61,7 @@ impl Scene {
             ready_objects: 0,
             is_alone: true,
             is_strict: false,
+            inline_bytes_max: 4096,
         };
         Files::new(Arc::new(session), Arc::clone(&self.data), clock, options).expect("opens")
     }
@@ -72,7 +73,8 @@ impl Scene {
         let link = Made { target: b"directory/long", ..made(Kind::Symlink) };
         let link = files.make(ROOT, b"link", link).expect("made").number;
         let write = |name: &[u8], bytes: usize| {
-            let (node, file) = files.create(directory, name, made(Kind::File)).expect("made");
+            let (node, file) =
+                files.create(directory, name, made(Kind::File), false).expect("made");
             file.write(0, &vec![7; bytes], false).expect("written");
             file.close().expect("closed");
             node.number
@@ -387,6 +389,16 @@ fn where_objects_decide_a_file_without_one_was_deleted() {
     assert!(scene.check().is_sound());
     assert_eq!(scene.find(&[b"directory", b"long"]), None);
     assert_eq!(scene.read(numbers.small), [8; LONG], "it grew since");
+}
+
+#[test]
+fn objects_that_may_be_on_other_servers_are_not_missed() {
+    let (scene, numbers) = Scene::new();
+    Tree::note_distribution(&*scene.kv).expect("noted");
+    scene.data.delete(&object_key(NAMESPACE, numbers.long).unwrap()).expect("deleted");
+    let report = scene.mends(&[]);
+    assert!(!report.has_objects_checked);
+    assert_eq!(scene.node(numbers.long).size, LONG as u64);
 }
 
 #[test]

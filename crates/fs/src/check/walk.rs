@@ -129,6 +129,11 @@ pub(super) struct Objects<'a> {
 }
 
 impl<'a> Objects<'a> {
+    /// No objects at all.
+    pub(super) fn none(data: &'a dyn Backend) -> Self {
+        Self { data, namespace: "", cursor: None, numbers: VecDeque::new(), foreign: 0 }
+    }
+
     /// Lists in order, which is that of the numbers; a backend that lists otherwise is listed as
     /// a whole and sorted, 8 bytes an object.
     pub(super) fn new(data: &'a dyn Backend, namespace: &'a str) -> Result<Self> {

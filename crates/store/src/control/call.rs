@@ -87,6 +87,7 @@ pub(crate) enum Call {
     Check {
         verify: bool,
     },
+    CheckFiles,
     Backup {
         /// Absolute.
         file: String,

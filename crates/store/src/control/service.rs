@@ -208,6 +208,10 @@ pub(super) fn carry_out(
             let mut progress = |done, total| _ = caller.progress(done, total);
             Answer::json(&stack.check(verify, &mut progress)?)
         }
+        Call::CheckFiles => {
+            let mut progress = |pairs| _ = caller.progress(pairs, 0);
+            Answer::json(&owned.check_files(None, &mut progress)?)
+        }
         Call::Backup { file, replace } => {
             let mut progress = |pairs| _ = caller.progress(pairs, 0);
             Answer::json(&write_backup(stack, Path::new(&file), replace, &mut progress)?)

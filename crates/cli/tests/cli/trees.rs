@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `fsck` of file systems.
+
+use std::fs;
+use std::sync::Arc;
+
+use terrace_fs::{Files, Kind, Made, ROOT, TreeOptions};
+use terrace_mount::{NAME_DEFAULT, Opening};
+use terrace_store::{OpenOptions, Persistency, Store};
+
+use crate::scene::Scene;
+
+/// Longer than what is kept with the metadata.
+const LONG: usize = 10_000;
+
+/// The first number that is given after the root's.
+const FIRST: u64 = 2;
+
+fn open(scene: &Scene) -> Store {
+    let options = OpenOptions { attach: false, ..OpenOptions::default() };
+    Store::open_with(scene.path("store").to_str().expect("UTF-8"), options).expect("opens")
+}
+
+fn files(store: &Store) -> Arc<Files> {
+    let opening = Opening {
+        name: NAME_DEFAULT.into(),
+        create: Some(TreeOptions::default()),
+        ready_objects: 0,
+        is_strict: false,
+    };
+    terrace_mount::open(store, &opening).expect("opens")
+}
+
+fn write(files: &Arc<Files>, name: &str, bytes: &[u8]) -> u64 {
+    let made = Made {
+        kind: Kind::File,
+        permissions: 0o644,
+        umask: 0,
+        user: 0,
+        group: 0,
+        device: 0,
+        target: b"",
+        is_opened: true,
+        object: None,
+    };
+    let (node, file) = files.create(ROOT, name.as_bytes(), made, false).expect("made");
+    file.write(0, bytes, false).expect("written");
+    file.close().expect("closed");
+    node.number
+}
+
+/// A store with a file system of a small and a long file.
+fn filled() -> Scene {
+    let scene = Scene::new();
+    let store = open(&scene);
+    let files = files(&store);
+    write(&files, "small", b"small");
+    write(&files, "long", &[7; LONG]);
+    files.close().expect("closed");
+    drop(files);
+    store.close().expect("closed");
+    scene
+}
+
+/// The key of a node's record.
+fn node(number: u64) -> Vec<u8> {
+    [b"i", number.to_be_bytes().as_slice()].concat()
+}
+
+fn damage(scene: &Scene) {
+    let store = open(scene);
+    let level = Persistency::Process;
+    assert!(store.kv_remove(NAME_DEFAULT, &node(FIRST), level).expect("removed"));
+    store.kv_put(NAME_DEFAULT, &node(FIRST + 1), b"nonsense", level).expect("written");
+    store.close().expect("closed");
+}
+
+#[test]
+fn a_sound_file_system_is_said_to_be_so() {
+    let scene = filled();
+    let printed = scene.ok(["fsck"]);
+    let expected = "1 object, 1 segment: no problems\n\
+                    file system files: 1 directory, 2 files: no problems\n";
+    assert_eq!(printed, expected);
+    let report = &scene.json(["fsck"])[0];
+    assert_eq!(report["files"][0]["name"], "files");
+    assert_eq!(report["files"][0]["entries"], 2);
+}
+
+#[test]
+fn damage_to_names_is_found_and_repaired() {
+    let scene = filled();
+    damage(&scene);
+    let ran = scene.run(["fsck"]);
+    assert_eq!(ran.status, Some(1), "{ran:?}");
+    assert!(ran.stdout.contains("problem: missing-node files/0000000000000002: "), "{ran:?}");
+    assert!(ran.stdout.contains("problem: damaged-node files/0000000000000003: "), "{ran:?}");
+    let printed = scene.ok(["fsck", "--repair"]);
+    assert!(
+        printed.contains("mended file system files: 1 damaged-node, 1 missing-node\n"),
+        "{printed}"
+    );
+    assert!(printed.ends_with("1 directory, 2 files: no problems\n"), "{printed}");
+    assert!(!scene.path("store/catalog.old-1").exists(), "the catalog is not made anew for it");
+    let store = open(&scene);
+    let files = files(&store);
+    assert_eq!(files.lookup(ROOT, b"long").expect("is there").size, LONG as u64);
+}
+
+#[test]
+fn a_file_system_in_use_is_passed_over() {
+    let scene = filled();
+    damage(&scene);
+    let store = Store::open(scene.path("store").to_str().expect("UTF-8")).expect("opens");
+    let files = files(&store);
+    let printed = scene.ok(["fsck"]);
+    assert!(printed.contains("note: in-use files: "), "{printed}");
+    drop(files);
+    // Through the owner, now that nobody uses it.
+    assert_eq!(scene.run(["fsck"]).status, Some(1));
+    assert!(scene.fails(5, ["fsck", "--repair"]).contains("owns it"));
+}
+
+#[test]
+fn files_come_back_with_a_backup_and_those_made_since_are_found() {
+    let scene = filled();
+    scene.ok(["backup", "saved"]);
+    let store = open(&scene);
+    let open_files = files(&store);
+    let number = write(&open_files, "since", &[9; LONG]);
+    open_files.remove(ROOT, b"long", false).expect("removed");
+    open_files.close().expect("closed");
+    drop(open_files);
+    store.close().expect("closed");
+    drop(store);
+    fs::remove_dir_all(scene.path("store/catalog")).expect("removed");
+    let printed = scene.ok(["restore", "saved"]);
+    assert!(printed.contains("1 node in lost+found"), "{printed}");
+    assert!(
+        printed.ends_with("file system files: 2 directories, 2 files: no problems\n"),
+        "{printed}"
+    );
+    let store = open(&scene);
+    let files = files(&store);
+    assert_eq!(files.lookup(ROOT, b"small").expect("is there").size, 5);
+    assert!(files.lookup(ROOT, b"long").is_err(), "it was removed since");
+    let lost = files.lookup(ROOT, b"lost+found").expect("is there").number;
+    let found = files.lookup(lost, format!("{number:016x}").as_bytes()).expect("is there");
+    assert_eq!((found.number, found.size), (number, LONG as u64));
+    assert!(write(&files, "new", b"new") > number, "no number is given again");
+}

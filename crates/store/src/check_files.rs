@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Checks the file systems of a store.
+
+use serde::{Deserialize, Serialize};
+use terrace_core::{Backend, Error, ErrorKind, Result};
+use terrace_fs::{Check, Mending, TreeReport, is_recognized};
+
+use crate::Store;
+use crate::control::Call;
+use crate::owner::Owned;
+use crate::store::Side;
+
+const OPERATION: &str = "check a file system";
+
+/// What a check found in one file system of a store.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FilesReport {
+    /// The file system.
+    pub name: String,
+    /// Whether somebody uses it, so that it was not checked.
+    pub is_in_use: bool,
+    /// What was found.
+    #[serde(flatten)]
+    pub found: TreeReport,
+}
+
+impl Store {
+    /// Checks every file system of the store that nobody uses: names, nodes and objects against each
+    /// other. Nobody can open one while it is checked. `progress` gets the pairs done, now and
+    /// then. Changes nothing.
+    ///
+    /// Over several servers each checks the file systems whose metadata it keeps, and not which
+    /// objects there are.
+    pub fn check_files(&self, progress: &mut dyn FnMut(u64)) -> Result<Vec<FilesReport>> {
+        match &self.side {
+            Side::Owned(owned) => owned.check_files(None, progress),
+            Side::Attached(link) => link.ask_long(&Call::CheckFiles, &mut |done, _| progress(done)),
+        }
+    }
+
+    /// Mends every file system of an owned store that nobody uses; what is returned is as it was
+    /// before. With `objects_decide` metadata is taken for older than the objects are, as after a
+    /// catalog was made anew: what has no object any more was deleted then.
+    ///
+    /// # Errors
+    ///
+    /// `Busy` where the store is attached; what tiers and catalog say.
+    pub fn mend_files(
+        &self,
+        objects_decide: bool,
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<Vec<FilesReport>> {
+        let Side::Owned(owned) = &self.side else {
+            return Err(Error::new(ErrorKind::Busy, "mend file systems")
+                .because("another process owns the store"));
+        };
+        owned.check_writable("mend file systems")?;
+        let mut entropy = [0; 32];
+        terrace_transport::random_bytes(&mut entropy)?;
+        owned.check_files(Some(Mending { entropy, objects_decide }), progress)
+    }
+}
+
+impl Owned {
+    pub(crate) fn check_files(
+        &self,
+        mending: Option<Mending>,
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<Vec<FilesReport>> {
+        let mut reports = Vec::new();
+        for name in self.stack.kv_namespaces()? {
+            let kv = self.stack.kv(&name)?;
+            if !is_recognized(&*kv).map_err(|failure| failure.into_error(OPERATION))? {
+                continue;
+            }
+            let mut report = FilesReport { name, is_in_use: true, found: TreeReport::default() };
+            if let Some(_turn) = self.trees.keep_out(&report.name) {
+                let data: &dyn Backend = &self.stack;
+                let (kv, now_ns) = (&*kv, self.clock.wall_ns());
+                let asked = Check { kv, data, namespace: &report.name, now_ns, mending };
+                let found = terrace_fs::check(&asked, progress)
+                    .map_err(|failure| failure.into_error(OPERATION).with("name", &report.name))?;
+                report.is_in_use = false;
+                report.found = found;
+            }
+            reports.push(report);
+        }
+        Ok(reports)
+    }
+}
