@@ -16,6 +16,8 @@ mod pairs;
 mod record;
 mod request;
 mod tree;
+#[cfg(test)]
+mod vectors;
 mod wire;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
