@@ -23,6 +23,7 @@ mod selection;
 mod table;
 mod time;
 mod transfer;
+mod trees;
 mod verbs;
 
 use std::process::ExitCode;

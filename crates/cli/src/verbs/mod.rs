@@ -8,9 +8,11 @@ mod completions;
 mod cp;
 mod demo;
 mod explain;
+mod export;
 mod fsck;
 mod get;
 mod hold;
+mod import;
 mod init;
 mod item;
 mod kv;
@@ -53,6 +55,8 @@ pub(crate) const VERBS: &[Entry] = &[
     entry::<put::Put>(),
     entry::<get::Get>(),
     entry::<cp::Copy>(),
+    entry::<import::Import>(),
+    entry::<export::Export>(),
     entry::<ls::List>(),
     entry::<stat::Stat>(),
     entry::<rm::Remove>(),

@@ -11,6 +11,7 @@ mod encrypted;
 mod formats;
 mod held;
 mod help;
+mod imports;
 mod items;
 mod killed;
 mod network;

@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A tree of a file system of the store into a local directory.
+
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::fs::{self, Metadata};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{
+    AtFlags, CWD, FileType, Gid, Mode, OFlags, Timespec, Timestamps, Uid, XattrFlags, chmodat,
+    chownat, linkat, lremovexattr, lsetxattr, mknodat, utimensat,
+};
+use rustix::io::Errno;
+use terrace_core::{Access, Error};
+use terrace_fs::{Kind, Listed, Node, Reply, Request, Time};
+
+use super::{PIECE_BYTES, Work, about, local};
+use crate::failure::{Failure, Result};
+
+/// Entries that are fetched at once.
+const LISTED: u32 = 512;
+
+/// A directory on the way down.
+struct Level {
+    path: PathBuf,
+    node: Node,
+    entries: std::vec::IntoIter<Listed>,
+    /// Behind which the next entries are.
+    position: u64,
+    is_at_end: bool,
+}
+
+struct Export<'a, 'w> {
+    work: &'a mut Work<'w>,
+    /// Files with several names: the first of these.
+    linked: HashMap<u64, PathBuf>,
+    buffer: Vec<u8>,
+}
+
+/// Copies what is in a directory of the file system into a local one, which is made if it is missing.
+pub(crate) fn export(work: &mut Work<'_>, source: Node, target: &Path) -> Result<()> {
+    fs::create_dir_all(target)
+        .map_err(|error| about(Error::from_io("make a directory", error), target))?;
+    let mut export = Export { work, linked: HashMap::new(), buffer: vec![0; PIECE_BYTES] };
+    let mut levels = vec![Level::new(target.into(), source)];
+    while let Some(level) = levels.last_mut() {
+        export.work.interrupt.check("run it again to go on")?;
+        let Some(entry) = export.next(level)? else {
+            let Some(level) = levels.pop() else { break };
+            export.work.summary.directories += 1;
+            let done = export.attributes(&level.node, &level.path);
+            export.work.note(done)?;
+            continue;
+        };
+        let directory = level.path.clone();
+        let result = export.one(&directory, &entry);
+        if let Some(Some(below)) = export.work.note(result)? {
+            levels.push(below);
+        }
+    }
+    Ok(())
+}
+
+impl Level {
+    fn new(path: PathBuf, node: Node) -> Self {
+        Self { path, node, entries: Vec::new().into_iter(), position: 0, is_at_end: false }
+    }
+}
+
+impl Export<'_, '_> {
+    fn next(&self, level: &mut Level) -> Result<Option<Listed>> {
+        if let Some(entry) = level.entries.next() {
+            return Ok(Some(entry));
+        }
+        if level.is_at_end {
+            return Ok(None);
+        }
+        let listed = self.work.files.list(level.node.number, level.position, LISTED, true);
+        let listed = listed.map_err(|failure| said(failure, &level.path))?;
+        level.is_at_end = listed.len() < LISTED as usize;
+        level.position = listed.last().map_or(level.position, |entry| entry.position);
+        level.entries = listed.into_iter();
+        Ok(level.entries.next())
+    }
+
+    /// Copies one entry; a directory is returned, to go on in it.
+    fn one(&mut self, directory: &Path, entry: &Listed) -> Result<Option<Level>> {
+        let name = entry.name.as_slice();
+        // Whoever sent it: it must not lead out of the directory.
+        if name.contains(&b'/') || name == b"." || name == b".." {
+            let reason = "the name cannot be that of a local file";
+            return Err(Error::invalid("export", reason).with("name", name.escape_ascii()).into());
+        }
+        let path = directory.join(OsStr::from_bytes(name));
+        let Some(node) = &entry.node else { return Ok(None) };
+        let there = match fs::symlink_metadata(&path) {
+            Ok(there) => Some(there),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
+            Err(error) => return Err(about(Error::from_io("read a file", error), &path).into()),
+        };
+        match node.kind {
+            Kind::Directory => self.directory(&path, node, there.as_ref()).map(Some),
+            Kind::File => self.file(&path, node, there.as_ref()).map(|()| None),
+            _ => self.other(&path, node, there.as_ref()).map(|()| None),
+        }
+    }
+
+    fn directory(&self, path: &Path, node: &Node, there: Option<&Metadata>) -> Result<Level> {
+        if !there.is_some_and(Metadata::is_dir) {
+            clear(path, there)?;
+            fs::create_dir(path)
+                .map_err(|error| about(Error::from_io("make a directory", error), path))?;
+        }
+        Ok(Level::new(path.into(), node.clone()))
+    }
+
+    fn file(&mut self, path: &Path, node: &Node, there: Option<&Metadata>) -> Result<()> {
+        if node.links > 1
+            && let Some(first) = self.linked.get(&node.number)
+        {
+            let failed = |error| about(Error::from_io("make a link", error), path);
+            let other = fs::symlink_metadata(first).map_err(failed)?;
+            if there.is_none_or(|there| (there.dev(), there.ino()) != (other.dev(), other.ino())) {
+                clear(path, there)?;
+                linkat(CWD, first.as_path(), CWD, path, AtFlags::empty())
+                    .map_err(|errno| failed(errno.into()))?;
+            }
+            self.work.summary.links += 1;
+            return Ok(());
+        }
+        if there.is_some_and(|there| is_unchanged(node, there)) {
+            self.work.summary.unchanged += 1;
+        } else {
+            self.copy(path, node, there)?;
+            self.attributes(node, path)?;
+            self.work.summary.files += 1;
+        }
+        if node.links > 1 {
+            self.linked.insert(node.number, path.into());
+        }
+        Ok(())
+    }
+
+    fn copy(&mut self, path: &Path, node: &Node, there: Option<&Metadata>) -> Result<()> {
+        let failed = |error| about(Error::from_io("write a file", error), path);
+        // One with other names keeps its bytes there.
+        if there.is_some_and(|there| !there.is_file() || there.nlink() > 1) {
+            clear(path, there)?;
+        }
+        let target = fs::File::options()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .custom_flags(OFlags::NOFOLLOW.bits() as i32)
+            .open(path)
+            .map_err(failed)?;
+        let (_, source) = self
+            .work
+            .files
+            .open(node.number, Access::Read)
+            .map_err(|failure| said(failure, path))?;
+        let mut position = 0;
+        while let Some(range) = source.next_data(position).map_err(|failure| said(failure, path))? {
+            position = range.start;
+            while position < range.end {
+                let left = usize::try_from(range.end - position).unwrap_or(PIECE_BYTES);
+                let piece = &mut self.buffer[..left.min(PIECE_BYTES)];
+                let count = source.read(position, piece).map_err(|failure| said(failure, path))?;
+                if count == 0 {
+                    break;
+                }
+                target.write_all_at(&piece[..count], position).map_err(failed)?;
+                position += count as u64;
+                self.work.copied(count)?;
+            }
+            if position < range.end {
+                break;
+            }
+        }
+        let size = source.size().map_err(|failure| said(failure, path))?;
+        target.set_len(size).map_err(failed)?;
+        source.close().map_err(|failure| said(failure, path))
+    }
+
+    /// Symbolic links, pipes, sockets, devices.
+    fn other(&mut self, path: &Path, node: &Node, there: Option<&Metadata>) -> Result<()> {
+        clear(path, there)?;
+        let failed = |errno: Errno| about(Error::from_io("make a file", errno.into()), path);
+        if node.kind == Kind::Symlink {
+            let asked = self.work.files.metadata().call(&Request::Target { number: node.number });
+            let Reply::Bytes(target) = asked.map_err(|failure| said(failure, path))? else {
+                return Ok(());
+            };
+            std::os::unix::fs::symlink(OsStr::from_bytes(&target), path)
+                .map_err(|error| about(Error::from_io("make a link", error), path))?;
+            self.work.summary.symlinks += 1;
+        } else {
+            let kind = FileType::from_raw_mode(node.mode());
+            let device = local::device(node.device);
+            mknodat(CWD, path, kind, Mode::from_raw_mode(0o600), device).map_err(failed)?;
+            self.work.summary.special += 1;
+        }
+        self.attributes(node, path)
+    }
+
+    /// Owner, permissions, attributes, times: in this order, because each changes what is behind it.
+    fn attributes(&self, node: &Node, path: &Path) -> Result<()> {
+        let failed = |errno: Errno| about(Error::from_io("set attributes", errno.into()), path);
+        let is_root = rustix::process::geteuid().is_root();
+        let (user, group) = (Uid::from_raw(node.user), Gid::from_raw(node.group));
+        match chownat(CWD, path, Some(user), Some(group), AtFlags::SYMLINK_NOFOLLOW) {
+            // Only root may give files away; others keep them, as with `cp -a`.
+            Err(Errno::PERM) if !is_root => {}
+            done => done.map_err(failed)?,
+        }
+        if node.kind != Kind::Symlink {
+            let mode = Mode::from_raw_mode(node.permissions);
+            chmodat(CWD, path, mode, AtFlags::empty()).map_err(failed)?;
+        }
+        let wanted = self.wanted(node).map_err(|failure| said(failure, path))?;
+        for (name, _) in local::attributes(path)? {
+            if wanted.iter().all(|(one, _)| *one != name) {
+                lremovexattr(path, name.as_slice()).map_err(failed)?;
+            }
+        }
+        for (name, value) in &wanted {
+            match lsetxattr(path, name.as_slice(), value, XattrFlags::empty()) {
+                Err(Errno::PERM) if !is_root && !name.starts_with(b"user.") => {}
+                done => done.map_err(failed)?,
+            }
+        }
+        let time = |time: Time| Timespec { tv_sec: time.seconds, tv_nsec: time.nanos.into() };
+        let times =
+            Timestamps { last_access: time(node.accessed), last_modification: time(node.modified) };
+        utimensat(CWD, path, &times, AtFlags::SYMLINK_NOFOLLOW).map_err(failed)?;
+        Ok(())
+    }
+
+    fn wanted(&self, node: &Node) -> terrace_fs::Result<Vec<local::Attribute>> {
+        let (mut wanted, number) = (Vec::new(), node.number);
+        if !node.has_xattrs {
+            return Ok(wanted);
+        }
+        let metadata = self.work.files.metadata();
+        let Reply::Bytes(names) = metadata.call(&Request::Xattrs { number })? else {
+            return Ok(wanted);
+        };
+        for name in names.split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
+            if let Reply::Bytes(value) = metadata.call(&Request::Xattr { number, name })? {
+                wanted.push((name.to_vec(), value));
+            }
+        }
+        Ok(wanted)
+    }
+}
+
+/// Makes room for something of another kind; a directory only where it is empty.
+fn clear(path: &Path, there: Option<&Metadata>) -> Result<()> {
+    let removed = match there {
+        None => return Ok(()),
+        Some(there) if there.is_dir() => fs::remove_dir(path),
+        Some(_) => fs::remove_file(path),
+    };
+    Ok(removed.map_err(|error| about(Error::from_io("remove a file", error), path))?)
+}
+
+fn is_unchanged(node: &Node, there: &Metadata) -> bool {
+    let (_, modified) = local::times(there);
+    let is_same = (there.mode() & 0o7777, there.uid(), there.gid())
+        == (node.permissions, node.user, node.group);
+    there.is_file() && is_same && there.len() == node.size && modified == node.modified
+}
+
+fn said(failure: terrace_fs::Failure, path: &Path) -> Failure {
+    about(failure.into_error("export"), path).into()
+}

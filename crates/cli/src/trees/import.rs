@@ -1,0 +1,328 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A local tree into a file system of the store.
+
+use std::collections::HashMap;
+use std::fs::{self, Metadata, ReadDir};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{OFlags, SeekFrom, seek};
+use rustix::io::Errno;
+use terrace_core::{Access, Error};
+use terrace_fs::{Changes, File, Kind, Made, Node, Request, SetHow, When};
+
+use super::{PIECE_BYTES, Work, about, local, made};
+use crate::failure::Result;
+
+/// Smaller files are kept with the metadata and get no object.
+const SMALL_BYTES: u64 = 4096;
+
+/// A directory on the way down.
+struct Level {
+    path: PathBuf,
+    number: u64,
+    metadata: Metadata,
+    entries: ReadDir,
+}
+
+/// Where a name is to be.
+#[derive(Clone, Copy)]
+struct Spot<'a> {
+    directory: u64,
+    name: &'a [u8],
+    /// What has it already.
+    there: Option<&'a Node>,
+}
+
+struct Import<'a, 'w> {
+    work: &'a mut Work<'w>,
+    /// Files with several names, by device and inode.
+    linked: HashMap<(u64, u64), u64>,
+    buffer: Vec<u8>,
+}
+
+/// Copies what is in a local directory into one of the file system.
+pub(crate) fn import(work: &mut Work<'_>, source: &Path, target: &Node) -> Result<()> {
+    let mut import = Import { work, linked: HashMap::new(), buffer: vec![0; PIECE_BYTES] };
+    let mut levels = vec![import.enter(source.into(), target.number)?];
+    while let Some(level) = levels.last_mut() {
+        import.work.interrupt.check("run it again to go on")?;
+        let Some(entry) = level.entries.next() else {
+            let Some(level) = levels.pop() else { break };
+            let done = import.leave(&level);
+            import.work.note(done)?;
+            continue;
+        };
+        let failed = |error| about(Error::from_io("read a directory", error), &level.path);
+        let entry = match entry.map_err(failed) {
+            Ok(entry) => entry,
+            Err(error) => {
+                import.work.note::<()>(Err(error.into()))?;
+                continue;
+            }
+        };
+        let (path, directory) = (entry.path(), level.number);
+        let result = import.one(path, directory, entry.file_name().as_bytes());
+        if let Some(Some(below)) = import.work.note(result)? {
+            levels.push(below);
+        }
+    }
+    Ok(())
+}
+
+impl Import<'_, '_> {
+    fn enter(&self, path: PathBuf, number: u64) -> Result<Level> {
+        let failed = |error| about(Error::from_io("read a directory", error), &path);
+        let metadata = fs::symlink_metadata(&path).map_err(failed)?;
+        let entries = fs::read_dir(&path).map_err(failed)?;
+        Ok(Level { number, metadata, entries, path })
+    }
+
+    /// Everything in a directory is there: now it can get its times.
+    fn leave(&mut self, level: &Level) -> Result<()> {
+        self.work.summary.directories += 1;
+        self.attributes(level.number, &level.path, &level.metadata)
+    }
+
+    /// Copies one entry; a directory is returned, to go on in it.
+    fn one(&mut self, path: PathBuf, directory: u64, name: &[u8]) -> Result<Option<Level>> {
+        let metadata = fs::symlink_metadata(&path)
+            .map_err(|error| about(Error::from_io("read a file", error), &path))?;
+        let there = match self.work.files.lookup(directory, name) {
+            Ok(node) => Some(node),
+            Err(failure) if failure.errno() == Errno::NOENT => None,
+            Err(failure) => return Err(said(failure, &path)),
+        };
+        let spot = Spot { directory, name, there: there.as_ref() };
+        match local::kind(&metadata) {
+            Kind::Directory => self.directory(path, spot).map(Some),
+            Kind::File => self.file(&path, &metadata, spot).map(|()| None),
+            kind => self.other(&path, &metadata, kind, spot).map(|()| None),
+        }
+    }
+
+    fn directory(&mut self, path: PathBuf, spot: Spot<'_>) -> Result<Level> {
+        let number = match spot.there {
+            Some(node) if node.kind.is_directory() => node.number,
+            _ => {
+                self.clear(&path, spot)?;
+                // Only for its owner, until its permissions come with everything else.
+                let made = made(Kind::Directory, 0o700);
+                let node = self.work.files.make(spot.directory, spot.name, made);
+                node.map_err(|failure| said(failure, &path))?.number
+            }
+        };
+        self.enter(path, number)
+    }
+
+    fn file(&mut self, path: &Path, metadata: &Metadata, spot: Spot<'_>) -> Result<()> {
+        let identity = (metadata.dev(), metadata.ino());
+        let is_linked = metadata.nlink() > 1;
+        if is_linked && let Some(number) = self.linked.get(&identity).copied() {
+            if spot.there.is_none_or(|there| there.number != number) {
+                self.clear(path, spot)?;
+                let linked = self.work.files.link(number, spot.directory, spot.name);
+                linked.map_err(|failure| said(failure, path))?;
+            }
+            self.work.summary.links += 1;
+            return Ok(());
+        }
+        let number = match spot.there.filter(|there| is_unchanged(there, metadata)) {
+            Some(there) => {
+                self.work.summary.unchanged += 1;
+                let mode = metadata.mode() & 0o7777;
+                let owner = (metadata.uid(), metadata.gid());
+                if there.permissions != mode || (there.user, there.group) != owner {
+                    self.attributes(there.number, path, metadata)?;
+                }
+                there.number
+            }
+            None => {
+                let number = self.copy(path, metadata, spot)?;
+                self.work.summary.files += 1;
+                number
+            }
+        };
+        if is_linked {
+            self.linked.insert(identity, number);
+        }
+        Ok(())
+    }
+
+    fn copy(&mut self, path: &Path, metadata: &Metadata, spot: Spot<'_>) -> Result<u64> {
+        let failed = |error| about(Error::from_io("read a file", error), path);
+        let source = fs::File::options()
+            .read(true)
+            .custom_flags((OFlags::NOFOLLOW | OFlags::NONBLOCK).bits() as i32)
+            .open(path)
+            .map_err(failed)?;
+        // One that has other names elsewhere keeps its bytes there.
+        let there = spot.there.filter(|there| there.kind == Kind::File && there.links == 1);
+        let files = &self.work.files;
+        let target = match there {
+            Some(node) => {
+                let (_, target) = files
+                    .open(node.number, Access::Write)
+                    .map_err(|failure| said(failure, path))?;
+                let changes = Changes { size: Some(0), ..Changes::default() };
+                files.change(node.number, changes).map_err(|failure| said(failure, path))?;
+                target
+            }
+            None => {
+                self.clear(path, spot)?;
+                let gets_object = metadata.len() > SMALL_BYTES;
+                let made = made(Kind::File, 0o600);
+                let files = &self.work.files;
+                let (_, target) = files
+                    .create(spot.directory, spot.name, made, gets_object)
+                    .map_err(|failure| said(failure, path))?;
+                target
+            }
+        };
+        let end = self.bytes(path, &source, &target)?;
+        let number = target.number();
+        // A hole at the end, …
+        if end < metadata.len() {
+            let changes = Changes { size: Some(metadata.len()), ..Changes::default() };
+            let grown = self.work.files.change(number, changes);
+            grown.map_err(|failure| said(failure, path))?;
+        }
+        // … and while it is open: so its object's time does not count against the one that is set.
+        self.attributes(number, path, metadata)?;
+        target.close().map_err(|failure| said(failure, path))?;
+        Ok(number)
+    }
+
+    /// Copies the ranges with data; where the last one ends.
+    fn bytes(&mut self, path: &Path, source: &fs::File, target: &File) -> Result<u64> {
+        let failed = |error| about(Error::from_io("read a file", error), path);
+        let mut position = 0;
+        loop {
+            let start = match seek(source, SeekFrom::Data(position)) {
+                Ok(start) => start,
+                Err(Errno::NXIO) => return Ok(position),
+                // No holes are known here.
+                Err(Errno::INVAL) => position,
+                Err(errno) => return Err(failed(errno.into()).into()),
+            };
+            let end = seek(source, SeekFrom::Hole(start)).unwrap_or(u64::MAX);
+            position = start;
+            while position < end {
+                let left = usize::try_from(end - position).unwrap_or(PIECE_BYTES);
+                let piece = &mut self.buffer[..left.min(PIECE_BYTES)];
+                let count = source.read_at(piece, position).map_err(failed)?;
+                if count == 0 {
+                    return Ok(position);
+                }
+                let written = target.write(position, &piece[..count], false);
+                written.map_err(|failure| said(failure, path))?;
+                position += count as u64;
+                self.work.copied(count)?;
+            }
+        }
+    }
+
+    /// Symbolic links, pipes, sockets, devices.
+    fn other(
+        &mut self,
+        path: &Path,
+        metadata: &Metadata,
+        kind: Kind,
+        spot: Spot<'_>,
+    ) -> Result<()> {
+        let failed = |error| about(Error::from_io("read a link", error), path);
+        let target = match kind {
+            Kind::Symlink => fs::read_link(path).map_err(failed)?,
+            _ => PathBuf::new(),
+        };
+        let device = local::encoded_device(metadata.rdev());
+        let is_same = |there: &Node| {
+            let has_target = || {
+                let asked =
+                    self.work.files.metadata().call(&Request::Target { number: there.number });
+                asked == Ok(terrace_fs::Reply::Bytes(target.as_os_str().as_bytes().into()))
+            };
+            let is_device = matches!(kind, Kind::CharacterDevice | Kind::BlockDevice);
+            there.kind == kind
+                && (!is_device || there.device == device)
+                && (kind != Kind::Symlink || has_target())
+        };
+        let number = match spot.there.filter(|there| is_same(there)) {
+            Some(there) => there.number,
+            None => {
+                self.clear(path, spot)?;
+                let target = target.as_os_str().as_bytes();
+                let made = Made { device, target, ..made(kind, 0o600) };
+                let node = self.work.files.make(spot.directory, spot.name, made);
+                node.map_err(|failure| said(failure, path))?.number
+            }
+        };
+        match kind {
+            Kind::Symlink => self.work.summary.symlinks += 1,
+            _ => self.work.summary.special += 1,
+        }
+        self.attributes(number, path, metadata)
+    }
+
+    /// Makes room for something of another kind; a directory only where it is empty.
+    fn clear(&self, path: &Path, spot: Spot<'_>) -> Result<()> {
+        let Some(there) = spot.there else { return Ok(()) };
+        let removed = self.work.files.remove(spot.directory, spot.name, there.kind.is_directory());
+        removed.map_err(|failure| said(failure, path))
+    }
+
+    /// Owner, permissions, attributes, times: in this order, because each changes what is behind it.
+    fn attributes(&mut self, number: u64, path: &Path, metadata: &Metadata) -> Result<()> {
+        let files = &self.work.files;
+        let is_link = metadata.file_type().is_symlink();
+        let changes = Changes {
+            user: Some(metadata.uid()),
+            group: Some(metadata.gid()),
+            permissions: (!is_link).then_some(metadata.mode() & 0o7777),
+            ..Changes::default()
+        };
+        let node = files.change(number, changes).map_err(|failure| said(failure, path))?;
+        let wanted = local::attributes(path)?;
+        if node.has_xattrs {
+            self.forget(number, &wanted).map_err(|failure| said(failure, path))?;
+        }
+        for (name, value) in &wanted {
+            let how = SetHow::Any;
+            let request = Request::SetXattr { number, name, value, how, clears_set_group: false };
+            files.metadata().call(&request).map_err(|failure| said(failure, path))?;
+        }
+        let (accessed, modified) = local::times(metadata);
+        let changes = Changes {
+            accessed: Some(When::At(accessed)),
+            modified: Some(When::At(modified)),
+            ..Changes::default()
+        };
+        files.change(number, changes).map_err(|failure| said(failure, path))?;
+        Ok(())
+    }
+
+    /// Removes attributes that the local file does not have.
+    fn forget(&self, number: u64, wanted: &[local::Attribute]) -> terrace_fs::Result<()> {
+        let metadata = self.work.files.metadata();
+        let names = match metadata.call(&Request::Xattrs { number })? {
+            terrace_fs::Reply::Bytes(names) => names,
+            _ => Vec::new(),
+        };
+        for name in names.split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
+            if wanted.iter().all(|(one, _)| one != name) {
+                metadata.call(&Request::RemoveXattr { number, name })?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn is_unchanged(there: &Node, metadata: &Metadata) -> bool {
+    let (_, modified) = local::times(metadata);
+    there.kind == Kind::File && there.size == metadata.len() && there.modified == modified
+}
+
+fn said(failure: terrace_fs::Failure, path: &Path) -> crate::failure::Failure {
+    about(failure.into_error("import"), path).into()
+}

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Whole trees of files between a local file system and one of the store.
+//!
+//! A file is unchanged where size and modification time are; times are set when everything else
+//! is, so that whatever was interrupted is copied again. In memory are the directories on the way
+//! down and, for each file with several names, one of these.
+
+mod export;
+mod import;
+mod local;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use serde::Serialize;
+use terrace_core::Error;
+use terrace_fs::{Files, Kind, Made, Node, ROOT, TreeOptions};
+use terrace_mount::Opening;
+use terrace_store::Store;
+
+pub(crate) use self::export::export;
+pub(crate) use self::import::import;
+use crate::failure::{Failures, Result};
+use crate::interrupt::Interrupt;
+use crate::progress::Progress;
+
+/// Copied in pieces of so many bytes.
+const PIECE_BYTES: usize = 1 << 20;
+
+/// Objects that are made ahead of files.
+const READY_OBJECTS: usize = 64;
+
+/// What was done.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub(crate) struct Summary {
+    pub(crate) directories: u64,
+    /// Files that were copied.
+    pub(crate) files: u64,
+    /// Files that were there already.
+    pub(crate) unchanged: u64,
+    /// Further names of files.
+    pub(crate) links: u64,
+    /// Symbolic links.
+    pub(crate) symlinks: u64,
+    /// Pipes, sockets and devices.
+    pub(crate) special: u64,
+    /// Bytes that were copied.
+    pub(crate) bytes: u64,
+    /// What could not be copied; each was said.
+    pub(crate) failed: u64,
+}
+
+/// One run over a tree.
+pub(crate) struct Work<'a> {
+    pub(crate) files: Arc<Files>,
+    pub(crate) interrupt: &'a Interrupt,
+    pub(crate) progress: Progress,
+    pub(crate) failures: Failures,
+    pub(crate) summary: Summary,
+}
+
+impl Work<'_> {
+    /// Goes on past a failure.
+    fn note<T>(&mut self, result: Result<T>) -> Result<Option<T>> {
+        let failures = &mut self.failures;
+        let value = self.progress.aside(|| failures.note(result))?;
+        self.summary.failed += u64::from(value.is_none());
+        Ok(value)
+    }
+
+    fn copied(&mut self, bytes: usize) -> Result<()> {
+        self.summary.bytes += bytes as u64;
+        self.progress.advance(bytes as u64);
+        self.interrupt.check("run it again to go on")
+    }
+}
+
+/// Opens a file system of a store; makes it where `creates` and it is not there.
+pub(crate) fn open(store: &Store, name: &str, creates: bool) -> Result<Arc<Files>> {
+    let options = TreeOptions {
+        user: rustix::process::getuid().as_raw(),
+        group: rustix::process::getgid().as_raw(),
+        ..TreeOptions::default()
+    };
+    let opening = Opening {
+        name: name.into(),
+        create: creates.then_some(options),
+        ready_objects: if creates { READY_OBJECTS } else { 0 },
+        is_strict: false,
+    };
+    Ok(terrace_mount::open(store, &opening)?)
+}
+
+/// The directory that a path names, from the root of the file system; made on the way where
+/// `creates`.
+pub(crate) fn directory(files: &Files, path: &str, creates: bool) -> Result<Node> {
+    let failed =
+        |failure: terrace_fs::Failure| failure.into_error("find a directory").with("path", path);
+    let mut node = files.node(ROOT).map_err(failed)?;
+    for name in path.split('/').filter(|name| !name.is_empty()) {
+        node = match files.lookup(node.number, name.as_bytes()) {
+            Err(failure) if creates && failure.errno() == rustix::io::Errno::NOENT => {
+                let made = made(Kind::Directory, 0o755);
+                files.make(node.number, name.as_bytes(), made).map_err(failed)?
+            }
+            found => found.map_err(failed)?,
+        };
+        if !node.kind.is_directory() {
+            let reason = "it is no directory";
+            return Err(Error::invalid("find a directory", reason).with("path", path).into());
+        }
+    }
+    Ok(node)
+}
+
+/// Something new of whoever runs this.
+fn made<'a>(kind: Kind, permissions: u32) -> Made<'a> {
+    Made {
+        kind,
+        permissions,
+        umask: 0,
+        user: rustix::process::getuid().as_raw(),
+        group: rustix::process::getgid().as_raw(),
+        device: 0,
+        target: b"",
+        is_opened: false,
+        object: None,
+    }
+}
+
+/// Names the file that a failed operation is about.
+fn about(error: Error, path: &Path) -> Error {
+    error.with("file", path.display())
+}

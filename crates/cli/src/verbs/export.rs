@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `terrace export`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use terrace_mount::NAME_DEFAULT;
+
+use super::import::print;
+use super::{Group, Verb};
+use crate::context::Context;
+use crate::failure::{Failures, Result};
+use crate::interrupt::Interrupt;
+use crate::progress::Progress;
+use crate::trees::{self, Summary, Work};
+
+/// Copy a file system of the store into a local directory
+///
+/// The reverse of `terrace import`: makes DIR, where it is missing, and in it everything that the file
+/// system has, with permissions, owners, times, hard links, extended attributes, access control lists
+/// and holes. Who is not root keeps the files, as with `cp -a`.
+///
+/// Run again it goes on: files with the same size, modification time, owner and permissions are taken for
+/// unchanged. What is in the way is replaced, but for directories that are not empty. Nothing else is
+/// removed from DIR.
+///
+/// What cannot be copied is said, the rest goes on, and the first failure decides the status.
+#[derive(Args, Debug)]
+pub(crate) struct Export {
+    /// Where to copy it
+    #[arg(value_name = "DIR")]
+    directory: PathBuf,
+
+    /// The file system, where the store has several
+    #[arg(long, value_name = "NAME", default_value = NAME_DEFAULT)]
+    name: String,
+
+    /// The directory there
+    #[arg(long, value_name = "PATH", default_value = "/")]
+    from: String,
+}
+
+impl Verb for Export {
+    const NAME: &'static str = "export";
+    const GROUP: Group = Group::Data;
+    const EXAMPLES: &'static str = "
+  terrace export /data/copy
+  terrace export --from /2024 /data/2024";
+
+    fn run(self, context: &Context) -> Result<()> {
+        let interrupt = Interrupt::watch()?;
+        let (summary, failures) = context.with_store(|store| {
+            let files = trees::open(store, &self.name, false)?;
+            let source = trees::directory(&files, &self.from, false)?;
+            let mut work = Work {
+                files,
+                interrupt: &interrupt,
+                progress: Progress::bytes("export", None),
+                failures: Failures::new(context.is_json),
+                summary: Summary::default(),
+            };
+            trees::export(&mut work, source, &self.directory)?;
+            let Work { files, failures, summary, .. } = work;
+            files.close().map_err(|failure| failure.into_error("export"))?;
+            Ok((summary, failures))
+        })?;
+        print(context, "exported", &summary)?;
+        failures.finish()
+    }
+}

@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `import` and `export`: what comes back is what went in, bit by bit.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{
+    AtFlags, CWD, FileType, Mode, Timespec, Timestamps, XattrFlags, getxattr, makedev, mknodat,
+    setxattr, utimensat,
+};
+use rustix::process::{Signal, geteuid};
+
+use crate::scene::{Scene, piped, signal};
+
+/// Far behind the last byte before.
+const HOLE: u64 = 3 << 20;
+
+const COLOUR: &str = "user.colour";
+
+/// What a file is, but for when it was read.
+struct Seen {
+    content: Vec<u8>,
+    rest: Rest,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+struct Rest {
+    mode: u32,
+    owner: (u32, u32),
+    modified: (i64, i64),
+    device: u64,
+    names: u64,
+    colour: Option<Vec<u8>>,
+    has_holes: bool,
+    /// The first path of the same file.
+    same: Option<PathBuf>,
+}
+
+/// Everything below a directory, and itself.
+fn see(directory: &Path) -> BTreeMap<PathBuf, Seen> {
+    let mut all = BTreeMap::new();
+    let mut first = BTreeMap::new();
+    let mut waiting = vec![directory.to_path_buf()];
+    while let Some(path) = waiting.pop() {
+        let metadata = fs::symlink_metadata(&path).expect("is there");
+        let relative = path.strip_prefix(directory).expect("is below").to_path_buf();
+        let kind = metadata.file_type();
+        let mut below: Vec<PathBuf> = Vec::new();
+        if kind.is_dir() {
+            let entries = fs::read_dir(&path).expect("can be read");
+            below.extend(entries.map(|entry| entry.expect("can be read").path()));
+            // The same order on both sides, so that the first name is the same.
+            below.sort();
+        }
+        waiting.extend(below);
+        let content = match () {
+            () if kind.is_symlink() => {
+                fs::read_link(&path).expect("can be read").into_os_string().into_vec()
+            }
+            () if kind.is_file() => fs::read(&path).expect("can be read"),
+            () => Vec::new(),
+        };
+        let mut value = [0; 64];
+        let colour = match kind.is_symlink() {
+            true => None,
+            false => getxattr(&path, COLOUR, &mut value[..]).ok().map(|n| value[..n].to_vec()),
+        };
+        let same = (kind.is_file() && metadata.nlink() > 1)
+            .then(|| first.entry(metadata.ino()).or_insert_with(|| relative.clone()).clone());
+        let rest = Rest {
+            mode: metadata.mode(),
+            owner: (metadata.uid(), metadata.gid()),
+            modified: (metadata.mtime(), metadata.mtime_nsec()),
+            device: metadata.rdev(),
+            names: if kind.is_dir() { 0 } else { metadata.nlink() },
+            colour,
+            has_holes: kind.is_file() && metadata.blocks() * 512 + (1 << 20) < metadata.len(),
+            same,
+        };
+        all.insert(relative, Seen { content, rest });
+    }
+    all
+}
+
+fn set_modified(path: &Path, seconds: i64) {
+    let time = Timespec { tv_sec: seconds, tv_nsec: 123_456_789 };
+    let times = Timestamps { last_access: time, last_modification: time };
+    utimensat(CWD, path, &times, AtFlags::SYMLINK_NOFOLLOW).expect("set");
+}
+
+/// A directory with one of everything.
+fn plant(scene: &Scene) -> PathBuf {
+    let root = scene.path("source");
+    scene.file("source/empty", b"");
+    scene.file("source/small", b"small");
+    let long = scene.file("source/below/deeper/long", vec![7; 300_000]);
+    let sparse = File::create(root.join("sparse")).expect("made");
+    sparse.write_all_at(b"first", 0).expect("written");
+    sparse.write_all_at(b"second", HOLE).expect("written");
+    sparse.set_len(2 * HOLE).expect("grown");
+    File::create(root.join("hole")).expect("made").set_len(1000).expect("grown");
+    fs::hard_link(&long, root.join("another")).expect("linked");
+    fs::hard_link(root.join("small"), root.join("below/small too")).expect("linked");
+    std::os::unix::fs::symlink("below/nowhere", root.join("link")).expect("linked");
+    let odd: OsString = OsString::from_vec(b"not \xff UTF-8\n".to_vec());
+    fs::write(root.join(&odd), b"odd").expect("written");
+    let fifo = Mode::from_raw_mode(0o640);
+    mknodat(CWD, root.join("fifo"), FileType::Fifo, fifo, 0).expect("made");
+    mknodat(CWD, root.join("socket"), FileType::Socket, fifo, 0).expect("made");
+    if geteuid().is_root() {
+        let device = makedev(300, 70_000);
+        let kind = FileType::CharacterDevice;
+        mknodat(CWD, root.join("device"), kind, fifo, device).expect("made");
+        std::os::unix::fs::lchown(root.join("link"), Some(1234), Some(5678)).expect("given");
+        std::os::unix::fs::chown(root.join("small"), Some(1), Some(2)).expect("given");
+    }
+    for path in ["small", "below"] {
+        setxattr(root.join(path), COLOUR, b"blue", XattrFlags::empty()).expect("set");
+    }
+    for (path, mode) in [("small", 0o4711), ("below", 0o1755), ("below/deeper", 0o500)] {
+        let permissions = fs::Permissions::from_mode(mode);
+        fs::set_permissions(root.join(path), permissions).expect("set");
+    }
+    for (seconds, path) in
+        ["small", "sparse", "link", "below/deeper", "below", ""].into_iter().enumerate()
+    {
+        set_modified(&root.join(path), 1_000_000_000 + seconds as i64);
+    }
+    set_modified(&root.join("empty"), -5);
+    root
+}
+
+#[track_caller]
+fn assert_same(source: &Path, target: &Path) {
+    let (wanted, found) = (see(source), see(target));
+    let names = |all: &BTreeMap<PathBuf, Seen>| all.keys().cloned().collect::<Vec<_>>();
+    assert_eq!(names(&found), names(&wanted));
+    for (path, seen) in &wanted {
+        // Bytes apart: nobody reads a difference of a megabyte.
+        assert!(found[path].content == seen.content, "{}: other bytes", path.display());
+        assert_eq!(found[path].rest, seen.rest, "{}", path.display());
+    }
+}
+
+#[test]
+fn a_tree_comes_back_as_it_went_in() {
+    let scene = Scene::new();
+    let source = plant(&scene);
+    let printed = scene.ok(["import", "source"]);
+    assert!(printed.starts_with("imported 6 files, "), "{printed}");
+    scene.ok(["export", "target"]);
+    assert_same(&source, &scene.path("target"));
+    let printed = scene.ok(["fsck"]);
+    assert!(printed.ends_with(": no problems\n"), "{printed}");
+}
+
+#[test]
+fn what_is_there_is_not_copied_again() {
+    let scene = Scene::new();
+    let source = plant(&scene);
+    scene.ok(["import", "--to", "/a/b", "source"]);
+    let again = &scene.json(["import", "--to", "/a/b", "source"])[0];
+    assert_eq!((&again["files"], &again["bytes"]), (&0.into(), &0.into()));
+    scene.ok(["export", "--from", "a/b", "target"]);
+    let again = &scene.json(["export", "--from", "a/b", "target"])[0];
+    assert_eq!((&again["files"], &again["bytes"]), (&0.into(), &0.into()));
+    // What changed is.
+    fs::write(source.join("small"), b"other").expect("written");
+    fs::remove_file(source.join("link")).expect("removed");
+    fs::write(source.join("link"), b"a file now").expect("written");
+    let again = &scene.json(["import", "--to", "/a/b", "source"])[0];
+    assert_eq!(again["files"], 2);
+    scene.ok(["export", "--from", "a/b", "target"]);
+    assert_same(&source, &scene.path("target"));
+}
+
+#[test]
+fn a_tree_goes_through_whoever_holds_the_store() {
+    let scene = Scene::new();
+    let source = plant(&scene);
+    let held = scene.hold();
+    scene.ok(["import", "source"]);
+    scene.ok(["export", "target"]);
+    assert_same(&source, &scene.path("target"));
+    held.stop();
+}
+
+#[test]
+fn what_cannot_be_copied_is_said_and_the_rest_goes_on() {
+    let scene = Scene::new();
+    let source = scene.path("source");
+    scene.file("source/a", b"a");
+    scene.file("source/z", b"z");
+    scene.ok(["import", "source"]);
+    fs::remove_file(source.join("a")).expect("removed");
+    scene.file("source/a/below", b"in the way");
+    fs::create_dir_all(scene.path("target/z/full")).expect("made");
+    let ran = scene.run(["export", "target"]);
+    assert_eq!(ran.stderr.lines().count(), 1, "{ran:?}");
+    assert!(ran.stderr.contains("file=target/z"), "{ran:?}");
+    assert_ne!(ran.status, Some(0));
+    assert_eq!(fs::read(scene.path("target/a")).expect("is there"), b"a");
+    assert!(scene.fails(3, ["export", "--name", "none", "target"]).contains("name=none"));
+}
+
+#[test]
+fn an_import_that_was_killed_is_gone_on_with() {
+    const FILES: usize = 400;
+    let scene = Scene::new();
+    for index in 0..FILES {
+        scene.file(&format!("source/{}/{index}", index % 7), vec![index as u8; 20_000]);
+    }
+    for killed_at in [1, 20, 200] {
+        let child = piped(&mut scene.command(["import", "source"]));
+        let mut child = Some(child);
+        while let Some(running) = &mut child {
+            let is_over = running.try_wait().expect("can be asked").is_some();
+            if is_over || scene.files("slow").len() > killed_at {
+                if !is_over {
+                    signal(running, Signal::KILL);
+                }
+                running.wait().expect("it ends");
+                child = None;
+            }
+        }
+        // It opens for writing, so that the store recovers; then there is nothing to repair.
+        let ran = scene.run(["fsck", "--repair"]);
+        assert!(ran.status == Some(0) && !ran.stdout.contains("mended"), "{ran:?}");
+    }
+    scene.ok(["import", "source"]);
+    let again = &scene.json(["import", "source"])[0];
+    assert_eq!((&again["files"], &again["unchanged"]), (&0.into(), &FILES.into()));
+    scene.ok(["export", "target"]);
+    assert_same(&scene.path("source"), &scene.path("target"));
+}
