@@ -78,7 +78,7 @@ check: setup-test
 	@echo "make check: everything passed"
 
 setup-test:
-	@tools/setup.sh rustfmt clippy
+	@tools/setup.sh --suites rustfmt clippy
 
 fuzz:
 	@tools/setup.sh --fuzz

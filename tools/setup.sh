@@ -2,14 +2,18 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 # Installs what the build needs and the machine lacks: Debian packages, and the rustup components
 # given as arguments. `--fuzz` adds what `make fuzz` needs, `--arm64` what `make test-arm64` does,
-# `--bench` what `make bench` compares with.
+# `--bench` what `make bench` compares with, `--suites` the suites of others that `make test` runs.
 # Crates are fetched by cargo itself; the tools need no Python packages.
 set -eu
 
 RUST_MINOR_MIN=90 # rust-version in Cargo.toml
 
+# Crates with programs, and the versions that the tests read the output of.
+SUITES="pjdfstest@0.2.2 fsx@0.3.2"
+
 packages=
 target=
+suites=
 while [ $# -gt 0 ]; do
     case $1 in
     --bench) command -v iperf3 >/dev/null || packages="$packages iperf3" ;;
@@ -20,6 +24,7 @@ while [ $# -gt 0 ]; do
             packages="$packages gcc-aarch64-linux-gnu libc6-dev-arm64-cross"
         command -v qemu-aarch64 >/dev/null || packages="$packages qemu-user"
         ;;
+    --suites) suites=$SUITES ;;
     *) break ;;
     esac
     shift
@@ -71,4 +76,18 @@ if [ -n "${CARGO_TARGET_DIR:-}" ] &&
     find . -type f ! -path './.git/*' -exec touch {} +
     mkdir -p "$CARGO_TARGET_DIR"
     echo "$checkout" >"$CARGO_TARGET_DIR/checkout"
+fi
+
+if [ -n "$suites" ]; then
+    root=${CARGO_TARGET_DIR:-target}/suites
+    missing=
+    for suite in $suites; do
+        grep -qs "^\"${suite%@*} ${suite#*@} " "$root/.crates.toml" || missing="$missing $suite"
+    done
+    if [ -n "$missing" ]; then
+        echo "setup: installing$missing below $root"
+        # shellcheck disable=SC2086 # one word a crate
+        cargo install --locked --quiet --root "$root" --target-dir "$root/build" $missing
+        rm -rf "$root/build"
+    fi
 fi
