@@ -4,7 +4,8 @@
 
 Each round takes seeds that no earlier one had: the model test and the crash test of the stack, its
 crashes with the loss of the catalog, the real command under kill -9, clients and a server over a
-simulated network, and the short form of fuzzing. Everything is compared byte by byte.
+simulated network, mounts beside a directory, and the short form of fuzzing. Everything is compared byte
+by byte.
 Ends with one line: rounds, seeds, bytes compared, failures; exits with 1 where there were any.
 """
 
@@ -28,6 +29,8 @@ TESTS = [
     ("terrace-cli", "cli", "killed::", 20),
     ("terrace-cli", "cli", "network::histories", 10),
     ("terrace-server", "simulated", "", 40),
+    ("terrace-cli", "mount", "trees::", 6),
+    ("terrace-cli", "mount", "fsx::", 2),
     ("terrace-fuzzing", "short", "mutations", 3),
 ]
 # No test takes nearly as long; one that hangs is a failure.

@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Two clients of one server, each with its own mount: what one sees of what the other does.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use terrace_core::Random;
+
+use crate::scene::{Mounted, Scene, Served, wait_until};
+
+/// Kept with the metadata, and kept as an object.
+const SIZES: [usize; 2] = [100, 300_000];
+
+/// Records that each process writes.
+const RECORDS: usize = 300;
+
+/// Processes on each mount.
+const PROCESSES: usize = 2;
+
+/// A server and two mounts of it.
+pub(crate) struct Pair {
+    // In the order in which they have to end.
+    pub(crate) one: Mounted,
+    pub(crate) other: Mounted,
+    _served: Served,
+    pub(crate) scene: Scene,
+}
+
+impl Pair {
+    /// `None` where that cannot be tested here.
+    pub(crate) fn new(how: &[&str]) -> Option<Self> {
+        let scene = Scene::new()?;
+        let served = Served::start(&scene);
+        let one = scene.mount_served(&served, "one", how);
+        let other = scene.mount_served(&served, "other", how);
+        Some(Self { one, other, _served: served, scene })
+    }
+
+    fn paths(&self, name: &str) -> [PathBuf; 2] {
+        [self.one.path().join(name), self.other.path().join(name)]
+    }
+}
+
+fn bytes(seed: u64, length: usize) -> Vec<u8> {
+    let mut bytes = vec![0; length];
+    Random::new(seed).fill(&mut bytes);
+    bytes
+}
+
+#[test]
+fn what_one_closed_is_seen_by_who_opens_it() {
+    let Some(pair) = Pair::new(&[]) else { return };
+    for size in SIZES {
+        let [one, other] = pair.paths(&format!("file{size}"));
+        fs::write(&one, bytes(0, size)).expect("there is room");
+        // Also where it was cached before, and where the length stays.
+        for seed in 1..20 {
+            assert_eq!(fs::read(&other).expect("readable"), bytes(seed - 1, size));
+            let (writer, reader) = if seed % 2 == 0 { (&one, &other) } else { (&other, &one) };
+            let mut file = File::options().write(true).open(writer).expect("it is there");
+            file.write_all(&bytes(seed, size)).expect("there is room");
+            drop(file);
+            assert_eq!(fs::read(reader).expect("readable"), bytes(seed, size), "{size} {seed}");
+        }
+    }
+}
+
+#[test]
+fn what_one_cut_or_replaced_is_seen_by_who_opens_it() {
+    let Some(pair) = Pair::new(&[]) else { return };
+    for size in SIZES {
+        let [one, other] = pair.paths(&format!("file{size}"));
+        fs::write(&one, bytes(0, size)).expect("there is room");
+        assert_eq!(fs::read(&other).expect("readable").len(), size);
+        File::options().write(true).open(&one).and_then(|file| file.set_len(10)).expect("cut");
+        let mut found = Vec::new();
+        let mut file = File::open(&other).expect("it is there");
+        file.read_to_end(&mut found).expect("readable");
+        assert_eq!(found, bytes(0, size)[..10]);
+        let mut file = OpenOptions::new().append(true).open(&other).expect("it is there");
+        file.write_all(&bytes(1, size)).expect("there is room");
+        drop(file);
+        let expected = [&bytes(0, size)[..10], &bytes(1, size)].concat();
+        assert_eq!(fs::read(&one).expect("readable"), expected);
+    }
+}
+
+#[test]
+fn names_that_one_makes_and_removes_are_seen_by_the_other() {
+    let Some(pair) = Pair::new(&[]) else { return };
+    let [one, other] = pair.paths("directory");
+    fs::create_dir(&one).expect("it is free");
+    wait_until("the other sees it", || other.is_dir());
+    fs::write(one.join("a"), b"a").expect("there is room");
+    wait_until("the other sees the file", || other.join("a").exists());
+    fs::rename(one.join("a"), one.join("b")).expect("it is there");
+    wait_until("the old name is gone", || !other.join("a").exists());
+    assert_eq!(fs::read(other.join("b")).expect("the new one is there"), b"a");
+    fs::remove_file(other.join("b")).expect("it is there");
+    wait_until("it is gone for the first", || !one.join("b").exists());
+    fs::remove_dir(&one).expect("it is empty");
+}
+
+#[test]
+fn strict_clients_see_each_write_at_once() {
+    let Some(pair) = Pair::new(&["--strict"]) else { return };
+    for size in SIZES {
+        let [one, other] = pair.paths(&format!("file{size}"));
+        fs::write(&one, b"").expect("there is room");
+        let open = |path| File::options().read(true).write(true).open(path).expect("it is there");
+        let (one, other) = (open(&one), open(&other));
+        for seed in 0..50 {
+            let (from, to) = if seed % 2 == 0 { (&one, &other) } else { (&other, &one) };
+            let (offset, expected) = (seed * 7, bytes(seed, size));
+            from.write_all_at(&expected, offset).expect("there is room");
+            let mut found = vec![0; size];
+            to.read_exact_at(&mut found, offset).expect("it is that long");
+            assert!(found == expected, "size {size} seed {seed}");
+            let length = to.metadata().expect("it is open").len();
+            assert_eq!(length, size as u64 + offset, "the length is seen, too");
+        }
+        one.set_len(5).expect("it can be cut");
+        assert_eq!(other.metadata().expect("it is open").len(), 5);
+        assert_eq!((&other).seek(SeekFrom::End(0)).expect("it is open"), 5);
+    }
+}
+
+#[test]
+fn strict_clients_see_names_at_once() {
+    let Some(pair) = Pair::new(&["--strict"]) else { return };
+    let [one, other] = pair.paths("directory");
+    for _ in 0..20 {
+        assert!(!other.exists());
+        fs::create_dir(&one).expect("it is free");
+        assert!(other.is_dir());
+        fs::write(other.join("a"), b"a").expect("there is room");
+        assert_eq!(fs::read(one.join("a")).expect("it is there"), b"a");
+        fs::rename(one.join("a"), one.join("b")).expect("it is there");
+        assert!(!other.join("a").exists() && other.join("b").exists());
+        assert_eq!(fs::read_dir(&other).expect("it is there").count(), 1);
+        fs::remove_dir_all(&other).expect("it is there");
+        assert!(!one.exists());
+    }
+}
+
+#[test]
+fn appends_of_two_clients_do_not_overlap() {
+    for how in [&[][..], &["--strict"]] {
+        let Some(pair) = Pair::new(how) else { return };
+        let paths = pair.paths("log");
+        fs::write(&paths[0], b"").expect("there is room");
+        // Long enough that the file outgrows the metadata on the way.
+        let script = "import os, sys
+file = os.open(sys.argv[1], os.O_WRONLY | os.O_APPEND)
+for number in range(int(sys.argv[3])):
+    record = f'{sys.argv[2]} {number} '.ljust(63, '.') + '\\n'
+    assert os.write(file, record.encode()) == 64
+";
+        run_on_both(&paths, script);
+        let text = fs::read_to_string(&paths[0]).expect("readable");
+        assert_eq!(text.len(), 64 * RECORDS * 2 * PROCESSES, "{how:?}");
+        let mut next = [0; 2 * PROCESSES];
+        for line in text.lines() {
+            let mut words = line.split(' ');
+            let mut number = || words.next().and_then(|word| word.parse::<usize>().ok());
+            let (process, record) = (number().expect("who wrote"), number().expect("which"));
+            assert_eq!(record, next[process], "records of a process come in their order");
+            next[process] += 1;
+        }
+        assert_eq!(next, [RECORDS; 2 * PROCESSES]);
+    }
+}
+
+#[test]
+fn parts_of_one_file_are_written_from_two_clients() {
+    for how in [&[][..], &["--strict"]] {
+        let Some(pair) = Pair::new(how) else { return };
+        let paths = pair.paths("shared");
+        fs::write(&paths[0], b"").expect("there is room");
+        // Parts lie between each other, and share pages.
+        let script = "import os, sys
+file, own, count = os.open(sys.argv[1], os.O_RDWR), int(sys.argv[2]), int(sys.argv[3])
+for number in range(count):
+    part = bytes([own + 1]) * 1000
+    assert os.pwrite(file, part, (number * int(sys.argv[4]) + own) * 1000) == 1000
+";
+        run_on_both(&paths, script);
+        for path in &paths {
+            let found = fs::read(path).expect("readable");
+            assert_eq!(found.len(), 1000 * RECORDS * 2 * PROCESSES, "{how:?}");
+            for (index, part) in found.chunks(1000).enumerate() {
+                let own = (index % (2 * PROCESSES)) as u8;
+                assert!(part.iter().all(|byte| *byte == own + 1), "{how:?}: part {index}");
+            }
+        }
+    }
+}
+
+/// Runs a script of Python in several processes on each of two paths to one file, all at a time.
+fn run_on_both(paths: &[PathBuf; 2], script: &str) {
+    let start = |number: usize, path: &Path| -> Child {
+        let mut command = Command::new("python3");
+        command.args(["-c", script]).arg(path).arg(number.to_string());
+        command.arg(RECORDS.to_string()).arg((2 * PROCESSES).to_string());
+        command.stdin(Stdio::null()).spawn().expect("Python runs")
+    };
+    let running: Vec<_> =
+        (0..2 * PROCESSES).map(|number| start(number, &paths[number % 2])).collect();
+    for mut child in running {
+        assert!(child.wait().expect("it ends").success());
+    }
+}

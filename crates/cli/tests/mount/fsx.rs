@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! fsx, which reads and writes a file at random and compares all it reads; while the file moves, where
+//! it can.
+
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Receiver};
+use std::thread;
+use std::time::Duration;
+
+use rustix::fs::XattrFlags;
+use serde_json::Value;
+
+use crate::scene::{Scene, finish, wait_until};
+use crate::suites::{How, Place, program};
+
+/// Operations in one run; `TERRACE_FSX_OPERATIONS` asks for others.
+const OPERATIONS: u64 = 5_000;
+
+/// So often the file has to move during one run.
+const MOVES_MIN: u64 = 100;
+
+/// No migration of a file so small takes nearly as long.
+const MOVE_TIME_MAX: Duration = Duration::from_secs(1);
+
+/// Who listens hears of a migration as soon; otherwise another one is tried.
+const HEARD_WITHIN: Duration = Duration::from_millis(100);
+
+/// Everything that the suite can do.
+const CONFIGURATION: &str = "
+flen = 1048576
+[opsize]
+max = 131072
+[weights]
+close_open = 1
+invalidate = 1
+mapread = 5
+mapwrite = 5
+read = 10
+write = 10
+truncate = 2
+fsync = 1
+fdatasync = 1
+posix_fallocate = 2
+punch_hole = 3
+sendfile = 3
+posix_fadvise = 1
+copy_file_range = 3
+";
+
+#[test]
+fn a_file_is_right_while_it_moves() {
+    exercises(How::Served);
+}
+
+#[test]
+fn a_file_is_right_where_the_kernel_passes_it_through() {
+    exercises(How::Passed);
+}
+
+#[test]
+fn a_file_is_right_while_it_moves_behind_a_server() {
+    exercises(How::Network);
+}
+
+#[test]
+fn a_file_is_right_while_it_moves_behind_a_server_and_nothing_is_cached() {
+    exercises(How::Strict);
+}
+
+fn exercises(how: How) {
+    let Some(mut place) = Place::new(how, &[]) else { return };
+    for seed in terrace_testkit::seeds(1) {
+        let file = place.mounted.path().join(format!("fsx{seed}"));
+        // Large enough to be an object from the start.
+        std::fs::write(&file, vec![0; 8192]).expect("there is room");
+        let moves = match how {
+            How::Passed => run(&place.scene, &file, seed).then_some(None),
+            _ => run_moving(&place.scene, &file, seed).map(Some),
+        };
+        let moves = moves.unwrap_or_else(|| panic!("seed {seed} fails"));
+        let operations = operations();
+        println!(
+            "fsx, {how:?}: seed {seed}, {operations} operations, moves of the file: {moves:?}"
+        );
+        if let Some(moves) = moves {
+            assert!(moves >= MOVES_MIN, "the file moved {moves} times alone");
+        }
+        if how == How::Passed {
+            let open = std::fs::File::open(&file).expect("it is there");
+            let mut state = [0; 64];
+            let bytes = rustix::fs::getxattr(&file, "user.terrace.state", &mut state);
+            assert_eq!(&state[..bytes.expect("mounts tell")], b"passthrough");
+            drop(open);
+        }
+    }
+    place.mounted.unmount();
+}
+
+fn operations() -> u64 {
+    let asked = std::env::var("TERRACE_FSX_OPERATIONS");
+    asked.map_or(OPERATIONS, |text| text.parse().expect("TERRACE_FSX_OPERATIONS is a number"))
+}
+
+/// Runs the suite; whether the file was right.
+fn run(scene: &Scene, file: &Path, seed: u64) -> bool {
+    let configuration = scene.path("fsx.toml");
+    std::fs::write(&configuration, CONFIGURATION).expect("there is room");
+    let mut command = Command::new(program("fsx"));
+    command.arg("-f").arg(configuration).arg("-P").arg(scene.path(""));
+    command.arg("-N").arg(operations().to_string()).arg("-S").arg(seed.to_string()).arg(file);
+    let (is_right, text) = finish(command);
+    if !is_right {
+        println!("{text}");
+    }
+    is_right
+}
+
+/// The same while the file moves from tier to tier; how often it did.
+fn run_moving(scene: &Scene, file: &Path, seed: u64) -> Option<u64> {
+    let receipts = Receipts::watch(scene, file);
+    let is_done = &AtomicBool::new(false);
+    let (is_right, moves) = thread::scope(|scope| {
+        let mover = scope.spawn(move || {
+            let mut moves = 0;
+            let mut tiers = receipts.tiers.into_iter().cycle();
+            let mut tier = tiers.next();
+            while let (Some(to), false) = (tier, is_done.load(Ordering::SeqCst)) {
+                ask(file, to);
+                match receipts.outcomes.recv_timeout(MOVE_TIME_MAX).as_deref() {
+                    Ok("done") => {
+                        moves += 1;
+                        tier = tiers.next();
+                    }
+                    // Too much was written meanwhile: it is tried again.
+                    Ok(_) => {}
+                    // It is there already.
+                    Err(_) => tier = tiers.next(),
+                }
+            }
+            moves
+        });
+        let is_right = run(scene, file, seed);
+        is_done.store(true, Ordering::SeqCst);
+        (is_right, mover.join().expect("a served file may move"))
+    });
+    is_right.then_some(moves)
+}
+
+/// Asks for a migration.
+fn ask(file: &Path, tier: &str) {
+    let value = tier.as_bytes();
+    let asked = rustix::fs::setxattr(file, "user.terrace.tier", value, XattrFlags::empty());
+    asked.expect("a served file may move");
+}
+
+/// What becomes of migrations, as `terrace watch` tells.
+struct Receipts {
+    child: Child,
+    outcomes: Receiver<String>,
+    /// Where the file is to go next, and where it is.
+    tiers: [&'static str; 2],
+}
+
+impl Receipts {
+    /// Starts to watch; moves `file` until it hears of that.
+    fn watch(scene: &Scene, file: &Path) -> Self {
+        let mut command = scene.command(["watch", "--json", "--kind", "migration"]);
+        let mut child = command.stdout(Stdio::piped()).spawn().expect("the binary runs");
+        let lines = BufReader::new(child.stdout.take().expect("it is a pipe")).lines();
+        let (sender, outcomes) = mpsc::channel();
+        thread::spawn(move || {
+            for line in lines.map_while(Result::ok) {
+                let notice: Value = serde_json::from_str(&line).expect("it is JSON");
+                if let Some(outcome) = notice["outcome"].as_str() {
+                    // Nobody listens once the test is over.
+                    let _ = sender.send(outcome.into());
+                }
+            }
+        });
+        let mut receipts = Self { child, outcomes, tiers: ["fast", "slow"] };
+        wait_until("the watcher hears of migrations", || {
+            receipts.tiers.reverse();
+            ask(file, receipts.tiers[1]);
+            receipts.outcomes.recv_timeout(HEARD_WITHIN).is_ok()
+        });
+        receipts
+    }
+}
+
+impl Drop for Receipts {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

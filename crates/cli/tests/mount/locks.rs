@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Locks of programs, on one mount and across two clients of one server.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+use crate::clients::Pair;
+use crate::scene::wait_until;
+use crate::suites::{How, Place};
+
+/// Locks what it is told to, a line for each lock: kind (`read`, `write`, `none`), `wait` or `try`,
+/// start and length, or `flock`. Answers `ok` or the name of the error.
+const LOCKER: &str = "
+import errno, fcntl, os, sys
+file = os.open(sys.argv[1], os.O_RDWR)
+kinds = {'read': fcntl.LOCK_SH, 'write': fcntl.LOCK_EX, 'none': fcntl.LOCK_UN}
+print('ready', flush=True)
+for line in sys.stdin:
+    kind, how, start, length = line.split()
+    operation = kinds[kind] | (fcntl.LOCK_NB if how == 'try' and kind != 'none' else 0)
+    try:
+        if start == 'flock':
+            fcntl.flock(file, operation)
+        else:
+            fcntl.lockf(file, operation, int(length), int(start))
+        print('ok', flush=True)
+    except OSError as error:
+        print(errno.errorcode[error.errno], flush=True)
+";
+
+/// What a lock that is not to be had says.
+const TAKEN: &str = "EAGAIN";
+
+/// A process that has a file open and locks it.
+struct Locker {
+    child: Child,
+    stdin: ChildStdin,
+    stdout: BufReader<ChildStdout>,
+}
+
+impl Locker {
+    fn start(file: &Path) -> Self {
+        let mut command = Command::new("python3");
+        command.args(["-c", LOCKER]).arg(file).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().expect("Python runs");
+        let stdin = child.stdin.take().expect("it is a pipe");
+        let stdout = BufReader::new(child.stdout.take().expect("it is a pipe"));
+        let mut locker = Self { child, stdin, stdout };
+        assert_eq!(locker.hear(), "ready");
+        locker
+    }
+
+    /// Asks for a lock, and does not wait for the answer.
+    fn tell(&mut self, what: &str) {
+        writeln!(self.stdin, "{what}").expect("it listens");
+    }
+
+    /// The next answer; empty where it ended.
+    fn hear(&mut self) -> String {
+        let mut line = String::new();
+        self.stdout.read_line(&mut line).expect("it is text");
+        line.trim().into()
+    }
+
+    fn ask(&mut self, what: &str) -> String {
+        self.tell(what);
+        self.hear()
+    }
+
+    /// Kills it; the kernel then closes what it had open.
+    fn kill(&mut self) {
+        self.child.kill().expect("it was not waited for");
+        self.child.wait().expect("it ends");
+    }
+
+    /// Waits until it waits in the kernel.
+    fn is_waiting(&self) {
+        let status = format!("/proc/{}/wchan", self.child.id());
+        wait_until("it waits for its lock", || {
+            let place = fs::read_to_string(&status).unwrap_or_default();
+            ["fcntl_setlk", "lock_inode", "flock", "request_wait"]
+                .iter()
+                .any(|function| place.contains(function))
+        });
+    }
+}
+
+impl Drop for Locker {
+    fn drop(&mut self) {
+        // One that was killed before is gone already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Paths to one file: twice on one local mount, and on the mounts of two clients.
+fn on_each(check: fn(&[PathBuf; 2])) {
+    for how in [How::Served, How::Passed] {
+        let Some(place) = Place::new(how, &[]) else { return };
+        let path = place.mounted.path().join("file");
+        fs::write(&path, vec![0; 100_000]).expect("there is room");
+        check(&[path.clone(), path]);
+    }
+    for how in [&[][..], &["--strict"]] {
+        let Some(pair) = Pair::new(how) else { return };
+        let paths = [pair.one.path().join("file"), pair.other.path().join("file")];
+        fs::write(&paths[0], vec![0; 100_000]).expect("there is room");
+        check(&paths);
+    }
+}
+
+#[test]
+fn ranges_that_meet_exclude_each_other() {
+    on_each(|[one, other]| {
+        let (mut one, mut other) = (Locker::start(one), Locker::start(other));
+        assert_eq!(one.ask("write try 0 10"), "ok");
+        assert_eq!(other.ask("write try 9 1"), TAKEN);
+        assert_eq!(other.ask("read try 5 100"), TAKEN);
+        assert_eq!(other.ask("write try 10 10"), "ok", "they touch, and do not meet");
+        assert_eq!(one.ask("write try 0 20"), TAKEN);
+        assert_eq!(one.ask("read try 0 10"), "ok", "an own lock is changed");
+        assert_eq!(other.ask("read try 0 10"), "ok", "readers share");
+        assert_eq!(one.ask("write try 0 10"), TAKEN);
+        assert_eq!(other.ask("none try 3 4"), "ok");
+        assert_eq!(one.ask("write try 3 4"), "ok", "a part that was given back is free");
+        assert_eq!(one.ask("write try 2 1"), TAKEN);
+        assert_eq!(other.ask("none try 0 0"), "ok", "length 0 is to the end of all");
+        assert_eq!(one.ask("write try 0 0"), "ok");
+        assert_eq!(other.ask("read try 1000000000000 1"), TAKEN);
+    });
+}
+
+#[test]
+fn whole_files_exclude_each_other() {
+    on_each(|[one, other]| {
+        let (mut one, mut other) = (Locker::start(one), Locker::start(other));
+        assert_eq!(one.ask("read try flock 0"), "ok");
+        assert_eq!(other.ask("read try flock 0"), "ok");
+        assert_eq!(other.ask("write try flock 0"), TAKEN);
+        assert_eq!(one.ask("none try flock 0"), "ok");
+        assert_eq!(other.ask("write try flock 0"), "ok");
+        assert_eq!(one.ask("read try flock 0"), TAKEN);
+        assert_eq!(one.ask("write try 0 10"), "ok", "these are locks of another kind");
+    });
+}
+
+#[test]
+fn who_waits_gets_the_lock_that_is_given_back() {
+    on_each(|[one, other]| {
+        for lock in ["0 10", "flock 0"] {
+            let (mut one, mut other) = (Locker::start(one), Locker::start(other));
+            assert_eq!(one.ask(&format!("write try {lock}")), "ok");
+            other.tell(&format!("write wait {lock}"));
+            other.is_waiting();
+            assert_eq!(one.ask(&format!("none try {lock}")), "ok");
+            assert_eq!(other.hear(), "ok");
+            assert_eq!(one.ask(&format!("read try {lock}")), TAKEN);
+        }
+    });
+}
+
+#[test]
+fn who_ends_gives_back_what_it_locked() {
+    on_each(|[one, other]| {
+        for lock in ["0 10", "flock 0"] {
+            let (mut holder, mut waiting) = (Locker::start(one), Locker::start(other));
+            assert_eq!(holder.ask(&format!("write try {lock}")), "ok");
+            waiting.tell(&format!("write wait {lock}"));
+            waiting.is_waiting();
+            holder.kill();
+            assert_eq!(waiting.hear(), "ok");
+        }
+    });
+}
+
+#[test]
+fn who_is_killed_while_it_waits_gets_nothing() {
+    on_each(|[one, other]| {
+        for lock in ["0 10", "flock 0"] {
+            let (mut holder, mut waiting) = (Locker::start(one), Locker::start(other));
+            assert_eq!(holder.ask(&format!("write try {lock}")), "ok");
+            waiting.tell(&format!("write wait {lock}"));
+            waiting.is_waiting();
+            waiting.kill();
+            assert_eq!(holder.ask(&format!("none try {lock}")), "ok");
+            let mut third = Locker::start(other);
+            assert_eq!(third.ask(&format!("write wait {lock}")), "ok");
+            third.kill();
+            let mut fourth = Locker::start(one);
+            assert_eq!(fourth.ask(&format!("write wait {lock}")), "ok");
+        }
+    });
+}
+
+#[test]
+fn a_client_that_unmounts_or_dies_gives_its_locks_back() {
+    let Some(mut pair) = Pair::new(&[]) else { return };
+    for is_killed in [false, true] {
+        let (one, other) = (pair.one.path().join("file"), pair.other.path().join("file"));
+        fs::write(&one, vec![0; 10_000]).expect("there is room");
+        let (mut holder, mut waiting) = (Locker::start(&one), Locker::start(&other));
+        assert_eq!(holder.ask("write try 0 10"), "ok");
+        assert_eq!(holder.ask("write try flock 0"), "ok");
+        assert_eq!(waiting.ask("write try 0 10"), TAKEN);
+        waiting.tell("write wait 0 10");
+        waiting.is_waiting();
+        match is_killed {
+            // What it had open stays with the server until its session ends.
+            true => pair.one.kill(),
+            false => {
+                holder.kill();
+                pair.one.unmount();
+            }
+        }
+        assert_eq!(waiting.hear(), "ok");
+        assert_eq!(waiting.ask("write wait flock 0"), "ok");
+        drop((holder, waiting));
+        pair.one.mount(&pair.scene);
+    }
+}

@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Mounts as programs see them: the real binary, its mounts and servers, compared with a directory of
+//! the file system that the tiers are on.
+
+mod clients;
+mod fsx;
+mod locks;
+mod pjdfstest;
+mod scene;
+mod suites;
+mod trees;

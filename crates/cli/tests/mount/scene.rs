@@ -1,0 +1,304 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A temporary directory with a store, its mounts and its server.
+
+use std::fmt::Write as _;
+use std::fs::{File, OpenOptions};
+use std::io::{BufRead, BufReader};
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{self, Sender};
+use std::thread;
+use std::time::Duration;
+
+use rustix::io::Errno;
+use rustix::mount::UnmountFlags;
+use rustix::process::{Pid, PidfdFlags, Signal};
+use serde_json::Value;
+use tempfile::TempDir;
+use terrace_core::{Clock, SystemClock};
+
+/// No mount of a test is used for nearly as long; one that hangs is killed, so that who waits for
+/// it gets an error.
+const USE_TIME_MAX: Duration = Duration::from_secs(20 * 60);
+
+/// Nothing that is waited for takes nearly as long.
+const WAIT_TIME_MAX: Duration = Duration::from_secs(60);
+
+/// A directory with the store `store` of two tiers, `fast` and `slow`, and no policy.
+pub(crate) struct Scene {
+    directory: TempDir,
+}
+
+impl Scene {
+    /// Makes the store; `None` where this machine lets nobody but root mount, which it says.
+    pub(crate) fn new() -> Option<Self> {
+        if !rustix::process::geteuid().is_root() {
+            println!("skipped: mounts are tested as root, which may do what is compared");
+            return None;
+        }
+        let scene = Self { directory: TempDir::new().expect("a temporary directory") };
+        let tiers = ["--tier", "fast=fast,capacity=100GB", "--tier", "slow=slow,capacity=100GB"];
+        scene.ok(["init", "store", "--policy", "none"].into_iter().chain(tiers));
+        Some(scene)
+    }
+
+    /// A path in the directory.
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    /// A directory in it, made where it is missing.
+    pub(crate) fn directory(&self, name: &str) -> PathBuf {
+        let path = self.path(name);
+        std::fs::create_dir_all(&path).expect("there is room");
+        path
+    }
+
+    /// The command, not yet run.
+    pub(crate) fn command<'a>(&self, arguments: impl IntoIterator<Item = &'a str>) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_terrace"));
+        command.args(arguments).current_dir(self.directory.path()).stdin(Stdio::null());
+        command.env("TERRACE_STORE", "store");
+        command
+    }
+
+    /// Runs a command that must succeed.
+    #[track_caller]
+    pub(crate) fn ok<'a>(&self, arguments: impl IntoIterator<Item = &'a str>) -> String {
+        let output = self.command(arguments).output().expect("the binary runs");
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).expect("it is text")
+    }
+
+    /// Mounts the store at the directory `name`.
+    pub(crate) fn mount(&self, name: &str, how: &[&str]) -> Mounted {
+        Mounted::new(self, "store".into(), name, how)
+    }
+
+    /// Mounts what a server serves at the directory `name`.
+    pub(crate) fn mount_served(&self, served: &Served, name: &str, how: &[&str]) -> Mounted {
+        Mounted::new(self, served.address(), name, how)
+    }
+
+    fn log(&self, name: &str) -> File {
+        let path = self.path(&format!("{name}.log"));
+        OpenOptions::new().create(true).append(true).open(path).expect("a log can be written")
+    }
+
+    /// What processes logged, for who has to find out why a test failed.
+    fn logged(&self) -> String {
+        let mut text = String::new();
+        for entry in self.directory.path().read_dir().expect("it is there").flatten() {
+            let path = entry.path();
+            if path.extension().is_some_and(|extension| extension == "log") {
+                let log = std::fs::read(&path).expect("readable");
+                let log = String::from_utf8_lossy(&log);
+                write!(text, "--- {}\n{log}", path.display()).expect("memory can be written");
+            }
+        }
+        text
+    }
+}
+
+impl Drop for Scene {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            eprint!("{}", self.logged());
+        }
+    }
+}
+
+/// A process of `terrace` that tells in a line of JSON when it can be used.
+struct Process {
+    child: Child,
+    /// What it told.
+    ready: Value,
+    /// Dropped when it is not used any more.
+    _use: Sender<()>,
+}
+
+impl Process {
+    fn start(mut command: Command, log: File) -> Self {
+        let child = command.stdout(Stdio::piped()).stderr(log).spawn();
+        let mut child = child.expect("the binary runs");
+        let mut line = String::new();
+        let stdout = child.stdout.take().expect("it is a pipe");
+        BufReader::new(stdout).read_line(&mut line).expect("it prints a line");
+        let Ok(ready) = serde_json::from_str(&line) else {
+            let status = child.wait().expect("it ends");
+            panic!("it does not start: {status}; as root, mounting has to work");
+        };
+        let (sender, receiver) = mpsc::channel();
+        let process = Pid::from_child(&child);
+        let process = rustix::process::pidfd_open(process, PidfdFlags::empty()).expect("it runs");
+        thread::spawn(move || kill_unused(&receiver, &process));
+        Self { child, ready, _use: sender }
+    }
+
+    fn kill(&mut self) {
+        // Where it has ended already, that was what was wanted.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+
+    #[track_caller]
+    fn stop(&mut self) {
+        let process = Pid::from_child(&self.child);
+        rustix::process::kill_process(process, Signal::TERM).expect("it was not waited for");
+        let status = self.child.wait().expect("it ends");
+        assert!(status.success(), "{status}");
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+fn kill_unused(is_used: &mpsc::Receiver<()>, process: &OwnedFd) {
+    if is_used.recv_timeout(USE_TIME_MAX) == Err(mpsc::RecvTimeoutError::Timeout) {
+        eprintln!("a process was in use for {USE_TIME_MAX:?}: it hangs, and is killed");
+        // It may end at the same time.
+        let _ = rustix::process::pidfd_send_signal(process, Signal::KILL);
+    }
+}
+
+/// A directory at which a store is mounted, again and again.
+pub(crate) struct Mounted {
+    process: Option<Process>,
+    path: PathBuf,
+    name: String,
+    store: String,
+    how: Vec<String>,
+}
+
+impl Mounted {
+    fn new(scene: &Scene, store: String, name: &str, how: &[&str]) -> Self {
+        let path = scene.directory(name);
+        let how = how.iter().map(|word| word.to_string()).collect();
+        let mut mounted = Self { process: None, path, name: name.into(), store, how };
+        mounted.mount(scene);
+        mounted
+    }
+
+    /// Where it is.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Whether the kernel reads and writes files of tiers itself, where it can.
+    pub(crate) fn passes_through(&self) -> bool {
+        self.process.as_ref().is_some_and(|process| process.ready["passthrough"] == true)
+    }
+
+    /// Mounts it again.
+    #[track_caller]
+    pub(crate) fn mount(&mut self, scene: &Scene) {
+        let mut command = scene.command(["mount", "--json", "--foreground"]);
+        command.args(&self.how).arg(&self.store).arg(&self.path);
+        let process = Process::start(command, scene.log(&self.name));
+        assert_eq!(process.ready["ready"], true);
+        self.process = Some(process);
+    }
+
+    /// Unmounts it; the process that served has to end well.
+    #[track_caller]
+    pub(crate) fn unmount(&mut self) {
+        let mut process = self.process.take().expect("it is mounted");
+        // A program that another test starts has all files open until it runs.
+        wait_until("nobody uses it", || {
+            match rustix::mount::unmount(&self.path, UnmountFlags::empty()) {
+                Err(Errno::BUSY) => false,
+                other => other.map(|()| true).expect("it is mounted"),
+            }
+        });
+        let status = process.child.wait().expect("it ends");
+        assert!(status.success(), "{status}");
+    }
+
+    /// Kills the process that serves, and takes away what is left.
+    pub(crate) fn kill(&mut self) {
+        self.process.take().expect("it is mounted").kill();
+        rustix::mount::unmount(&self.path, UnmountFlags::DETACH).expect("it was mounted");
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        if let Some(mut process) = self.process.take() {
+            // A test that failed, or needs no orderly end.
+            let _ = rustix::mount::unmount(&self.path, UnmountFlags::DETACH);
+            process.kill();
+        }
+    }
+}
+
+/// A server of the store, of everybody who reaches it.
+pub(crate) struct Served {
+    process: Option<Process>,
+    listens_on: String,
+}
+
+impl Served {
+    /// Starts it on a free port.
+    pub(crate) fn start(scene: &Scene) -> Self {
+        let process = serve(scene, "127.0.0.1:0");
+        let listens_on = process.ready["listen"][0].as_str().expect("an address").to_string();
+        Self { process: Some(process), listens_on }
+    }
+
+    /// Where clients find it.
+    pub(crate) fn address(&self) -> String {
+        format!("terrace://{}/?secret=none", self.listens_on)
+    }
+
+    /// Ends it in an orderly way and starts it on the same port.
+    #[track_caller]
+    pub(crate) fn restart(&mut self, scene: &Scene) {
+        self.process.take().expect("it runs").stop();
+        self.process = Some(serve(scene, &self.listens_on));
+    }
+
+    /// Kills it and starts it on the same port.
+    pub(crate) fn kill_and_restart(&mut self, scene: &Scene) {
+        self.process.take().expect("it runs").kill();
+        self.process = Some(serve(scene, &self.listens_on));
+    }
+}
+
+fn serve(scene: &Scene, address: &str) -> Process {
+    let mut command = scene.command(["serve", "--json", "--no-secret", "--log-level", "warn"]);
+    command.args(["--listen", address]);
+    Process::start(command, scene.log("server"))
+}
+
+/// Waits until something holds.
+#[track_caller]
+pub(crate) fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
+    let clock = SystemClock::default();
+    let start_ns = clock.now_ns();
+    while !holds() {
+        let waited = Duration::from_nanos(clock.now_ns() - start_ns);
+        assert!(waited < WAIT_TIME_MAX, "{what}: not so within {WAIT_TIME_MAX:?}");
+        clock.sleep(Duration::from_millis(2));
+    }
+}
+
+/// Waits for the end of a program; one that hangs is killed. Returns whether it succeeded, and what
+/// it printed.
+#[track_caller]
+pub(crate) fn finish(mut command: Command) -> (bool, String) {
+    let output = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    let child = output.unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    let process = rustix::process::pidfd_open(Pid::from_child(&child), PidfdFlags::empty());
+    let process = process.expect("it runs");
+    let (is_used, receiver) = mpsc::channel();
+    thread::spawn(move || kill_unused(&receiver, &process));
+    let output = child.wait_with_output().expect("it ends");
+    drop(is_used);
+    let mut text = String::from_utf8_lossy(&output.stdout).into_owned();
+    text += &String::from_utf8_lossy(&output.stderr);
+    (output.status.success(), text)
+}

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Test suites of others, which `tools/setup.sh --suites` installs, and the mounts they run on.
+
+use std::path::{Path, PathBuf};
+
+use crate::scene::{Mounted, Scene, Served};
+
+/// The program of a suite.
+pub(crate) fn program(name: &str) -> PathBuf {
+    let built = Path::new(env!("CARGO_BIN_EXE_terrace"));
+    let found = built.ancestors().map(|above| above.join("suites/bin").join(name));
+    let found = found.into_iter().find(|program| program.is_file());
+    found.unwrap_or_else(|| {
+        panic!("there is no {name}; `tools/setup.sh --suites` installs it, as `make test` does")
+    })
+}
+
+/// How a store is mounted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum How {
+    /// Files are read and written through the process that mounts.
+    Served,
+    /// The kernel reads and writes them where it can.
+    Passed,
+    /// Over the network; what is closed is seen by who opens it.
+    Network,
+    /// Over the network; what is written is seen.
+    Strict,
+}
+
+impl How {
+    /// The arguments of `mount`.
+    pub(crate) fn arguments(self) -> &'static [&'static str] {
+        match self {
+            Self::Served => &["--io", "served"],
+            Self::Passed => &["--io", "passthrough"],
+            Self::Network => &[],
+            Self::Strict => &["--strict"],
+        }
+    }
+
+    /// Whether a server is between store and mount.
+    pub(crate) fn is_network(self) -> bool {
+        matches!(self, Self::Network | Self::Strict)
+    }
+}
+
+/// A store that is mounted, and the server where there is one.
+pub(crate) struct Place {
+    // In the order in which they have to end.
+    pub(crate) mounted: Mounted,
+    pub(crate) served: Option<Served>,
+    pub(crate) scene: Scene,
+}
+
+impl Place {
+    /// Mounts a new store at `mount`, with more arguments; `None` where that cannot be tested here.
+    pub(crate) fn new(how: How, more: &[&str]) -> Option<Self> {
+        let scene = Scene::new()?;
+        let served = how.is_network().then(|| Served::start(&scene));
+        let arguments = [how.arguments(), more].concat();
+        let mounted = match &served {
+            Some(served) => scene.mount_served(served, "mount", &arguments),
+            None => scene.mount("mount", &arguments),
+        };
+        assert_eq!(mounted.passes_through(), how == How::Passed);
+        Some(Self { mounted, served, scene })
+    }
+}
