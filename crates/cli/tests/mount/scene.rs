@@ -206,7 +206,6 @@ impl Mounted {
     /// Unmounts it; the process that served has to end well.
     #[track_caller]
     pub(crate) fn unmount(&mut self) {
-        let mut process = self.process.take().expect("it is mounted");
         // A program that another test starts has all files open until it runs.
         wait_until("nobody uses it", || {
             match rustix::mount::unmount(&self.path, UnmountFlags::empty()) {
@@ -214,6 +213,7 @@ impl Mounted {
                 other => other.map(|()| true).expect("it is mounted"),
             }
         });
+        let mut process = self.process.take().expect("it is mounted");
         let status = process.child.wait().expect("it ends");
         assert!(status.success(), "{status}");
     }
