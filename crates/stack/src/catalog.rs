@@ -267,6 +267,11 @@ impl Catalog {
         pairs.iter().map(|(key, _)| parse_object_key(key)).collect()
     }
 
+    /// The ticket of the last commit.
+    pub(crate) fn last_commit(&self) -> u64 {
+        self.last_ticket.load(Ordering::Acquire)
+    }
+
     /// The namespaces that hold objects: one short scan each.
     pub(crate) fn namespaces(&self) -> Result<Vec<String>> {
         self.namespaces_of(OBJECT)

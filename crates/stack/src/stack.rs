@@ -495,6 +495,11 @@ impl Stack {
         Ok(Arc::new(Pairs::new(&self.inner.shared, namespace)))
     }
 
+    /// A number that is higher after each change of the catalog.
+    pub fn last_commit(&self) -> u64 {
+        self.inner.shared.catalog.last_commit()
+    }
+
     /// The namespaces that hold key-value pairs of applications.
     pub fn kv_namespaces(&self) -> Result<Vec<String>> {
         self.inner.shared.catalog.application_namespaces()

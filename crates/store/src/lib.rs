@@ -8,6 +8,7 @@
 mod admin;
 mod amend;
 mod check_files;
+mod checkpoint;
 mod cluster;
 mod control;
 mod directory;
@@ -37,7 +38,7 @@ pub use files::Alone;
 pub use recording::Recording;
 pub use repair::{Rebuilt, Source};
 pub use server::{ServerCall, ServerReport};
-pub use settings::{CatalogSettings, PolicySettings, PolicySource};
+pub use settings::{CatalogSettings, CheckpointSettings, PolicySettings, PolicySource};
 pub use settings::{Settings, ThrottleSettings, TierSettings, TraceSettings};
 pub use store::{OpenOptions, PolicyWrapper, Store};
 pub use terrace_fs::{Damage, DamageKind, TreeReport};

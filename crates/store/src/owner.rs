@@ -12,6 +12,7 @@ use terrace_stack::report::PolicyReport;
 use terrace_stack::{Stack, Tactics, Tier};
 
 use crate::amend::{Change, amend_file};
+use crate::checkpoint::Checkpoints;
 use crate::control::{self, Offer};
 use crate::directory::Directory;
 use crate::files::Trees;
@@ -31,6 +32,7 @@ pub(crate) struct Owner {
     serving: Mutex<Option<Server>>,
     /// One [`Owner::serve`] at a time.
     turn: Mutex<()>,
+    checkpoints: Option<Checkpoints>,
     owned: Arc<Owned>,
     notes: Vec<String>,
 }
@@ -49,14 +51,19 @@ impl Owner {
         let mut notes = owned.stack.opening_notes();
         let owned = Arc::new(owned);
         let mut serving = None;
+        let mut checkpoints = None;
         if serve && owned.access == Access::Write {
             match control::serve(&owned) {
                 Ok(started) => serving = Some(started),
                 Err(error) => notes
                     .push(format!("other processes have to wait for this one: {}", error.chain())),
             }
+            match Checkpoints::start(&owned) {
+                Ok(started) => checkpoints = started,
+                Err(error) => notes.push(format!("no checkpoints: {}", error.chain())),
+            }
         }
-        Self { serving: Mutex::new(serving), turn: Mutex::default(), owned, notes }
+        Self { serving: Mutex::new(serving), turn: Mutex::default(), checkpoints, owned, notes }
     }
 
     pub(crate) fn owned(&self) -> &Arc<Owned> {
@@ -98,6 +105,9 @@ impl Owner {
 
     pub(crate) fn close(&self) -> Result<()> {
         self.stop_serving();
+        if let Some(checkpoints) = &self.checkpoints {
+            checkpoints.stop();
+        }
         self.owned.stack.close()
     }
 

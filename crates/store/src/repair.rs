@@ -25,8 +25,9 @@ const OPERATION: &str = "replace the catalog";
 /// What a catalog is made anew from, beside the tiers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source<'a> {
-    /// Nothing else.
-    TiersAlone,
+    /// The last checkpoint, where the configuration has a place for it and it is there; otherwise
+    /// nothing else.
+    Checkpoint,
     /// The present catalog, which is believed where it can be read.
     PresentCatalog,
     /// A file that [`Store::backup`] wrote.
@@ -190,7 +191,13 @@ fn build(
     remove(&places.new)?;
     remove(&places.saved)?;
     let saved = match source {
-        Source::TiersAlone => None,
+        Source::Checkpoint => match &settings.catalog.checkpoint {
+            Some(checkpoint) if checkpoint.file.exists() => {
+                let catalog = unpack(engine, &checkpoint.file, &places.saved)?;
+                Some(Saved { catalog, is_present: false })
+            }
+            _ => None,
+        },
         Source::PresentCatalog => {
             Some(Saved { catalog: open_kv(engine, &places.catalog)?, is_present: true })
         }

@@ -34,11 +34,11 @@ const STATUS_PROBLEMS: u8 = 1;
 /// With --repair, where there are problems the catalog is made anew from the present one and the
 /// tiers: copies stand in for primaries that are gone, records that cannot be read are made from
 /// what files say of themselves, lengths are taken from the files. With --rebuild it is made from
-/// the tiers alone, for a catalog that is lost: every object comes back with its bytes and its name,
-/// but not its pins, its level, its history, its copies, nor key-value pairs, and with these no names of
-/// files in file systems. An object that was
-/// deleted or cut a moment before the catalog was lost may be there again. `terrace restore` uses a
-/// backup of the catalog as well.
+/// the tiers and the last checkpoint, for a catalog that is lost. Where the configuration has no place for
+/// checkpoints, every object comes back with its bytes and its name, but not its pins, its level, its
+/// history, its copies, nor key-value pairs, and with these no names of files in file systems. An object
+/// that was deleted or cut a moment before the catalog was lost may be there again. `terrace restore`
+/// uses a backup that `terrace backup` wrote.
 ///
 /// File systems are mended with --repair, and after a catalog was made anew: what has lost its name comes to
 /// the directory `lost+found` under its number, counts are corrected, names that lead nowhere removed.
@@ -58,7 +58,7 @@ pub(crate) struct Fsck {
     /// Repair what can be repaired, where there are problems
     #[arg(long, group = "change")]
     repair: bool,
-    /// Make the catalog anew from the tiers alone
+    /// Make the catalog anew from the tiers, and from the last checkpoint where there is one
     #[arg(long, group = "change")]
     rebuild: bool,
     /// Go on although a tier was last written before the others
@@ -78,7 +78,7 @@ impl Verb for Fsck {
 
     fn run(self, context: &Context) -> Result<()> {
         if self.rebuild {
-            return rebuild(context, Source::TiersAlone, self.accept_old_tiers, self.verify);
+            return rebuild(context, Source::Checkpoint, self.accept_old_tiers, self.verify);
         }
         let found = match self.repair {
             true => context.with_options(exclusive(), |store| check(store, self.verify))?,

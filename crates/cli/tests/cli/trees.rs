@@ -121,6 +121,48 @@ fn a_file_system_in_use_is_passed_over() {
     assert!(scene.fails(5, ["fsck", "--repair"]).contains("owns it"));
 }
 
+/// A store that writes checkpoints every so often.
+fn with_checkpoints(every: &str) -> Scene {
+    let scene = filled();
+    let settings = scene.path("store/terrace.toml");
+    let text = fs::read_to_string(&settings).expect("can be read");
+    let place = format!("[catalog]\ncheckpoint = \"../saved\"\ncheckpoint_every = \"{every}\"\n");
+    fs::write(&settings, text.replacen("[catalog]\n", &place, 1)).expect("written");
+    scene
+}
+
+#[test]
+fn files_come_back_from_a_checkpoint() {
+    // One at the end, and one in the middle of the life of a process that was killed.
+    for (every, is_killed) in [("1h", false), ("10ms", true)] {
+        let scene = with_checkpoints(every);
+        let held = scene.hold();
+        scene.file("more/later", b"later");
+        scene.ok(["import", "more"]);
+        let saved = scene.path("saved");
+        if is_killed {
+            // Everything is durable by the second one that comes now.
+            for _ in 0..2 {
+                let _ = fs::remove_file(&saved);
+                while !saved.exists() {
+                    scene.ok_with(b"x", ["put", "x"]);
+                }
+            }
+            held.kill();
+        }
+        assert_eq!(saved.exists(), is_killed);
+        if !is_killed {
+            held.stop();
+        }
+        fs::remove_dir_all(scene.path("store/catalog")).expect("removed");
+        let printed = scene.ok(["fsck", "--rebuild"]);
+        assert!(printed.ends_with(": 1 directory, 3 files: no problems\n"), "{printed}");
+        scene.ok(["export", "out"]);
+        assert_eq!(scene.read("out/later"), b"later");
+        assert_eq!(scene.read("out/long"), [7; LONG]);
+    }
+}
+
 #[test]
 fn files_come_back_with_a_backup_and_those_made_since_are_found() {
     let scene = filled();

@@ -133,6 +133,7 @@ fn check_paths(settings: &Settings, sections: &Sections<'_>) -> Result<()> {
     match paths::collision(&paths::places(settings)) {
         None => Ok(()),
         Some((Place::Tier(index), reason)) => Err(sections.tiers[index].wrong("path", reason)),
+        Some((Place::Checkpoint, reason)) => Err(sections.catalog.wrong("checkpoint", reason)),
         Some((Place::Trace, reason)) => Err(sections.trace.wrong("path", reason)),
         Some((_, reason)) => Err(sections.catalog.wrong("path", reason)),
     }

@@ -87,6 +87,17 @@ pub struct CatalogSettings {
     pub engine: String,
     /// Its directory; not used by the engine `memory`.
     pub path: PathBuf,
+    /// Where backups of it are written while the store is served.
+    pub checkpoint: Option<CheckpointSettings>,
+}
+
+/// Backups of the catalog that a served store writes by itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CheckpointSettings {
+    /// The file; each replaces the one before.
+    pub file: PathBuf,
+    /// How often, where anything has changed; above zero.
+    pub every: Duration,
 }
 
 /// A policy and how to call it.

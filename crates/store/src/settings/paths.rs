@@ -17,6 +17,7 @@ const OWN_FILES: &[&str] = &["terrace.toml", "control.sock", "lock"];
 pub(super) enum Place {
     Own,
     Catalog,
+    Checkpoint,
     Tier(usize),
     Trace,
 }
@@ -31,6 +32,9 @@ pub(super) struct Claim {
 pub(super) fn resolved(settings: &Settings, dir: &Path) -> Result<Settings> {
     let mut settings = settings.clone();
     settings.catalog.path = dir.join(&settings.catalog.path);
+    if let Some(checkpoint) = &mut settings.catalog.checkpoint {
+        checkpoint.file = dir.join(&checkpoint.file);
+    }
     for path in settings.tiers.iter_mut().filter_map(|tier| tier.path.as_mut()) {
         *path = dir.join(&*path);
     }
@@ -73,6 +77,11 @@ pub(super) fn places(settings: &Settings) -> Vec<Claim> {
         label: "the catalog".into(),
         path: settings.catalog.path.clone(),
     });
+    let checkpoint = settings.catalog.checkpoint.iter().map(|checkpoint| Claim {
+        place: Place::Checkpoint,
+        label: "the checkpoint".into(),
+        path: checkpoint.file.clone(),
+    });
     let tiers = settings.tiers.iter().enumerate().filter_map(|(index, tier)| {
         let label = format!("tier \"{}\"", tier.name);
         tier.path.clone().map(|path| Claim { place: Place::Tier(index), label, path })
@@ -82,7 +91,7 @@ pub(super) fn places(settings: &Settings) -> Vec<Claim> {
         label: "the trace".into(),
         path: trace.path.clone(),
     });
-    own.chain(catalog).chain(tiers).chain(trace).collect()
+    own.chain(catalog).chain(tiers).chain(trace).chain(checkpoint).collect()
 }
 
 /// The first place whose path is that of an earlier one, inside it or around it, and why.

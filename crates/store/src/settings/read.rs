@@ -11,7 +11,7 @@ use toml::de::DeTable;
 
 use super::check::{self, Sections};
 use super::section::{Section, Source};
-use super::{CatalogSettings, PolicySettings, PolicySource, Settings};
+use super::{CatalogSettings, CheckpointSettings, PolicySettings, PolicySource, Settings};
 use super::{ThrottleSettings, TierSettings, TraceSettings};
 use crate::directory::TRACE;
 
@@ -21,6 +21,8 @@ const MOVE_THREADS_MAX: usize = 1024;
 const OBJECTS_IN_MEMORY: RangeInclusive<usize> = 64..=1 << 28;
 /// More than any device or cluster serves without queueing.
 const PARALLELISM_MAX: u32 = 65536;
+/// A copy of the catalog of a million files takes seconds; what is lost in between is names.
+const CHECKPOINT_EVERY_DEFAULT: Duration = Duration::from_secs(600);
 /// A policy that is called more rarely than this has its `every`.
 const AFTER_EVENTS_MAX: u64 = 1_000_000_000;
 
@@ -192,7 +194,19 @@ fn read_watermarks(section: &Section<'_>) -> Result<Watermarks> {
 fn read_catalog(section: &Section<'_>) -> Result<CatalogSettings> {
     let engine = section.text("engine", "fjall")?.unwrap_or("fjall").into();
     let path = read_path(section, "path", "catalog")?.unwrap_or_else(|| "catalog".into());
-    Ok(CatalogSettings { engine, path })
+    let every = section.interval("checkpoint_every")?;
+    let checkpoint = match (read_path(section, "checkpoint", "/mnt/slow.checkpoint")?, every) {
+        (Some(file), every) => {
+            let every = every.unwrap_or(CHECKPOINT_EVERY_DEFAULT);
+            Some(CheckpointSettings { file, every })
+        }
+        (None, Some(_)) => {
+            let reason = "there is no `checkpoint`; the path of a file is expected with it";
+            return Err(section.wrong("checkpoint_every", reason));
+        }
+        (None, None) => None,
+    };
+    Ok(CatalogSettings { engine, path, checkpoint })
 }
 
 fn read_policy(section: &Section<'_>) -> Result<Option<PolicySettings>> {

@@ -44,7 +44,7 @@ pub(super) const SECTIONS: &[(&str, &[&str])] = &[
     ),
     ("watermarks", &["low", "high", "critical"]),
     ("throttle", &["latency", "bandwidth", "read_bandwidth", "write_bandwidth", "parallelism"]),
-    ("[catalog]", &["engine", "path"]),
+    ("[catalog]", &["engine", "path", "checkpoint", "checkpoint_every"]),
     ("[scrub]", &["every", "bandwidth"]),
     (
         "[policy]",

@@ -89,6 +89,8 @@ const REFUSED: &[(&str, &str, &[&str])] = &[
     ("[[tier]]\nname = \"u\"\npath = \"a/b\"\n[[tier]]\nname = \"o\"\npath = \"a\"", "6:8",
         &["tier \"o\"", "around that of tier \"u\""]),
     ("[[tier]]\nname = \"u\"\npath = \"catalog/x\"", "3:8", &["inside that of the catalog"]),
+    ("TIER[catalog]\ncheckpoint = \"t/c\"", "5:14", &["inside that of tier \"t\""]),
+    ("TIER[catalog]\ncheckpoint_every = \"1min\"", "5:20", &["there is no `checkpoint`"]),
     ("TIER[catalog]\npath = \"t/c\"", "3:8", &["around that of the catalog (t/c)"]),
     ("[[tier]]\nname = \"u\"\npath = \".\"", "3:8", &["around that of the store's own terrace.toml"]),
     ("[[tier]]\nname = \"u\"\npath = \"..\"", "3:8", &["around that of the store's own"]),
@@ -275,7 +277,11 @@ fn everything_that_is_said_is_read() {
             watermarks: Watermarks { low: 0.5, high: 1.0, critical: 1.0 },
             throttle: Some(throttle),
         }],
-        catalog: CatalogSettings { engine: "memory".into(), path: "catalog".into() },
+        catalog: CatalogSettings {
+            engine: "memory".into(),
+            path: "catalog".into(),
+            checkpoint: None,
+        },
         policy: Some(PolicySettings {
             source: PolicySource::Library("./x.so".into()),
             after_events: 7,
