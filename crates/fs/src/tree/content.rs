@@ -182,8 +182,13 @@ impl Tree {
     }
 }
 
-/// A node that takes account of what its object says.
+/// A node that takes account of what its object says. Who said it may have looked before somebody
+/// else wrote, and come later: unless it is newer than all that is known, or the same, the object
+/// is asked again by whoever wants to know.
 fn settle_into(node: Node, settled: &Settled, has_writers: bool) -> Node {
+    let is_newer = settled.modified_ns > node.settled_ns;
+    let is_same = settled.modified_ns == node.settled_ns && settled.size == node.size;
+    let is_certain = is_newer || is_same;
     let object = terrace_core::Stat {
         size_bytes: settled.size,
         allocated_bytes: settled.allocated_bytes,
@@ -191,5 +196,5 @@ fn settle_into(node: Node, settled: &Settled, has_writers: bool) -> Node {
         ..terrace_core::Stat::default()
     };
     let node = node.with_object(&object);
-    Node { settled_ns: settled.modified_ns, is_written: has_writers, ..node }
+    Node { settled_ns: settled.modified_ns, is_written: has_writers || !is_certain, ..node }
 }

@@ -34,7 +34,12 @@ impl Tree {
             return Err(Errno::NAMETOOLONG.into());
         }
         let number = match made.object {
-            Some(object) if made.kind == Kind::File => object.number,
+            // Any other number may be that of a node, which would be replaced.
+            Some(object)
+                if made.kind == Kind::File && lock(&self.reserved).remove(&object.number) =>
+            {
+                object.number
+            }
             Some(_) => return Err(Errno::INVAL.into()),
             None => self.take_number()?,
         };
@@ -67,8 +72,8 @@ impl Tree {
             put_node(txn, &node)?;
             Ok(node)
         });
-        if result.is_ok() && made.object.is_some() {
-            lock(&self.reserved).remove(&number);
+        if result.is_err() && made.object.is_some() {
+            lock(&self.reserved).insert(number);
         }
         result
     }

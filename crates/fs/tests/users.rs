@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Several users of the metadata of one file system.
+
+use std::sync::Arc;
+
+use rustix::io::Errno;
+use terrace_backends::kv::Memory;
+use terrace_core::SystemClock;
+use terrace_fs::{
+    FileClock, Kind, Made, Metadata, Node, ROOT, ReadyObject, Reply, Request, Session, Settled,
+    Tree, TreeOptions,
+};
+
+fn tree() -> Arc<Tree> {
+    let kv = Arc::new(Memory::default());
+    let clock = SystemClock::default();
+    Tree::create(&*kv, &TreeOptions::default(), &clock, &[7; 32]).expect("it is empty");
+    Tree::open(kv, FileClock::following(Arc::new(clock))).expect("it was just made")
+}
+
+fn made(object: Option<ReadyObject>) -> Made<'static> {
+    Made {
+        kind: Kind::File,
+        permissions: 0o644,
+        umask: 0,
+        user: 0,
+        group: 0,
+        device: 0,
+        target: &[],
+        is_opened: true,
+        object,
+    }
+}
+
+fn reserve(session: &Session) -> ReadyObject {
+    match session.call(&Request::Reserve { count: 1 }) {
+        Ok(Reply::Numbers(numbers)) => ReadyObject { number: numbers[0], modified_ns: 10 },
+        other => panic!("{other:?}"),
+    }
+}
+
+fn make(session: &Session, name: &[u8], object: Option<ReadyObject>) -> terrace_fs::Result<Node> {
+    let made = made(object);
+    match session.call(&Request::Make { directory: ROOT, name, made })? {
+        Reply::Node(node) => Ok(node),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn node(session: &Session, number: u64) -> Node {
+    match session.call(&Request::Node { number }) {
+        Ok(Reply::Node(node)) => node,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn close(session: &Session, number: u64, size: u64, modified_ns: u64) {
+    let settled = Some(Settled { size, allocated_bytes: size, modified_ns });
+    let request = Request::Close { number, is_for_writing: true, settled };
+    session.call(&request).expect("it is open");
+}
+
+/// A file with an object that both users have open for writing.
+fn shared(a: &Session, b: &Session) -> u64 {
+    let number = make(a, b"file", Some(reserve(a))).expect("it is new").number;
+    b.call(&Request::Open { number, is_for_writing: true }).expect("it is there");
+    number
+}
+
+#[test]
+fn what_the_last_one_saw_earlier_is_not_believed() {
+    let tree = tree();
+    let (a, b) = (Session::new(&tree), Session::new(&tree));
+    // In the same step of the tier's clock, and in a later one.
+    for (later_ns, name) in [(20, "same"), (21, "later")] {
+        let number = shared(&a, &b);
+        // a looked at the object, then b wrote to it and was closed first.
+        close(&b, number, 2000, later_ns);
+        close(&a, number, 1000, 20);
+        assert!(node(&a, number).is_written, "{name}: the object is asked from now on");
+        // Whoever looks tells what it says; once twice the same is said it is believed.
+        let settled = Settled { size: 2000, allocated_bytes: 2000, modified_ns: later_ns };
+        for _ in 0..2 {
+            a.call(&Request::Settle { number, settled }).expect("it is there");
+        }
+        let node = node(&a, number);
+        assert_eq!((node.size, node.is_written), (2000, false), "{name}");
+        a.call(&Request::Remove { directory: ROOT, name: b"file", is_directory: false })
+            .expect("it is there");
+    }
+}
+
+#[test]
+fn who_is_alone_is_believed_at_once() {
+    let tree = tree();
+    let a = Session::new(&tree);
+    let number = make(&a, b"file", Some(reserve(&a))).expect("it is new").number;
+    close(&a, number, 5, 11);
+    let node = node(&a, number);
+    assert_eq!((node.size, node.is_written), (5, false));
+}
+
+#[test]
+fn a_number_that_was_not_reserved_makes_no_file() {
+    let tree = tree();
+    let a = Session::new(&tree);
+    let first = make(&a, b"first", None).expect("it is new");
+    for number in [ROOT, first.number, first.number + 1_000_000] {
+        let object = Some(ReadyObject { number, modified_ns: 1 });
+        let failure = make(&a, b"second", object).expect_err("nobody reserved it");
+        assert_eq!(failure.errno(), Errno::INVAL, "{number}");
+    }
+    assert_eq!(node(&a, first.number).size, 0);
+    let object = reserve(&a);
+    make(&a, b"first", Some(object)).expect_err("the name is taken");
+    make(&a, b"second", Some(object)).expect("it is reserved still");
+    make(&a, b"third", Some(object)).expect_err("it is used");
+}
