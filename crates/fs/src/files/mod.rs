@@ -176,6 +176,14 @@ impl Files {
             }
         };
         let mut open = self.stripe(node.number);
+        if open.contains_key(&node.number) {
+            // Somebody found and opened it since it has a name: it is one use more of that.
+            drop(open);
+            let opened = self.open_stale(node.number, Access::Write);
+            let closed = self.close_with_metadata(node.number, true, None);
+            let (_, file) = opened?;
+            return closed.map(|()| (node, file));
+        }
         let file = match Shared::open(self, &node, Vec::new(), Access::Write) {
             Ok(file) => Arc::new(file),
             Err(failure) => {
@@ -437,8 +445,11 @@ impl Files {
         let stat = self.data.stat(&self.key(node.number)?)?;
         if self.options.is_alone {
             // Who had it open died: from now on it need not be asked for.
+            // Where it cannot be noted it is asked for again.
             let (number, settled) = (node.number, settled(stat));
-            self.metadata.call(&Request::Settle { number, settled })?;
+            if let Err(failure) = self.metadata.call(&Request::Settle { number, settled }) {
+                tracing::debug!(file = number, %failure, "cannot note what an object says");
+            }
         }
         Ok(node.with_object(&stat))
     }
