@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Whoever keeps the metadata of a file system.
 
+use std::time::Duration;
+
 use crate::failure::Result;
+use crate::node::Node;
 use crate::request::{Reply, Request};
 
 /// The metadata of a file system: here, or with a server.
@@ -18,4 +21,10 @@ pub trait Metadata: Send + Sync {
     ///
     /// As POSIX says for what was asked; `IO` and others with a text where something broke.
     fn call(&self, request: &Request<'_>) -> Result<Reply>;
+
+    /// A directory as it was less than `age_max` ago, and how long ago, where that is known without
+    /// asking anybody. What was changed in it through this since then is in it.
+    fn recent_directory(&self, _number: u64, _age_max: Duration) -> Option<(Node, Duration)> {
+        None
+    }
 }

@@ -46,9 +46,10 @@ impl Time {
 }
 
 /// What something with a name is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Kind {
     /// A regular file.
+    #[default]
     File,
     /// A directory.
     Directory,
@@ -134,7 +135,7 @@ impl Marks {
 }
 
 /// What is known of a file, a directory or anything else that has a name: an *inode*.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Node {
     /// Its number, never given again.
     pub number: u64,

@@ -152,14 +152,13 @@ pub enum Request<'a> {
         /// The file.
         number: u64,
     },
-    /// Closes a file.
+    /// Closes files, and notes what was read; returns the numbers of those files whose objects are
+    /// now to be deleted.
     Close {
-        /// The file.
-        number: u64,
-        /// As it was opened.
-        is_for_writing: bool,
-        /// What its object says, where it may have changed.
-        settled: Option<Settled>,
+        /// What is closed.
+        closed: Vec<Closed>,
+        /// What was read, if it is still as it was then.
+        read: Vec<WasRead>,
     },
     /// Takes account of what the object of a file says.
     Settle {
@@ -233,6 +232,26 @@ pub enum Request<'a> {
     },
     /// Everything that was acknowledged is to survive a loss of power.
     Sync,
+}
+
+/// A file that is closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Closed {
+    /// The file.
+    pub number: u64,
+    /// As it was opened.
+    pub is_for_writing: bool,
+    /// What its object says, where it may have changed.
+    pub settled: Option<Settled>,
+}
+
+/// A node that was read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WasRead {
+    /// The node.
+    pub number: u64,
+    /// When it had changed last then.
+    pub changed: Time,
 }
 
 /// A lock and who has it.
@@ -318,8 +337,6 @@ pub struct Changes {
     pub settled_ns: Option<u64>,
     /// Whether set-user-ID and set-group-ID bits go.
     pub clears_set_id: bool,
-    /// Whether somebody read it, and that is all: only `accessed` changes.
-    pub is_reading: bool,
 }
 
 /// A point in time.
@@ -372,6 +389,13 @@ pub enum Reply {
     Done,
     /// A node.
     Node(Node),
+    /// A node that was made.
+    Made {
+        /// The node.
+        node: Node,
+        /// The directory that it was made in, as it is now.
+        directory: Node,
+    },
     /// A node and, of a file whose bytes are with the metadata, those.
     Opened {
         /// The node.
@@ -385,6 +409,8 @@ pub enum Reply {
         number: u64,
         /// Whether its object is to be deleted.
         has_garbage: bool,
+        /// The directory that lost the name, as it is now, where that is told.
+        directory: Option<Node>,
     },
     /// A value, names or a target.
     Bytes(Vec<u8>),

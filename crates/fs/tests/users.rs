@@ -7,8 +7,8 @@ use rustix::io::Errno;
 use terrace_backends::kv::Memory;
 use terrace_core::SystemClock;
 use terrace_fs::{
-    FileClock, Kind, Made, Metadata, Node, ROOT, ReadyObject, Reply, Request, Session, Settled,
-    Tree, TreeOptions,
+    Closed, FileClock, Kind, Made, Metadata, Node, ROOT, ReadyObject, Reply, Request, Session,
+    Settled, Tree, TreeOptions,
 };
 
 fn tree() -> Arc<Tree> {
@@ -42,7 +42,7 @@ fn reserve(session: &Session) -> ReadyObject {
 fn make(session: &Session, name: &[u8], object: Option<ReadyObject>) -> terrace_fs::Result<Node> {
     let made = made(object);
     match session.call(&Request::Make { directory: ROOT, name, made })? {
-        Reply::Node(node) => Ok(node),
+        Reply::Made { node, .. } => Ok(node),
         other => panic!("{other:?}"),
     }
 }
@@ -56,8 +56,8 @@ fn node(session: &Session, number: u64) -> Node {
 
 fn close(session: &Session, number: u64, size: u64, modified_ns: u64) {
     let settled = Some(Settled { size, allocated_bytes: size, modified_ns });
-    let request = Request::Close { number, is_for_writing: true, settled };
-    session.call(&request).expect("it is open");
+    let closed = vec![Closed { number, is_for_writing: true, settled }];
+    session.call(&Request::Close { closed, read: Vec::new() }).expect("it is open");
 }
 
 /// A file with an object that both users have open for writing.

@@ -23,6 +23,7 @@ mod open;
 mod owner;
 mod pairs;
 mod policy;
+mod recent;
 mod recording;
 mod remote_files;
 mod repair;

@@ -2,10 +2,16 @@
 //! The metadata of a file system that a server keeps.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::Duration;
 
 use terrace_client::Remote;
-use terrace_fs::{Effect, LockKind, Locked, Metadata, Reply, Request, Result, read_answer};
+use terrace_core::SystemClock;
+use terrace_fs::{
+    Closed, Effect, LockKind, Locked, Metadata, Node, Reply, Request, Result, read_answer,
+};
+
+use crate::recent::RecentDirectories;
 
 /// The metadata of a file system that a server keeps: a round trip for each request.
 ///
@@ -18,6 +24,7 @@ pub(crate) struct RemoteFiles {
     told: RwLock<u64>,
     /// How often each file is open for reading, and for writing.
     open: Mutex<HashMap<u64, [u64; 2]>>,
+    directories: RecentDirectories,
     /// Locks by node, owner and kind, as they were asked for one after the other.
     locks: Mutex<HashMap<(u64, u64, bool), Vec<Locked>>>,
 }
@@ -25,7 +32,14 @@ pub(crate) struct RemoteFiles {
 impl RemoteFiles {
     pub(crate) fn new(remote: Remote, name: &str) -> Self {
         let told = RwLock::new(remote.life());
-        Self { remote, name: name.into(), told, open: Mutex::default(), locks: Mutex::default() }
+        Self {
+            remote,
+            name: name.into(),
+            told,
+            open: Mutex::default(),
+            directories: RecentDirectories::new(Arc::new(SystemClock::default())),
+            locks: Mutex::default(),
+        }
     }
 
     fn ask(&self, request: &Request<'_>) -> Result<Reply> {
@@ -98,23 +112,32 @@ impl RemoteFiles {
 
     /// Takes note of what is open and locked after a request.
     fn note(&self, request: &Request<'_>, reply: &Reply) {
-        let (number, is_for_writing, is_open) = match (request, reply) {
+        match (request, reply) {
             (Request::Lock { number, owner, is_flock, locked }, _) => {
-                return self.note_lock((*number, *owner, *is_flock), locked);
+                self.note_lock((*number, *owner, *is_flock), locked);
             }
-            (Request::Open { number, is_for_writing }, _) => (*number, *is_for_writing, true),
-            (Request::Make { made, .. }, Reply::Node(node)) if made.is_opened => {
-                (node.number, true, true)
+            (Request::Open { number, is_for_writing }, _) => {
+                self.note_open(*number, *is_for_writing);
             }
-            (Request::Close { number, is_for_writing, .. }, _) => (*number, *is_for_writing, false),
-            _ => return,
-        };
+            (Request::Make { made, .. }, Reply::Made { node, .. }) if made.is_opened => {
+                self.note_open(node.number, true);
+            }
+            _ => {}
+        }
+    }
+
+    fn note_open(&self, number: u64, is_for_writing: bool) {
         let mut open = self.open();
-        let counts = open.entry(number).or_default();
-        let count = &mut counts[usize::from(is_for_writing)];
-        *count = if is_open { *count + 1 } else { count.saturating_sub(1) };
+        open.entry(number).or_default()[usize::from(is_for_writing)] += 1;
+    }
+
+    fn note_closed(&self, closed: &Closed) {
+        let mut open = self.open();
+        let Some(counts) = open.get_mut(&closed.number) else { return };
+        let count = &mut counts[usize::from(closed.is_for_writing)];
+        *count = count.saturating_sub(1);
         if *counts == [0, 0] {
-            open.remove(&number);
+            open.remove(&closed.number);
         }
     }
 }
@@ -125,8 +148,21 @@ impl Metadata for RemoteFiles {
         if told != self.remote.life() {
             self.tell_again()?;
         }
-        let reply = self.ask(request)?;
+        let begun = self.directories.begin(request);
+        let asked = self.ask(request);
+        if let Some(begun) = begun {
+            self.directories.end(begun, asked.as_ref().ok());
+        }
+        if let Request::Close { closed, .. } = request {
+            // What a server does not know to be open need not be told to it again.
+            closed.iter().for_each(|one| self.note_closed(one));
+        }
+        let reply = asked?;
         self.note(request, &reply);
         Ok(reply)
+    }
+
+    fn recent_directory(&self, number: u64, age_max: Duration) -> Option<(Node, Duration)> {
+        self.directories.find(number, age_max)
     }
 }

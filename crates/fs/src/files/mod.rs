@@ -2,6 +2,7 @@
 //! Files as programs use them: metadata and bytes together.
 
 mod claim;
+mod closing;
 mod file;
 mod io;
 mod open;
@@ -14,6 +15,7 @@ use std::sync::{Arc, Mutex};
 use rustix::io::Errno;
 use terrace_core::{Access, Backend, Clock, Key, Open, Semantics, Space, Stat};
 
+use self::closing::{Closing, Queued};
 pub use self::file::File;
 use self::open::Shared;
 use self::ready::Ready;
@@ -21,7 +23,9 @@ use self::sweep::Sweeper;
 use crate::failure::{Failure, Result};
 use crate::metadata::Metadata;
 use crate::node::{Kind, Node};
-use crate::request::{Changes, Listed, Made, RenameHow, Reply, Request, Settled, When};
+use crate::request::{
+    Changes, Closed, Listed, Made, RenameHow, Reply, Request, Settled, WasRead, When,
+};
 
 /// So many locks stand between opening a file and closing it for the last time.
 const STRIPES: usize = 64;
@@ -56,7 +60,8 @@ pub struct Files {
     options: FilesOptions,
     open: [Mutex<HashMap<u64, Opened>>; STRIPES],
     ready: Ready,
-    sweeper: Sweeper,
+    sweeper: Arc<Sweeper>,
+    closing: Closing,
 }
 
 /// A file that is open here.
@@ -78,10 +83,11 @@ impl Files {
         clock: Arc<dyn Clock>,
         options: FilesOptions,
     ) -> Result<Arc<Self>> {
-        let sweeper = Sweeper::start(&metadata, &data, &options.namespace, &clock)?;
+        let sweeper = Arc::new(Sweeper::start(&metadata, &data, &options.namespace, &clock)?);
         let ready = Ready::start(&metadata, &data, &options, &clock)?;
+        let closing = Closing::start(&metadata, &sweeper, &clock)?;
         let open = std::array::from_fn(|_| Mutex::default());
-        Ok(Arc::new(Self { metadata, data, clock, options, open, ready, sweeper }))
+        Ok(Arc::new(Self { metadata, data, clock, options, open, ready, sweeper, closing }))
     }
 
     /// The metadata, for requests that concern nothing else.
@@ -149,7 +155,7 @@ impl Files {
     ///
     /// `EXIST`, `NOENT`, `NOTDIR`, `NAMETOOLONG`, `INVAL`.
     pub fn make(&self, directory: u64, name: &[u8], made: Made<'_>) -> Result<Node> {
-        self.ask_node(&Request::Make { directory, name, made })
+        self.ask_made(&Request::Make { directory, name, made })
     }
 
     /// Makes a file and opens it for reading and writing; without a name if that is empty. With
@@ -167,7 +173,7 @@ impl Files {
     ) -> Result<(Node, File)> {
         let object = if gets_object { self.ready.take() } else { None };
         let made = Made { kind: Kind::File, is_opened: true, object, ..made };
-        let made_node = self.ask_node(&Request::Make { directory, name, made });
+        let made_node = self.ask_made(&Request::Make { directory, name, made });
         let node = match (made_node, object) {
             (Ok(node), _) => node,
             (Err(failure), object) => {
@@ -286,6 +292,21 @@ impl Files {
         Ok(Changes { size: None, modified, settled_ns, ..changes })
     }
 
+    /// Notes that a node is read, which was as it is given: soon where others use it, too.
+    ///
+    /// # Errors
+    ///
+    /// What the metadata says.
+    pub fn note_read(&self, node: &Node) -> Result<()> {
+        let read = WasRead { number: node.number, changed: node.changed };
+        if !self.options.is_alone {
+            self.closing.push(|queued| queued.read.push(read));
+            return Ok(());
+        }
+        let queued = Queued { read: vec![read], ..Queued::default() };
+        queued.tell(&*self.metadata, &self.sweeper)
+    }
+
     /// Makes everything that was acknowledged survive a loss of power.
     ///
     /// # Errors
@@ -325,6 +346,7 @@ impl Files {
     ///
     /// What deletions and metadata say; what is left is cleared up by whoever opens it next.
     pub fn close(&self) -> Result<()> {
+        self.closing.stop();
         for object in self.ready.stop() {
             self.sweeper.push(object.number);
         }
@@ -402,14 +424,22 @@ impl Files {
         if !is_last {
             return Ok(());
         }
-        let settled = match access {
+        let is_for_writing = access == Access::Write;
+        let settled = match is_for_writing {
             // What cannot be asked now is asked by whoever looks at it later.
-            Access::Write => file.object_stat().ok().flatten().map(settled),
-            Access::Read => None,
+            true => file.object_stat().ok().flatten().map(settled),
+            false => None,
         };
         // Before the object goes: it may be deleted with this.
         drop(file);
-        self.close_with_metadata(number, access == Access::Write, settled)
+        if !self.options.is_alone && settled.is_none() {
+            // Nobody learns anything from it that would have to be soon.
+            self.closing.push(|queued| {
+                queued.closed.push(Closed { number, is_for_writing, settled });
+            });
+            return Ok(());
+        }
+        self.close_with_metadata(number, is_for_writing, settled)
     }
 
     fn close_with_metadata(
@@ -418,13 +448,13 @@ impl Files {
         is_for_writing: bool,
         settled: Option<Settled>,
     ) -> Result<()> {
-        let request = Request::Close { number, is_for_writing, settled };
-        let reply = self.metadata.call(&request)?;
-        self.after_removal(&reply)
+        let mut queued = Queued::default();
+        queued.closed.push(Closed { number, is_for_writing, settled });
+        queued.tell(&*self.metadata, &self.sweeper)
     }
 
     fn after_removal(&self, reply: &Reply) -> Result<()> {
-        if let Reply::Gone { number, has_garbage: true } = reply {
+        if let Reply::Gone { number, has_garbage: true, .. } = reply {
             self.sweeper.push(*number);
         }
         Ok(())
@@ -477,6 +507,13 @@ impl Files {
         }
     }
 
+    fn ask_made(&self, request: &Request<'_>) -> Result<Node> {
+        match self.metadata.call(request)? {
+            Reply::Made { node, .. } => Ok(node),
+            other => Err(unexpected(&other)),
+        }
+    }
+
     /// How the object of a file is opened.
     fn how(&self, node: &Node, access: Access) -> Open {
         let semantics = self.options.semantics;
@@ -511,6 +548,7 @@ fn unexpected(reply: &Reply) -> Failure {
         Reply::NotHere => return Errno::STALE.into(),
         Reply::Done => "nothing",
         Reply::Node(_) => "a node",
+        Reply::Made { .. } => "a new node",
         Reply::Opened { .. } => "an opened file",
         Reply::Gone { .. } => "a removal",
         Reply::Bytes(_) => "bytes",

@@ -4,13 +4,13 @@
 use rustix::io::Errno;
 use terrace_core::Txn;
 
-use super::{Tree, get_node, put_node};
+use super::{Tree, find_node, get_node, put_node};
 use crate::acl;
 use crate::clock::Moment;
 use crate::failure::Result;
 use crate::node::{Kind, Marks, Node, Place};
 use crate::pairs;
-use crate::request::{Changes, Reply, When};
+use crate::request::{Changes, Reply, WasRead, When};
 
 const SET_USER_ID: u32 = 0o4000;
 const SET_GROUP_ID: u32 = 0o2000;
@@ -33,6 +33,26 @@ impl Tree {
             apply(txn, &mut node, changes, now)?;
             put_node(txn, &node)?;
             Ok(Reply::Node(node))
+        })
+    }
+
+    /// Notes what was read. Where it changed since, the change says as much; and who has set the
+    /// time of the last access since then means that.
+    pub(super) fn note_read(&self, read: &[WasRead]) -> Result<()> {
+        if read.is_empty() {
+            return Ok(());
+        }
+        let now = self.now();
+        self.change(|txn| {
+            for one in read {
+                if let Some(mut node) = find_node(&mut *txn, one.number)?
+                    && node.changed == one.changed
+                {
+                    node.accessed = now.after(node.changed);
+                    put_node(txn, &node)?;
+                }
+            }
+            Ok(())
         })
     }
 
@@ -101,9 +121,7 @@ fn apply(txn: &mut dyn Txn, node: &mut Node, changes: &Changes, now: Moment<'_>)
         node.modified = at(when);
         node.settled_ns = changes.settled_ns.unwrap_or(node.settled_ns);
     }
-    if !changes.is_reading {
-        node.changed = now.after(node.changed);
-    }
+    node.changed = now.after(node.changed);
     Ok(())
 }
 

@@ -75,14 +75,15 @@ impl Tree {
         hold.is_nameless |= is_nameless;
     }
 
-    /// Closes a file `opens` times; one without a name goes with the last time.
+    /// Closes a file `opens` times; one without a name goes with the last time. Whether its object
+    /// is now to be deleted.
     pub(super) fn close_node(
         &self,
         number: u64,
         opens: u64,
         writers: u64,
         settled: Option<Settled>,
-    ) -> Result<Reply> {
+    ) -> Result<bool> {
         let mut holds = self.holds.lock(number);
         let Some(hold) = holds.get_mut(&number) else { return Err(Errno::BADF.into()) };
         hold.opens = hold.opens.saturating_sub(opens);
@@ -101,7 +102,7 @@ impl Tree {
             self.settle_node(number, &settled, hold.writers > 0)?;
         }
         drop(holds);
-        Ok(Reply::Gone { number, has_garbage })
+        Ok(has_garbage)
     }
 
     /// Takes account of what the object of an open file says.

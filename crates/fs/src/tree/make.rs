@@ -19,8 +19,14 @@ use crate::request::Made;
 const SET_GROUP_ID: u32 = 0o2000;
 
 impl Tree {
-    /// Makes a node under a name; without one, a file that has none yet.
-    pub(super) fn make(&self, directory: u64, name: &[u8], made: &Made<'_>) -> Result<Node> {
+    /// Makes a node under a name; without one, a file that has none yet. Returns the directory,
+    /// too.
+    pub(super) fn make(
+        &self,
+        directory: u64,
+        name: &[u8],
+        made: &Made<'_>,
+    ) -> Result<(Node, Node)> {
         let has_name = !name.is_empty();
         if has_name {
             check_name(name)?;
@@ -70,7 +76,7 @@ impl Tree {
                 txn.delete(&pairs::garbage(number))?;
             }
             put_node(txn, &node)?;
-            Ok(node)
+            Ok((node, parent))
         });
         if result.is_err() && made.object.is_some() {
             lock(&self.reserved).insert(number);

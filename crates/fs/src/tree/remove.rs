@@ -48,12 +48,12 @@ impl Tree {
                 touch_directory(&mut parent, now);
                 put_node(txn, &parent)?;
                 let has_garbage = unlink(txn, &mut node, is_open, now)?;
-                Ok(Some((has_garbage, node.links == 0)))
+                Ok(Some((has_garbage, node.links == 0, parent)))
             })?;
             // Somebody gave the name to another node meanwhile: the lock is that of the wrong one.
-            let Some((has_garbage, is_nameless)) = outcome else { continue };
+            let Some((has_garbage, is_nameless, parent)) = outcome else { continue };
             note_nameless(holds.get_mut(&number), is_nameless);
-            return Ok(Reply::Gone { number, has_garbage });
+            return Ok(Reply::Gone { number, has_garbage, directory: Some(parent) });
         }
     }
 }

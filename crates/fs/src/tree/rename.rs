@@ -66,7 +66,8 @@ impl Tree {
                 Moved::Over { has_garbage, is_nameless } => {
                     let Some((number, holds)) = &mut holds else { return Ok(Reply::Done) };
                     note_nameless(holds.get_mut(number), is_nameless);
-                    return Ok(Reply::Gone { number: *number, has_garbage });
+                    let number = *number;
+                    return Ok(Reply::Gone { number, has_garbage, directory: None });
                 }
             }
         }

@@ -12,7 +12,7 @@ use super::rename::Spot;
 use crate::failure::Result;
 use crate::lock;
 use crate::metadata::Metadata;
-use crate::request::{Made, Reply, Request, Settled};
+use crate::request::{Closed, Made, Reply, Request, WasRead};
 
 /// One user of a [`Tree`]. What it has open is closed, and what it has locked given back, when it is
 /// dropped.
@@ -50,15 +50,31 @@ impl Session {
     }
 
     fn make(&self, directory: u64, name: &[u8], made: &Made<'_>) -> Result<Reply> {
-        let node = self.tree.make(directory, name, made)?;
+        let (node, directory) = self.tree.make(directory, name, made)?;
         if made.is_opened {
             self.tree.hold_new(node.number, node.links == 0);
             self.note_open(node.number, true);
         }
-        Ok(Reply::Node(node))
+        Ok(Reply::Made { node, directory })
     }
 
-    fn close(&self, number: u64, is_for_writing: bool, settled: Option<Settled>) -> Result<Reply> {
+    /// Closes all, also where one fails; what went wrong first.
+    fn close_all(&self, closed: &[Closed], read: &[WasRead]) -> Result<Reply> {
+        let mut garbage = Vec::new();
+        let mut failure = self.tree.note_read(read).err();
+        for one in closed {
+            match self.close(one) {
+                Ok(true) => garbage.push(one.number),
+                Ok(false) => {}
+                Err(error) => failure = failure.or(Some(error)),
+            }
+        }
+        failure.map_or(Ok(Reply::Numbers(garbage)), Err)
+    }
+
+    /// Whether the object of what was closed is to be deleted.
+    fn close(&self, closed: &Closed) -> Result<bool> {
+        let Closed { number, is_for_writing, settled } = *closed;
         let mut open = lock(&self.open);
         let Some((opens, writers)) = open.get_mut(&number) else {
             return Err(rustix::io::Errno::BADF.into());
@@ -121,9 +137,7 @@ impl Metadata for Session {
                 Ok(reply)
             }
             Request::Content { number } => tree.content(*number),
-            Request::Close { number, is_for_writing, settled } => {
-                self.close(*number, *is_for_writing, *settled)
-            }
+            Request::Close { closed, read } => self.close_all(closed, read),
             Request::Settle { number, settled } => tree.settle(*number, settled),
             Request::Write { number, offset, data, at_end, clears_set_id } => {
                 let written = Written {

@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use terrace_fs::{Kind, Listed};
 use terrace_fuse::{DirectoryBuffer, Entry, Opened, Reply};
 
-use super::{Answering, Front, Result, answer};
+use super::{Answering, Front, Result};
 
 /// Positions of `.` and `..`.
 const THIS: u64 = 1;
@@ -20,6 +20,8 @@ const FETCHED: u32 = 512;
 /// A directory that a program reads.
 pub(super) struct Walk {
     directory: u64,
+    /// The directory above; for programs that compare numbers.
+    above: u64,
     ahead: Mutex<Ahead>,
 }
 
@@ -39,7 +41,8 @@ impl Front {
             return Err(Errno::NOTDIR.into());
         }
         self.note_access(&node);
-        let handle = self.walks.put(Walk { directory: number, ahead: Mutex::new(Ahead::none()) });
+        let ahead = Mutex::new(Ahead::none());
+        let handle = self.walks.put(Walk { directory: number, above: node.parent, ahead });
         reply.with(|reply| reply.opened(&Opened { handle, ..Opened::default() }))
     }
 
@@ -59,7 +62,7 @@ impl Front {
             if has_room && position < here {
                 let number = match here {
                     THIS => walk.directory,
-                    _ => self.above(walk.directory),
+                    _ => walk.above,
                 };
                 has_room = add_dot(&mut buffer, number, here, name, with_nodes);
                 if has_room {
@@ -91,15 +94,10 @@ impl Front {
         Ok(Ahead { position, entries: entries.into(), has_nodes: with_nodes, is_end })
     }
 
-    /// The directory above; for programs that compare numbers.
-    fn above(&self, directory: u64) -> u64 {
-        self.files.node(directory).map_or(directory, |node| node.parent)
-    }
-
     fn add(&self, buffer: &mut DirectoryBuffer, entry: &Listed, with_nodes: bool) -> bool {
         match (&entry.node, with_nodes) {
             (Some(node), true) => {
-                let answer = answer::entry(node, self.cached_for);
+                let answer = self.entry(node);
                 buffer.add_plus(&answer, entry.position, &entry.name)
             }
             _ => buffer.add(entry.number, entry.position, entry.kind.bits(), &entry.name),

@@ -10,8 +10,9 @@ use terrace_fs::{File, Kind, Node};
 use terrace_fuse::{BackingId, Opened, OpenedFlags, Reply, Request};
 
 use super::names::made;
-use super::{Answering, Front, Result, answer};
+use super::{Answering, Front, Result};
 use crate::mode::Chosen;
+use crate::seen::Cached;
 
 /// A file that a program has open.
 pub(super) struct Handle {
@@ -67,7 +68,7 @@ impl Front {
             }
             Err(failure) => return Err(failure),
         };
-        let entry = answer::entry(&node, self.cached_for);
+        let entry = self.entry(&node);
         let (opened, backing) = self.answer_open(&node, file, flags, made_in);
         let opened = Opened { backing: backing.as_deref(), ..opened };
         reply.with(|reply| reply.created(&entry, &opened))
@@ -85,18 +86,29 @@ impl Front {
             Chosen::Passed(backing) => (OpenedFlags::PASSTHROUGH, Some(backing)),
             Chosen::Direct => (OpenedFlags::DIRECT_IO | OpenedFlags::PARALLEL_DIRECT_WRITES, None),
             Chosen::Served if self.is_strict => (OpenedFlags::DIRECT_IO, None),
-            Chosen::Served if self.is_shared && !self.seen.is_same(node) => {
-                // What another client closed is seen by who opens it next: pages and attributes.
-                if let Err(error) = self.notifier.inval_inode(node.number, -1, 0) {
-                    tracing::debug!(%error, "cannot tell the kernel that attributes changed");
-                }
-                (OpenedFlags::NONE, None)
-            }
+            Chosen::Served if self.is_shared => (self.kept(node, made_in.is_some()), None),
             Chosen::Served => (OpenedFlags::KEEP_CACHE, None),
         };
         let is_appending = flags.contains(OFlags::APPEND) && self.is_shared;
         let handle = self.handles.put(Handle { file, is_appending, made_in });
         (Opened { handle, flags: flags_out, backing: None }, backing)
+    }
+
+    /// What the kernel may keep of a file that is opened: what another client closed is seen by who
+    /// opens it next.
+    fn kept(&self, node: &Node, is_new: bool) -> OpenedFlags {
+        match self.seen.open(node) {
+            Cached::Whole => return OpenedFlags::KEEP_CACHE,
+            Cached::Attributes => {}
+            // With the answer it is told of the attributes, too.
+            Cached::Nothing if is_new => {}
+            Cached::Nothing => {
+                if let Err(error) = self.notifier.inval_inode(node.number, -1, 0) {
+                    tracing::debug!(%error, "cannot tell the kernel that attributes changed");
+                }
+            }
+        }
+        OpenedFlags::NONE
     }
 
     pub(super) fn release(

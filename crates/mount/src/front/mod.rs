@@ -15,7 +15,7 @@ use std::time::Duration;
 use rustix::io::Errno;
 use terrace_core::Key;
 use terrace_fs::{Failure, Files, Node};
-use terrace_fuse::{FileSystem, Notifier, Operation, Reply, Request};
+use terrace_fuse::{Attributes, Entry, FileSystem, Notifier, Operation, Reply, Request};
 
 use self::directory::Walk;
 use self::handle::Handle;
@@ -71,6 +71,22 @@ impl Front {
             keeps_access_times: access_time != terrace_fuse::AccessTime::Never
                 && !options.mount.read_only,
         }
+    }
+
+    /// What the kernel is told of a node that it asked for by name.
+    fn entry(&self, node: &Node) -> Entry {
+        if self.is_shared {
+            self.seen.tell(node);
+        }
+        answer::entry(node, self.cached_for)
+    }
+
+    /// What the kernel is told of a node.
+    fn told(&self, node: &Node) -> Attributes {
+        if self.is_shared {
+            self.seen.tell(node);
+        }
+        answer::attributes(node)
     }
 
     pub(crate) fn prefers_passthrough(&self) -> bool {

@@ -5,7 +5,7 @@ use rustix::io::Errno;
 use terrace_fs::{Kind, Made, RenameHow};
 use terrace_fuse::{Reply, Request};
 
-use super::{Answering, Front, Result, answer};
+use super::{Answering, Front, Result};
 
 /// Flags of `renameat2(2)`.
 const NOREPLACE: u32 = 1;
@@ -22,7 +22,7 @@ impl Front {
     ) -> Result<()> {
         let made = Made { target, ..made(request, Kind::Symlink, 0o777, 0) };
         let node = self.files.make(request.node, name, made)?;
-        reply.with(|reply| reply.entry(&answer::entry(&node, self.cached_for)))
+        reply.with(|reply| reply.entry(&self.entry(&node)))
     }
 
     pub(super) fn make_node(
@@ -40,7 +40,7 @@ impl Front {
         let made = Made { device, ..made(request, kind, mode & 0o7777, umask) };
         let node = self.files.make(request.node, name, made)?;
         self.pin_new(&node);
-        reply.with(|reply| reply.entry(&answer::entry(&node, self.cached_for)))
+        reply.with(|reply| reply.entry(&self.entry(&node)))
     }
 
     pub(super) fn link(
@@ -51,7 +51,7 @@ impl Front {
         reply: &mut Answering,
     ) -> Result<()> {
         let node = self.files.link(number, directory, name)?;
-        reply.with(|reply| reply.entry(&answer::entry(&node, self.cached_for)))
+        reply.with(|reply| reply.entry(&self.entry(&node)))
     }
 
     pub(super) fn remove(

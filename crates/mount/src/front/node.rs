@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What is known of nodes.
 
+use std::time::Duration;
+
 use rustix::io::Errno;
 use terrace_fs::{Changes, Node, Reply as Told, Request as Ask, Time, When};
 use terrace_fuse::{Entry, FileSystemStatus, Reply, SetAttr, SetTime, StatxAnswer};
@@ -17,7 +19,7 @@ const FRAGMENT_BYTES: u32 = 4096;
 impl Front {
     pub(super) fn lookup(&self, directory: u64, name: &[u8], reply: &mut Answering) -> Result<()> {
         match self.files.lookup(directory, name) {
-            Ok(node) => reply.with(|reply| reply.entry(&answer::entry(&node, self.cached_for))),
+            Ok(node) => reply.with(|reply| reply.entry(&self.entry(&node))),
             Err(failure) if failure.errno() == Errno::NOENT && !self.is_shared => {
                 reply.with(|reply| reply.entry(&Entry::negative(self.cached_for)))
             }
@@ -26,13 +28,18 @@ impl Front {
     }
 
     pub(super) fn attributes(&self, number: u64, reply: &mut Answering) -> Result<()> {
-        let node = self.files.node(number)?;
-        reply.with(|reply| reply.attributes(&answer::attributes(&node), self.cached_for))
+        let recent = self.files.metadata().recent_directory(number, self.cached_for);
+        let (node, age) = match recent {
+            Some(recent) => recent,
+            None => (self.files.node(number)?, Duration::ZERO),
+        };
+        let timeout = self.cached_for.saturating_sub(age);
+        reply.with(|reply| reply.attributes(&self.told(&node), timeout))
     }
 
     pub(super) fn statx(&self, number: u64, reply: &mut Answering) -> Result<()> {
         let node = self.files.node(number)?;
-        let attributes = answer::attributes(&node);
+        let attributes = self.told(&node);
         let created = Some(answer::timestamp(node.created));
         let answer = StatxAnswer { attributes, created, timeout: self.cached_for };
         reply.with(|reply| reply.statx(&answer))
@@ -59,7 +66,7 @@ impl Front {
             ..Changes::default()
         };
         let node = self.files.change(number, changes)?;
-        reply.with(|reply| reply.attributes(&answer::attributes(&node), self.cached_for))
+        reply.with(|reply| reply.attributes(&self.told(&node), self.cached_for))
     }
 
     pub(super) fn read_link(&self, number: u64, reply: &mut Answering) -> Result<()> {
@@ -79,9 +86,8 @@ impl Front {
         if is_newer && age > -ACCESS_TIME_SECONDS_MAX {
             return;
         }
-        let changes = Changes { accessed: Some(When::Now), is_reading: true, ..Changes::default() };
-        // That it was read is no reason to fail the read.
-        let _ = self.files.metadata().call(&Ask::Change { number: node.number, changes });
+        // That it cannot be noted is no reason to fail the read.
+        let _ = self.files.note_read(node);
     }
 
     pub(super) fn status(&self, reply: &mut Answering) -> Result<()> {
