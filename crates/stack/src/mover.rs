@@ -27,6 +27,10 @@ const ENDED_MAX: usize = 1000;
 /// How long a thread without work stays.
 const IDLE_TIME: Duration = Duration::from_secs(2);
 
+/// How much less of a busy processor migrations get than who reads and writes (nice(2)), and how
+/// much later.
+const NICE: i32 = 10;
+
 /// What a migration does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MoveWish {
@@ -499,6 +503,8 @@ fn post(shared: &Shared, kind: EventKind, one: &Move, outcome: Outcome) {
 
 /// A worker's life.
 fn work(shared: &Arc<Shared>, pair: (TierIndex, TierIndex)) {
+    // Where it may not, it competes with them.
+    let _ = rustix::process::setpriority_process(None, NICE);
     while let Some(next) = shared.mover.next(shared, pair) {
         let started_ns = shared.clock.now_ns();
         next.told_ns.store(started_ns, Ordering::Relaxed);
