@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use terrace_core::{Clock, ErrorKind, Result, Semantics, SystemClock};
+use terrace_core::{Access, Clock, ErrorKind, Result, Semantics, SystemClock};
 use terrace_fs::{Files, FilesOptions, Metadata, Reply, Request, Session, TreeOptions};
 use terrace_store::{Alone, Store};
 
@@ -19,6 +19,8 @@ pub struct Opening {
     pub create: Option<TreeOptions>,
     /// Objects that are made ahead of files, where nobody else uses them.
     pub ready_objects: usize,
+    /// Whether anything may be changed.
+    pub access: Access,
     /// Whether each operation sees what others did before it, not only what they had closed.
     pub is_strict: bool,
 }
@@ -69,6 +71,7 @@ pub fn open(store: &Store, opening: &Opening) -> Result<Arc<Files>> {
         semantics: Semantics::DEFAULT,
         ready_objects: if is_alone { opening.ready_objects } else { 0 },
         is_alone,
+        access: opening.access,
         is_strict: opening.is_strict,
         inline_bytes_max,
     };

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use terrace_client::Remote;
-use terrace_core::{Clock, Error, ErrorKind, Kv, Result};
+use terrace_core::{Access, Clock, Error, ErrorKind, Kv, Result};
 use terrace_fs::{FileClock, Metadata, Session, Tree, TreeOptions};
 
 use crate::Store;
@@ -227,8 +227,11 @@ impl Store {
                 .because("others use it at the moment")
                 .with("name", name));
         }
-        planted.tree.discard_nameless().map_err(|failure| failure.into_error(OPEN))?;
-        planted.discard_at_ns = 0;
+        // Who only reads leaves it to the next one.
+        if owned.access == Access::Write {
+            planted.tree.discard_nameless().map_err(|failure| failure.into_error(OPEN))?;
+            planted.discard_at_ns = 0;
+        }
         planted.is_taken = true;
         let tree = Arc::clone(&planted.tree);
         drop(trees);

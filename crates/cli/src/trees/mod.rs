@@ -13,7 +13,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use serde::Serialize;
-use terrace_core::Error;
+use terrace_core::{Access, Error};
 use terrace_fs::{Files, Kind, Made, Node, ROOT, TreeOptions};
 use terrace_mount::Opening;
 use terrace_store::Store;
@@ -86,6 +86,7 @@ pub(crate) fn open(store: &Store, name: &str, creates: bool) -> Result<Arc<Files
         name: name.into(),
         create: creates.then_some(options),
         ready_objects: if creates { READY_OBJECTS } else { 0 },
+        access: if creates { Access::Write } else { Access::Read },
         is_strict: false,
     };
     Ok(terrace_mount::open(store, &opening)?)

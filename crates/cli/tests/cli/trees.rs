@@ -4,7 +4,8 @@
 use std::fs;
 use std::sync::Arc;
 
-use terrace_fs::{Files, Kind, Made, ROOT, TreeOptions};
+use terrace_core::Access;
+use terrace_fs::{Files, Kind, Made, Metadata, ROOT, Request, Session, TreeOptions};
 use terrace_mount::{NAME_DEFAULT, Opening};
 use terrace_store::{OpenOptions, Persistency, Store};
 
@@ -17,15 +18,25 @@ const LONG: usize = 10_000;
 const FIRST: u64 = 2;
 
 fn open(scene: &Scene) -> Store {
-    let options = OpenOptions { attach: false, ..OpenOptions::default() };
+    open_for(scene, Access::Write)
+}
+
+fn open_for(scene: &Scene, access: Access) -> Store {
+    let options = OpenOptions { attach: false, access, ..OpenOptions::default() };
     Store::open_with(scene.path("store").to_str().expect("UTF-8"), options).expect("opens")
 }
 
 fn files(store: &Store) -> Arc<Files> {
+    files_for(store, Access::Write)
+}
+
+fn files_for(store: &Store, access: Access) -> Arc<Files> {
+    let is_writer = access == Access::Write;
     let opening = Opening {
         name: NAME_DEFAULT.into(),
-        create: Some(TreeOptions::default()),
+        create: is_writer.then(TreeOptions::default),
         ready_objects: 0,
+        access,
         is_strict: false,
     };
     terrace_mount::open(store, &opening).expect("opens")
@@ -190,4 +201,62 @@ fn files_come_back_with_a_backup_and_those_made_since_are_found() {
     let found = files.lookup(lost, format!("{number:016x}").as_bytes()).expect("is there");
     assert_eq!((found.number, found.size), (number, LONG as u64));
     assert!(write(&files, "new", b"new") > number, "no number is given again");
+}
+
+/// Has a user of the files die who has written to one, has another open that has no name any more,
+/// and has not deleted the object of a third.
+fn leave_behind(scene: &Scene) {
+    let store = open(scene);
+    let files = files(&store);
+    let [unnamed, gone] = ["unnamed", "gone"].map(|name| write(&files, name, &[7; LONG]));
+    let key = files.key(FIRST + 1).expect("a key");
+    files.close().expect("closed");
+    drop(files);
+    let alone = store.files_alone(NAME_DEFAULT).expect("nobody uses them");
+    let session = Session::new(alone.tree());
+    let remove = |name| {
+        let request = Request::Remove { directory: ROOT, name, is_directory: false };
+        session.call(&request).expect("removed");
+    };
+    for number in [FIRST + 1, unnamed] {
+        session.call(&Request::Open { number, is_for_writing: true }).expect("it is there");
+    }
+    let how = terrace_core::Open { access: Access::Write, ..terrace_core::Open::default() };
+    let object = terrace_core::Backend::open(&store, &key, &how).expect("opens");
+    object.write_at(LONG as u64, &[std::io::IoSlice::new(b"more")]).expect("written");
+    remove(b"unnamed");
+    remove(b"gone");
+    session.leave_open();
+    drop(object);
+    drop(session);
+    drop(alone);
+    store.close().expect("closed");
+    assert_ne!(unnamed, gone);
+}
+
+#[test]
+fn who_only_reads_sees_what_the_dead_wrote_and_clears_up_nothing() {
+    let scene = filled();
+    leave_behind(&scene);
+    for _ in 0..2 {
+        let store = open_for(&scene, Access::Read);
+        let files = files_for(&store, Access::Read);
+        assert_eq!(files.lookup(ROOT, b"long").expect("found").size, LONG as u64 + 4);
+        assert!(files.lookup(ROOT, b"gone").is_err());
+        files.sweep().expect("there is nothing to do");
+        files.close().expect("closed");
+        drop(files);
+        store.close().expect("closed");
+    }
+    let objects = |store: &Store| {
+        let start = terrace_core::Cursor::default();
+        let page = terrace_core::Backend::list(store, NAME_DEFAULT, "", &start, 100);
+        page.expect("listed").keys.len()
+    };
+    let store = open(&scene);
+    assert_eq!(objects(&store), 3, "nothing was deleted so far");
+    let files = files(&store);
+    files.sweep().expect("deleted");
+    assert_eq!(objects(&store), 1);
+    assert_eq!(files.lookup(ROOT, b"long").expect("found").size, LONG as u64 + 4);
 }

@@ -59,6 +59,7 @@ impl Scene {
             namespace: NAMESPACE.into(),
             semantics: Semantics::DEFAULT,
             ready_objects: 0,
+            access: Access::Write,
             is_alone: true,
             is_strict: false,
             inline_bytes_max: 4096,

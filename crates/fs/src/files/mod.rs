@@ -43,6 +43,8 @@ pub struct FilesOptions {
     /// Whether this is the only user of the metadata, as far as open files go: then what another
     /// one left behind when it died can be cleared up at once.
     pub is_alone: bool,
+    /// Whether anything may be changed, also what others left behind.
+    pub access: Access,
     /// Whether each operation sees what others did before it, not only what they had closed.
     pub is_strict: bool,
     /// Longest file whose bytes are kept with the metadata, as far as is known here.
@@ -83,8 +85,8 @@ impl Files {
         clock: Arc<dyn Clock>,
         options: FilesOptions,
     ) -> Result<Arc<Self>> {
-        let sweeper = Arc::new(Sweeper::start(&metadata, &data, &options.namespace, &clock)?);
-        let ready = Ready::start(&metadata, &data, &options, &clock)?;
+        let sweeper = Arc::new(Sweeper::start(&metadata, &data, &options, &clock)?);
+        let ready = Ready::start(&metadata, &data, &sweeper, &options, &clock)?;
         let closing = Closing::start(&metadata, &sweeper, &clock)?;
         let open = std::array::from_fn(|_| Mutex::default());
         Ok(Arc::new(Self { metadata, data, clock, options, open, ready, sweeper, closing }))
@@ -473,7 +475,7 @@ impl Files {
             return Ok(node.with_object(&stat));
         }
         let stat = self.data.stat(&self.key(node.number)?)?;
-        if self.options.is_alone {
+        if self.options.is_alone && self.options.access == Access::Write {
             // Who had it open died: from now on it need not be asked for.
             // Where it cannot be noted it is asked for again.
             let (number, settled) = (node.number, settled(stat));

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use terrace_core::{Backend, Clock, Hint, Op, Reply as Answered, Request as Asked};
 
+use super::sweep::Sweeper;
 use super::{FilesOptions, object_key, unexpected};
 use crate::failure::Result;
 use crate::lock;
@@ -28,6 +29,7 @@ struct State {
     changed: Condvar,
     metadata: Arc<dyn Metadata>,
     data: Arc<dyn Backend>,
+    sweeper: Arc<Sweeper>,
     options: FilesOptions,
     clock: Arc<dyn Clock>,
 }
@@ -44,6 +46,7 @@ impl Ready {
     pub(super) fn start(
         metadata: &Arc<dyn Metadata>,
         data: &Arc<dyn Backend>,
+        sweeper: &Arc<Sweeper>,
         options: &FilesOptions,
         clock: &Arc<dyn Clock>,
     ) -> Result<Self> {
@@ -52,6 +55,7 @@ impl Ready {
             changed: Condvar::new(),
             metadata: Arc::clone(metadata),
             data: Arc::clone(data),
+            sweeper: Arc::clone(sweeper),
             options: options.clone(),
             clock: Arc::clone(clock),
         });
@@ -157,10 +161,8 @@ impl State {
                 break;
             }
         }
-        if !lost.is_empty() {
-            // A number without an object is of no use.
-            self.metadata.call(&Request::Collected { numbers: lost })?;
-        }
+        // A number without an object is of no use; an object that cannot be looked at is garbage.
+        lost.into_iter().for_each(|number| self.sweeper.push(number));
         match made.is_empty() && !numbers.is_empty() {
             true => Err(rustix::io::Errno::NOSPC.into()),
             false => Ok(made),

@@ -6,9 +6,9 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use terrace_core::{Backend, Clock, ErrorKind, Op, Request as Asked, Semantics};
+use terrace_core::{Access, Backend, Clock, ErrorKind, Op, Request as Asked, Semantics};
 
-use super::object_key;
+use super::{FilesOptions, object_key};
 use crate::failure::{Failure, Result};
 use crate::lock;
 use crate::metadata::Metadata;
@@ -46,16 +46,19 @@ struct Queue {
 }
 
 impl Sweeper {
-    /// Begins with what was left behind.
+    /// Begins with what was left behind, unless nothing may be changed.
     pub(super) fn start(
         metadata: &Arc<dyn Metadata>,
         data: &Arc<dyn Backend>,
-        namespace: &str,
+        options: &FilesOptions,
         clock: &Arc<dyn Clock>,
     ) -> Result<Self> {
-        let left = match metadata.call(&Request::Garbage { max: u32::MAX })? {
-            Reply::Numbers(numbers) => numbers,
-            other => return Err(super::unexpected(&other)),
+        let left = match options.access {
+            Access::Read => Vec::new(),
+            Access::Write => match metadata.call(&Request::Garbage { max: u32::MAX })? {
+                Reply::Numbers(numbers) => numbers,
+                other => return Err(super::unexpected(&other)),
+            },
         };
         let queue = Queue { numbers: left.into(), ..Queue::default() };
         let state = Arc::new(State {
@@ -63,7 +66,7 @@ impl Sweeper {
             changed: Condvar::new(),
             metadata: Arc::clone(metadata),
             data: Arc::clone(data),
-            namespace: namespace.into(),
+            namespace: options.namespace.clone(),
             clock: Arc::clone(clock),
         });
         let theirs = Arc::clone(&state);

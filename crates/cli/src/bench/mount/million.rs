@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
-use terrace_core::{Clock, Error, ErrorKind, Result, SystemClock};
+use terrace_core::{Access, Clock, Error, ErrorKind, Result, SystemClock};
 use terrace_fs::{Files, Kind, Made, ROOT, TreeOptions};
 use terrace_mount::{NAME_DEFAULT, Opening};
 use terrace_store::Store;
@@ -44,6 +44,7 @@ fn fill(store: &Path, files: u64, stop: &AtomicBool) -> Result<()> {
         name: NAME_DEFAULT.into(),
         create: Some(TreeOptions::default()),
         ready_objects: 0,
+        access: Access::Write,
         is_strict: false,
     };
     let opened = terrace_mount::open(&store, &opening)?;

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use serde_json::json;
-use terrace_core::{Access, Error, ErrorKind};
+use terrace_core::{Error, ErrorKind};
 use terrace_fuse::Unmounter;
 use terrace_mount::{Mount as Mounted, NAME_DEFAULT, Opening, Options, Tiers};
 use terrace_store::OpenOptions;
@@ -169,8 +169,7 @@ impl Plan {
     fn serve(&self, context: &Context) -> Result<()> {
         let interrupt = Interrupt::watch()?;
         let _log = Log::start(&self.log_level, Form::Text)?;
-        let access = if self.options.mount.read_only { Access::Read } else { Access::Write };
-        let options = OpenOptions { access, ..OpenOptions::default() };
+        let options = OpenOptions { access: self.opening.access, ..OpenOptions::default() };
         context.with_options_at(&self.store, options, |store| {
             let files = terrace_mount::open(store, &self.opening)?;
             let tiers = Tiers::new(store, &self.store);

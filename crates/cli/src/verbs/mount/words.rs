@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use clap::ValueEnum;
-use terrace_core::Error;
 use terrace_core::units::{parse_bytes, parse_duration};
+use terrace_core::{Access, Error};
 use terrace_fs::TreeOptions;
 use terrace_fuse::MountOptions;
 use terrace_mount::{IoMode, Opening, Options};
@@ -60,6 +60,7 @@ pub(super) fn plan(arguments: Mount, context: &Context) -> Result<Plan> {
             name: arguments.name,
             create: (!mount.read_only).then_some(create),
             ready_objects,
+            access: if mount.read_only { Access::Read } else { Access::Write },
             is_strict: arguments.strict,
         },
         options: Options {
