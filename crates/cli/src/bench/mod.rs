@@ -3,12 +3,14 @@
 
 pub(crate) mod amr;
 mod blocks;
+mod compared;
 pub(crate) mod micro;
 pub(crate) mod migrate;
 pub(crate) mod mount;
 pub(crate) mod net;
 pub(crate) mod overhead;
 mod place;
+mod processes;
 pub(crate) mod served;
 pub(crate) mod size;
 mod statistics;

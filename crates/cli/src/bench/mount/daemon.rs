@@ -67,19 +67,6 @@ impl Drop for Daemon {
     }
 }
 
-/// CPU time of processes so far, user and system.
-pub(super) fn cpu_ns(processes: &[u32]) -> u64 {
-    let of = |process: &u32| {
-        let text = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
-        // Fields 14 and 15, counted behind the name in parentheses (proc_pid_stat(5)).
-        let fields: Vec<&str> = text.rsplit(')').next().unwrap_or("").split_whitespace().collect();
-        let ticks = |index: usize| fields.get(index).and_then(|field| field.parse::<u64>().ok());
-        let ticks = ticks(11).unwrap_or(0) + ticks(12).unwrap_or(0);
-        ticks * 1_000_000_000 / rustix::param::clock_ticks_per_second()
-    };
-    processes.iter().map(of).sum()
-}
-
 /// What the command starts itself for: shows `source` at `place` and does nothing else, until it is
 /// unmounted. `cached_for` as for a mount that is measured.
 pub(crate) fn mirror(source: &Path, place: &Path, cached_for: Duration) -> Result<()> {

@@ -6,10 +6,11 @@ use std::path::{Path, PathBuf};
 use terrace_core::{Error, ErrorKind, Result};
 use terrace_store::{Settings as StoreSettings, Store};
 
-use super::daemon::{Daemon, cpu_ns};
+use super::daemon::Daemon;
 use crate::bench::fast_place;
 use crate::bench::net::server::Served;
 use crate::bench::place::Scratch;
+use crate::bench::processes::cpu_ns;
 
 /// A mount, or a plain directory, that is measured.
 pub(super) struct Side {

@@ -11,7 +11,8 @@ use terrace_store::Store;
 
 use super::daemon::Daemon;
 use super::ground::Ground;
-use super::{About, Bar, Row, Samples, steps};
+use super::{About, Groups, Row, steps};
+use crate::bench::compared::{Bar, Comparison, Samples};
 use crate::bench::micro::threads::check_stop;
 
 /// Mounts that are timed.
@@ -88,9 +89,7 @@ fn mount(store: &Path, place: &Path, row: &'static str) -> Result<Row> {
         samples.values.push(clock.now_ns() as f64 / 1e9);
         drop(daemon);
     }
-    let about =
-        About { row, mode: "auto", unit: "s", yardstick_is: "-", bar: Bar::AtMost(MOUNT_S_MAX) };
-    Ok(samples.row(&about))
+    Ok(bounded(row, "s", MOUNT_S_MAX, samples))
 }
 
 fn list(store: &Path, place: &Path, row: &'static str, files: u64) -> Result<Row> {
@@ -107,14 +106,12 @@ fn list(store: &Path, place: &Path, row: &'static str, files: u64) -> Result<Row
         }
         samples.values.push((anonymous_mb(daemon.process())? - before).max(0.0));
     }
-    let about = About {
-        row,
-        mode: "auto",
-        unit: "MB",
-        yardstick_is: "-",
-        bar: Bar::AtMost(LISTING_MB_MAX),
-    };
-    Ok(samples.row(&about))
+    Ok(bounded(row, "MB", LISTING_MB_MAX, samples))
+}
+
+fn bounded(row: &'static str, unit: &'static str, most: f64, samples: Samples) -> Row {
+    let comparison = Comparison { row, unit, yardstick_is: "-", bar: Bar::AtMost(most) };
+    Groups { samples, ..Groups::default() }.row(&About { comparison, mode: "auto" })
 }
 
 /// Anonymous memory of a process.

@@ -13,7 +13,8 @@ use rustix::fs::{XattrFlags, getxattr, setxattr};
 use rustix::io::Errno;
 use terrace_core::{Clock, Error, ErrorKind, Result, SystemClock};
 
-use super::{Samples, Settings, steps};
+use super::{Settings, steps};
+use crate::bench::compared::Samples;
 use crate::bench::micro::threads::check_stop;
 use crate::progress::Progress;
 

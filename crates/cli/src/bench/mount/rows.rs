@@ -10,8 +10,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use terrace_core::{Error, Result};
 
 use super::ground::{Ground, Side};
-use super::{About, Bar, Row, Samples, Settings, million, moving, steps};
+use super::{About, Groups, Row, Settings, million, moving, steps};
 use crate::bench::blocks::{Step, Turn, Until, interleave};
+use crate::bench::compared::{Bar, Comparison, Samples};
 use crate::bench::micro::threads::check_stop;
 use crate::progress::Progress;
 
@@ -120,11 +121,13 @@ impl Bench<'_> {
         let ours = self.ground.local(row, "passthrough")?;
         let raw = self.ground.plain(&format!("{row}-raw"))?;
         let about = About {
-            row,
+            comparison: Comparison {
+                row,
+                unit: "operations/s",
+                yardstick_is: DIRECTORY,
+                bar: Bar::Ratio(times),
+            },
             mode: "passthrough",
-            unit: "operations/s",
-            yardstick_is: DIRECTORY,
-            bar: Bar::Ratio(times),
         };
         self.pieces(&about, &raw, &ours, pieces, "passthrough")
     }
@@ -133,11 +136,13 @@ impl Bench<'_> {
         let ours = self.ground.local(row, "served")?;
         let raw = self.ground.mirror(&format!("{row}-raw"), "1h")?;
         let about = About {
-            row,
+            comparison: Comparison {
+                row,
+                unit: "operations/s",
+                yardstick_is: MIRROR,
+                bar: Bar::Ratio(0.9),
+            },
             mode: "served",
-            unit: "operations/s",
-            yardstick_is: MIRROR,
-            bar: Bar::Ratio(0.9),
         };
         self.pieces(&about, &raw, &ours, pieces, "served")
     }
@@ -166,11 +171,13 @@ impl Bench<'_> {
         let ours = self.ground.local(row, "auto")?;
         let raw = self.ground.mirror(&format!("{row}-raw"), "1h")?;
         let about = About {
-            row,
+            comparison: Comparison {
+                row,
+                unit: "operations/s",
+                yardstick_is: MIRROR,
+                bar: Bar::Ratio(0.8),
+            },
             mode: "auto",
-            unit: "operations/s",
-            yardstick_is: MIRROR,
-            bar: Bar::Ratio(0.8),
         };
         self.directories(&about, row, [&raw, &ours])
     }
@@ -179,11 +186,13 @@ impl Bench<'_> {
         let ours = self.ground.remote(row, NET_CACHE)?;
         let raw = self.ground.mirror(&format!("{row}-raw"), NET_CACHE)?;
         let about = About {
-            row,
+            comparison: Comparison {
+                row,
+                unit: "operations/s",
+                yardstick_is: MIRROR,
+                bar: Bar::Ratio(0.6),
+            },
             mode: "network",
-            unit: "operations/s",
-            yardstick_is: MIRROR,
-            bar: Bar::Ratio(0.6),
         };
         self.directories(&about, row.trim_start_matches("net-"), [&raw, &ours])
     }
@@ -281,13 +290,9 @@ impl Bench<'_> {
         let per_op = |side: usize| {
             cpu.get()[side] as f64 / 1e3 / counts[side].load(Ordering::Relaxed).max(1) as f64
         };
-        let samples = Samples {
-            values: per_s(&measured.stack),
-            yardsticks: per_s(&measured.raw),
-            cpu_us: per_op(1),
-            yardstick_cpu_us: per_op(0),
-        };
-        Ok(samples.row(about))
+        let samples = Samples { values: per_s(&measured.stack), yardsticks: per_s(&measured.raw) };
+        let groups = Groups { samples, cpu_us: per_op(1), yardstick_cpu_us: per_op(0) };
+        Ok(groups.row(about))
     }
 
     fn migrating(&mut self, row: &'static str) -> Result<Row> {
@@ -295,16 +300,18 @@ impl Bench<'_> {
         let ours = self.ground.mounted(&store, row, "served")?;
         let path = steps::long(&ours.place, moving::FILE_BYTES)?;
         let about = About {
-            row,
+            comparison: Comparison {
+                row,
+                unit: "us",
+                yardstick_is: "without migration",
+                bar: Bar::RatioAtMost(1.5),
+            },
             mode: "served",
-            unit: "us",
-            yardstick_is: "without migration",
-            bar: Bar::RatioAtMost(1.5),
         };
         let file = steps::open_large(&path, true)?;
         check_state(&path, "served")?;
         let samples = moving::run(&path, &file, self.settings, self.stop, &mut self.progress)?;
-        Ok(samples.row(&about))
+        Ok(Groups { samples, ..Groups::default() }.row(&about))
     }
 }
 

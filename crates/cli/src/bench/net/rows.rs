@@ -15,7 +15,8 @@ use super::load::{Sample, Work, repeat};
 use super::server::Served;
 use super::silent::{DEADLINE_S, longest_s};
 use super::yardstick::{Echo, files_of, iperf, pread};
-use super::{About, Bar, Row, Samples, Settings, check_stop};
+use super::{About, Blocks, Row, Settings, check_stop};
+use crate::bench::compared::{Bar, Comparison};
 use crate::bench::fast_place;
 use crate::bench::place::Scratch;
 use crate::progress::Progress;
@@ -264,7 +265,7 @@ impl Bench<'_> {
             names.map(|name| Key::new("batch", &name)).collect()
         };
         let mut removed = 0;
-        let mut samples = Samples::default();
+        let mut blocks = Blocks::default();
         for _ in 0..self.settings.groups + 1 {
             let work: Work<'_> = Box::new(|| {
                 let start = made.fetch_add(TOGETHER as u64, Ordering::Relaxed);
@@ -274,7 +275,7 @@ impl Bench<'_> {
                 done(&client, keys.iter().map(create).collect(), &semantics)?;
                 Ok(TOGETHER as u64)
             });
-            self.block(&mut [work], &mut samples, 1.0)?;
+            self.block(&mut [work], &mut blocks, 1.0)?;
             while removed < made.load(Ordering::Relaxed) {
                 let keys = keys(removed)?;
                 let delete = |key| Op::new(Request::Delete { key });
@@ -282,14 +283,16 @@ impl Bench<'_> {
                 removed += TOGETHER as u64;
             }
         }
-        samples.forget_first();
-        Ok(samples.row(&About {
-            row,
-            unit: "operations/s",
+        blocks.forget_first();
+        Ok(blocks.row(&About {
+            comparison: Comparison {
+                row,
+                unit: "operations/s",
+                yardstick_is: "JULEA here: 13k/s",
+                bar: Bar::AtLeast(bar),
+            },
             transport: "tcp",
             level: level.word(),
-            yardstick_is: "JULEA here: 13k/s",
-            bar: Bar::AtLeast(bar),
         }))
     }
 
@@ -324,18 +327,20 @@ impl Bench<'_> {
             Ok(work)
         });
         let mut works = works.collect::<Result<Vec<_>>>()?;
-        let mut samples = Samples::default();
+        let mut blocks = Blocks::default();
         for _ in 0..self.settings.groups + 1 {
-            self.block(&mut works, &mut samples, SMALL_BYTES as f64 / 1e9)?;
+            self.block(&mut works, &mut blocks, SMALL_BYTES as f64 / 1e9)?;
         }
-        samples.forget_first();
-        Ok(samples.row(&About {
-            row,
-            unit: "GB/s",
+        blocks.forget_first();
+        Ok(blocks.row(&About {
+            comparison: Comparison {
+                row,
+                unit: "GB/s",
+                yardstick_is: "JULEA here: 1.5 GB/s",
+                bar: Bar::AtLeast(3.0),
+            },
             transport: "tcp",
             level: "process",
-            yardstick_is: "JULEA here: 1.5 GB/s",
-            bar: Bar::AtLeast(3.0),
         }))
     }
 
@@ -379,43 +384,47 @@ impl Bench<'_> {
         // Long enough for several transfers of the slow side.
         let block_ns = self.settings.block_ms.max(500) * 1_000_000;
         let gigabytes = (2 * LARGE_BYTES) as f64 / 1e9;
-        let cpu_ns = || -> Result<u64> { Ok(servers[0].cpu_ns()? + servers[1].cpu_ns()?) };
-        let mut samples = Samples::default();
+        let cpu_ns = || servers[0].cpu_ns() + servers[1].cpu_ns();
+        let mut blocks = Blocks::default();
         for _ in 0..self.settings.groups + 1 {
             check_stop(self.stop)?;
-            let server_ns = cpu_ns()?;
+            let server_ns = cpu_ns();
             let sample = repeat(&mut two, block_ns)?;
-            samples.server_cpu_ns += cpu_ns()? - server_ns;
-            samples.client_cpu_ns += sample.cpu_ns;
-            samples.operations += sample.operations;
-            samples.values.push(sample.per_second() * gigabytes);
-            samples.yardsticks.push(repeat(&mut one, block_ns)?.per_second() * gigabytes);
+            blocks.server_cpu_ns += cpu_ns() - server_ns;
+            blocks.client_cpu_ns += sample.cpu_ns;
+            blocks.operations += sample.operations;
+            blocks.samples.values.push(sample.per_second() * gigabytes);
+            blocks.samples.yardsticks.push(repeat(&mut one, block_ns)?.per_second() * gigabytes);
             self.progress.advance(1);
         }
-        samples.forget_first();
-        Ok(samples.row(&About {
-            row,
-            unit: "GB/s",
+        blocks.forget_first();
+        Ok(blocks.row(&About {
+            comparison: Comparison {
+                row,
+                unit: "GB/s",
+                yardstick_is: "one server",
+                bar: Bar::Ratio(1.8),
+            },
             transport: "tcp",
             level: "process",
-            yardstick_is: "one server",
-            bar: Bar::Ratio(1.8),
         }))
     }
 
     /// How long a verb takes to say that the server does not answer.
     fn unreachable(&mut self, row: &'static str) -> Result<Row> {
         check_stop(self.stop)?;
-        let mut samples = Samples::default();
-        samples.values.push(longest_s()?);
-        Ok(samples.row(&About {
-            row,
-            unit: "s",
+        let mut blocks = Blocks::default();
+        blocks.samples.values.push(longest_s()?);
+        Ok(blocks.row(&About {
+            comparison: Comparison {
+                row,
+                unit: "s",
+                yardstick_is: "the deadline: 1 s",
+                // Time to start the process comes on top.
+                bar: Bar::AtMost(1.5 * DEADLINE_S),
+            },
             transport: "tcp",
             level: "-",
-            yardstick_is: "the deadline: 1 s",
-            // Time to start the process comes on top.
-            bar: Bar::AtMost(1.5 * DEADLINE_S),
         }))
     }
 
@@ -428,23 +437,20 @@ impl Bench<'_> {
         let served = Served::start(&directory, &tiers(&directory), &secret)?;
         let clients: Vec<Remote> =
             (0..TOGETHER).map(|_| served.client(&served.tcp)).collect::<Result<_>>()?;
-        let mut samples = Samples::default();
+        let mut blocks = Blocks::default();
         for _ in 0..self.settings.groups {
             check_stop(self.stop)?;
-            samples.values.push(served.anonymous_bytes()? as f64 / 1e6);
+            blocks.samples.values.push(served.anonymous_bytes()? as f64 / 1e6);
             self.progress.advance(1);
         }
         // They are all still served.
         for client in &clients {
             client.namespaces()?;
         }
-        Ok(samples.row(&About {
-            row,
-            unit: "MB",
+        Ok(blocks.row(&About {
+            comparison: Comparison { row, unit: "MB", yardstick_is: "-", bar: Bar::AtMost(100.0) },
             transport: "tcp",
             level: "-",
-            yardstick_is: "-",
-            bar: Bar::AtMost(100.0),
         }))
     }
 
@@ -466,9 +472,9 @@ impl Bench<'_> {
             }
         };
         let gigabytes = LARGE_BYTES as f64 / 1e9;
-        let mut samples = Samples::default();
+        let mut blocks = Blocks::default();
         for _ in 0..self.settings.groups + 1 {
-            self.block(&mut works, &mut samples, gigabytes)?;
+            self.block(&mut works, &mut blocks, gigabytes)?;
             let theirs = match yardstick {
                 Yardstick::Iperf => iperf(2)?.map(|bytes| bytes / 1e9),
                 Yardstick::Pread => {
@@ -476,19 +482,21 @@ impl Bench<'_> {
                     Some(sample.per_second() * gigabytes)
                 }
             };
-            samples.yardsticks.extend(theirs);
+            blocks.samples.yardsticks.extend(theirs);
         }
-        samples.forget_first();
-        Ok(samples.row(&About {
-            row,
-            unit: "GB/s",
+        blocks.forget_first();
+        Ok(blocks.row(&About {
+            comparison: Comparison {
+                row,
+                unit: "GB/s",
+                yardstick_is: match yardstick {
+                    Yardstick::Iperf => "iperf3, 2 streams",
+                    Yardstick::Pread => "pread of the same files",
+                },
+                bar,
+            },
             transport,
             level: "process",
-            yardstick_is: match yardstick {
-                Yardstick::Iperf => "iperf3, 2 streams",
-                Yardstick::Pread => "pread of the same files",
-            },
-            bar,
         }))
     }
 
@@ -502,20 +510,22 @@ impl Bench<'_> {
         let echo = &self.echo;
         let mut plain =
             (0..echoes).map(|_| echo.round_trips()).collect::<Result<Vec<Work<'static>>>>()?;
-        let mut samples = Samples::default();
+        let mut blocks = Blocks::default();
         for _ in 0..self.settings.groups + 1 {
-            self.block(&mut works, &mut samples, 1.0)?;
+            self.block(&mut works, &mut blocks, 1.0)?;
             let sample = repeat(&mut plain, self.settings.block_ms * 1_000_000)?;
-            samples.yardsticks.push(sample.per_second());
+            blocks.samples.yardsticks.push(sample.per_second());
         }
-        samples.forget_first();
-        Ok(samples.row(&About {
-            row,
-            unit: "operations/s",
+        blocks.forget_first();
+        Ok(blocks.row(&About {
+            comparison: Comparison {
+                row,
+                unit: "operations/s",
+                yardstick_is: "bare echo server, as many connections",
+                bar,
+            },
             transport: "tcp",
             level: "process",
-            yardstick_is: "bare echo server, as many connections",
-            bar,
         }))
     }
 
@@ -527,24 +537,25 @@ impl Bench<'_> {
         mut works: Vec<Work<'static>>,
         yardstick_is: &'static str,
     ) -> Result<Row> {
-        let mut samples = Samples::default();
+        let mut blocks = Blocks::default();
         for _ in 0..self.settings.groups + 1 {
-            self.block(&mut works, &mut samples, 1.0)?;
+            self.block(&mut works, &mut blocks, 1.0)?;
         }
-        samples.forget_first();
-        let about = About { row, unit: "operations/s", transport: "tcp", level, yardstick_is, bar };
-        Ok(samples.row(&about))
+        blocks.forget_first();
+        let comparison = Comparison { row, unit: "operations/s", yardstick_is, bar };
+        let about = About { comparison, transport: "tcp", level };
+        Ok(blocks.row(&about))
     }
 
     /// One block of ours; `unit` is what an operation counts.
-    fn block(&mut self, works: &mut [Work<'_>], samples: &mut Samples, unit: f64) -> Result<()> {
+    fn block(&mut self, works: &mut [Work<'_>], blocks: &mut Blocks, unit: f64) -> Result<()> {
         check_stop(self.stop)?;
-        let server_ns = self.served.cpu_ns()?;
+        let server_ns = self.served.cpu_ns();
         let sample: Sample = repeat(works, self.settings.block_ms * 1_000_000)?;
-        samples.server_cpu_ns += self.served.cpu_ns()? - server_ns;
-        samples.client_cpu_ns += sample.cpu_ns;
-        samples.operations += sample.operations;
-        samples.values.push(sample.per_second() * unit);
+        blocks.server_cpu_ns += self.served.cpu_ns() - server_ns;
+        blocks.client_cpu_ns += sample.cpu_ns;
+        blocks.operations += sample.operations;
+        blocks.samples.values.push(sample.per_second() * unit);
         self.progress.advance(1);
         Ok(())
     }
@@ -563,12 +574,12 @@ enum Yardstick {
     Pread,
 }
 
-impl Samples {
+impl Blocks {
     /// The first block warms up.
     fn forget_first(&mut self) {
-        self.values.remove(0);
-        if !self.yardsticks.is_empty() {
-            self.yardsticks.remove(0);
+        self.samples.values.remove(0);
+        if !self.samples.yardsticks.is_empty() {
+            self.samples.yardsticks.remove(0);
         }
     }
 }

@@ -16,6 +16,8 @@ use terrace_store::Store;
 use terrace_transport::{Endpoint, make_secret_file, read_secret_file};
 use terrace_wire::Secret;
 
+use crate::bench::processes::cpu_ns;
+
 /// Patient: what is measured is not how a busy machine fails.
 const DEADLINE: Duration = Duration::from_secs(60);
 
@@ -90,26 +92,18 @@ impl Served {
     }
 
     /// CPU time of the server so far, user and system.
-    pub(in crate::bench) fn cpu_ns(&self) -> Result<u64> {
-        let text = self.proc("stat")?;
-        // Fields 14 and 15, counted behind the name in parentheses (proc_pid_stat(5)).
-        let fields: Vec<&str> = text.rsplit(')').next().unwrap_or("").split_whitespace().collect();
-        let ticks = |index: usize| fields.get(index).and_then(|field| field.parse::<u64>().ok());
-        let ticks = ticks(11).unwrap_or(0) + ticks(12).unwrap_or(0);
-        Ok(ticks * 1_000_000_000 / rustix::param::clock_ticks_per_second())
+    pub(in crate::bench) fn cpu_ns(&self) -> u64 {
+        cpu_ns(&[self.process()])
     }
 
     /// Anonymous memory of the server.
     pub(in crate::bench) fn anonymous_bytes(&self) -> Result<u64> {
-        let text = self.proc("smaps_rollup")?;
+        let path = format!("/proc/{}/smaps_rollup", self.process());
+        let text = std::fs::read_to_string(path)
+            .map_err(|error| Error::from_io("look at the server", error))?;
         let line = text.lines().find_map(|line| line.strip_prefix("Anonymous:"));
         let kib = line.and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok());
         Ok(kib.unwrap_or(0) * 1024)
-    }
-
-    fn proc(&self, name: &str) -> Result<String> {
-        let path = format!("/proc/{}/{name}", self.child.id());
-        std::fs::read_to_string(path).map_err(|error| Error::from_io("look at the server", error))
     }
 }
 

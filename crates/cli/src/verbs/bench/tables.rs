@@ -51,22 +51,24 @@ pub(super) fn net(rows: &[net::Row]) -> Table {
     ];
     table.heading(heading);
     for row in rows {
-        let value = |number: f64| match number {
-            number if number >= 1e3 => format!("{:.1}k", number / 1e3),
-            number => format!("{number:.2}"),
-        };
-        let yardstick = row.yardstick.map_or_else(|| row.yardstick_is.into(), value);
+        let compared = &row.compared;
+        let yardstick = compared.yardstick.map_or_else(|| compared.yardstick_is.into(), short);
         table.row([
-            row.row.into(),
+            compared.row.into(),
             row.transport.into(),
             row.level.into(),
-            format!("{} {}", value(row.value), row.unit),
+            format!("{} {}", short(compared.value), compared.unit),
             yardstick,
-            format!("{} to {} ({})", value(row.low95), value(row.high95), row.bound_of),
+            format!(
+                "{} to {} ({})",
+                short(compared.low95),
+                short(compared.high95),
+                compared.bound_of
+            ),
             format!("{:.2}", row.client_cpu_us_per_op),
             format!("{:.2}", row.server_cpu_us_per_op),
-            row.bar.clone(),
-            row.verdict.word().into(),
+            compared.bar.clone(),
+            compared.verdict.word().into(),
         ]);
     }
     table
@@ -78,24 +80,34 @@ pub(super) fn mount(rows: &[mount::Row]) -> Table {
         ["row", "mode", "value", "yardstick", "95 %", "daemon us", "its us", "bar", "verdict"];
     table.heading(heading);
     for row in rows {
-        let value = |number: f64| match number {
-            number if number >= 1e3 => format!("{:.1}k", number / 1e3),
-            number => format!("{number:.2}"),
-        };
-        let yardstick = row.yardstick.map(value).unwrap_or_default();
+        let compared = &row.compared;
+        let yardstick = compared.yardstick.map(short).unwrap_or_default();
         table.row([
-            row.row.into(),
+            compared.row.into(),
             row.mode.into(),
-            format!("{} {}", value(row.value), row.unit),
-            format!("{yardstick} {}", row.yardstick_is),
-            format!("{} to {} ({})", value(row.low95), value(row.high95), row.bound_of),
+            format!("{} {}", short(compared.value), compared.unit),
+            format!("{yardstick} {}", compared.yardstick_is),
+            format!(
+                "{} to {} ({})",
+                short(compared.low95),
+                short(compared.high95),
+                compared.bound_of
+            ),
             format!("{:.1}", row.daemon_cpu_us_per_op),
             format!("{:.1}", row.yardstick_cpu_us_per_op),
-            row.bar.clone(),
-            row.verdict.word().into(),
+            compared.bar.clone(),
+            compared.verdict.word().into(),
         ]);
     }
     table
+}
+
+/// Three digits or more.
+fn short(number: f64) -> String {
+    match number {
+        number if number >= 1e3 => format!("{:.1}k", number / 1e3),
+        number => format!("{number:.2}"),
+    }
 }
 
 pub(super) fn micro(rows: &[Row]) -> Table {

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Figures beside a yardstick, and what they have to reach.
+
+use serde::Serialize;
+
+use super::Verdict;
+use super::statistics::{Bound, median};
+
+/// What a row has to reach.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Bar {
+    /// At least so many times the yardstick.
+    Ratio(f64),
+    /// At most so many times the yardstick.
+    RatioAtMost(f64),
+    /// At least so much.
+    AtLeast(f64),
+    /// At most so much.
+    AtMost(f64),
+}
+
+/// What a row compares.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Comparison {
+    pub(super) row: &'static str,
+    pub(super) unit: &'static str,
+    pub(super) yardstick_is: &'static str,
+    pub(super) bar: Bar,
+}
+
+/// What the blocks or groups of a row gave.
+#[derive(Default)]
+pub(super) struct Samples {
+    pub(super) values: Vec<f64>,
+    /// As many, or none where there is no yardstick.
+    pub(super) yardsticks: Vec<f64>,
+}
+
+/// The part of a row that all have which are compared with a yardstick.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Compared {
+    pub(crate) row: &'static str,
+    pub(crate) unit: &'static str,
+    /// Median of the blocks.
+    pub(crate) value: f64,
+    /// Median of the yardstick's blocks, in the same unit.
+    pub(crate) yardstick: Option<f64>,
+    pub(crate) yardstick_is: &'static str,
+    /// What the bound is of: `ratio` of value and yardstick, or `value`.
+    pub(crate) bound_of: &'static str,
+    pub(crate) low95: f64,
+    pub(crate) high95: f64,
+    pub(crate) groups: usize,
+    pub(crate) bar: String,
+    pub(crate) verdict: Verdict,
+}
+
+impl Samples {
+    /// The figures and the verdict; there must be a value.
+    pub(super) fn compared(&self, comparison: &Comparison) -> Compared {
+        let &Comparison { row, unit, yardstick_is, bar } = comparison;
+        let has_yardstick = !self.yardsticks.is_empty();
+        let ratios: Vec<f64> =
+            self.values.iter().zip(&self.yardsticks).map(|(ours, theirs)| ours / theirs).collect();
+        let (bound_of, bound) = match bar {
+            Bar::Ratio(_) | Bar::RatioAtMost(_) if has_yardstick => ("ratio", Bound::of(&ratios)),
+            _ => ("value", Bound::of(&self.values)),
+        };
+        let verdict = match bar {
+            // Without the yardstick nothing can be said.
+            Bar::Ratio(_) | Bar::RatioAtMost(_) if !has_yardstick => Verdict::NotResolved,
+            Bar::Ratio(limit) | Bar::AtLeast(limit) => Verdict::at_least(&bound, limit),
+            Bar::RatioAtMost(limit) | Bar::AtMost(limit) => Verdict::at_most(&bound, limit),
+        };
+        let bar = match bar {
+            Bar::Ratio(times) => format!("at least {times} times"),
+            Bar::RatioAtMost(times) => format!("at most {times} times"),
+            Bar::AtLeast(limit) => format!("at least {limit} {unit}"),
+            Bar::AtMost(limit) => format!("at most {limit} {unit}"),
+        };
+        Compared {
+            row,
+            unit,
+            value: median(&mut self.values.clone()),
+            yardstick: has_yardstick.then(|| median(&mut self.yardsticks.clone())),
+            yardstick_is,
+            bound_of,
+            low95: bound.low95,
+            high95: bound.high95,
+            groups: self.values.len(),
+            bar,
+            verdict,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn compared(bar: Bar, values: &[f64], yardsticks: &[f64]) -> Compared {
+        let samples = Samples { values: values.into(), yardsticks: yardsticks.into() };
+        samples.compared(&Comparison { row: "row", unit: "s", yardstick_is: "another", bar })
+    }
+
+    #[test]
+    fn a_ratio_is_of_the_blocks_beside_each_other() {
+        let row = compared(Bar::Ratio(0.5), &[6.0, 60.0, 600.0], &[10.0, 100.0, 1000.0]);
+        assert_eq!((row.bound_of, row.verdict), ("ratio", Verdict::Met));
+        assert_eq!((row.low95, row.high95), (0.6, 0.6));
+        assert_eq!((row.value, row.yardstick, row.groups), (60.0, Some(100.0), 3));
+        let row = compared(Bar::RatioAtMost(0.5), &[6.0], &[10.0]);
+        assert_eq!((row.bar.as_str(), row.verdict), ("at most 0.5 times", Verdict::Missed));
+    }
+
+    #[test]
+    fn a_ratio_without_its_yardstick_says_nothing() {
+        let row = compared(Bar::Ratio(0.5), &[6.0], &[]);
+        assert_eq!((row.bound_of, row.verdict), ("value", Verdict::NotResolved));
+        assert_eq!(row.yardstick, None);
+    }
+
+    #[test]
+    fn a_value_is_held_against_its_limit() {
+        let row = compared(Bar::AtLeast(5.0), &[6.0], &[10.0]);
+        assert_eq!((row.bound_of, row.bar.as_str()), ("value", "at least 5 s"));
+        assert_eq!(row.verdict, Verdict::Met);
+        assert_eq!(compared(Bar::AtMost(5.0), &[6.0], &[]).verdict, Verdict::Missed);
+    }
+}
