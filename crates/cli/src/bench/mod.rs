@@ -15,6 +15,7 @@ pub(crate) mod served;
 pub(crate) mod size;
 mod statistics;
 pub(crate) mod study;
+mod team;
 
 pub(crate) use crate::demo::file_system;
 pub(crate) use place::{fast_place, slow_place};

@@ -9,12 +9,12 @@ use terrace_core::{
 use terrace_store::{ServerReport, Store};
 use terrace_transport::random_bytes;
 
-use super::order::{Answer, Order, Task, namespace, odd};
-use super::team::Team;
+use super::order::{Answer, Order, Task, namespace};
 use crate::bench::micro::block::{Block, ServerUse};
 use crate::bench::micro::measure::Runner;
 use crate::bench::micro::place::bounds_of;
 use crate::bench::micro::{Planned, Shape};
+use crate::bench::team::{Team, odd};
 use crate::context::alone;
 use crate::failure::complain;
 
@@ -42,7 +42,7 @@ impl<'a> Load<'a> {
         random_bytes(&mut number)?;
         // Others may measure the same servers at the same time.
         let prefix = format!("bench-{:08x}", u32::from_le_bytes(number));
-        let team = Some(Team::start(address, processes, stop)?);
+        let team = Some(Team::start(&["--store", address, "bench", "--obey"], processes, stop)?);
         Ok(Self { team, store, prefix, parts: 0, calls_max: 0 })
     }
 
@@ -69,7 +69,7 @@ impl<'a> Load<'a> {
             prefix: self.prefix.clone(),
         };
         self.parts = parts;
-        let made = self.team().order(|process| Order::Make(Task { process, ..task.clone() }))?;
+        let made = self.said(|process| Order::Make(Task { process, ..task.clone() }))?;
         let calls_max = made.into_iter().map(|answer| match answer {
             Answer::Made { calls_max } => Ok(calls_max),
             _ => Err(odd("nothing was made")),
@@ -80,7 +80,7 @@ impl<'a> Load<'a> {
 
     /// Ends a row, of which nothing is left then.
     pub(super) fn finish(&mut self) -> Result<()> {
-        self.team().order(|_| Order::Forget)?;
+        self.said(|_| Order::Forget)?;
         self.tidy()
     }
 
@@ -98,6 +98,10 @@ impl<'a> Load<'a> {
 
     fn team(&mut self) -> &mut Team<'a> {
         self.team.as_mut().expect("it ends with this")
+    }
+
+    fn said(&mut self, order: impl Fn(usize) -> Order) -> Result<Vec<Answer>> {
+        self.team().order(order)
     }
 
     /// Takes away everything in the namespaces of the clients.
@@ -146,11 +150,11 @@ impl Runner for Load<'_> {
 
     /// They are prepared one after the other, or all at once; they begin together.
     fn block(&mut self, calls_max: u64, block_ns: u64) -> Result<Block> {
-        self.team().order(|_| Order::Prepare { calls: calls_max, block_ns })?;
+        self.said(|_| Order::Prepare { calls: calls_max, block_ns })?;
         let before = self.store.servers()?;
-        let done = self.team().order(|_| Order::Go)?;
+        let done = self.said(|_| Order::Go)?;
         let after = self.store.servers()?;
-        self.team().order(|_| Order::Clean)?;
+        self.said(|_| Order::Clean)?;
         let mut all = Block::new();
         for answer in done {
             let Answer::Done(counted) = answer else { return Err(odd("nothing was done")) };

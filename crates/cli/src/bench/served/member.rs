@@ -1,31 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A process with clients, which does what it is ordered on its standard input.
 
-use std::io::{BufRead, StdinLock, Write, stdin, stdout};
 use std::sync::atomic::AtomicBool;
 
-use rustix::process::{Signal, set_parent_process_death_signal};
-use terrace_core::{Access, Error, ErrorKind, Result, Semantics};
+use terrace_core::{Access, Result, Semantics};
 use terrace_store::Store;
 
-use super::order::{Answer, Counted, Order, Task, namespace, odd};
+use super::order::{Answer, Counted, Order, Task, namespace};
 use crate::bench::micro::object::Objects;
 use crate::bench::micro::pairs::{PairCase, Stored};
 use crate::bench::micro::threads::{Subject, Threads, check_stop};
 use crate::bench::micro::{Kind, Part, Shape};
+use crate::bench::team::{self, Conversation, gone, odd};
 use crate::context::alone;
 
-/// Does what it is ordered with clients of this store, until there are no more orders. What fails
-/// is said there, too, and ends it.
+/// Does what it is ordered with clients of this store.
 pub(crate) fn obey(store: &str, stop: &AtomicBool) {
-    let mut conversation = Conversation { input: stdin().lock() };
-    // The one that gives the orders may be killed while a block runs.
-    let told = set_parent_process_death_signal(Some(Signal::TERM))
-        .map_err(|error| Error::from_io("begin a process of the benchmark", error.into()));
-    if let Err(error) = told.and_then(|()| rows(store, stop, &mut conversation)) {
-        // Nobody may be there any more to hear it.
-        let _ = conversation.say(&Answer::failed(&error));
-    }
+    team::obey(|conversation| rows(store, stop, conversation));
 }
 
 fn rows(address: &str, stop: &AtomicBool, conversation: &mut Conversation) -> Result<()> {
@@ -97,42 +88,4 @@ fn row(
         conversation.say(&Answer::Over)?;
     }
     Err(gone())
-}
-
-/// Orders that come and answers that go.
-struct Conversation {
-    input: StdinLock<'static>,
-}
-
-impl Conversation {
-    /// The next order; none where there will be no more.
-    fn hear(&mut self) -> Result<Option<Order>> {
-        let mut line = String::new();
-        let count = self
-            .input
-            .read_line(&mut line)
-            .map_err(|error| Error::from_io("read an order of the benchmark", error))?;
-        if count == 0 {
-            return Ok(None);
-        }
-        serde_json::from_str(&line).map(Some).map_err(|error| odd("no order").caused_by(error))
-    }
-
-    fn expect(&mut self, order: &Order) -> Result<()> {
-        let heard = self.hear()?.ok_or_else(gone)?;
-        let is_it = std::mem::discriminant(&heard) == std::mem::discriminant(order);
-        if is_it { Ok(()) } else { Err(odd("another order is due")) }
-    }
-
-    fn say(&mut self, answer: &Answer) -> Result<()> {
-        let line = serde_json::to_string(answer).map_err(|error| odd("JSON").caused_by(error))?;
-        let mut output = stdout().lock();
-        writeln!(output, "{line}")
-            .and_then(|()| output.flush())
-            .map_err(|error| Error::from_io("answer an order of the benchmark", error))
-    }
-}
-
-fn gone() -> Error {
-    Error::new(ErrorKind::Io, "run the benchmark").because("whoever gives the orders is gone")
 }

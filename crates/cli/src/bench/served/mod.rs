@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The cases of single operations over a store behind servers, with several clients and processes.
 //!
-//! The command opens no client itself: `team` starts copies of it, which `member` is, and gives
-//! them orders; `load` runs the blocks of a row with them, and asks the servers what they did.
+//! The command opens no client itself: a team of copies of it, which `member` is, gets orders; `load`
+//! runs the blocks of a row with them, and asks the servers what they did.
 
 mod cluster;
 mod load;
 mod member;
 mod order;
 mod row;
-mod team;
 
 use std::sync::atomic::AtomicBool;
 

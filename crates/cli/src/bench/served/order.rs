@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What is said between the command and the processes with its clients: a line of JSON each, over
-//! pipes. Every order is answered before the next one is given.
+//! What is said between the command and the processes with its clients.
 
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
-use terrace_core::{Error, ErrorKind, Result};
+use terrace_core::Result;
 
 use crate::bench::micro::block::{Block, latencies};
 use crate::bench::micro::{Bounds, Keys, Kind};
+use crate::bench::team::odd;
 
 /// What a process is to do next.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -72,15 +72,6 @@ pub(super) enum Answer {
     Done(Counted),
     /// It is clean, or forgotten.
     Over,
-    /// The process ends.
-    Failed { kind: String, message: String },
-}
-
-impl Answer {
-    /// Says why a process ends.
-    pub(super) fn failed(error: &Error) -> Self {
-        Self::Failed { kind: error.kind().word().into(), message: error.chain() }
-    }
 }
 
 /// A [`Block`] without what the servers did.
@@ -122,13 +113,6 @@ impl Counted {
             servers: Vec::new(),
         })
     }
-}
-
-/// An order or an answer that is not expected.
-pub(super) fn odd(what: &str) -> Error {
-    Error::new(ErrorKind::Io, "run the benchmark")
-        .because("its processes do not understand each other")
-        .with("odd", what)
 }
 
 #[cfg(test)]

@@ -1,5 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The processes with the clients, which do everything at the same time.
+//! Processes of this command that do the same at the same time.
+//!
+//! What is said between them is a line of JSON each, over pipes. Every order is answered before the
+//! next one is given.
+
+mod conversation;
 
 use std::io::{BufRead, BufReader, ErrorKind as IoErrorKind, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -8,10 +13,14 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, kill_process};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use terrace_core::{Clock, Error, ErrorKind, Result, SystemClock};
 
-use super::order::{Answer, Order, odd};
-use crate::bench::micro::threads::check_stop;
+use self::conversation::Said;
+use super::micro::threads::check_stop;
+
+pub(super) use self::conversation::{Conversation, gone, obey, odd};
 
 /// How long a process that is told to end may take to close what it has open.
 const END_MAX: Duration = Duration::from_secs(2);
@@ -34,11 +43,15 @@ struct Member {
 }
 
 impl<'a> Team<'a> {
-    /// Starts copies of this command as clients of this store.
-    pub(super) fn start(store: &str, processes: usize, stop: &'a AtomicBool) -> Result<Self> {
+    /// Starts copies of this command that [`obey`].
+    pub(super) fn start(
+        arguments: &[&str],
+        processes: usize,
+        stop: &'a AtomicBool,
+    ) -> Result<Self> {
         let mut team = Self { members: Vec::new(), stop };
         for _ in 0..processes {
-            team.members.push(Member::start(store)?);
+            team.members.push(Member::start(arguments)?);
         }
         Ok(team)
     }
@@ -53,11 +66,14 @@ impl<'a> Team<'a> {
     /// # Errors
     ///
     /// The first failure that any of them tells of; `Busy` once somebody wants it to end.
-    pub(super) fn order(&mut self, order: impl Fn(usize) -> Order) -> Result<Vec<Answer>> {
+    pub(super) fn order<O: Serialize, A: DeserializeOwned>(
+        &mut self,
+        order: impl Fn(usize) -> O,
+    ) -> Result<Vec<A>> {
         for (index, member) in self.members.iter_mut().enumerate() {
             member.tell(&order(index))?;
         }
-        let mut answers: Vec<_> = self.members.iter().map(|_| None).collect();
+        let mut answers: Vec<Option<A>> = self.members.iter().map(|_| None).collect();
         while answers.iter().any(Option::is_none) {
             for index in self.with_answers(&answers)? {
                 answers[index] = Some(self.members[index].hear(index)?);
@@ -67,7 +83,7 @@ impl<'a> Team<'a> {
     }
 
     /// Waits until some of those that have not answered do, or end; returns which.
-    fn with_answers(&self, answers: &[Option<Answer>]) -> Result<Vec<usize>> {
+    fn with_answers<A>(&self, answers: &[Option<A>]) -> Result<Vec<usize>> {
         let step = Timespec { tv_sec: 0, tv_nsec: STEP.as_nanos() as i64 };
         let silent: Vec<_> = (0..answers.len()).filter(|index| answers[*index].is_none()).collect();
         loop {
@@ -91,10 +107,10 @@ impl<'a> Team<'a> {
 }
 
 impl Member {
-    fn start(store: &str) -> Result<Self> {
+    fn start(arguments: &[&str]) -> Result<Self> {
         let failed = |error| Error::from_io("start a process of the benchmark", error);
         let mut child = Command::new(std::env::current_exe().map_err(failed)?)
-            .args(["--store", store, "bench", "--obey"])
+            .args(arguments)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -103,7 +119,7 @@ impl Member {
         Ok(Self { child, input, output })
     }
 
-    fn tell(&mut self, order: &Order) -> Result<()> {
+    fn tell(&mut self, order: &impl Serialize) -> Result<()> {
         let line = serde_json::to_string(order).map_err(|error| odd("JSON").caused_by(error))?;
         let input = self.input.as_mut().expect("it has not ended");
         match writeln!(input, "{line}") {
@@ -114,7 +130,7 @@ impl Member {
     }
 
     /// The next answer, which is there or about to come.
-    fn hear(&mut self, index: usize) -> Result<Answer> {
+    fn hear<A: DeserializeOwned>(&mut self, index: usize) -> Result<A> {
         let mut line = String::new();
         let output = self.output.as_mut().expect("it has not ended");
         let read = output.read_line(&mut line);
@@ -129,11 +145,8 @@ impl Member {
         }
         let answer = serde_json::from_str(&line);
         match answer.map_err(|error| odd("an answer").caused_by(error))? {
-            Answer::Failed { kind, message } => {
-                let kind = ErrorKind::from_word(&kind).unwrap_or(ErrorKind::Io);
-                Err(Error::relayed(kind, &message).with("process", index))
-            }
-            answer => Ok(answer),
+            Said::Failed { failed } => Err(failed.into_error().with("process", index)),
+            Said::Answer(answer) => Ok(answer),
         }
     }
 }
