@@ -66,9 +66,8 @@ pub(super) enum Turn {
     Stack,
 }
 
-/// Measures groups of four blocks: raw, stack, stack, raw. In each group either side comes once
-/// behind itself and once behind the other, and a drift meets both alike. Before each block,
-/// `prepare` does what is not measured, and can end it all.
+/// Measures groups of four blocks: raw, stack, stack, raw. Before each block, `prepare` does what is
+/// not measured, and can end it all.
 pub(super) fn interleave(
     groups: usize,
     until: Until,
@@ -79,26 +78,48 @@ pub(super) fn interleave(
 ) -> Result<Samples> {
     let mut samples = Samples::default();
     let mut buffer = Buffer::new(bytes);
-    let mut measured = |turn| {
+    let mut measured = |side| {
+        let turn = if side == 0 { Turn::Raw } else { Turn::Stack };
         prepare(turn)?;
         let step = if turn == Turn::Raw { &mut raw } else { &mut stack };
         let cpu = cpu_ns();
         let block = block(step, until, &mut buffer)?;
         Ok((block, (cpu_ns() - cpu) as f64))
     };
-    measured(Turn::Raw)?;
-    measured(Turn::Stack)?;
+    let mut keep = |side, [(first, first_cpu), (second, second_cpu)]: [(Block, f64); 2]| {
+        let per_op_ns = (first.per_op_ns() + second.per_op_ns()) / 2.0;
+        if side == 0 {
+            samples.raw.push(per_op_ns);
+        } else {
+            samples.stack.push(per_op_ns);
+            samples.stack_cpu.push((first_cpu + second_cpu) / (first.count + second.count) as f64);
+        }
+    };
+    in_turns(groups, 2, progress, &mut measured, &mut keep)?;
+    Ok(samples)
+}
+
+/// Measures groups of two blocks of every side: of one after the other, and then in the reverse
+/// order, so that a drift meets all alike. Before the first, each has a block that is forgotten.
+pub(super) fn in_turns<B>(
+    groups: usize,
+    sides: usize,
+    progress: &mut Progress,
+    measured: &mut dyn FnMut(usize) -> Result<B>,
+    keep: &mut dyn FnMut(usize, [B; 2]),
+) -> Result<()> {
+    for side in 0..sides {
+        measured(side)?;
+    }
     for _ in 0..groups {
-        let (first, _) = measured(Turn::Raw)?;
-        let (second, second_cpu) = measured(Turn::Stack)?;
-        let (third, third_cpu) = measured(Turn::Stack)?;
-        let (fourth, _) = measured(Turn::Raw)?;
-        samples.raw.push((first.per_op_ns() + fourth.per_op_ns()) / 2.0);
-        samples.stack.push((second.per_op_ns() + third.per_op_ns()) / 2.0);
-        samples.stack_cpu.push((second_cpu + third_cpu) / (second.count + third.count) as f64);
+        let there = (0..sides).map(&mut *measured).collect::<Result<Vec<_>>>()?;
+        let back = (0..sides).rev().map(&mut *measured).collect::<Result<Vec<_>>>()?;
+        for (side, blocks) in there.into_iter().zip(back.into_iter().rev()).enumerate() {
+            keep(side, blocks.into());
+        }
         progress.advance(1);
     }
-    Ok(samples)
+    Ok(())
 }
 
 /// What one block took.
@@ -133,5 +154,26 @@ pub(super) fn block(step: &mut Step<'_>, until: Until, buffer: &mut Buffer) -> R
         if is_over {
             return Ok(Block { count, passed_ns });
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_group_has_every_side_there_and_back() {
+        let mut order = Vec::new();
+        let mut kept = Vec::new();
+        let mut progress = Progress::items("measuring", None);
+        let mut measured = |side| {
+            order.push(side);
+            Ok(order.len())
+        };
+        let mut keep = |side, blocks| kept.push((side, blocks));
+        in_turns(2, 3, &mut progress, &mut measured, &mut keep).expect("nothing fails");
+        assert_eq!(order, [0, 1, 2, 0, 1, 2, 2, 1, 0, 0, 1, 2, 2, 1, 0]);
+        let first = [(0, [4, 9]), (1, [5, 8]), (2, [6, 7])];
+        assert_eq!(kept[..3], first);
     }
 }

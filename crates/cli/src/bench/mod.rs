@@ -4,6 +4,7 @@
 pub(crate) mod amr;
 mod blocks;
 mod compared;
+pub(crate) mod files;
 pub(crate) mod micro;
 pub(crate) mod migrate;
 pub(crate) mod mount;

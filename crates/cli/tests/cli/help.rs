@@ -19,7 +19,7 @@ fn subcommands(verb: &str) -> &'static [&'static str] {
         "kv" => &["put", "get", "scan", "rm"],
         "collection" => &["create", "ls", "rm"],
         "item" => &["put", "get", "ls", "stat", "rm", "check"],
-        "bench" => &["object", "kv", "amr", "hsm-study"],
+        "bench" => &["object", "kv", "amr", "hsm-study", "files"],
         "trace" => &["record", "stop", "status", "show", "export"],
         "tiers" => &["add", "drain", "remove", "replace"],
         "policy" => &["list", "show", "set", "use", "message", "run"],

@@ -3,6 +3,7 @@
 //! directories.
 
 mod bench;
+mod bench_files;
 mod bench_served;
 mod copies;
 mod cut_off;

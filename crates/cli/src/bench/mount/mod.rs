@@ -6,7 +6,7 @@ mod ground;
 mod million;
 mod moving;
 mod rows;
-mod steps;
+pub(super) mod steps;
 
 use serde::Serialize;
 

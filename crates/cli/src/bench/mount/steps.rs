@@ -13,7 +13,7 @@ use terrace_core::{Error, Result};
 pub(super) const LARGE_BYTES: u64 = 256 << 20;
 
 /// Small files that are there to be read and looked at.
-pub(super) const SMALL_FILES: u64 = 2000;
+pub(in crate::bench) const SMALL_FILES: u64 = 2000;
 
 /// Their length.
 const SMALL_BYTES: usize = 1024;
@@ -22,7 +22,7 @@ const SMALL_BYTES: usize = 1024;
 const TREE_DIRECTORIES: u64 = 20;
 const TREE_FILES: u64 = 20;
 
-pub(super) fn failed(error: io::Error) -> Error {
+pub(in crate::bench) fn failed(error: io::Error) -> Error {
     Error::from_io("use a file", error)
 }
 
@@ -61,7 +61,7 @@ pub(super) fn place(number: u64, bytes: usize, is_random: bool) -> u64 {
 }
 
 /// Files with a little in them: `f0`, `f1`, …
-pub(super) fn small(directory: &Path, count: u64) -> Result<()> {
+pub(in crate::bench) fn small(directory: &Path, count: u64) -> Result<()> {
     fs::create_dir_all(directory).map_err(failed)?;
     for number in 0..count {
         fs::write(directory.join(format!("f{number}")), [7; SMALL_BYTES]).map_err(failed)?;
@@ -70,7 +70,7 @@ pub(super) fn small(directory: &Path, count: u64) -> Result<()> {
 }
 
 /// The same in directories of their own.
-pub(super) fn tree(directory: &Path) -> Result<()> {
+pub(in crate::bench) fn tree(directory: &Path) -> Result<()> {
     for number in 0..TREE_DIRECTORIES {
         small(&directory.join(format!("d{number}")), TREE_FILES)?;
     }
@@ -78,7 +78,7 @@ pub(super) fn tree(directory: &Path) -> Result<()> {
 }
 
 /// Removes files `f0` to `f…` as far as they are there.
-pub(super) fn clear(directory: &Path, count: u64) -> Result<()> {
+pub(in crate::bench) fn clear(directory: &Path, count: u64) -> Result<()> {
     for number in 0..count {
         match fs::remove_file(directory.join(format!("f{number}"))) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
@@ -102,7 +102,7 @@ pub(super) fn create(directory: &Path, number: u64) -> Result<()> {
 }
 
 /// Makes a file with a little in it.
-pub(super) fn create_small(directory: &Path, number: u64) -> Result<()> {
+pub(in crate::bench) fn create_small(directory: &Path, number: u64) -> Result<()> {
     fs::write(directory.join(format!("f{number}")), [7; SMALL_BYTES]).map_err(failed)
 }
 
@@ -116,7 +116,7 @@ pub(super) fn miss(directory: &Path, number: u64) -> Result<()> {
 }
 
 /// Opens, reads and closes a small file.
-pub(super) fn read(directory: &Path, number: u64) -> Result<()> {
+pub(in crate::bench) fn read(directory: &Path, number: u64) -> Result<()> {
     let mut bytes = [0; SMALL_BYTES + 1];
     let path = directory.join(format!("f{}", number % SMALL_FILES));
     let mut file = File::open(path).map_err(failed)?;
@@ -127,19 +127,19 @@ pub(super) fn read(directory: &Path, number: u64) -> Result<()> {
 }
 
 /// Looks at a small file.
-pub(super) fn stat(directory: &Path, number: u64) -> Result<()> {
+pub(in crate::bench) fn stat(directory: &Path, number: u64) -> Result<()> {
     let path = directory.join(format!("f{}", number % SMALL_FILES));
     fs::symlink_metadata(path).map(drop).map_err(failed)
 }
 
 /// Removes a file.
-pub(super) fn remove(directory: &Path, number: u64) -> Result<()> {
+pub(in crate::bench) fn remove(directory: &Path, number: u64) -> Result<()> {
     fs::remove_file(directory.join(format!("f{number}"))).map_err(failed)
 }
 
 /// What `ls -lR` asks for: every entry of every directory, and what is known of each. Returns how
 /// many entries there were.
-pub(super) fn list(directory: &Path) -> Result<u64> {
+pub(in crate::bench) fn list(directory: &Path) -> Result<u64> {
     let mut count = 0;
     let mut ahead = vec![directory.to_path_buf()];
     while let Some(directory) = ahead.pop() {

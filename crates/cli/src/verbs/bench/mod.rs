@@ -2,6 +2,7 @@
 //! `terrace bench`.
 
 mod amr;
+mod files;
 mod micro;
 mod tables;
 
@@ -216,6 +217,23 @@ enum What {
         #[arg(hide = true)]
         place: Option<PathBuf>,
     },
+    /// The same work in directories of any file systems, in turns
+    ///
+    /// Makes, reads, looks at, lists and removes small files, and reads and writes one large file from
+    /// several processes, in a directory of its own below each that is given. The first is
+    /// compared with each of the others. Before every block the caches of this machine's kernel are
+    /// dropped, as root, and no file is asked for twice in a block; what daemons and servers keep in
+    /// their own memory stays.
+    ///
+    /// - `create-1k`, `remove`: a file of 1 KiB
+    /// - `stat`, `read-1k`: each of 2000 files once
+    /// - `ls-lr`: all entries below a directory, with their attributes
+    /// - `shared-seq-...`: 1 MiB at a time of one file, every process every other MiB
+    /// - `shared-rand-...`: 4 KiB at a time, all over it
+    ///
+    /// Writes end with an fsync of every process, which counts.
+    #[command(after_long_help = files::EXAMPLES)]
+    Files(files::Files),
     /// Servers and clients on this machine: every case over one server and over all
     ///
     /// Starts servers with a store and a secret each, on free ports of the loopback interface, and
@@ -265,6 +283,7 @@ impl Verb for Bench {
   terrace bench hsm-study --picture study.svg
   terrace bench overhead --json | jq '.cases[] | {case, raw_ns, stack_ns, verdict}'
   terrace bench size --objects 3000000
+  terrace bench files --at terrace=/mnt/files --at nfs=/mnt/nfs
   terrace bench migrate --size 256MiB --directory /mnt/disk";
 
     fn run(self, context: &Context) -> Result<()> {
@@ -334,6 +353,15 @@ impl Verb for Bench {
                 let settings = mount::Settings { groups: groups as usize, block_ms, rows, files };
                 let rows = until_interrupted(|stop| mount::run(&settings, stop))?;
                 show(context, &json!({ "rows": rows }), || tables::mount(&rows).lines())
+            }
+            Some(What::Files(options)) => {
+                if options.obey {
+                    crate::bench::files::obey();
+                    return Ok(());
+                }
+                let settings = options.settings()?;
+                let rows = until_interrupted(|stop| crate::bench::files::run(&settings, stop))?;
+                show(context, &json!({ "rows": rows }), || tables::files(&rows).lines())
             }
             Some(What::Migrate { size, directory, rounds, moves }) => {
                 let settings = migrate::Settings {

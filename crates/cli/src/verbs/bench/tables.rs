@@ -4,7 +4,7 @@
 use crate::bench::amr::AmrRow;
 use crate::bench::micro::{Kind, Row};
 use crate::bench::study::StudyRow;
-use crate::bench::{Bound, Verdict, migrate, mount, net, overhead, served};
+use crate::bench::{Bound, Verdict, files, migrate, mount, net, overhead, served};
 use crate::table::Table;
 
 pub(super) fn overhead(cases: &[overhead::Case]) -> Table {
@@ -102,7 +102,29 @@ pub(super) fn mount(rows: &[mount::Row]) -> Table {
     table
 }
 
-/// Three digits or more.
+pub(super) fn files(rows: &[files::Row]) -> Table {
+    let mut table = Table::new(&[1, 3, 4, 5]);
+    table.heading(["row", "processes", "at", "value", "first / this (95 %)", "daemon us"]);
+    for row in rows {
+        for (index, place) in row.places.iter().enumerate() {
+            let is_first = index == 0;
+            let times = place.first_times.map(|bound| {
+                format!("{:.2} ({:.2} to {:.2})", bound.median, bound.low95, bound.high95)
+            });
+            table.row([
+                if is_first { row.row.into() } else { String::new() },
+                if is_first { row.processes.to_string() } else { String::new() },
+                place.name.clone(),
+                format!("{} {}", short(place.value), row.unit),
+                times.unwrap_or_default(),
+                place.daemon_cpu_us_per_op.map(|us| format!("{us:.1}")).unwrap_or_default(),
+            ]);
+        }
+    }
+    table
+}
+
+/// Thousands with a `k`.
 fn short(number: f64) -> String {
     match number {
         number if number >= 1e3 => format!("{:.1}k", number / 1e3),
