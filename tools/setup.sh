@@ -24,7 +24,12 @@ while [ $# -gt 0 ]; do
             packages="$packages gcc-aarch64-linux-gnu libc6-dev-arm64-cross"
         command -v qemu-aarch64 >/dev/null || packages="$packages qemu-user"
         ;;
-    --suites) suites=$SUITES ;;
+    --suites)
+        suites=$SUITES
+        # Tests export mounts over NFS; the client library comes with its programs.
+        command -v ganesha.nfsd >/dev/null || packages="$packages nfs-ganesha nfs-ganesha-vfs"
+        command -v nfs-ls >/dev/null || packages="$packages libnfs-utils"
+        ;;
     *) break ;;
     esac
     shift

@@ -6,6 +6,7 @@ mod clients;
 mod fsx;
 mod locks;
 mod pjdfstest;
+mod reexport;
 mod scene;
 mod suites;
 mod trees;
