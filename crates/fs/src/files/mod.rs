@@ -126,7 +126,8 @@ impl Files {
         self.with_object(node)
     }
 
-    /// Entries of a directory behind a position, with what is known of them where that is asked for.
+    /// Entries of a directory behind a position, with what is known of them where that is asked for;
+    /// nothing is of what was removed meanwhile.
     ///
     /// # Errors
     ///
@@ -142,7 +143,10 @@ impl Files {
             Reply::Listing(mut entries) => {
                 for entry in &mut entries {
                     if let Some(node) = entry.node.take() {
-                        entry.node = Some(self.with_object(node)?);
+                        entry.node = match self.with_object(node) {
+                            Err(failure) if failure.errno() == Errno::STALE => None,
+                            node => Some(node?),
+                        };
                     }
                 }
                 Ok(entries)
@@ -462,11 +466,29 @@ impl Files {
         Ok(())
     }
 
+    /// What an operation on a file failed for: `STALE` where another user removed the file, and its
+    /// object with it, since it was looked at.
+    pub fn failure(&self, number: u64, failure: Failure) -> Failure {
+        let is_gone = || match self.ask_node(&Request::Node { number }) {
+            Ok(_) => false,
+            Err(failure) => failure.errno() == Errno::STALE,
+        };
+        match failure.errno() == Errno::IO && is_gone() {
+            true => Errno::STALE.into(),
+            false => failure,
+        }
+    }
+
     /// What is known of a node with what its object says, where that may be newer.
     fn with_object(&self, node: Node) -> Result<Node> {
         if !node.is_written {
             return Ok(node);
         }
+        let number = node.number;
+        self.ask_object(node).map_err(|failure| self.failure(number, failure))
+    }
+
+    fn ask_object(&self, node: Node) -> Result<Node> {
         let stat = match self.open_file(node.number) {
             Some(file) => file.object_stat()?,
             None => None,

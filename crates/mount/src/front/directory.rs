@@ -100,6 +100,8 @@ impl Front {
                 let answer = self.entry(node);
                 buffer.add_plus(&answer, entry.position, &entry.name)
             }
+            // It was removed meanwhile.
+            (None, true) => true,
             _ => buffer.add(entry.number, entry.position, entry.kind.bits(), &entry.name),
         }
     }

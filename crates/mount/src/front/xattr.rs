@@ -18,7 +18,8 @@ impl Front {
     pub(super) fn xattr(&self, number: u64, name: &[u8]) -> Result<Vec<u8>> {
         if let Some(name) = tiers::attribute(name) {
             let node = self.files.node(number)?;
-            return tiers::get(self, &node, name);
+            let outcome = tiers::get(self, &node, name);
+            return outcome.map_err(|failure| self.files.failure(number, failure));
         }
         check(name)?;
         match self.files.metadata().call(&Ask::Xattr { number, name })? {
@@ -44,7 +45,8 @@ impl Front {
     ) -> Result<()> {
         if let Some(name) = tiers::attribute(name) {
             let node = self.files.node(number)?;
-            return tiers::set(self, &node, name, value);
+            let outcome = tiers::set(self, &node, name, value);
+            return outcome.map_err(|failure| self.files.failure(number, failure));
         }
         check(name)?;
         let flags = XattrFlags::from_bits_retain(flags);
@@ -61,7 +63,8 @@ impl Front {
     pub(super) fn remove_xattr(&self, number: u64, name: &[u8]) -> Result<()> {
         if let Some(name) = tiers::attribute(name) {
             let node = self.files.node(number)?;
-            return tiers::remove(self, &node, name);
+            let outcome = tiers::remove(self, &node, name);
+            return outcome.map_err(|failure| self.files.failure(number, failure));
         }
         check(name)?;
         self.files.metadata().call(&Ask::RemoveXattr { number, name }).map(drop)
