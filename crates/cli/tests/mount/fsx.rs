@@ -2,18 +2,14 @@
 //! fsx, which reads and writes a file at random and compares all it reads; while the file moves, where
 //! it can.
 
-use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{self, Receiver};
 use std::thread;
 use std::time::Duration;
 
-use rustix::fs::XattrFlags;
-use serde_json::Value;
-
-use crate::scene::{Scene, finish, wait_until};
+use crate::receipts::{Receipts, ask};
+use crate::scene::{Scene, finish};
 use crate::suites::{How, Place, program};
 
 /// Operations in one run; `TERRACE_FSX_OPERATIONS` asks for others.
@@ -24,9 +20,6 @@ const MOVES_MIN: u64 = 100;
 
 /// No migration of a file so small takes nearly as long.
 const MOVE_TIME_MAX: Duration = Duration::from_secs(1);
-
-/// Who listens hears of a migration as soon; otherwise another one is tried.
-const HEARD_WITHIN: Duration = Duration::from_millis(100);
 
 /// Everything that the suite can do.
 const CONFIGURATION: &str = "
@@ -128,8 +121,9 @@ fn run_moving(scene: &Scene, file: &Path, seed: u64) -> Option<u64> {
             let mut tiers = receipts.tiers.into_iter().cycle();
             let mut tier = tiers.next();
             while let (Some(to), false) = (tier, is_done.load(Ordering::SeqCst)) {
-                ask(file, to);
-                match receipts.outcomes.recv_timeout(MOVE_TIME_MAX).as_deref() {
+                ask(file, to).expect("a served file may move");
+                let ended = receipts.ended.recv_timeout(MOVE_TIME_MAX);
+                match ended.as_ref().map(|receipt| receipt.outcome.as_str()) {
                     Ok("done") => {
                         moves += 1;
                         tier = tiers.next();
@@ -147,52 +141,4 @@ fn run_moving(scene: &Scene, file: &Path, seed: u64) -> Option<u64> {
         (is_right, mover.join().expect("a served file may move"))
     });
     is_right.then_some(moves)
-}
-
-/// Asks for a migration.
-fn ask(file: &Path, tier: &str) {
-    let value = tier.as_bytes();
-    let asked = rustix::fs::setxattr(file, "user.terrace.tier", value, XattrFlags::empty());
-    asked.expect("a served file may move");
-}
-
-/// What becomes of migrations, as `terrace watch` tells.
-struct Receipts {
-    child: Child,
-    outcomes: Receiver<String>,
-    /// Where the file is to go next, and where it is.
-    tiers: [&'static str; 2],
-}
-
-impl Receipts {
-    /// Starts to watch; moves `file` until it hears of that.
-    fn watch(scene: &Scene, file: &Path) -> Self {
-        let mut command = scene.command(["watch", "--json", "--kind", "migration"]);
-        let mut child = command.stdout(Stdio::piped()).spawn().expect("the binary runs");
-        let lines = BufReader::new(child.stdout.take().expect("it is a pipe")).lines();
-        let (sender, outcomes) = mpsc::channel();
-        thread::spawn(move || {
-            for line in lines.map_while(Result::ok) {
-                let notice: Value = serde_json::from_str(&line).expect("it is JSON");
-                if let Some(outcome) = notice["outcome"].as_str() {
-                    // Nobody listens once the test is over.
-                    let _ = sender.send(outcome.into());
-                }
-            }
-        });
-        let mut receipts = Self { child, outcomes, tiers: ["fast", "slow"] };
-        wait_until("the watcher hears of migrations", || {
-            receipts.tiers.reverse();
-            ask(file, receipts.tiers[1]);
-            receipts.outcomes.recv_timeout(HEARD_WITHIN).is_ok()
-        });
-        receipts
-    }
-}
-
-impl Drop for Receipts {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
 }

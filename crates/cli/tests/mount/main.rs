@@ -6,6 +6,7 @@ mod clients;
 mod fsx;
 mod locks;
 mod pjdfstest;
+mod receipts;
 mod reexport;
 mod scene;
 mod suites;
