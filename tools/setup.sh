@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 # Installs what the build needs and the machine lacks: Debian packages, and the rustup components
 # given as arguments. `--fuzz` adds what `make fuzz` needs, `--arm64` what `make test-arm64` does,
-# `--bench` what `make bench` compares with, `--suites` the suites of others that `make test` runs.
+# `--bench` what `make bench` compares with, `--suites` the suites and the applications of others that
+# `make test` runs.
 # Crates are fetched by cargo itself; the tools need no Python packages.
 set -eu
 
@@ -10,6 +11,9 @@ RUST_MINOR_MIN=90 # rust-version in Cargo.toml
 
 # Crates with programs, and the versions that the tests read the output of.
 SUITES="pjdfstest@0.2.2 fsx@0.3.2"
+
+# Packages whose source the tests build.
+SOURCES="bzip2"
 
 packages=
 target=
@@ -29,6 +33,12 @@ while [ $# -gt 0 ]; do
         # Tests export mounts over NFS; the client library comes with its programs.
         command -v ganesha.nfsd >/dev/null || packages="$packages nfs-ganesha nfs-ganesha-vfs"
         command -v nfs-ls >/dev/null || packages="$packages libnfs-utils"
+        for program in sqlite3 fio rsync make; do
+            command -v $program >/dev/null || packages="$packages $program"
+        done
+        command -v bzip2 >/dev/null || packages="$packages bzip2"
+        command -v diff >/dev/null || packages="$packages diffutils"
+        [ -d /usr/lib/postgresql ] || packages="$packages postgresql"
         ;;
     *) break ;;
     esac
@@ -95,4 +105,20 @@ if [ -n "$suites" ]; then
         cargo install --locked --quiet --root "$root" --target-dir "$root/build" $missing
         rm -rf "$root/build"
     fi
+    mkdir -p "$root/sources"
+    for package in $SOURCES; do
+        ls "$root/sources/$package"_*.orig.tar.* >/dev/null 2>&1 && continue
+        echo "setup: fetching the source of $package"
+        # From where packages come from, whether or not that is set up for sources.
+        lists=$(mktemp -d)
+        mkdir "$lists/state"
+        # shellcheck disable=SC2016 # apt fills that in
+        apt-get indextargets --format 'deb-src $(REPO_URI) $(RELEASE) $(COMPONENT)' \
+            'Identifier: Packages' 'Component: main' | sort -u >"$lists/sources.list"
+        set -- -qq -o "Dir::Etc::SourceList=$lists/sources.list" -o Dir::Etc::SourceParts=/dev/null \
+            -o "Dir::State::Lists=$lists/state" -o APT::Sandbox::User=root
+        (cd "$root/sources" && apt-get "$@" update &&
+            apt-get "$@" source --tar-only --download-only "$package")
+        rm -rf "$lists"
+    done
 fi

@@ -4,8 +4,8 @@
 
 Each round takes seeds that no earlier one had: the model test and the crash test of the stack, its
 crashes with the loss of the catalog, the real command under kill -9, clients and a server over a
-simulated network, mounts beside a directory, and the short form of fuzzing. Everything is compared byte
-by byte.
+simulated network, mounts beside a directory and below applications, and the short form of fuzzing.
+Everything is compared byte by byte.
 Ends with one line: rounds, seeds, bytes compared, failures; exits with 1 where there were any.
 """
 
@@ -21,7 +21,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 
-# Package, test, filter, seeds a round: each takes some ten seconds.
+# Package, test, filter, seeds a round: each takes some ten seconds, applications two minutes.
 TESTS = [
     ("terrace-stack", "model", "", 60),
     ("terrace-stack", "crash", "", 2),
@@ -31,6 +31,7 @@ TESTS = [
     ("terrace-server", "simulated", "", 40),
     ("terrace-cli", "mount", "trees::", 6),
     ("terrace-cli", "mount", "fsx::", 2),
+    ("terrace-cli", "mount", "apps::", 1),
     ("terrace-fuzzing", "short", "mutations", 3),
 ]
 # No test takes nearly as long; one that hangs is a failure.

@@ -11,6 +11,7 @@ use std::sync::mpsc::{self, Sender};
 use std::thread;
 use std::time::Duration;
 
+use rustix::fs::Mode;
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 use rustix::process::{Pid, PidfdFlags, Signal};
@@ -33,12 +34,18 @@ pub(crate) struct Scene {
 impl Scene {
     /// Makes the store; `None` where this machine lets nobody but root mount, which it says.
     pub(crate) fn new() -> Option<Self> {
+        Self::with_capacity("100GB")
+    }
+
+    /// The same with tiers that hold so much.
+    pub(crate) fn with_capacity(capacity: &str) -> Option<Self> {
         if !rustix::process::geteuid().is_root() {
             println!("skipped: mounts are tested as root, which may do what is compared");
             return None;
         }
         let scene = Self { directory: TempDir::new().expect("a temporary directory") };
-        let tiers = ["--tier", "fast=fast,capacity=100GB", "--tier", "slow=slow,capacity=100GB"];
+        let tiers = ["fast", "slow"].map(|tier| format!("{tier}={tier},capacity={capacity}"));
+        let tiers = tiers.iter().flat_map(|tier| ["--tier", tier]);
         scene.ok(["init", "store", "--policy", "none"].into_iter().chain(tiers));
         Some(scene)
     }
@@ -81,7 +88,14 @@ impl Scene {
         Mounted::new(self, served.address(), name, how)
     }
 
-    fn log(&self, name: &str) -> File {
+    /// Lets other users look for paths in it.
+    pub(crate) fn let_everybody_in(&self) {
+        let mode = Mode::from_raw_mode(0o755);
+        rustix::fs::chmod(self.directory.path(), mode).expect("it is there");
+    }
+
+    /// What a process logs to.
+    pub(crate) fn log(&self, name: &str) -> File {
         let path = self.path(&format!("{name}.log"));
         OpenOptions::new().create(true).append(true).open(path).expect("a log can be written")
     }
@@ -254,10 +268,16 @@ impl Served {
         format!("terrace://{}/?secret=none", self.listens_on)
     }
 
+    /// Ends it in an orderly way.
+    #[track_caller]
+    pub(crate) fn stop(&mut self) {
+        self.process.take().expect("it runs").stop();
+    }
+
     /// Ends it in an orderly way and starts it on the same port.
     #[track_caller]
     pub(crate) fn restart(&mut self, scene: &Scene) {
-        self.process.take().expect("it runs").stop();
+        self.stop();
         self.process = Some(serve(scene, &self.listens_on));
     }
 

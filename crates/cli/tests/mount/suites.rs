@@ -7,11 +7,23 @@ use crate::scene::{Mounted, Scene, Served};
 
 /// The program of a suite.
 pub(crate) fn program(name: &str) -> PathBuf {
+    installed("bin", name, |file| file == name)
+}
+
+/// The source of a package, as its authors have packed it.
+pub(crate) fn source(package: &str) -> PathBuf {
+    let start = format!("{package}_");
+    installed("sources", package, |file| file.starts_with(&start) && file.contains(".orig.tar."))
+}
+
+fn installed(directory: &str, what: &str, is_it: impl Fn(&str) -> bool) -> PathBuf {
     let built = Path::new(env!("CARGO_BIN_EXE_terrace"));
-    let found = built.ancestors().map(|above| above.join("suites/bin").join(name));
-    let found = found.into_iter().find(|program| program.is_file());
+    let places = built.ancestors().map(|above| above.join("suites").join(directory));
+    let mut files = places.flat_map(|place| place.read_dir().into_iter().flatten().flatten());
+    let found = files.find(|file| file.file_name().to_str().is_some_and(&is_it));
+    let found = found.map(|file| file.path());
     found.unwrap_or_else(|| {
-        panic!("there is no {name}; `tools/setup.sh --suites` installs it, as `make test` does")
+        panic!("there is no {what}; `tools/setup.sh --suites` installs it, as `make test` does")
     })
 }
 
@@ -56,7 +68,11 @@ pub(crate) struct Place {
 impl Place {
     /// Mounts a new store at `mount`, with more arguments; `None` where that cannot be tested here.
     pub(crate) fn new(how: How, more: &[&str]) -> Option<Self> {
-        let scene = Scene::new()?;
+        Some(Self::with_scene(Scene::new()?, how, more))
+    }
+
+    /// The same with the store of a scene.
+    pub(crate) fn with_scene(scene: Scene, how: How, more: &[&str]) -> Self {
         let served = how.is_network().then(|| Served::start(&scene));
         let arguments = [how.arguments(), more].concat();
         let mounted = match &served {
@@ -64,6 +80,6 @@ impl Place {
             None => scene.mount("mount", &arguments),
         };
         assert_eq!(mounted.passes_through(), how == How::Passed);
-        Some(Self { mounted, served, scene })
+        Self { mounted, served, scene }
     }
 }
