@@ -11,7 +11,7 @@ use crate::Transport;
 /// How long a connection is looked at: longer than it takes the other side to be woken on a core
 /// that slept, and to answer. On a virtual machine that is 200 us, and a core that is kept awake
 /// meanwhile spends less time in all than one that is woken for every message.
-const LOOK_NS: u64 = 300_000;
+const LOOK_NS: u64 = 500_000;
 
 /// Tries are rarer the more of them failed, down to one of so many (a power of 2).
 const RAREST: u32 = 6;
