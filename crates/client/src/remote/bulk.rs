@@ -5,7 +5,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use terrace_core::{Clock, Error, ErrorKind, Result};
-use terrace_transport::Transport;
+use terrace_transport::{Spin, Transport};
 use terrace_wire::{FrameReader, HEAD_BYTES_MAX, Kind, Next};
 
 use super::dial::Timed;
@@ -17,8 +17,9 @@ const PAYLOAD_BYTES_MAX: usize = 1 << 30;
 
 /// A connection that one thread uses at a time.
 pub(super) struct Bulk {
-    pub(super) reader: FrameReader<Timed>,
-    pub(super) life: u64,
+    reader: FrameReader<Timed>,
+    life: u64,
+    spin: Spin,
 }
 
 /// How often the caller of a stream is asked whether to go on.
@@ -55,6 +56,10 @@ pub(super) struct Receiving<'a> {
 }
 
 impl Bulk {
+    pub(super) fn new(reader: FrameReader<Timed>, life: u64) -> Self {
+        Self { reader, life, spin: Spin::default() }
+    }
+
     /// Sends a request and receives its answer; with `filling` the payload goes there. A stream that
     /// the caller ended has an answer of no kind, and the connection is of no more use.
     pub(super) fn exchange(
@@ -70,6 +75,9 @@ impl Bulk {
         }
         message.send(&mut self.reader.stream().clone(), id, acknowledged)?;
         let mut answer = Answer::default();
+        if !message.is_stream && !self.reader.has_more() {
+            self.spin.wait(&*self.reader.stream().transport);
+        }
         loop {
             let patience_ns = receiving.patience.as_nanos() as u64;
             let deadline_ns = receiving.clock.now_ns().saturating_add(patience_ns);

@@ -262,7 +262,7 @@ impl Core {
     fn lend(&self, deadline_ns: u64) -> Result<Lent<'_>> {
         self.pool.lend(self.left(deadline_ns), || {
             let (reader, life) = self.turn(deadline_ns)?.dial(deadline_ns)?;
-            Ok(Bulk { reader, life })
+            Ok(Bulk::new(reader, life))
         })
     }
 
