@@ -55,6 +55,14 @@ pub(crate) fn mount(path: &Path, options: &MountOptions) -> io::Result<(OwnedFd,
 }
 
 impl Mounted {
+    /// Has the kernel read so far ahead of who reads one piece after the other: more than it offers
+    /// in its greeting, which is what suits a disk.
+    pub(crate) fn set_readahead(&self, bytes: u32) -> io::Result<()> {
+        let (major, minor) = self.device.ok_or(io::ErrorKind::NotFound)?;
+        let path = format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb");
+        fs::write(path, (bytes / 1024).to_string())
+    }
+
     /// Unmounts, or does nothing where something else is mounted there by now.
     ///
     /// Where it is in use: `EBUSY`, or, where `is_lazy`, it leaves the tree at once and goes when

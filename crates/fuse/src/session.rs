@@ -134,9 +134,15 @@ impl Session {
         let mounted = Arc::new(mounted);
         let unmounter = Unmounter::new(&device, Arc::clone(&mounted));
         // From here on an error unmounts.
-        let mounted = UnmountedOnDrop(Some(mounted));
-        let negotiated = negotiate(&device, wanted)?;
-        Ok(Self { device, negotiated, unmounter, mounted })
+        let on_drop = UnmountedOnDrop(Some(Arc::clone(&mounted)));
+        let mut negotiated = negotiate(&device, wanted)?;
+        let readahead_bytes = wanted.max_readahead_bytes;
+        if readahead_bytes > negotiated.max_readahead_bytes
+            && mounted.set_readahead(readahead_bytes).is_ok()
+        {
+            negotiated.max_readahead_bytes = readahead_bytes;
+        }
+        Ok(Self { device, negotiated, unmounter, mounted: on_drop })
     }
 
     /// What was agreed on.
