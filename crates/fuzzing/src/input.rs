@@ -18,6 +18,13 @@ impl<'a> Input<'a> {
         usize::from(*first) % count
     }
 
+    /// The next so many bytes, or all that are left.
+    pub(crate) fn take(&mut self, count: usize) -> &'a [u8] {
+        let (taken, rest) = self.rest.split_at(count.min(self.rest.len()));
+        self.rest = rest;
+        taken
+    }
+
     /// Everything that is left.
     pub(crate) fn rest(self) -> &'a [u8] {
         self.rest

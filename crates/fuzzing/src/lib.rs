@@ -8,6 +8,7 @@
 mod backup;
 mod configuration;
 mod control;
+mod files;
 mod fuse;
 mod input;
 mod items;
@@ -66,6 +67,8 @@ pub const TARGETS: &[Target] = &[
     // Counts the client only; the server has its own bounds.
     target("wire-session", wire::session, 32 << 20, 4096, 150),
     target("fuse-request", fuse::request, 16 << 10, 64, 20_000),
+    // A file system is made for each input, and a request for numbers of a few bytes brings 4096.
+    target("files-requests", files::requests, 16 << 20, 4096, 2_000),
     target("policy-state", policies::state, 512 << 10, 256, 10_000),
     target("policy-message", policies::message, 512 << 10, 256, 10_000),
     target("policy-parameter", policies::parameter, 512 << 10, 256, 10_000),

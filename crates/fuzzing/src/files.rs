@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Requests of clients to the metadata of a file system.
+
+use std::sync::Arc;
+
+use terrace_backends::kv::Memory;
+use terrace_core::SystemClock;
+use terrace_fs::{
+    FileClock, Metadata, ROOT, Reply, Request, Session, Tree, TreeOptions, answer, read_answer,
+};
+
+use crate::input::Input;
+
+/// Most requests of one input.
+const REQUESTS_MAX: usize = 64;
+
+/// Each request is answered or refused, and the answer is one; the names that are there afterwards
+/// lead to what they say.
+pub(crate) fn requests(input: &[u8]) -> bool {
+    let kv = Arc::new(Memory::default());
+    let clock = SystemClock::default();
+    Tree::create(&*kv, &TreeOptions::default(), &clock, &[7; 32]).expect("it is empty");
+    let tree = Tree::open(kv, FileClock::following(Arc::new(clock))).expect("it was just made");
+    let session = Session::new(&tree);
+    let mut input = Input::new(input);
+    let mut is_taken = false;
+    for _ in 0..REQUESTS_MAX {
+        let length = input.choice(256);
+        let request = input.take(length);
+        if request.is_empty() {
+            break;
+        }
+        let Ok(bytes) = answer(&session, request) else { continue };
+        match read_answer(&bytes) {
+            Ok(_) => is_taken = true,
+            Err(failure) => assert_ne!(failure.errno(), rustix::io::Errno::IO, "{failure}"),
+        }
+    }
+    let list = Request::List { directory: ROOT, after: 0, max: u32::MAX, with_nodes: true };
+    let Ok(Reply::Listing(entries)) = session.call(&list) else { panic!("the root is there") };
+    for entry in entries {
+        let lookup = Request::Lookup { directory: ROOT, name: &entry.name };
+        let Ok(Reply::Node(node)) = session.call(&lookup) else { panic!("{entry:?}") };
+        assert_eq!((node.number, node.kind), (entry.number, entry.kind));
+    }
+    is_taken
+}
