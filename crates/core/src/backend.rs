@@ -299,6 +299,9 @@ pub struct Open {
     pub access: Access,
     /// The size that the object will have, where known.
     pub size_hint_bytes: Option<u64>,
+    /// Length of the pieces that an object is cut into that is created; `None` leaves it to the
+    /// backend.
+    pub segment_bytes: Option<u64>,
     /// Requirements on every operation through the handle.
     pub semantics: Semantics,
     /// Advice for the policy.

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Tiers as they are seen and steered from inside a mount: the attributes `user.terrace.*`.
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use rustix::io::Errno;
+use terrace_core::units::parse_bytes;
 use terrace_core::{Access, Key};
 use terrace_fs::{Failure, Kind, Marks, Node, Place, Reply as Told, Request as Ask};
 use terrace_store::{Explanation, MoveKind, Store};
@@ -17,6 +19,10 @@ const PREFIX: &[u8] = b"user.terrace.";
 
 /// Longest wait for a file to come to the tier that it is pinned to.
 const PIN_TIME_MAX: Duration = Duration::from_secs(60);
+
+/// Lengths that pieces of a file may have: below, the cost of a file for each outweighs what it is
+/// good for; stripes over several servers are not longer.
+const SEGMENT_BYTES: RangeInclusive<u64> = 4096..=1 << 30;
 
 /// Where a file is while its bytes are with the metadata.
 const WITH_METADATA: &str = "metadata";
@@ -46,6 +52,7 @@ pub(crate) fn get(front: &Front, node: &Node, name: &[u8]) -> Result<Vec<u8>> {
         b"movable" => marks.is_movable.map(|is_movable| if is_movable { "1" } else { "0" }.into()),
         b"hint" => marks.is_hot.map(|is_hot| if is_hot { "hot" } else { "cold" }.into()),
         b"pin" => marks.pin.as_deref().map(|tier| if tier.is_empty() { "1" } else { tier }.into()),
+        b"segment" => marks.segment_bytes.map(|bytes| bytes.to_string()),
         b"key" if node.kind == Kind::File => Some(front.key(node)?.to_string()),
         b"store" => front.tiers().map(|tiers| tiers.address.clone()),
         b"tier" if node.kind == Kind::File => tier(front, node)?,
@@ -76,6 +83,11 @@ pub(crate) fn set(front: &Front, node: &Node, name: &[u8], value: &[u8]) -> Resu
                 tier => Some(front.known_tier(tier)?.into()),
             }
         }
+        b"segment" => {
+            let bytes = parse_bytes(value).ok().filter(|bytes| SEGMENT_BYTES.contains(bytes));
+            marks.segment_bytes = Some(bytes.ok_or(Errno::INVAL)?);
+            check_uncut(node)?;
+        }
         b"tier" => return migrate(front, node, value),
         b"key" | b"store" | b"state" => return Err(Errno::PERM.into()),
         _ => return Err(Errno::INVAL.into()),
@@ -90,6 +102,10 @@ pub(crate) fn remove(front: &Front, node: &Node, name: &[u8]) -> Result<()> {
         b"movable" => marks.is_movable = None,
         b"hint" => marks.is_hot = None,
         b"pin" => marks.pin = None,
+        b"segment" => {
+            marks.segment_bytes = None;
+            check_uncut(node)?;
+        }
         _ => return Err(Errno::PERM.into()),
     }
     match marks == node.marks {
@@ -113,6 +129,14 @@ pub(crate) fn apply_pin(front: &Front, node: &Node) -> Result<()> {
         move_and_wait(tiers, &key, tier)?;
     }
     Ok(tiers.store.pin(&key)?)
+}
+
+/// Refuses a file that has an object: that was cut, or not, when it was made.
+fn check_uncut(node: &Node) -> Result<()> {
+    match node.place {
+        Place::Object => Err(Errno::BUSY.into()),
+        Place::Inline => Ok(()),
+    }
 }
 
 fn mark(front: &Front, node: &Node, marks: Marks) -> Result<()> {

@@ -281,6 +281,7 @@ impl Work<'_> {
             create: opening.create,
             access: opening.access,
             size_hint_bytes: opening.size_hint_bytes,
+            segment_bytes: opening.segment_bytes,
             semantics: self.semantics,
             hint: opening.hint,
             identity: opening.identity.as_ref().map(|identity| Arc::new((**identity).clone())),

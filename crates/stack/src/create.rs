@@ -232,7 +232,8 @@ impl Shared {
         };
         let placed = self.place(&placement);
         let object_id = self.catalog.number()?;
-        let layout = self.sane_layout(placed.layout);
+        let wished = how.segment_bytes.map(|segment_bytes| Layout::Fixed { segment_bytes });
+        let layout = self.sane_layout(wished.unwrap_or(placed.layout));
         let owner = Owner { key, object_id, label: how.label.as_ref() };
         let site = self.new_file(owner, 0, 0, placed.tier, level, how.size_hint_bytes)?;
         self.failpoints.hit("create.file")?;

@@ -97,6 +97,8 @@ pub struct Opening {
     pub access: Access,
     /// The size that it will have, where known.
     pub size_hint_bytes: Option<u64>,
+    /// Length of the pieces that it is cut into where it is created, if that is wished for.
+    pub segment_bytes: Option<u64>,
     /// Advice for the policy.
     pub hint: Hint,
     /// Stored with an object that is created.
@@ -482,6 +484,7 @@ fn write_opening(opening: &Opening, out: &mut Writer<'_>) {
         Create::New => 2,
     });
     out.u8(u8::from(opening.access == Access::Write)).optional_u64(opening.size_hint_bytes);
+    out.optional_u64(opening.segment_bytes);
     out.u8(temperature_code(opening.hint.temperature)).u8(u8::from(opening.identity.is_some()));
     if let Some(identity) = &opening.identity {
         write_identity(identity, out);
@@ -502,6 +505,7 @@ fn read_opening(key: Key, input: &mut Reader<'_>) -> Result<Opening> {
         create,
         access,
         size_hint_bytes: input.optional_u64()?,
+        segment_bytes: input.optional_u64()?,
         hint: Hint { temperature: read_temperature(input)? },
         identity: input.flag()?.then(|| read_identity(input).map(Box::new)).transpose()?,
         label: input.list()?.into(),

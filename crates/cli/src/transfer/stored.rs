@@ -106,6 +106,7 @@ impl NewContent {
             access: Access::Write,
             size_hint_bytes: size_bytes,
             semantics: self.semantics,
+            segment_bytes: None,
             hint: self.hint,
             identity: None,
             label: None,

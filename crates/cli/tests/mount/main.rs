@@ -10,5 +10,6 @@ mod pjdfstest;
 mod receipts;
 mod reexport;
 mod scene;
+mod segments;
 mod suites;
 mod trees;

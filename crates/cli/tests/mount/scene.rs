@@ -88,6 +88,13 @@ impl Scene {
         Mounted::new(self, served.address(), name, how)
     }
 
+    /// Mounts what several servers serve together.
+    pub(crate) fn mount_all(&self, served: &[&Served], name: &str, how: &[&str]) -> Mounted {
+        let addresses: Vec<_> = served.iter().map(|one| one.listens_on.as_str()).collect();
+        let address = format!("terrace://{}/?secret=none", addresses.join(","));
+        Mounted::new(self, address, name, how)
+    }
+
     /// Lets other users look for paths in it.
     pub(crate) fn let_everybody_in(&self) {
         let mode = Mode::from_raw_mode(0o755);

@@ -220,6 +220,7 @@ impl Backend for Remote {
             create: how.create,
             access: how.access,
             size_hint_bytes: how.size_hint_bytes,
+            segment_bytes: how.segment_bytes,
             hint: how.hint,
             identity: how.identity.as_deref().map(|identity| Box::new(identity.clone())),
             label: how.label.clone().unwrap_or_default(),

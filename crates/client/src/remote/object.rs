@@ -136,6 +136,7 @@ impl RemoteObject {
             create: Create::Never,
             access: self.access,
             size_hint_bytes: None,
+            segment_bytes: None,
             hint: terrace_core::Hint::default(),
             identity: None,
             label: Arc::default(),

@@ -109,10 +109,12 @@ impl Shared {
         let ranked = self.map.ranked(key);
         let home = ranked[0];
         let how = Open { create: Create::New, ..how.clone() };
-        let Some(layout) = self.new_layout(&ranked, &how) else {
+        let Some(layout) = self.new_layout(&ranked, &how)? else {
             let member = self.member(home);
             return member.backend.open(key, &how).map_err(|error| member.blame(error));
         };
+        // Its pieces are cut by this already.
+        let how = Open { segment_bytes: None, ..how };
         let mut head_how = how.clone().with_label(&layout.encode());
         let is_unhinted = how.hint.temperature == Temperature::Unknown;
         if is_unhinted && matches!(self.distribution, Distribution::Progressive { .. }) {
@@ -141,16 +143,18 @@ impl Shared {
 
     /// How a new object is laid out; `None` where it is to lie on its home alone, because it is
     /// not distributed or is known to be small.
-    fn new_layout(&self, ranked: &[usize], how: &Open) -> Option<Layout> {
-        if how.size_hint_bytes.is_some_and(|hint| hint <= self.distribution.first_bytes()) {
-            return None;
+    fn new_layout(&self, ranked: &[usize], how: &Open) -> Result<Option<Layout>> {
+        let distribution = self.distribution.in_pieces_of(how.segment_bytes);
+        distribution.check()?;
+        if how.size_hint_bytes.is_some_and(|hint| hint <= distribution.first_bytes()) {
+            return Ok(None);
         }
         let server = |index: &usize| {
             let member = self.member(*index);
             (member.id, member.weight)
         };
         let servers: Vec<_> = ranked.iter().map(server).collect();
-        self.distribution.lay_out(self.new_id(), &servers)
+        Ok(distribution.lay_out(self.new_id(), &servers))
     }
 
     /// Makes all pieces but the head, at the same time; all or none.

@@ -55,6 +55,19 @@ impl Distribution {
         }
     }
 
+    /// The same with stripes of this length, if there is one.
+    pub(super) fn in_pieces_of(self, stripe_bytes: Option<u64>) -> Self {
+        let Some(stripe_bytes) = stripe_bytes else { return self };
+        match self {
+            Distribution::Single => self,
+            Distribution::RoundRobin { .. } => Distribution::RoundRobin { stripe_bytes },
+            Distribution::Weighted { .. } => Distribution::Weighted { stripe_bytes },
+            Distribution::Progressive { head_bytes, .. } => {
+                Distribution::Progressive { head_bytes, stripe_bytes }
+            }
+        }
+    }
+
     /// Bytes that an object may have without any on another server than its home.
     pub(super) fn first_bytes(&self) -> u64 {
         match self {

@@ -181,7 +181,11 @@ impl Files {
         let made = Made { kind: Kind::File, is_opened: true, object, ..made };
         let made_node = self.ask_made(&Request::Make { directory, name, made });
         let node = match (made_node, object) {
-            (Ok(node), _) => node,
+            (Ok(node), object) => {
+                // It was not what is wished for in this directory.
+                self.ready.give_back(object.filter(|object| object.number != node.number));
+                node
+            }
             (Err(failure), object) => {
                 self.ready.give_back(object);
                 return Err(failure);
@@ -392,6 +396,8 @@ impl Files {
             let reply = self.metadata.call(&Request::Open { number, is_for_writing })?;
             let Reply::Opened { node, content } = reply else { return Err(unexpected(&reply)) };
             let file = match known {
+                // Others have it open, or it is still to be told that it was closed here.
+                None if node.links == 0 => Err(Errno::STALE.into()),
                 Some(opened) => {
                     let file = Arc::clone(&opened.file);
                     file.reopen(self, &node, content, access).map(|()| file)
@@ -541,7 +547,8 @@ impl Files {
     /// How the object of a file is opened.
     fn how(&self, node: &Node, access: Access) -> Open {
         let semantics = self.options.semantics;
-        Open { access, semantics, hint: node.marks.hint(), ..Open::default() }
+        let (hint, segment_bytes) = (node.marks.hint(), node.marks.segment_bytes);
+        Open { access, semantics, hint, segment_bytes, ..Open::default() }
     }
 }
 

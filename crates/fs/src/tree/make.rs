@@ -5,7 +5,8 @@ use rustix::io::Errno;
 use terrace_core::Txn;
 
 use super::{
-    Tree, check_name, get_bucket, get_living_directory, put_bucket, put_node, touch_directory,
+    Tree, check_name, get_bucket, get_directory, get_living_directory, put_bucket, put_node,
+    touch_directory,
 };
 use crate::acl;
 use crate::clock::Moment;
@@ -39,6 +40,10 @@ impl Tree {
         if made.target.len() > TARGET_BYTES_MAX {
             return Err(Errno::NAMETOOLONG.into());
         }
+        // Objects that are made ahead are not cut into pieces.
+        let is_cut =
+            made.object.is_some() && get_directory(self, directory)?.marks.segment_bytes.is_some();
+        let made = &Made { object: made.object.filter(|_| !is_cut), ..made.clone() };
         let number = match made.object {
             // Any other number may be that of a node, which would be replaced.
             Some(object)

@@ -35,6 +35,7 @@ pub fn opening(key: Key, access: Access) -> Operation {
         create,
         access,
         size_hint_bytes: None,
+        segment_bytes: None,
         hint: Hint::default(),
         identity: None,
         label: Arc::default(),
