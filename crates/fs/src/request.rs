@@ -286,7 +286,7 @@ pub enum LockKind {
 }
 
 /// What is made.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Made<'a> {
     /// What it is.
     pub kind: Kind,

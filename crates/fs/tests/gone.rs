@@ -61,17 +61,7 @@ fn look<T>(how: impl FnOnce(&Files, u64) -> terrace_fs::Result<T>) -> terrace_fs
     let delayed = Delayed { session: Session::new(&tree), then: Arc::clone(&then) };
     let one = files(Arc::new(delayed), &data);
     let other = files(Arc::new(Session::new(&tree)), &data);
-    let made = Made {
-        kind: Kind::File,
-        permissions: 0o644,
-        umask: 0,
-        user: 0,
-        group: 0,
-        device: 0,
-        target: &[],
-        is_opened: true,
-        object: None,
-    };
+    let made = Made { kind: Kind::File, permissions: 0o644, is_opened: true, ..Made::default() };
     let (node, file) = other.create(ROOT, NAME, made, false).expect("it is new");
     // Open for writing, so that its object is asked how long it is.
     file.write(0, &vec![7; LENGTH], false).expect("there is room");

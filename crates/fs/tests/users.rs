@@ -19,17 +19,7 @@ fn tree() -> Arc<Tree> {
 }
 
 fn made(object: Option<ReadyObject>) -> Made<'static> {
-    Made {
-        kind: Kind::File,
-        permissions: 0o644,
-        umask: 0,
-        user: 0,
-        group: 0,
-        device: 0,
-        target: &[],
-        is_opened: true,
-        object,
-    }
+    Made { kind: Kind::File, permissions: 0o644, is_opened: true, object, ..Made::default() }
 }
 
 fn reserve(session: &Session) -> ReadyObject {

@@ -119,13 +119,9 @@ fn made<'a>(kind: Kind, permissions: u32) -> Made<'a> {
     Made {
         kind,
         permissions,
-        umask: 0,
         user: rustix::process::getuid().as_raw(),
         group: rustix::process::getgid().as_raw(),
-        device: 0,
-        target: b"",
-        is_opened: false,
-        object: None,
+        ..Made::default()
     }
 }
 

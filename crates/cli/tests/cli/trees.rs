@@ -43,17 +43,7 @@ fn files_for(store: &Store, access: Access) -> Arc<Files> {
 }
 
 fn write(files: &Arc<Files>, name: &str, bytes: &[u8]) -> u64 {
-    let made = Made {
-        kind: Kind::File,
-        permissions: 0o644,
-        umask: 0,
-        user: 0,
-        group: 0,
-        device: 0,
-        target: b"",
-        is_opened: true,
-        object: None,
-    };
+    let made = Made { kind: Kind::File, permissions: 0o644, is_opened: true, ..Made::default() };
     let (node, file) = files.create(ROOT, name.as_bytes(), made, false).expect("made");
     file.write(0, bytes, false).expect("written");
     file.close().expect("closed");

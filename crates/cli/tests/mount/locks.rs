@@ -161,14 +161,20 @@ fn who_waits_gets_the_lock_that_is_given_back() {
     });
 }
 
+/// A program that has a lock, and one on another client that waits for it.
+fn held_and_awaited(one: &Path, other: &Path, lock: &str) -> (Locker, Locker) {
+    let (mut holder, mut waiting) = (Locker::start(one), Locker::start(other));
+    assert_eq!(holder.ask(&format!("write try {lock}")), "ok");
+    waiting.tell(&format!("write wait {lock}"));
+    waiting.is_waiting();
+    (holder, waiting)
+}
+
 #[test]
 fn who_ends_gives_back_what_it_locked() {
     on_each(|[one, other]| {
         for lock in ["0 10", "flock 0"] {
-            let (mut holder, mut waiting) = (Locker::start(one), Locker::start(other));
-            assert_eq!(holder.ask(&format!("write try {lock}")), "ok");
-            waiting.tell(&format!("write wait {lock}"));
-            waiting.is_waiting();
+            let (mut holder, mut waiting) = held_and_awaited(one, other, lock);
             holder.kill();
             assert_eq!(waiting.hear(), "ok");
         }
@@ -179,10 +185,7 @@ fn who_ends_gives_back_what_it_locked() {
 fn who_is_killed_while_it_waits_gets_nothing() {
     on_each(|[one, other]| {
         for lock in ["0 10", "flock 0"] {
-            let (mut holder, mut waiting) = (Locker::start(one), Locker::start(other));
-            assert_eq!(holder.ask(&format!("write try {lock}")), "ok");
-            waiting.tell(&format!("write wait {lock}"));
-            waiting.is_waiting();
+            let (mut holder, mut waiting) = held_and_awaited(one, other, lock);
             waiting.kill();
             assert_eq!(holder.ask(&format!("none try {lock}")), "ok");
             let mut third = Locker::start(other);

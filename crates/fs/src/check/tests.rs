@@ -181,17 +181,7 @@ impl Scene {
 }
 
 fn made<'a>(kind: Kind) -> Made<'a> {
-    Made {
-        kind,
-        permissions: 0o755,
-        umask: 0,
-        user: 1000,
-        group: 1000,
-        device: 0,
-        target: b"",
-        is_opened: false,
-        object: None,
-    }
+    Made { kind, permissions: 0o755, user: 1000, group: 1000, ..Made::default() }
 }
 
 #[test]

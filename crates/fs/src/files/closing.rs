@@ -3,11 +3,11 @@
 //! read.
 
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use terrace_core::Clock;
 
+use super::background::Background;
 use super::sweep::Sweeper;
 use super::unexpected;
 use crate::failure::Result;
@@ -21,7 +21,7 @@ const DELAY: Duration = Duration::from_millis(20);
 /// The thread that tells.
 pub(super) struct Closing {
     state: Arc<State>,
-    thread: Mutex<Option<JoinHandle<()>>>,
+    thread: Background,
 }
 
 struct State {
@@ -59,11 +59,8 @@ impl Closing {
             clock: Arc::clone(clock),
         });
         let theirs = Arc::clone(&state);
-        let thread = std::thread::Builder::new()
-            .name("fs-closing".into())
-            .spawn(move || theirs.run())
-            .map_err(|error| terrace_core::Error::from_io("start a thread", error))?;
-        Ok(Self { state, thread: Mutex::new(Some(thread)) })
+        let thread = Background::start("fs-closing", move || theirs.run())?;
+        Ok(Self { state, thread })
     }
 
     /// Has the metadata told what is added.
@@ -79,11 +76,10 @@ impl Closing {
 
     /// Tells of what is left, and ends.
     pub(super) fn stop(&self) {
-        let Some(thread) = lock(&self.thread).take() else { return };
-        lock(&self.state.queue).is_stopped = true;
-        self.state.changed.notify_one();
-        // A thread that panicked has said so.
-        let _ = thread.join();
+        self.thread.stop(|| {
+            lock(&self.state.queue).is_stopped = true;
+            self.state.changed.notify_one();
+        });
     }
 }
 

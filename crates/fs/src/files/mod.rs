@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Files as programs use them: metadata and bytes together.
 
+mod background;
 mod claim;
 mod closing;
 mod file;

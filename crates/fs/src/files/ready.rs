@@ -3,11 +3,11 @@
 //! object at once, for the price of a share in a batch.
 
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use terrace_core::{Backend, Clock, Hint, Op, Reply as Answered, Request as Asked};
 
+use super::background::Background;
 use super::sweep::Sweeper;
 use super::{FilesOptions, object_key, unexpected};
 use crate::failure::Result;
@@ -21,7 +21,7 @@ const PAUSE: Duration = Duration::from_millis(500);
 /// The thread that makes objects.
 pub(super) struct Ready {
     state: Arc<State>,
-    thread: Mutex<Option<JoinHandle<()>>>,
+    thread: Background,
 }
 
 struct State {
@@ -60,17 +60,13 @@ impl Ready {
             clock: Arc::clone(clock),
         });
         let thread = match options.ready_objects {
-            0 => None,
+            0 => Background::idle(),
             _ => {
                 let theirs = Arc::clone(&state);
-                let thread = std::thread::Builder::new()
-                    .name("fs-ready".into())
-                    .spawn(move || theirs.run())
-                    .map_err(|error| terrace_core::Error::from_io("start a thread", error))?;
-                Some(thread)
+                Background::start("fs-ready", move || theirs.run())?
             }
         };
-        Ok(Self { state, thread: Mutex::new(thread) })
+        Ok(Self { state, thread })
     }
 
     /// An object, where one is ready.
@@ -94,12 +90,10 @@ impl Ready {
 
     /// Ends; what nobody took.
     pub(super) fn stop(&self) -> Vec<ReadyObject> {
-        lock(&self.state.stock).is_stopped = true;
-        self.state.changed.notify_all();
-        if let Some(thread) = lock(&self.thread).take() {
-            // A thread that panicked has said so.
-            let _ = thread.join();
-        }
+        self.thread.stop(|| {
+            lock(&self.state.stock).is_stopped = true;
+            self.state.changed.notify_all();
+        });
         std::mem::take(&mut lock(&self.state.stock).objects)
     }
 }

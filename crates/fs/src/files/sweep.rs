@@ -3,11 +3,11 @@
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use terrace_core::{Access, Backend, Clock, ErrorKind, Op, Request as Asked, Semantics};
 
+use super::background::Background;
 use super::{FilesOptions, object_key};
 use crate::failure::{Failure, Result};
 use crate::lock;
@@ -23,7 +23,7 @@ const PAUSE: Duration = Duration::from_millis(500);
 /// The thread that deletes.
 pub(super) struct Sweeper {
     state: Arc<State>,
-    thread: Mutex<Option<JoinHandle<()>>>,
+    thread: Background,
 }
 
 struct State {
@@ -70,11 +70,8 @@ impl Sweeper {
             clock: Arc::clone(clock),
         });
         let theirs = Arc::clone(&state);
-        let thread = std::thread::Builder::new()
-            .name("fs-sweeper".into())
-            .spawn(move || theirs.run())
-            .map_err(|error| terrace_core::Error::from_io("start a thread", error))?;
-        Ok(Self { state, thread: Mutex::new(Some(thread)) })
+        let thread = Background::start("fs-sweeper", move || theirs.run())?;
+        Ok(Self { state, thread })
     }
 
     /// Has the object of a file deleted.
@@ -105,11 +102,14 @@ impl Sweeper {
 
     /// Deletes what is left, and ends.
     pub(super) fn stop(&self) -> Result<()> {
-        let Some(thread) = lock(&self.thread).take() else { return Ok(()) };
-        lock(&self.state.queue).is_stopped = true;
-        self.state.changed.notify_all();
-        // A thread that panicked has said so.
-        let _ = thread.join();
+        let ends = self.thread.stop(|| {
+            lock(&self.state.queue).is_stopped = true;
+            self.state.changed.notify_all();
+        });
+        // What went wrong is said once.
+        if !ends {
+            return Ok(());
+        }
         lock(&self.state.queue).failure.clone().map_or(Ok(()), Err)
     }
 }

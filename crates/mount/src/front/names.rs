@@ -93,15 +93,5 @@ pub(super) fn made<'a>(
     permissions: u32,
     umask: u32,
 ) -> Made<'a> {
-    Made {
-        kind,
-        permissions,
-        umask,
-        user: request.uid,
-        group: request.gid,
-        device: 0,
-        target: &[],
-        is_opened: false,
-        object: None,
-    }
+    Made { kind, permissions, umask, user: request.uid, group: request.gid, ..Made::default() }
 }

@@ -59,17 +59,7 @@ fn fill(store: &Path, files: u64, stop: &AtomicBool) -> Result<()> {
 }
 
 fn make(files: &Files, number: u64) -> Result<()> {
-    let made = Made {
-        kind: Kind::File,
-        permissions: 0o644,
-        umask: 0,
-        user: 0,
-        group: 0,
-        device: 0,
-        target: &[],
-        is_opened: false,
-        object: None,
-    };
+    let made = Made { kind: Kind::File, permissions: 0o644, ..Made::default() };
     let name = format!("file-{number}");
     let made = files.make(ROOT, name.as_bytes(), made);
     made.map(drop).map_err(|failure| failure.into_error("make a file"))
