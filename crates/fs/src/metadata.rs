@@ -22,9 +22,10 @@ pub trait Metadata: Send + Sync {
     /// As POSIX says for what was asked; `IO` and others with a text where something broke.
     fn call(&self, request: &Request<'_>) -> Result<Reply>;
 
-    /// A directory as it was less than `age_max` ago, and how long ago, where that is known without
-    /// asking anybody. What was changed in it through this since then is in it.
-    fn recent_directory(&self, _number: u64, _age_max: Duration) -> Option<(Node, Duration)> {
+    /// A node as it was less than `age_max` ago, and how long ago, where that is known without
+    /// asking anybody. What was changed in it through this since then is in it; of a file that is
+    /// open for writing through this nothing is known.
+    fn recent(&self, _number: u64, _age_max: Duration) -> Option<(Node, Duration)> {
         None
     }
 }

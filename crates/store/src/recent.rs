@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Directories as a server told them with the last change that was made in them from here.
+//! Nodes as a server told them a moment ago.
 //!
-//! The kernel asks for a directory anew after each change in it. What came with the answer to the
-//! change is as good as what the question would bring.
+//! The kernel asks for a directory anew after each change in it, and for some of what is known of
+//! a file (when it was made, its extended attributes) each time a program does. What came with the
+//! answer to an earlier request is as good as what the question would bring.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,76 +12,79 @@ use std::time::Duration;
 use terrace_core::Clock;
 use terrace_fs::{Node, Reply, Request};
 
-/// Directories that are remembered; a forgotten one is asked for.
-const DIRECTORIES_MAX: usize = 1024;
+/// Nodes that are remembered; a forgotten one is asked for.
+const NODES_MAX: usize = 1 << 14;
 
-/// Such directories.
-pub(crate) struct RecentDirectories {
+/// Such nodes.
+pub(crate) struct RecentNodes {
     state: Mutex<State>,
     clock: Arc<dyn Clock>,
 }
 
 #[derive(Default)]
 struct State {
-    /// Each with when the change was asked for.
+    /// Each with when it was asked for.
     known: HashMap<u64, (Node, u64)>,
     /// How many changes began.
     begun: u64,
+    /// How many of them have not ended.
+    running: usize,
 }
 
-/// A change that is on its way.
+/// A request that is on its way.
 pub(crate) struct Begun {
-    /// Nodes that it concerns.
-    nodes: Vec<u64>,
-    count: u64,
+    changed: Changed,
     at_ns: u64,
+    /// How many changes had begun, this one counted.
+    count: u64,
+    /// Whether no other change was on its way.
+    is_alone: bool,
 }
 
-impl RecentDirectories {
+/// Which nodes a request changes, as far as can be seen from it.
+#[derive(PartialEq, Eq)]
+enum Changed {
+    None,
+    These(Vec<u64>),
+    Any,
+}
+
+impl RecentNodes {
     pub(crate) fn new(clock: Arc<dyn Clock>) -> Self {
         Self { state: Mutex::default(), clock }
     }
 
     /// A request begins: what it may change is not known any more.
-    pub(crate) fn begin(&self, request: &Request<'_>) -> Option<Begun> {
-        let nodes = match request {
-            Request::Make { directory, .. } | Request::Remove { directory, .. } => vec![*directory],
-            Request::Rename { from_directory, to_directory, .. } => {
-                vec![*from_directory, *to_directory]
-            }
-            Request::Link { directory, .. } => vec![*directory],
-            Request::Change { number, .. }
-            | Request::SetXattr { number, .. }
-            | Request::RemoveXattr { number, .. }
-            | Request::Mark { number, .. } => vec![*number],
-            _ => return None,
-        };
+    pub(crate) fn begin(&self, request: &Request<'_>) -> Begun {
+        let changed = Changed::by(request);
         let at_ns = self.clock.now_ns();
         let mut state = self.state();
-        state.forget(&nodes);
-        state.begun += 1;
-        Some(Begun { nodes, count: state.begun, at_ns })
+        let is_alone = state.running == 0;
+        if changed != Changed::None {
+            state.forget(&changed);
+            state.begun += 1;
+            state.running += 1;
+        }
+        Begun { changed, at_ns, count: state.begun, is_alone }
     }
 
     /// A request has ended; `reply` where it did not fail.
     pub(crate) fn end(&self, begun: Begun, reply: Option<&Reply>) {
         let mut state = self.state();
-        state.forget(&begun.nodes);
-        let told = match reply {
-            Some(Reply::Made { directory, .. }) => Some(directory),
-            Some(Reply::Gone { directory, .. }) => directory.as_ref(),
-            _ => None,
-        };
-        // Else another change began meanwhile, and may have been carried out later.
-        if let (Some(node), true) = (told, state.begun == begun.count) {
-            if state.known.len() >= DIRECTORIES_MAX {
-                state.known.clear();
-            }
-            state.known.insert(node.number, (node.clone(), begun.at_ns));
+        if begun.changed != Changed::None {
+            state.running -= 1;
+            state.forget(&begun.changed);
+        }
+        if let Some(Reply::Gone { number, .. }) = reply {
+            state.known.remove(number);
+        }
+        // Else something was changed meanwhile, perhaps after the server looked for this answer.
+        if begun.is_alone && state.begun == begun.count {
+            reply.into_iter().for_each(|reply| state.remember(reply, begun.at_ns));
         }
     }
 
-    /// A directory that was told less than `age_max` ago, and how long ago.
+    /// A node that was told less than `age_max` ago, and how long ago.
     pub(crate) fn find(&self, number: u64, age_max: Duration) -> Option<(Node, Duration)> {
         let state = self.state();
         let (node, at_ns) = state.known.get(&number)?;
@@ -95,14 +99,80 @@ impl RecentDirectories {
 }
 
 impl State {
-    fn forget(&mut self, nodes: &[u64]) {
-        nodes.iter().for_each(|number| drop(self.known.remove(number)));
+    fn forget(&mut self, changed: &Changed) {
+        match changed {
+            Changed::None => {}
+            Changed::These(nodes) => {
+                nodes.iter().for_each(|number| drop(self.known.remove(number)));
+            }
+            Changed::Any => self.known.clear(),
+        }
+    }
+
+    fn remember(&mut self, reply: &Reply, at_ns: u64) {
+        let mut remember = |node: &Node| {
+            // The tiers know better how long it is.
+            if node.is_written {
+                return;
+            }
+            if self.known.len() >= NODES_MAX {
+                self.known.clear();
+            }
+            self.known.insert(node.number, (node.clone(), at_ns));
+        };
+        match reply {
+            Reply::Node(node) => remember(node),
+            Reply::Made { node, directory } => [node, directory].into_iter().for_each(remember),
+            Reply::Gone { directory, .. } => directory.iter().for_each(remember),
+            Reply::Listing(entries) => {
+                entries.iter().filter_map(|entry| entry.node.as_ref()).for_each(remember);
+            }
+            _ => {}
+        }
+    }
+}
+
+impl Changed {
+    fn by(request: &Request<'_>) -> Self {
+        match request {
+            Request::Lookup { .. }
+            | Request::Node { .. }
+            | Request::List { .. }
+            | Request::Target { .. }
+            | Request::Xattr { .. }
+            | Request::Xattrs { .. }
+            | Request::Content { .. }
+            | Request::Lock { .. }
+            | Request::FindLock { .. }
+            | Request::Reserve { .. }
+            | Request::Garbage { .. }
+            | Request::Collected { .. }
+            | Request::Sync => Self::None,
+            Request::Make { directory, .. } | Request::Remove { directory, .. } => {
+                Self::These(vec![*directory])
+            }
+            Request::Link { number, directory, .. } => Self::These(vec![*number, *directory]),
+            Request::Change { number, .. }
+            | Request::SetXattr { number, .. }
+            | Request::RemoveXattr { number, .. }
+            | Request::Mark { number, .. }
+            | Request::Open { number, .. }
+            | Request::Settle { number, .. }
+            | Request::Write { number, .. }
+            | Request::MoveOut { number, .. } => Self::These(vec![*number]),
+            Request::Close { closed, read } => {
+                let closed = closed.iter().map(|closed| closed.number);
+                Self::These(closed.chain(read.iter().map(|read| read.number)).collect())
+            }
+            // What is moved changes, too, and nobody says which node it is.
+            Request::Rename { .. } => Self::Any,
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use terrace_fs::ROOT;
+    use terrace_fs::{Closed, Kind, Listed, ROOT, RenameHow, Time, WasRead};
     use terrace_testkit::ManualClock;
 
     use super::*;
@@ -118,17 +188,17 @@ mod tests {
         Reply::Gone { number: 7, has_garbage: false, directory }
     }
 
-    fn recent() -> (RecentDirectories, Arc<ManualClock>) {
+    fn recent() -> (RecentNodes, Arc<ManualClock>) {
         let clock = Arc::new(ManualClock::default());
-        (RecentDirectories::new(Arc::<ManualClock>::clone(&clock)), clock)
+        (RecentNodes::new(Arc::<ManualClock>::clone(&clock)), clock)
     }
 
-    fn size(recent: &RecentDirectories) -> Option<u64> {
+    fn size(recent: &RecentNodes) -> Option<u64> {
         recent.find(ROOT, LONG).map(|(node, _)| node.size)
     }
 
-    fn change(recent: &RecentDirectories, size: u64) {
-        let begun = recent.begin(&REMOVE).expect("it changes a directory");
+    fn change(recent: &RecentNodes, size: u64) {
+        let begun = recent.begin(&REMOVE);
         recent.end(begun, Some(&gone(size)));
     }
 
@@ -154,7 +224,7 @@ mod tests {
             Request::RemoveXattr { number: ROOT, name: b"user.a" },
         ] {
             change(&recent, 5);
-            let begun = recent.begin(&request).expect("it changes the directory");
+            let begun = recent.begin(&request);
             assert_eq!(size(&recent), None, "on its way");
             recent.end(begun, Some(&Reply::Done));
             assert_eq!(size(&recent), None, "the reply does not tell of it");
@@ -166,10 +236,72 @@ mod tests {
     #[test]
     fn of_two_changes_at_once_nobody_knows_which_was_first() {
         let (recent, _) = recent();
-        let first = recent.begin(&REMOVE).expect("it changes a directory");
-        let second = recent.begin(&REMOVE).expect("it changes a directory");
+        let first = recent.begin(&REMOVE);
+        let second = recent.begin(&REMOVE);
         recent.end(second, Some(&gone(4)));
         recent.end(first, Some(&gone(5)));
         assert_eq!(size(&recent), None);
+    }
+
+    #[test]
+    fn an_answer_from_before_a_change_is_not_believed() {
+        let (recent, _) = recent();
+        let look = Request::Node { number: ROOT };
+        let told = Reply::Node(Node { number: ROOT, size: 3, ..Node::default() });
+        // The change ends between question and answer; or begins before, and ends after.
+        let looked = recent.begin(&look);
+        change(&recent, 4);
+        recent.end(looked, Some(&told));
+        assert_eq!(size(&recent), Some(4));
+        let changing = recent.begin(&REMOVE);
+        let looked = recent.begin(&look);
+        recent.end(looked, Some(&told));
+        assert_eq!(size(&recent), None, "a change is on its way");
+        recent.end(changing, None);
+        assert_eq!(size(&recent), None, "it may have been carried out");
+        let looked = recent.begin(&look);
+        recent.end(looked, Some(&told));
+        assert_eq!(size(&recent), Some(3));
+    }
+
+    #[test]
+    fn nodes_of_a_listing_are_known_until_they_change_or_lose_a_name() {
+        let (recent, _) = recent();
+        let entry = |number| Listed {
+            name: b"f".to_vec(),
+            position: number,
+            number,
+            kind: Kind::File,
+            node: Some(Node { number, is_written: number == 9, ..Node::default() }),
+        };
+        let is_known = |number| recent.find(number, LONG).is_some();
+        let list = || {
+            let list = Request::List { directory: ROOT, after: 0, max: 9, with_nodes: true };
+            let begun = recent.begin(&list);
+            recent.end(begun, Some(&Reply::Listing((5..10).map(entry).collect())));
+            assert!((5..9).all(is_known));
+            assert!(!is_known(9), "somebody writes to it");
+        };
+        list();
+        change(&recent, 5);
+        assert!(!is_known(7), "it lost a name");
+        let read = WasRead { number: 6, changed: Time::default() };
+        let closed = Closed { number: 5, is_for_writing: true, settled: None };
+        let close = Request::Close { closed: vec![closed], read: vec![read] };
+        let begun = recent.begin(&close);
+        recent.end(begun, Some(&Reply::Numbers(Vec::new())));
+        assert_eq!([5, 6, 8].map(is_known), [false, false, true]);
+        list();
+        let rename = Request::Rename {
+            from_directory: ROOT,
+            from: b"f",
+            to_directory: ROOT,
+            to: b"g",
+            how: RenameHow::default(),
+            user: 0,
+            group: 0,
+        };
+        recent.begin(&rename);
+        assert!(!(5..9).any(is_known), "nobody says which of them");
     }
 }

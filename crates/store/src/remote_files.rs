@@ -11,7 +11,7 @@ use terrace_fs::{
     Closed, Effect, LockKind, Locked, Metadata, Node, Reply, Request, Result, read_answer,
 };
 
-use crate::recent::RecentDirectories;
+use crate::recent::RecentNodes;
 
 /// The metadata of a file system that a server keeps: a round trip for each request.
 ///
@@ -24,7 +24,7 @@ pub(crate) struct RemoteFiles {
     told: RwLock<u64>,
     /// How often each file is open for reading, and for writing.
     open: Mutex<HashMap<u64, [u64; 2]>>,
-    directories: RecentDirectories,
+    recent: RecentNodes,
     /// Locks by node, owner and kind, as they were asked for one after the other.
     locks: Mutex<HashMap<(u64, u64, bool), Vec<Locked>>>,
 }
@@ -37,7 +37,7 @@ impl RemoteFiles {
             name: name.into(),
             told,
             open: Mutex::default(),
-            directories: RecentDirectories::new(Arc::new(SystemClock::default())),
+            recent: RecentNodes::new(Arc::new(SystemClock::default())),
             locks: Mutex::default(),
         }
     }
@@ -148,11 +148,9 @@ impl Metadata for RemoteFiles {
         if told != self.remote.life() {
             self.tell_again()?;
         }
-        let begun = self.directories.begin(request);
+        let begun = self.recent.begin(request);
         let asked = self.ask(request);
-        if let Some(begun) = begun {
-            self.directories.end(begun, asked.as_ref().ok());
-        }
+        self.recent.end(begun, asked.as_ref().ok());
         if let Request::Close { closed, .. } = request {
             // What a server does not know to be open need not be told to it again.
             closed.iter().for_each(|one| self.note_closed(one));
@@ -162,7 +160,8 @@ impl Metadata for RemoteFiles {
         Ok(reply)
     }
 
-    fn recent_directory(&self, number: u64, age_max: Duration) -> Option<(Node, Duration)> {
-        self.directories.find(number, age_max)
+    fn recent(&self, number: u64, age_max: Duration) -> Option<(Node, Duration)> {
+        let is_written = self.open().get(&number).is_some_and(|counts| counts[1] > 0);
+        if is_written { None } else { self.recent.find(number, age_max) }
     }
 }

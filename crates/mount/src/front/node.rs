@@ -28,21 +28,29 @@ impl Front {
     }
 
     pub(super) fn attributes(&self, number: u64, reply: &mut Answering) -> Result<()> {
-        let recent = self.files.metadata().recent_directory(number, self.cached_for);
-        let (node, age) = match recent {
-            Some(recent) => recent,
-            None => (self.files.node(number)?, Duration::ZERO),
-        };
-        let timeout = self.cached_for.saturating_sub(age);
+        let (node, timeout) = self.known(number)?;
         reply.with(|reply| reply.attributes(&self.told(&node), timeout))
     }
 
     pub(super) fn statx(&self, number: u64, reply: &mut Answering) -> Result<()> {
-        let node = self.files.node(number)?;
+        let (node, timeout) = self.known(number)?;
         let attributes = self.told(&node);
         let created = Some(answer::timestamp(node.created));
-        let answer = StatxAnswer { attributes, created, timeout: self.cached_for };
-        reply.with(|reply| reply.statx(&answer))
+        reply.with(|reply| reply.statx(&StatxAnswer { attributes, created, timeout }))
+    }
+
+    /// A node, and for how long the kernel may believe that.
+    fn known(&self, number: u64) -> Result<(Node, Duration)> {
+        match self.files.metadata().recent(number, self.cached_for) {
+            Some((node, age)) => Ok((node, self.cached_for.saturating_sub(age))),
+            None => Ok((self.files.node(number)?, self.cached_for)),
+        }
+    }
+
+    /// Whether a node is known to have no extended attribute, which programs ask for often.
+    pub(super) fn has_no_xattrs(&self, number: u64) -> bool {
+        let recent = self.files.metadata().recent(number, self.cached_for);
+        recent.is_some_and(|(node, _)| !node.has_xattrs)
     }
 
     pub(super) fn set_attributes(

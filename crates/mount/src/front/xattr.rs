@@ -22,6 +22,9 @@ impl Front {
             return outcome.map_err(|failure| self.files.failure(number, failure));
         }
         check(name)?;
+        if self.has_no_xattrs(number) {
+            return Err(Errno::NODATA.into());
+        }
         match self.files.metadata().call(&Ask::Xattr { number, name })? {
             Told::Bytes(value) => Ok(value),
             _ => Err(Errno::IO.into()),
@@ -29,6 +32,9 @@ impl Front {
     }
 
     pub(super) fn xattrs(&self, number: u64) -> Result<Vec<u8>> {
+        if self.has_no_xattrs(number) {
+            return Ok(Vec::new());
+        }
         match self.files.metadata().call(&Ask::Xattrs { number })? {
             Told::Bytes(names) => Ok(names),
             _ => Err(Errno::IO.into()),

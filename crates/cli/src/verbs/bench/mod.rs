@@ -227,7 +227,7 @@ enum What {
     ///
     /// - `create-1k`, `remove`: a file of 1 KiB
     /// - `stat`, `read-1k`: each of 2000 files once
-    /// - `ls-lr`: all entries below a directory, with their attributes
+    /// - `ls-lr`: `ls -lR` of a tree
     /// - `shared-seq-...`: 1 MiB at a time of one file, every process every other MiB
     /// - `shared-rand-...`: 4 KiB at a time, all over it
     ///
