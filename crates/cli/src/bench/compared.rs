@@ -94,6 +94,14 @@ impl Samples {
     }
 }
 
+impl Compared {
+    /// It in a line, for who waits for the others.
+    pub(super) fn line(&self) -> String {
+        let Self { row, bound_of, low95, high95, bar, verdict, .. } = self;
+        format!("{row}: {bound_of} {low95:.3} to {high95:.3}, bar {bar}: {}", verdict.word())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -109,6 +117,7 @@ mod tests {
         assert_eq!((row.bound_of, row.verdict), ("ratio", Verdict::Met));
         assert_eq!((row.low95, row.high95), (0.6, 0.6));
         assert_eq!((row.value, row.yardstick, row.groups), (60.0, Some(100.0), 3));
+        assert_eq!(row.line(), "row: ratio 0.600 to 0.600, bar at least 0.5 times: met");
         let row = compared(Bar::RatioAtMost(0.5), &[6.0], &[10.0]);
         assert_eq!((row.bar.as_str(), row.verdict), ("at most 0.5 times", Verdict::Missed));
     }

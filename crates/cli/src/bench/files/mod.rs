@@ -75,6 +75,15 @@ pub(crate) struct Row {
     pub(crate) places: Vec<Measured>,
 }
 
+impl Row {
+    /// It in a line, for who waits for the others.
+    fn line(&self) -> String {
+        let Self { row, unit, places, .. } = self;
+        let places = places.iter().map(|place| format!("{} {:.0}", place.name, place.value));
+        format!("{row}, {unit}: {}", places.collect::<Vec<_>>().join(", "))
+    }
+}
+
 /// What was measured in a directory.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Measured {
@@ -159,7 +168,9 @@ pub(crate) fn run(settings: &Settings, stop: &AtomicBool) -> Result<Vec<Row>> {
             Some(how) => Box::new(Shared::new(how, &directories, settings.size_bytes, &mut team)?),
             None => Box::new(Names::new(row, directories.clone(), stop)?),
         };
-        rows.push(measure(row, settings, &mut *work, stop, &mut progress)?);
+        let measured = measure(row, settings, &mut *work, stop, &mut progress)?;
+        progress.aside(|| eprintln!("{}", measured.line()));
+        rows.push(measured);
         drop(work);
         // Where the next row may need the room.
         for directory in &directories {

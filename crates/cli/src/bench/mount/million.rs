@@ -14,6 +14,7 @@ use super::ground::Ground;
 use super::{About, Groups, Row, steps};
 use crate::bench::compared::{Bar, Comparison, Samples};
 use crate::bench::micro::threads::check_stop;
+use crate::progress::Progress;
 
 /// Mounts that are timed.
 const MOUNTS: usize = 5;
@@ -23,14 +24,25 @@ const LISTING_MB_MAX: f64 = 32.0;
 
 const MOUNT_S_MAX: f64 = 3.0;
 
+/// The store that has them.
+const STORE: &str = "million-store";
+
+/// So often it is told how many files there are, while they are made.
+const FILES_TOLD: u64 = 10_000;
+
 pub(super) fn run(
     ground: &Ground,
     row: &'static str,
     files: u64,
+    progress: &mut Progress,
     stop: &AtomicBool,
 ) -> Result<Row> {
-    let store = ground.store(&format!("{row}-store"))?;
-    fill(&store, files, stop)?;
+    // Of all rows: the files take minutes.
+    let store = ground.path().join(STORE);
+    if !store.exists() {
+        ground.store(STORE)?;
+        fill(&store, files, progress, stop)?;
+    }
     let place = ground.path().join(row);
     match row {
         "million-mount" => mount(&store, &place, row),
@@ -39,7 +51,7 @@ pub(super) fn run(
 }
 
 /// Makes files, without a mount: what is measured is not how they came to be.
-fn fill(store: &Path, files: u64, stop: &AtomicBool) -> Result<()> {
+fn fill(store: &Path, files: u64, progress: &mut Progress, stop: &AtomicBool) -> Result<()> {
     let store = Store::open(&store.display().to_string())?;
     let opening = Opening {
         name: NAME_DEFAULT.into(),
@@ -52,6 +64,10 @@ fn fill(store: &Path, files: u64, stop: &AtomicBool) -> Result<()> {
     for number in 0..files {
         check_stop(stop)?;
         make(&opened, number)?;
+        if (number + 1) % FILES_TOLD == 0 {
+            progress.say(format!("{} of {files} files made", number + 1));
+            progress.advance(0);
+        }
     }
     opened.close().map_err(|failure| failure.into_error("close a file system"))?;
     drop(opened);

@@ -64,7 +64,12 @@ pub(crate) fn run(settings: &Settings, stop: &AtomicBool) -> Result<Vec<Row>> {
     let total = (chosen.len() * settings.groups) as u64;
     let progress = Progress::items("measuring", Some(total));
     let mut bench = Bench { settings, stop, ground, progress };
-    chosen.into_iter().map(|row| bench.row(row)).collect()
+    let measured = chosen.into_iter().map(|row| {
+        let row = bench.row(row)?;
+        bench.progress.aside(|| eprintln!("{}", row.compared.line()));
+        Ok(row)
+    });
+    measured.collect()
 }
 
 struct Bench<'a> {
@@ -111,7 +116,8 @@ impl Bench<'_> {
             }
             "migrating-read-p99" => self.migrating(row),
             "million-mount" | "million-ls-memory" => {
-                million::run(&self.ground, row, self.settings.files, self.stop)
+                let files = self.settings.files;
+                million::run(&self.ground, row, files, &mut self.progress, self.stop)
             }
             _ => unreachable!("clap has checked the names"),
         }

@@ -81,7 +81,12 @@ pub(crate) fn run(settings: &Settings, stop: &AtomicBool) -> Result<Vec<Row>> {
         echo: Echo::start()?,
         progress: Progress::items("measuring", Some(total)),
     };
-    chosen.into_iter().map(|row| bench.row(row)).collect()
+    let measured = chosen.into_iter().map(|row| {
+        let row = bench.row(row)?;
+        bench.progress.aside(|| eprintln!("{}", row.compared.line()));
+        Ok(row)
+    });
+    measured.collect()
 }
 
 impl Bench<'_> {
