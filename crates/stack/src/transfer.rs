@@ -9,6 +9,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::sync_channel;
+use std::thread;
 use std::time::Duration;
 
 use terrace_core::{
@@ -28,9 +29,13 @@ use crate::record::Place;
 use crate::shared::Shared;
 use crate::tiers::TierState;
 
-/// Bytes copied at a time: they stay in the processor's cache between reading, checking, writing
-/// and checking again.
+/// Bytes copied at a time: they stay in the processor's cache between reading, checking and
+/// writing, and file systems take as many in larger pages than fewer.
 const STEP_BYTES: usize = 256 << 10;
+
+/// Bytes verified at a time. Behind each of them, and behind each reading and each writing, whoever
+/// waits for the processor gets it: else reads of a file that moves take twice as long.
+const LOOK_BYTES: usize = 64 << 10;
 
 /// Most bytes that are copied while writers wait.
 const FINAL_BYTES_MAX: u64 = 256 << 10;
@@ -71,11 +76,20 @@ struct Verifier<'a> {
 
 impl Verifier<'_> {
     fn verify(&mut self, piece: &Piece) -> Result<()> {
-        self.back.resize(self.back.len().max(piece.count), 0);
-        let back = &mut self.back[..piece.count];
-        let read = self.target.object.read_at(piece.offset_bytes, &mut [IoSliceMut::new(back)])?;
-        self.checksum = crc32c::crc32c_append(self.checksum, back);
-        if read == piece.count && self.checksum == piece.checksum {
+        let mut done = 0;
+        while done < piece.count {
+            let want = LOOK_BYTES.min(piece.count - done);
+            self.back.resize(want, 0);
+            let at = piece.offset_bytes + done as u64;
+            let read = self.target.object.read_at(at, &mut [IoSliceMut::new(&mut self.back)])?;
+            self.checksum = crc32c::crc32c_append(self.checksum, &self.back[..read]);
+            if read < want {
+                break;
+            }
+            done += read;
+            thread::yield_now();
+        }
+        if done == piece.count && self.checksum == piece.checksum {
             return Ok(());
         }
         Err(Error::new(ErrorKind::Corrupt, "verify a migrated segment")
@@ -431,8 +445,8 @@ impl Job<'_> {
             return self.copy_pieces(source, target, range, checksum, verify);
         }
         let (sender, pieces) = sync_channel::<Piece>(PIECES_AHEAD_MAX);
-        std::thread::scope(|scope| {
-            let thread = std::thread::Builder::new().name("terrace-verify".into());
+        thread::scope(|scope| {
+            let thread = thread::Builder::new().name("terrace-verify".into());
             let thread = thread.spawn_scoped(scope, move || {
                 pieces.iter().try_for_each(|piece| verifier.verify(&piece))
             });
@@ -491,6 +505,7 @@ impl Job<'_> {
             }
             let data = &buffer[..count];
             checksum = crc32c::crc32c_append(checksum, data);
+            thread::yield_now();
             target.object.write_at(at, &[IoSlice::new(data)])?;
             if !verify(Piece { offset_bytes: at, count, checksum })? {
                 break;
@@ -504,6 +519,7 @@ impl Job<'_> {
             self.one.copied_bytes.fetch_add(count as u64, Ordering::Relaxed);
             self.shared.tell_progress(self.one);
             self.shared.yield_to_foreground(&[self.one.from, self.to()], took_ns);
+            thread::yield_now();
             at += count as u64;
         }
         Ok(checksum)

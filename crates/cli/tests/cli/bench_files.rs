@@ -28,8 +28,11 @@ fn directories_are_compared_with_the_first_and_nothing_is_left() {
     let how = ["--groups", "1", "--size", "3MiB", "--processes", "3", "--daemon", &daemon];
     let chosen = rows.iter().flat_map(|row| ["--row", row]);
     let all = ["bench", "files", "--json", "--at", &first, "--at", &second];
-    let text = scene.ok(all.into_iter().chain(how).chain(chosen));
-    let report: Value = serde_json::from_str(&text).expect("JSON");
+    let ran = scene.run(all.into_iter().chain(how).chain(chosen));
+    assert_eq!(ran.status, Some(0), "{ran:?}");
+    let told: Vec<_> = ran.stderr.lines().filter_map(|line| line.split(',').next()).collect();
+    assert_eq!(told, rows, "each once it was measured");
+    let report: Value = serde_json::from_str(&ran.stdout).expect("JSON");
     let found = report["rows"].as_array().expect("rows");
     let names: Vec<_> = found.iter().map(|row| row["row"].clone()).collect();
     assert_eq!(names, rows);
