@@ -36,6 +36,11 @@ impl Failure {
         self.errno
     }
 
+    /// Whether the same may succeed later: whoever was asked did not answer, or is busy.
+    pub fn may_pass(&self) -> bool {
+        matches!(self.errno, Errno::HOSTUNREACH | Errno::BUSY)
+    }
+
     /// What broke; `None` where the number says everything.
     pub fn text(&self) -> Option<&str> {
         self.text.as_deref()

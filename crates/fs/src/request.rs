@@ -153,12 +153,16 @@ pub enum Request<'a> {
         number: u64,
     },
     /// Closes files, and notes what was read; returns the numbers of those files whose objects are
-    /// now to be deleted.
+    /// now to be deleted. Asked again, because no answer came, it closes nothing twice.
     Close {
         /// What is closed.
         closed: Vec<Closed>,
         /// What was read, if it is still as it was then.
         read: Vec<WasRead>,
+        /// Tells it from other requests to close of whoever asks.
+        id: u64,
+        /// Those with a smaller id will not be asked again.
+        acknowledged: u64,
     },
     /// Takes account of what the object of a file says.
     Settle {

@@ -2,6 +2,7 @@
 //! Several users of the metadata of one file system.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::io::Errno;
 use terrace_backends::kv::Memory;
@@ -10,6 +11,9 @@ use terrace_fs::{
     Closed, FileClock, Kind, Made, Metadata, Node, ROOT, ReadyObject, Reply, Request, Session,
     Settled, Tree, TreeOptions,
 };
+
+/// Requests to close that were made.
+static CLOSES: AtomicU64 = AtomicU64::new(0);
 
 fn tree() -> Arc<Tree> {
     let kv = Arc::new(Memory::default());
@@ -47,7 +51,9 @@ fn node(session: &Session, number: u64) -> Node {
 fn close(session: &Session, number: u64, size: u64, modified_ns: u64) {
     let settled = Some(Settled { size, allocated_bytes: size, modified_ns });
     let closed = vec![Closed { number, is_for_writing: true, settled }];
-    session.call(&Request::Close { closed, read: Vec::new() }).expect("it is open");
+    let id = CLOSES.fetch_add(1, Ordering::Relaxed);
+    let close = Request::Close { closed, read: Vec::new(), id, acknowledged: id };
+    session.call(&close).expect("it is open");
 }
 
 /// A file with an object that both users have open for writing.

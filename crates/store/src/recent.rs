@@ -160,7 +160,7 @@ impl Changed {
             | Request::Settle { number, .. }
             | Request::Write { number, .. }
             | Request::MoveOut { number, .. } => Self::These(vec![*number]),
-            Request::Close { closed, read } => {
+            Request::Close { closed, read, .. } => {
                 let closed = closed.iter().map(|closed| closed.number);
                 Self::These(closed.chain(read.iter().map(|read| read.number)).collect())
             }
@@ -287,7 +287,8 @@ mod tests {
         assert!(!is_known(7), "it lost a name");
         let read = WasRead { number: 6, changed: Time::default() };
         let closed = Closed { number: 5, is_for_writing: true, settled: None };
-        let close = Request::Close { closed: vec![closed], read: vec![read] };
+        let close =
+            Request::Close { closed: vec![closed], read: vec![read], id: 1, acknowledged: 0 };
         let begun = recent.begin(&close);
         recent.end(begun, Some(&Reply::Numbers(Vec::new())));
         assert_eq!([5, 6, 8].map(is_known), [false, false, true]);

@@ -24,6 +24,8 @@ pub(crate) struct RemoteFiles {
     told: RwLock<u64>,
     /// How often each file is open for reading, and for writing.
     open: Mutex<HashMap<u64, [u64; 2]>>,
+    /// Requests to close that got no answer, each with the life of the session that they close in.
+    closing: Mutex<HashMap<u64, u64>>,
     recent: RecentNodes,
     /// Locks by node, owner and kind, as they were asked for one after the other.
     locks: Mutex<HashMap<(u64, u64, bool), Vec<Locked>>>,
@@ -37,19 +39,47 @@ impl RemoteFiles {
             name: name.into(),
             told,
             open: Mutex::default(),
+            closing: Mutex::default(),
             recent: RecentNodes::new(Arc::new(SystemClock::default())),
             locks: Mutex::default(),
         }
     }
 
-    fn ask(&self, request: &Request<'_>) -> Result<Reply> {
+    fn carry_out(&self, request: &Request<'_>) -> Result<Reply> {
+        if let Request::Close { closed, id, .. } = request {
+            return self.close(*id, closed, request);
+        }
+        if request.effect() == Effect::Hold {
+            return self.hold(request);
+        }
+        self.keep_told()?;
+        let reply = self.ask(request, None)?;
+        self.note(request, &reply);
+        Ok(reply)
+    }
+
+    /// Asks; in a given life of the session alone, or in whichever it is.
+    fn ask(&self, request: &Request<'_>, life: Option<u64>) -> Result<Reply> {
         let effect = match request.effect() {
             Effect::Look => terrace_client::Effect::Look,
             Effect::Hold => terrace_client::Effect::Hold,
             Effect::Change => terrace_client::Effect::Change,
             Effect::Sync => terrace_client::Effect::Sync,
         };
-        read_answer(&self.remote.files(&self.name, effect, &request.encode())?)
+        read_answer(&self.remote.files(&self.name, effect, life, &request.encode())?)
+    }
+
+    /// Has a server that has forgotten it told what is open here.
+    fn keep_told(&self) -> Result<()> {
+        match self.told() == self.remote.life() {
+            true => Ok(()),
+            false => self.tell_again(),
+        }
+    }
+
+    /// Which life of the session knows what is open.
+    fn told(&self) -> u64 {
+        *self.told.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Tells a server that has forgotten it what is open here.
@@ -65,7 +95,7 @@ impl RemoteFiles {
             for (is_for_writing, count) in [(false, counts[0]), (true, counts[1])] {
                 for _ in 0..count {
                     // One that is gone for good fails with whatever is done with it next.
-                    let opened = self.ask(&Request::Open { number, is_for_writing });
+                    let opened = self.ask(&Request::Open { number, is_for_writing }, None);
                     if let Err(failure) = opened {
                         tracing::warn!(file = number, %failure, "an open file is lost");
                     }
@@ -76,7 +106,7 @@ impl RemoteFiles {
             self.locks().iter().map(|(whose, locks)| (*whose, locks.clone())).collect();
         for ((number, owner, is_flock), locks) in locks {
             for locked in locks {
-                let taken = self.ask(&Request::Lock { number, owner, is_flock, locked });
+                let taken = self.ask(&Request::Lock { number, owner, is_flock, locked }, None);
                 if let Err(failure) = taken {
                     tracing::warn!(file = number, %failure, "a lock is lost to another client");
                 }
@@ -84,6 +114,58 @@ impl RemoteFiles {
         }
         *told = life;
         Ok(())
+    }
+
+    /// Opens or locks, in a life of the session that knows what else is: one that is told of it
+    /// later would have it twice.
+    fn hold(&self, request: &Request<'_>) -> Result<Reply> {
+        loop {
+            self.keep_told()?;
+            let life = self.told();
+            match self.ask(request, Some(life)) {
+                // Whatever was done, the server has forgotten it.
+                Err(failure) if failure.may_pass() && self.remote.life() != life => {}
+                asked => {
+                    let reply = asked?;
+                    self.note(request, &reply);
+                    return Ok(reply);
+                }
+            }
+        }
+    }
+
+    /// Asks to close. What was opened in a life of the session is closed in that life, however often
+    /// it is asked for: in a later one the server was told what is open without it.
+    fn close(&self, id: u64, closed: &[Closed], request: &Request<'_>) -> Result<Reply> {
+        let known = self.closing().get(&id).copied();
+        let life = match known {
+            Some(life) => life,
+            None => self.begin_to_close(id, closed)?,
+        };
+        let asked = self.ask(request, Some(life));
+        if asked.as_ref().is_err_and(|failure| failure.may_pass() && self.remote.life() == life) {
+            return asked;
+        }
+        self.closing().remove(&id);
+        match self.remote.life() == life {
+            true => asked,
+            // The server closed them when it forgot this client.
+            false => asked.or(Ok(Reply::Numbers(Vec::new()))),
+        }
+    }
+
+    fn begin_to_close(&self, id: u64, closed: &[Closed]) -> Result<u64> {
+        self.keep_told()?;
+        // Nobody is told meanwhile what is open: with these, or without.
+        let told = self.told.read().unwrap_or_else(PoisonError::into_inner);
+        self.closing().insert(id, *told);
+        closed.iter().for_each(|one| self.note_closed(one));
+        Ok(*told)
+    }
+
+    fn closing(&self) -> MutexGuard<'_, HashMap<u64, u64>> {
+        // Pairs come and go one by one.
+        self.closing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn open(&self) -> MutexGuard<'_, HashMap<u64, [u64; 2]>> {
@@ -144,20 +226,10 @@ impl RemoteFiles {
 
 impl Metadata for RemoteFiles {
     fn call(&self, request: &Request<'_>) -> Result<Reply> {
-        let told = *self.told.read().unwrap_or_else(PoisonError::into_inner);
-        if told != self.remote.life() {
-            self.tell_again()?;
-        }
         let begun = self.recent.begin(request);
-        let asked = self.ask(request);
+        let asked = self.carry_out(request);
         self.recent.end(begun, asked.as_ref().ok());
-        if let Request::Close { closed, .. } = request {
-            // What a server does not know to be open need not be told to it again.
-            closed.iter().for_each(|one| self.note_closed(one));
-        }
-        let reply = asked?;
-        self.note(request, &reply);
-        Ok(reply)
+        asked
     }
 
     fn recent(&self, number: u64, age_max: Duration) -> Option<(Node, Duration)> {

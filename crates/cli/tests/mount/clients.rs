@@ -89,6 +89,31 @@ fn what_one_cut_or_replaced_is_seen_by_who_opens_it() {
 }
 
 #[test]
+fn a_file_that_is_closed_while_the_server_is_silent_is_closed_when_it_answers() {
+    let Some(scene) = Scene::new() else { return };
+    let served = Served::start(&scene);
+    let other = scene.mount_served(&served, "other", &[]);
+    let is_stored = || scene.ok(["ls", "files/"]).lines().count() > 0;
+    for (name, is_written) in [("reader", false), ("writer", true)] {
+        let one = scene.mount_impatient(&served, name);
+        fs::write(other.path().join("file"), bytes(0, SIZES[1])).expect("there is room");
+        let how = File::options().read(true).write(is_written).clone();
+        let mut file = how.open(one.path().join("file")).expect("it is there");
+        if is_written {
+            file.write_all(b"changed").expect("there is room");
+        }
+        fs::remove_file(other.path().join("file")).expect("it is there");
+        assert!(is_stored(), "it is open");
+        served.set_silent(true);
+        drop(file);
+        let why = "cannot tell yet that files were closed";
+        wait_until("it was told in vain", || scene.has_logged(name, why));
+        served.set_silent(false);
+        wait_until("it was told again", || !is_stored());
+    }
+}
+
+#[test]
 fn names_that_one_makes_and_removes_are_seen_by_the_other() {
     let Some(pair) = Pair::new(&[]) else { return };
     let [one, other] = pair.paths("directory");

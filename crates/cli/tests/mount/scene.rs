@@ -88,11 +88,22 @@ impl Scene {
         Mounted::new(self, served.address(), name, how)
     }
 
+    /// The same for who gives up a request that is not answered at once.
+    pub(crate) fn mount_impatient(&self, served: &Served, name: &str) -> Mounted {
+        Mounted::new(self, served.address() + "&deadline=200ms", name, &[])
+    }
+
     /// Mounts what several servers serve together.
     pub(crate) fn mount_all(&self, served: &[&Served], name: &str, how: &[&str]) -> Mounted {
         let addresses: Vec<_> = served.iter().map(|one| one.listens_on.as_str()).collect();
         let address = format!("terrace://{}/?secret=none", addresses.join(","));
         Mounted::new(self, address, name, how)
+    }
+
+    /// Whether a process logged a text.
+    pub(crate) fn has_logged(&self, name: &str, text: &str) -> bool {
+        let log = std::fs::read(self.path(&format!("{name}.log"))).expect("it logs");
+        String::from_utf8_lossy(&log).contains(text)
     }
 
     /// Lets other users look for paths in it.
@@ -279,6 +290,14 @@ impl Served {
     #[track_caller]
     pub(crate) fn stop(&mut self) {
         self.process.take().expect("it runs").stop();
+    }
+
+    /// Has it answer nobody, or again everybody.
+    pub(crate) fn set_silent(&self, is_silent: bool) {
+        let process = self.process.as_ref().expect("it runs");
+        let signal = if is_silent { Signal::STOP } else { Signal::CONT };
+        let process = Pid::from_child(&process.child);
+        rustix::process::kill_process(process, signal).expect("it was not waited for");
     }
 
     /// Ends it in an orderly way and starts it on the same port.

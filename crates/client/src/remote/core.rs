@@ -179,7 +179,7 @@ impl Core {
         message.check()?;
         let deadline_ns = self.deadline_ns();
         let id = self.begin(message, deadline_ns)?;
-        let mut sent_in = None;
+        let mut sent_in = message.life;
         let mut missed_since_ns = None;
         let mut pause = PAUSE_MIN;
         loop {
@@ -445,8 +445,8 @@ fn open(
     Ok((reader, welcome))
 }
 
-/// A change that was sent in a former life of the session is not asked for again: nobody knows
-/// whether it was carried out.
+/// A change that was sent in a former life of the session, or means something there alone, is not
+/// asked for: nobody knows whether it was carried out.
 fn check_life(life: u64, sent_in: Option<u64>) -> Result<(), Missed> {
     match sent_in {
         Some(before) if before != life => Err(Missed {

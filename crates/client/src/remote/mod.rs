@@ -139,15 +139,24 @@ impl Remote {
     }
 
     /// Asks the metadata of the file system in a namespace; request and answer are bytes that only
-    /// they understand.
+    /// they understand. A change with a `life` is made in that life of the session or not at all.
     ///
     /// # Errors
     ///
-    /// `NotFound` where there is none, `Unsupported`, `Denied`, `Unreachable`.
-    pub fn files(&self, namespace: &str, effect: Effect, request: &[u8]) -> Result<Vec<u8>> {
+    /// `NotFound` where there is none, `Unsupported`, `Denied`, `Unreachable`, also where the life
+    /// is over.
+    pub fn files(
+        &self,
+        namespace: &str,
+        effect: Effect,
+        life: Option<u64>,
+        request: &[u8],
+    ) -> Result<Vec<u8>> {
         let data_bytes = u32::try_from(request.len()).map_err(|_| odd("a request is too long"))?;
         let operation = Operation::Files { namespace: namespace.into(), effect, data_bytes };
-        match self.core.ask_one(operation, &[request], &Semantics::default())? {
+        let parts = [request];
+        let message = Message::request(&[operation], &parts, &Semantics::default());
+        match self.core.ask_message(&message.only_in(life))? {
             (Outcome::Read(_), answer) => Ok(answer),
             _ => unexpected(),
         }
@@ -173,8 +182,12 @@ impl Core {
         parts: &[&[u8]],
         semantics: &Semantics,
     ) -> Result<(Outcome, Vec<u8>)> {
-        let message = Message::request(&[operation], parts, semantics);
-        let (mut outcomes, payload) = self.ask(&message)?.outcomes(1)?;
+        self.ask_message(&Message::request(&[operation], parts, semantics))
+    }
+
+    /// The same with a message of one operation.
+    fn ask_message(&self, message: &Message<'_>) -> Result<(Outcome, Vec<u8>)> {
+        let (mut outcomes, payload) = self.ask(message)?.outcomes(1)?;
         match outcomes.pop().expect("there is one") {
             Outcome::Failed(failure) => Err(failure.into_error()),
             outcome => Ok((outcome, payload)),

@@ -29,6 +29,8 @@ pub(super) struct Message<'a> {
     pub(super) is_kept: bool,
     /// Whether it goes on until the caller ends it.
     pub(super) is_stream: bool,
+    /// The only life of the session in which it is sent; `None` where it means the same in each.
+    pub(super) life: Option<u64>,
     /// Bytes that cross the connection, as far as they are known.
     pub(super) weight_bytes: usize,
 }
@@ -61,6 +63,7 @@ impl<'a> Message<'a> {
             is_change: operations.iter().any(Operation::is_change),
             is_kept: true,
             is_stream: false,
+            life: None,
         }
     }
 
@@ -79,6 +82,7 @@ impl<'a> Message<'a> {
             is_change: true,
             is_kept,
             is_stream: false,
+            life: None,
             weight_bytes,
         }
     }
@@ -87,6 +91,11 @@ impl<'a> Message<'a> {
     /// happened meanwhile would be missing.
     pub(super) fn stream(json: &[u8]) -> Self {
         Self { is_stream: true, ..Self::call(json, &[]) }
+    }
+
+    /// The same, sent in one life of the session alone.
+    pub(super) fn only_in(self, life: Option<u64>) -> Self {
+        Self { life, ..self }
     }
 
     /// Whether it may be on its way together with others: a call may take long.

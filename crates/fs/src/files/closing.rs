@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Tells the metadata what can wait a little, much of it at once: what was closed, and what was
-//! read.
+//! Tells the metadata what was closed and what was read: what can wait a little much of it at
+//! once, and again what got no answer.
 
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use terrace_core::Clock;
 use super::background::Background;
 use super::sweep::Sweeper;
 use super::unexpected;
-use crate::failure::Result;
+use crate::failure::{Failure, Result};
 use crate::lock;
 use crate::metadata::Metadata;
 use crate::request::{Closed, Reply, Request, WasRead};
@@ -18,7 +19,16 @@ use crate::request::{Closed, Reply, Request, WasRead};
 /// What happens within this time is told together.
 const DELAY: Duration = Duration::from_millis(20);
 
-/// The thread that tells.
+/// Pause after something got no answer.
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// Told with one request at most; 13 bytes each or a few more.
+const TOLD_MAX: usize = 4096;
+
+/// What was read is forgotten where the metadata are so far behind: it is only a time of access.
+const READ_MAX: usize = 4096;
+
+/// Who tells, and the thread that tells what can wait.
 pub(super) struct Closing {
     state: Arc<State>,
     thread: Background,
@@ -32,9 +42,16 @@ struct State {
     clock: Arc<dyn Clock>,
 }
 
+/// What was closed is bounded by what is open: it was opened by metadata that answered.
 #[derive(Default)]
 struct Queue {
     queued: Queued,
+    /// What got no answer.
+    unanswered: VecDeque<Telling>,
+    /// The last request's.
+    id: u64,
+    /// The requests that may still be made.
+    open: BTreeSet<u64>,
     is_stopped: bool,
 }
 
@@ -43,6 +60,12 @@ struct Queue {
 pub(super) struct Queued {
     pub(super) closed: Vec<Closed>,
     pub(super) read: Vec<WasRead>,
+}
+
+/// A request that tells.
+struct Telling {
+    id: u64,
+    request: Request<'static>,
 }
 
 impl Closing {
@@ -74,7 +97,18 @@ impl Closing {
         }
     }
 
-    /// Tells of what is left, and ends.
+    /// Tells it now, and has the objects deleted that went with the last close; again later where
+    /// no answer comes.
+    ///
+    /// # Errors
+    ///
+    /// What the metadata says.
+    pub(super) fn tell(&self, queued: Queued) -> Result<()> {
+        let telling = lock(&self.state.queue).telling(queued);
+        self.state.tell(telling)
+    }
+
+    /// Tells of what is left, once, and ends.
     pub(super) fn stop(&self) {
         self.thread.stop(|| {
             lock(&self.state.queue).is_stopped = true;
@@ -85,27 +119,82 @@ impl Closing {
 
 impl State {
     fn run(&self) {
-        while let Some(queued) = self.next() {
-            let files = queued.closed.len();
-            if let Err(failure) = queued.tell(&*self.metadata, &self.sweeper) {
+        let mut is_unheard = false;
+        while let Some(telling) = self.next(is_unheard) {
+            let was_unheard = is_unheard;
+            let Err(failure) = self.tell(telling) else {
+                is_unheard = false;
+                continue;
+            };
+            is_unheard = failure.may_pass();
+            match is_unheard {
+                true if was_unheard => {}
+                true => tracing::warn!(%failure, "cannot tell yet that files were closed"),
                 // They are closed when the server misses this client.
-                tracing::warn!(files, %failure, "cannot tell that files were closed");
+                false => tracing::warn!(%failure, "cannot tell that files were closed"),
             }
         }
     }
 
     /// What is to be told; `None` at the end.
-    fn next(&self) -> Option<Queued> {
-        let is_idle = |queue: &mut Queue| queue.queued.is_empty() && !queue.is_stopped;
+    fn next(&self, is_unheard: bool) -> Option<Telling> {
+        let is_idle = |queue: &mut Queue| queue.is_empty() && !queue.is_stopped;
         let queue = lock(&self.queue);
         let queue = self.changed.wait_while(queue, is_idle).unwrap_or_else(PoisonError::into_inner);
         let is_stopped = queue.is_stopped;
+        let is_new = queue.unanswered.is_empty();
         drop(queue);
-        if !is_stopped {
-            self.clock.sleep(DELAY);
+        match (is_stopped, is_unheard) {
+            // The end does not wait for who does not answer.
+            (true, true) => return None,
+            (true, false) => {}
+            (false, true) => self.clock.sleep(PAUSE),
+            (false, false) if is_new => self.clock.sleep(DELAY),
+            (false, false) => {}
         }
-        let queued = std::mem::take(&mut lock(&self.queue).queued);
-        (!queued.is_empty()).then_some(queued)
+        let mut queue = lock(&self.queue);
+        if let Some(telling) = queue.unanswered.pop_front() {
+            return Some(telling);
+        }
+        let queued = queue.queued.take(TOLD_MAX);
+        (!queued.is_empty()).then(|| queue.telling(queued))
+    }
+
+    /// Tells it; where no answer comes it is kept, to be told again.
+    fn tell(&self, telling: Telling) -> Result<()> {
+        let told = match self.metadata.call(&telling.request) {
+            Ok(Reply::Numbers(garbage)) => {
+                garbage.into_iter().for_each(|number| self.sweeper.push(number));
+                Ok(())
+            }
+            Ok(other) => Err(unexpected(&other)),
+            Err(failure) => Err(failure),
+        };
+        let mut queue = lock(&self.queue);
+        if told.as_ref().is_err_and(Failure::may_pass) {
+            queue.unanswered.push_back(telling);
+            self.changed.notify_one();
+        } else {
+            queue.open.remove(&telling.id);
+        }
+        drop(queue);
+        told
+    }
+}
+
+impl Queue {
+    fn is_empty(&self) -> bool {
+        self.queued.is_empty() && self.unanswered.is_empty()
+    }
+
+    /// The request that tells it.
+    fn telling(&mut self, queued: Queued) -> Telling {
+        self.id += 1;
+        self.open.insert(self.id);
+        let acknowledged = *self.open.first().expect("it was just put there");
+        let Queued { closed, read } = queued;
+        let request = Request::Close { closed, read, id: self.id, acknowledged };
+        Telling { id: self.id, request }
     }
 }
 
@@ -114,15 +203,17 @@ impl Queued {
         self.closed.is_empty() && self.read.is_empty()
     }
 
-    /// Tells it, and has the objects deleted that went with the last close.
-    pub(super) fn tell(self, metadata: &dyn Metadata, sweeper: &Sweeper) -> Result<()> {
-        let Self { closed, read } = self;
-        match metadata.call(&Request::Close { closed, read })? {
-            Reply::Numbers(garbage) => {
-                garbage.into_iter().for_each(|number| sweeper.push(number));
-                Ok(())
-            }
-            other => Err(unexpected(&other)),
+    /// Has it told that something was read.
+    pub(super) fn push_read(&mut self, read: WasRead) {
+        if self.read.len() < READ_MAX {
+            self.read.push(read);
         }
+    }
+
+    /// Takes the first of it.
+    fn take(&mut self, max: usize) -> Self {
+        let closed = self.closed.drain(..max.min(self.closed.len())).collect();
+        let read = self.read.drain(..max.min(self.read.len())).collect();
+        Self { closed, read }
     }
 }

@@ -311,11 +311,10 @@ impl Files {
     pub fn note_read(&self, node: &Node) -> Result<()> {
         let read = WasRead { number: node.number, changed: node.changed };
         if !self.options.is_alone {
-            self.closing.push(|queued| queued.read.push(read));
+            self.closing.push(|queued| queued.push_read(read));
             return Ok(());
         }
-        let queued = Queued { read: vec![read], ..Queued::default() };
-        queued.tell(&*self.metadata, &self.sweeper)
+        self.closing.tell(Queued { read: vec![read], ..Queued::default() })
     }
 
     /// Makes everything that was acknowledged survive a loss of power.
@@ -461,9 +460,8 @@ impl Files {
         is_for_writing: bool,
         settled: Option<Settled>,
     ) -> Result<()> {
-        let mut queued = Queued::default();
-        queued.closed.push(Closed { number, is_for_writing, settled });
-        queued.tell(&*self.metadata, &self.sweeper)
+        let closed = vec![Closed { number, is_for_writing, settled }];
+        self.closing.tell(Queued { closed, ..Queued::default() })
     }
 
     fn after_removal(&self, reply: &Reply) -> Result<()> {

@@ -10,6 +10,7 @@ mod list;
 mod locks;
 mod look;
 mod make;
+mod once;
 mod remove;
 mod rename;
 mod session;

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex};
 use super::Tree;
 use super::content::Written;
 use super::locks::Owner;
+use super::once::Once;
 use super::rename::Spot;
 use crate::failure::Result;
 use crate::lock;
@@ -22,13 +23,14 @@ pub struct Session {
     id: u64,
     /// How often each node is open here, and how often for writing.
     open: Mutex<HashMap<u64, (u64, u64)>>,
+    closes: Once,
 }
 
 impl Session {
     /// Begins to use a file system.
     pub fn new(tree: &Arc<Tree>) -> Self {
         let id = tree.sessions.fetch_add(1, Ordering::Relaxed);
-        Self { tree: Arc::clone(tree), id, open: Mutex::default() }
+        Self { tree: Arc::clone(tree), id, open: Mutex::default(), closes: Once::default() }
     }
 
     /// The file system.
@@ -58,8 +60,17 @@ impl Session {
         Ok(Reply::Made { node, directory })
     }
 
-    /// Closes all, also where one fails; what went wrong first.
-    fn close_all(&self, closed: &[Closed], read: &[WasRead]) -> Result<Reply> {
+    /// Closes all, also where one fails; what went wrong first. That is said once: who asks again
+    /// is told that they are closed.
+    fn close_all(
+        &self,
+        closed: &[Closed],
+        read: &[WasRead],
+        (id, acknowledged): (u64, u64),
+    ) -> Result<Reply> {
+        if let Some(garbage) = self.closes.begin(id, acknowledged)? {
+            return Ok(Reply::Numbers(garbage));
+        }
         let mut garbage = Vec::new();
         let mut failure = self.tree.note_read(read).err();
         for one in closed {
@@ -69,6 +80,7 @@ impl Session {
                 Err(error) => failure = failure.or(Some(error)),
             }
         }
+        self.closes.end(id, &garbage);
         failure.map_or(Ok(Reply::Numbers(garbage)), Err)
     }
 
@@ -137,7 +149,9 @@ impl Metadata for Session {
                 Ok(reply)
             }
             Request::Content { number } => tree.content(*number),
-            Request::Close { closed, read } => self.close_all(closed, read),
+            Request::Close { closed, read, id, acknowledged } => {
+                self.close_all(closed, read, (*id, *acknowledged))
+            }
             Request::Settle { number, settled } => tree.settle(*number, settled),
             Request::Write { number, offset, data, at_end, clears_set_id } => {
                 let written = Written {

@@ -3,6 +3,7 @@
 
 mod behaviour;
 mod broken;
+mod closes;
 mod cluster;
 mod configuration;
 mod foreign;

@@ -113,13 +113,19 @@ impl Attached {
     #[track_caller]
     fn to(owner: Store, address: &str) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
-        let serving = std::thread::spawn({
-            let (owner, stop) = (owner.clone(), Arc::clone(&stop));
-            move || owner.serve(&stop)
-        });
+        let serving = Some(serve(&owner, &stop));
         let store = Store::open(address).unwrap_or_else(|error| panic!("{}", error.chain()));
         assert!(store.is_attached());
-        Self { store, owner, stop, serving: Some(serving) }
+        Self { store, owner, stop, serving }
+    }
+
+    /// Serves again.
+    #[track_caller]
+    pub(crate) fn start(&mut self, scene: &Scene) {
+        self.stop.store(false, Ordering::SeqCst);
+        self.serving = Some(serve(&self.owner, &self.stop));
+        // Whoever opens it waits until it is served.
+        assert!(scene.open().is_attached());
     }
 
     /// Ends the serving; the owner goes on.
@@ -129,6 +135,11 @@ impl Attached {
             serving.join().expect("serving does not panic").expect("serving ends well");
         }
     }
+}
+
+fn serve(owner: &Store, stop: &Arc<AtomicBool>) -> JoinHandle<Result<()>> {
+    let (owner, stop) = (owner.clone(), Arc::clone(stop));
+    std::thread::spawn(move || owner.serve(&stop))
 }
 
 impl Deref for Attached {
