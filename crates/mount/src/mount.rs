@@ -58,7 +58,11 @@ impl Mount {
     ///
     /// Those of the connection to the kernel.
     pub fn serve(&self) -> io::Result<()> {
-        self.session.serve(self.threads, &self.front)
+        let outcome = self.session.serve(self.threads, &self.front);
+        if let Some(below) = self.front.below() {
+            below.stop();
+        }
+        outcome
     }
 }
 

@@ -2,13 +2,14 @@
 //! Tiers as they are seen and steered from inside a mount: the attributes `user.terrace.*`.
 
 use std::ops::RangeInclusive;
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::io::Errno;
 use terrace_core::units::parse_bytes;
 use terrace_core::{Access, Key};
-use terrace_fs::{Failure, Kind, Marks, Node, Place, Reply as Told, Request as Ask};
-use terrace_store::{Explanation, MoveKind, Store};
+use terrace_fs::{Failure, Files, Kind, Marks, Node, Place, Reply as Told, Request as Ask};
+use terrace_store::{Explanation, MoveKind, MoveTicket, Store};
 
 use crate::front::Front;
 
@@ -37,6 +38,10 @@ impl Tiers {
     /// The tiers of a store that others reach by `address`.
     pub fn new(store: &Store, address: &str) -> Self {
         Self { store: store.clone(), address: address.into() }
+    }
+
+    pub(crate) fn store(&self) -> &Store {
+        &self.store
     }
 }
 
@@ -123,7 +128,7 @@ pub(crate) fn apply_pin(front: &Front, node: &Node) -> Result<()> {
             Place::Object => Ok(tiers.store.unpin(&front.key(node)?)?),
         };
     };
-    let key = with_object(front, node)?;
+    let key = with_object(front.files(), node)?;
     if !tier.is_empty() && !is_on(&tiers.store.explain(&key)?, tier) {
         tiers.store.unpin(&key)?;
         move_and_wait(tiers, &key, tier)?;
@@ -185,29 +190,43 @@ fn state(front: &Front, node: &Node) -> Result<String> {
     Ok(words.join(", "))
 }
 
-/// Asks for a migration; the file is there once it has ended.
+/// Asks for a migration; the file is there once it has ended. Of a directory: of all files that are
+/// below it at the time, in the background.
 fn migrate(front: &Front, node: &Node, tier: &str) -> Result<()> {
-    if node.kind != Kind::File {
+    if !matches!(node.kind, Kind::File | Kind::Directory) {
         return Err(Errno::OPNOTSUPP.into());
     }
     let tier = front.known_tier(tier)?;
+    let unsupported = Failure::of(Errno::OPNOTSUPP);
+    if node.kind.is_directory() {
+        return front.below().ok_or(unsupported)?.migrate(node.number, tier);
+    }
     if front.is_passed(node.number) == Some(true) {
         return Err(Errno::TXTBSY.into());
     }
-    let tiers = front.tiers().ok_or(Failure::of(Errno::OPNOTSUPP))?;
-    let key = with_object(front, node)?;
-    tiers.store.migrate(&key, &tier, MoveKind::Move, 0, "asked for by its attribute")?;
-    Ok(())
+    let tiers = front.tiers().ok_or(unsupported)?;
+    migrate_file(front.files(), &tiers.store, node, &tier).map(drop)
+}
+
+/// Asks for the migrations of a file's segments.
+pub(crate) fn migrate_file(
+    files: &Arc<Files>,
+    store: &Store,
+    node: &Node,
+    tier: &str,
+) -> Result<Vec<MoveTicket>> {
+    let key = with_object(files, node)?;
+    Ok(store.migrate(&key, tier, MoveKind::Move, 0, "asked for by its attribute")?)
 }
 
 /// The key of a file's object; a small file gets one.
-fn with_object(front: &Front, node: &Node) -> Result<Key> {
+fn with_object(files: &Arc<Files>, node: &Node) -> Result<Key> {
     if node.place == Place::Inline {
-        let (_, file) = front.files().open(node.number, Access::Write)?;
+        let (_, file) = files.open(node.number, Access::Write)?;
         file.give_object()?;
         file.close()?;
     }
-    front.key(node)
+    files.key(node.number)
 }
 
 fn is_on(explanation: &Explanation, tier: &str) -> bool {

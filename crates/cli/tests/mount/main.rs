@@ -4,6 +4,7 @@
 
 mod apps;
 mod clients;
+mod directories;
 mod fsx;
 mod locks;
 mod pjdfstest;

@@ -19,6 +19,7 @@ use terrace_fuse::{Attributes, Entry, FileSystem, Notifier, Operation, Reply, Re
 
 use self::directory::Walk;
 use self::handle::Handle;
+use crate::below::Below;
 use crate::locks::Locks;
 use crate::mode::Modes;
 use crate::options::Options;
@@ -33,6 +34,7 @@ type Result<T, E = Failure> = std::result::Result<T, E>;
 pub(crate) struct Front {
     files: Arc<Files>,
     tiers: Option<Tiers>,
+    below: Option<Below>,
     modes: Modes,
     locks: Locks,
     seen: Seen,
@@ -57,6 +59,7 @@ impl Front {
         let access_time = options.mount.access_time;
         Self {
             files: Arc::clone(files),
+            below: tiers.as_ref().map(|tiers| Below::new(files, tiers.store())),
             tiers,
             modes,
             locks: Locks::new(files),
@@ -99,6 +102,11 @@ impl Front {
 
     pub(crate) fn tiers(&self) -> Option<&Tiers> {
         self.tiers.as_ref()
+    }
+
+    /// Who asks for migrations of everything below a directory.
+    pub(crate) fn below(&self) -> Option<&Below> {
+        self.below.as_ref()
     }
 
     /// Whether a file is open, and then whether the kernel reads and writes it itself.
