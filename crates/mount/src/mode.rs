@@ -17,6 +17,9 @@ use crate::options::IoMode;
 /// So many locks stand between the first open and the last close.
 const STRIPES: usize = 64;
 
+/// The set-user-ID and set-group-ID bits, which go when somebody else writes.
+const SET_ID: u32 = 0o6000;
+
 /// How the opens of each node are served.
 pub(crate) struct Modes {
     io: IoMode,
@@ -43,10 +46,28 @@ enum Mode {
 pub(crate) enum Chosen {
     /// The kernel asks, and keeps what it read.
     Served,
-    /// The kernel asks, and keeps nothing: others read and write past it.
-    Direct,
     /// The kernel reads and writes this.
     Passed(Arc<BackingId>),
+    /// The kernel asks, and keeps nothing: others read and write past it. It maps this.
+    Direct(Arc<BackingId>),
+    /// Not at all: the kernel passes it through for others, and may not for this one.
+    Refused,
+}
+
+/// What a program that opens a file means to do.
+#[derive(Clone, Copy)]
+pub(crate) struct Wish {
+    /// Write at the end alone.
+    pub(crate) appends: bool,
+}
+
+impl Wish {
+    /// Whether the kernel would not do by itself what it has to do.
+    fn needs_us(self, node: &Node, access: Access) -> bool {
+        // What it opens of the tier appends for ever, even if the program takes that back with
+        // fcntl(2); and it leaves set-user-ID and set-group-ID bits alone.
+        access == Access::Write && (self.appends || node.permissions & SET_ID != 0)
+    }
 }
 
 impl Modes {
@@ -59,8 +80,9 @@ impl Modes {
         self.passthrough.is_some() && self.io != IoMode::Served
     }
 
-    /// Chooses how an open of a file is answered. To be ended with [`Modes::close`].
-    pub(crate) fn open(&self, node: &Node, file: &File) -> Chosen {
+    /// Chooses how an open of a file, for writes as `wish` has them, is answered. To be ended with
+    /// [`Modes::close`], unless it is refused.
+    pub(crate) fn open(&self, node: &Node, file: &File, wish: Wish) -> Chosen {
         let mut open = self.stripe(node.number);
         if let Some(in_use) = open.get_mut(&node.number) {
             in_use.opens += 1;
@@ -72,12 +94,22 @@ impl Modes {
             if !is_held {
                 match hold(file) {
                     Some((_, object)) => holders.push((file.access(), object)),
-                    None => return Chosen::Direct,
+                    None => {
+                        in_use.opens -= 1;
+                        return Chosen::Refused;
+                    }
                 }
             }
-            return Chosen::Passed(Arc::clone(backing));
+            let backing = Arc::clone(backing);
+            return match wish.needs_us(node, file.access()) {
+                true => Chosen::Direct(backing),
+                false => Chosen::Passed(backing),
+            };
         }
-        let mode = self.pass(node, file);
+        let mode = match wish.needs_us(node, file.access()) {
+            true => Mode::Served,
+            false => self.pass(node, file),
+        };
         let chosen = match &mode {
             Mode::Served => Chosen::Served,
             Mode::Passed { backing, .. } => Chosen::Passed(Arc::clone(backing)),

@@ -89,10 +89,11 @@ impl Shared {
     /// that such a change would make wrong. False where that cannot be.
     fn prepare_writing(&self, entry: &Entry, first: &Segment) -> Result<bool> {
         let tier = self.tier(first.location.load().primary.place.tier);
-        if !tier.takes_data() || tier.account.taken() >= tier.high_bytes() {
-            return Ok(false);
-        }
-        if self.take_room(entry, first, room_wanted(first)).is_err() {
+        let is_crowded = !tier.takes_data() || tier.account.taken() >= tier.high_bytes();
+        let has_room = !is_crowded && self.take_room(entry, first, room_wanted(first)).is_ok();
+        // What stays for readers stays for one more, and all use one file: a kernel that passes it
+        // through for them serves nobody else in another way.
+        if !has_room && !first.holds.is_held() {
             return Ok(false);
         }
         if first.location.load().is_clean() {
@@ -121,7 +122,9 @@ impl Shared {
             return Ok(Attempt::Refused);
         }
         let is_first = access == Access::Write && !first.holds.is_written();
-        let has_room = || first.room_bytes.load(Ordering::Acquire) >= room_wanted(first);
+        let has_room = || {
+            first.room_bytes.load(Ordering::Acquire) >= room_wanted(first) || first.holds.is_held()
+        };
         if is_first && (location.is_clean() || !has_room()) {
             return Ok(Attempt::Changed);
         }

@@ -386,7 +386,10 @@ fn who_would_write_past_a_full_tier_is_served() {
     // 18 MiB are its high watermark.
     assert_not_held(&*first, Access::Write);
     drop(hold(&*first, Access::Read));
-    drop(first);
+    // It cannot go elsewhere, whoever asks.
+    let writer = opened(&stack, &key("first"));
+    drop(hold(&*writer, Access::Write));
+    drop((writer, first));
     stack.delete(&key("first")).expect("deletes");
     eventually("its room is free", || stack.tiers()[0].garbage_bytes == 0);
     let file = hold(&*second, Access::Write);

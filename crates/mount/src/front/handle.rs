@@ -11,7 +11,7 @@ use terrace_fuse::{BackingId, Opened, OpenedFlags, Reply, Request};
 
 use super::names::made;
 use super::{Answering, Front, Result};
-use crate::mode::Chosen;
+use crate::mode::{Chosen, Wish};
 use crate::seen::Cached;
 
 /// A file that a program has open.
@@ -27,7 +27,7 @@ impl Front {
     pub(super) fn open(&self, number: u64, flags: u32, reply: &mut Answering) -> Result<()> {
         let flags = OFlags::from_bits_retain(flags);
         let (node, file) = self.open_file(number, flags)?;
-        let (opened, backing) = self.answer_open(&node, file, flags, None);
+        let (opened, backing) = self.answer_open(&node, file, flags, None)?;
         let opened = Opened { backing: backing.as_deref(), ..opened };
         reply.with(|reply| reply.opened(&opened))
     }
@@ -69,7 +69,7 @@ impl Front {
             Err(failure) => return Err(failure),
         };
         let entry = self.entry(&node);
-        let (opened, backing) = self.answer_open(&node, file, flags, made_in);
+        let (opened, backing) = self.answer_open(&node, file, flags, made_in)?;
         let opened = Opened { backing: backing.as_deref(), ..opened };
         reply.with(|reply| reply.created(&entry, &opened))
     }
@@ -81,17 +81,25 @@ impl Front {
         file: File,
         flags: OFlags,
         made_in: Option<u64>,
-    ) -> (Opened<'static>, Option<Arc<BackingId>>) {
-        let (flags_out, backing) = match self.modes.open(node, &file) {
+    ) -> Result<(Opened<'static>, Option<Arc<BackingId>>)> {
+        let wish = Wish { appends: flags.contains(OFlags::APPEND) };
+        let (flags_out, backing) = match self.modes.open(node, &file, wish) {
             Chosen::Passed(backing) => (OpenedFlags::PASSTHROUGH, Some(backing)),
-            Chosen::Direct => (OpenedFlags::DIRECT_IO | OpenedFlags::PARALLEL_DIRECT_WRITES, None),
+            Chosen::Direct(backing) => {
+                (OpenedFlags::PASSTHROUGH | OpenedFlags::DIRECT_IO, Some(backing))
+            }
+            Chosen::Refused => {
+                // Programs know this error as that of a file that cannot be written at the moment.
+                file.close()?;
+                return Err(Errno::TXTBSY.into());
+            }
             Chosen::Served if self.is_strict => (OpenedFlags::DIRECT_IO, None),
             Chosen::Served if self.is_shared => (self.kept(node, made_in.is_some()), None),
             Chosen::Served => (OpenedFlags::KEEP_CACHE, None),
         };
         let is_appending = flags.contains(OFlags::APPEND) && self.is_shared;
         let handle = self.handles.put(Handle { file, is_appending, made_in });
-        (Opened { handle, flags: flags_out, backing: None }, backing)
+        Ok((Opened { handle, flags: flags_out, backing: None }, backing))
     }
 
     /// What the kernel may keep of a file that is opened: what another client closed is seen by who

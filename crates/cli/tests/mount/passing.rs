@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What the kernel does not do by itself with files that it passes through.
+
+use std::fs::{self, File, OpenOptions, Permissions};
+use std::io::Write;
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::thread;
+
+use rustix::fs::OFlags;
+use rustix::process::Uid;
+
+use crate::suites::{How, Place};
+
+/// Longer than what is kept with the names.
+const LONG: usize = 10_000;
+
+const STATE: &str = "user.terrace.state";
+
+/// A mount that passes files through, and a long file on it.
+fn place() -> Option<(Place, PathBuf)> {
+    let place = Place::new(How::Passed, &[])?;
+    let path = place.mounted.path().join("file");
+    fs::write(&path, [7; LONG]).expect("there is room");
+    Some((place, path))
+}
+
+fn append(path: &Path) -> File {
+    OpenOptions::new().read(true).append(true).open(path).expect("it is there")
+}
+
+fn is_passed(path: &Path) -> bool {
+    let mut value = [0; 64];
+    let length = rustix::fs::getxattr(path, STATE, &mut value).expect("it is a mounted file");
+    value[..length].starts_with(b"passthrough")
+}
+
+#[test]
+fn who_takes_appending_back_writes_where_it_says() {
+    let Some((_place, path)) = place() else { return };
+    // Alone, and beside who has it passed through.
+    for is_beside in [false, true] {
+        let beside = is_beside.then(|| File::options().write(true).open(&path).expect("there"));
+        let file = append(&path);
+        assert_eq!(is_passed(&path), is_beside);
+        rustix::fs::fcntl_setfl(&file, OFlags::empty()).expect("it may be taken back");
+        file.write_all_at(b"HEAD", 0).expect("there is room");
+        drop((file, beside));
+        let bytes = fs::read(&path).expect("it is there");
+        assert_eq!((bytes.len(), &bytes[..4]), (LONG, &b"HEAD"[..]));
+        fs::write(&path, [7; LONG]).expect("there is room");
+    }
+}
+
+#[test]
+fn appends_and_what_the_kernel_writes_meet_in_one_file() {
+    let Some((_place, path)) = place() else { return };
+    let passed = File::options().read(true).write(true).open(&path).expect("it is there");
+    let mut appending = append(&path);
+    assert!(is_passed(&path));
+    let mut expected = vec![7; LONG];
+    for number in 0..100_u8 {
+        appending.write_all(&[number; 100]).expect("there is room");
+        expected.extend([number; 100]);
+        let end = expected.len() as u64;
+        passed.write_all_at(&[number; 50], end).expect("there is room");
+        expected.extend([number; 50]);
+        let mut found = vec![0; expected.len()];
+        [&passed, &appending][usize::from(number % 2)].read_exact_at(&mut found, 0).expect("it");
+        assert_eq!(found, expected);
+    }
+    drop((passed, appending));
+    assert_eq!(fs::read(&path).expect("it is there"), expected);
+}
+
+#[test]
+fn set_id_bits_go_when_somebody_else_writes() {
+    let Some((_place, path)) = place() else { return };
+    for mode in [0o4777, 0o2777, 0o6777] {
+        fs::set_permissions(&path, Permissions::from_mode(mode)).expect("it is ours");
+        let write = |path: &Path| {
+            let path = path.to_path_buf();
+            let written = thread::spawn(move || {
+                let file = File::options().write(true).custom_flags(0).open(path).expect("ours");
+                // Of this thread alone.
+                rustix::thread::set_thread_uid(Uid::from_raw(1001)).expect("root may");
+                file.write_all_at(b"x", 5).expect("there is room");
+            });
+            written.join().expect("no panic");
+        };
+        write(&path);
+        let found = fs::metadata(&path).expect("it is there").mode() & 0o7777;
+        assert_eq!(found, 0o777, "{mode:o}");
+    }
+}
