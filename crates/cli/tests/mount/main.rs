@@ -7,6 +7,7 @@ mod clients;
 mod directories;
 mod fsx;
 mod locks;
+mod many;
 mod passing;
 mod pjdfstest;
 mod receipts;
