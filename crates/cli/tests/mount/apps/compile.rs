@@ -9,8 +9,17 @@ use crate::suites::{How, source};
 
 #[test]
 fn a_package_is_built_as_elsewhere_while_its_files_move() {
+    builds(How::Served);
+}
+
+#[test]
+fn a_package_is_built_as_elsewhere_while_its_files_move_behind_a_server() {
+    builds(How::Network);
+}
+
+fn builds(how: How) {
     for seed in terrace_testkit::seeds(1) {
-        let Some(stage) = Stage::new("compile", How::Served, seed) else { return };
+        let Some(stage) = Stage::new("compile", how, seed) else { return };
         let native = stage.place.scene.directory("native");
         build(&native);
         stage.run(|run| {

@@ -17,8 +17,17 @@ const FILE_BYTES_MAX: u64 = 200_000;
 
 #[test]
 fn rsync_finds_nothing_to_do_the_second_time_while_files_move() {
+    keeps_a_copy(How::Served);
+}
+
+#[test]
+fn rsync_finds_nothing_to_do_the_second_time_while_files_move_behind_a_server() {
+    keeps_a_copy(How::Network);
+}
+
+fn keeps_a_copy(how: How) {
     for seed in terrace_testkit::seeds(1) {
-        let Some(stage) = Stage::new("rsync", How::Served, seed) else { return };
+        let Some(stage) = Stage::new("rsync", how, seed) else { return };
         let native = stage.place.scene.directory("native");
         let mut random = Random::new(seed);
         grow(&native, &mut random);
@@ -37,8 +46,17 @@ fn rsync_finds_nothing_to_do_the_second_time_while_files_move() {
 
 #[test]
 fn tar_finds_no_difference_while_files_move() {
+    keeps_an_archive(How::Served);
+}
+
+#[test]
+fn tar_finds_no_difference_while_files_move_behind_a_server() {
+    keeps_an_archive(How::Network);
+}
+
+fn keeps_an_archive(how: How) {
     for seed in terrace_testkit::seeds(1) {
-        let Some(stage) = Stage::new("tar", How::Served, seed) else { return };
+        let Some(stage) = Stage::new("tar", how, seed) else { return };
         let native = stage.place.scene.directory("native");
         grow(&native, &mut Random::new(seed));
         let tree = stage.path().join("tree");

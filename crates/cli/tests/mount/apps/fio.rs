@@ -14,8 +14,17 @@ const ENGINES_SHARED: usize = 2;
 
 #[test]
 fn fio_reads_what_it_wrote_while_it_moves() {
+    verifies_its_own(How::Served);
+}
+
+#[test]
+fn fio_reads_what_it_wrote_while_it_moves_behind_a_server() {
+    verifies_its_own(How::Network);
+}
+
+fn verifies_its_own(how: How) {
     for seed in terrace_testkit::seeds(1) {
-        let Some(stage) = Stage::new("fio", How::Served, seed) else { return };
+        let Some(stage) = Stage::new("fio", how, seed) else { return };
         stage.run(|run| {
             for engine in ENGINES {
                 // Blocks of all sizes, so that they share pages and segments.
@@ -29,8 +38,17 @@ fn fio_reads_what_it_wrote_while_it_moves() {
 
 #[test]
 fn processes_that_share_a_file_keep_their_parts_while_it_moves() {
+    verifies_parts(How::Served);
+}
+
+#[test]
+fn processes_that_share_a_file_keep_their_parts_while_it_moves_behind_a_server() {
+    verifies_parts(How::Network);
+}
+
+fn verifies_parts(how: How) {
     for seed in terrace_testkit::seeds(1) {
-        let Some(stage) = Stage::new("fio, shared", How::Served, seed) else { return };
+        let Some(stage) = Stage::new("fio, shared", how, seed) else { return };
         stage.run(|run| {
             for engine in &ENGINES[..ENGINES_SHARED] {
                 let parts = ["--bs=4k", "--size=4m", "--offset_increment=4m", "--numjobs=4"];

@@ -26,8 +26,17 @@ const SUMS: &str = "SELECT (SELECT sum(abalance) FROM pgbench_accounts) = noted
 
 #[test]
 fn postgresql_keeps_its_accounts_while_they_move() {
+    keeps_its_accounts(How::Served);
+}
+
+#[test]
+fn postgresql_keeps_its_accounts_while_they_move_behind_a_server() {
+    keeps_its_accounts(How::Network);
+}
+
+fn keeps_its_accounts(how: How) {
     for seed in terrace_testkit::seeds(1) {
-        let Some(stage) = Stage::new("postgresql", How::Served, seed) else { return };
+        let Some(stage) = Stage::new("postgresql", how, seed) else { return };
         stage.place.scene.let_everybody_in();
         let cluster = Cluster::new(&stage);
         let mut server = cluster.start(&stage);
