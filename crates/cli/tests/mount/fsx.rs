@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use crate::receipts::{Receipts, ask};
+use crate::receipts::{Receipts, ask_served};
 use crate::scene::{Scene, finish};
 use crate::suites::{How, Place, program};
 
@@ -121,7 +121,7 @@ fn run_moving(scene: &Scene, file: &Path, seed: u64) -> Option<u64> {
             let mut tiers = receipts.tiers.into_iter().cycle();
             let mut tier = tiers.next();
             while let (Some(to), false) = (tier, is_done.load(Ordering::SeqCst)) {
-                ask(file, to).expect("a served file may move");
+                let was_asked = ask_served(file, to);
                 let ended = receipts.ended.recv_timeout(MOVE_TIME_MAX);
                 match ended.as_ref().map(|receipt| receipt.outcome.as_str()) {
                     Ok("done") => {
@@ -131,7 +131,8 @@ fn run_moving(scene: &Scene, file: &Path, seed: u64) -> Option<u64> {
                     // Too much was written meanwhile: it is tried again.
                     Ok(_) => {}
                     // It is there already.
-                    Err(_) => tier = tiers.next(),
+                    Err(_) if was_asked => tier = tiers.next(),
+                    Err(_) => {}
                 }
             }
             moves
