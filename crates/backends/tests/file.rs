@@ -330,6 +330,20 @@ fn space_is_bounded_by_the_settings_and_the_disk() {
 }
 
 #[test]
+fn directories_of_one_file_system_tell_that_they_share_its_room() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let file_system = |name: &str| {
+        let path = directory.path().join(name);
+        std::fs::create_dir(&path).expect("made");
+        let settings = FileSettings { capacity_bytes: u64::MAX, read_only: false };
+        File::open(&path, settings).expect("a directory").space().expect("space").file_system
+    };
+    let first = file_system("one");
+    assert!(first.is_some());
+    assert_eq!(first, file_system("two"));
+}
+
+#[test]
 fn a_lease_outlives_its_name() {
     let (backend, _directory) = fresh();
     backend.write_all(&key("app/a"), b"abc").expect("room");

@@ -15,6 +15,7 @@ use crate::entry::Entry;
 use crate::execute;
 use crate::object::StackObject;
 use crate::shared::Shared;
+use crate::space;
 use crate::whole::WholeObject;
 
 impl Stack {
@@ -140,12 +141,7 @@ impl Backend for Stack {
     }
 
     fn space(&self) -> Result<Space> {
-        let tiers = &self.shared().tiers;
-        let capacity = |sum: u64, tier: &crate::tiers::TierState| {
-            sum.saturating_add(tier.figures.capacity_bytes)
-        };
-        let used = tiers.present().map(|tier| tier.account.taken()).sum();
-        Ok(Space { capacity_bytes: tiers.present().fold(0, capacity), used_bytes: used })
+        space::of(&self.shared().tiers)
     }
 
     fn execute(&self, operations: &mut [Op<'_>], semantics: &Semantics) {

@@ -56,6 +56,7 @@ mod scrub;
 mod shape;
 mod shared;
 mod slots;
+mod space;
 mod stack;
 mod stat;
 mod survivors;

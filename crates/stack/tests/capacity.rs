@@ -6,6 +6,7 @@ mod common;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use common::directories::Directories;
 use common::hooked::Call;
 use common::world::{
     LONG, ROOMY, World, assert_sound, cutting, key, migrate, promise_nothing, put,
@@ -393,4 +394,20 @@ fn an_empty_object_that_was_moved_spills() {
         drop(object);
         assert_sound(&world, &stack);
     }
+}
+
+#[test]
+fn room_without_a_bound_is_that_of_the_file_system_once() {
+    const BOUND: u64 = 1 << 20;
+    let tiers = [("fast", BOUND), ("slow", u64::MAX), ("last", u64::MAX)];
+    let directories = Directories::with(&tiers);
+    let stack = directories.create();
+    put(&stack, &key("taken"), &[7; 100_000]);
+    let space = stack.space().expect("the tiers tell");
+    assert!(space.used_bytes >= 100_000, "{space:?}");
+    let below = directories.space("slow");
+    let available = below.capacity_bytes - below.used_bytes;
+    // Others write to it and delete there at the same time.
+    let free = space.capacity_bytes - space.used_bytes;
+    assert!((available / 2..available / 2 * 3).contains(&free), "{free} of {available}");
 }

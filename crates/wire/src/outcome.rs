@@ -197,7 +197,12 @@ fn read_outcome(input: &mut Reader<'_>) -> Result<Outcome> {
             let next = input.list()?;
             Outcome::Page { names, next: has_next.then(|| next.to_vec()) }
         }
-        9 => Outcome::Space(Space { capacity_bytes: input.u64()?, used_bytes: input.u64()? }),
+        9 => Outcome::Space(Space {
+            capacity_bytes: input.u64()?,
+            used_bytes: input.u64()?,
+            // Means nothing on another machine.
+            file_system: None,
+        }),
         10 => {
             let has_value = input.flag()?;
             let length = input.u32()?;

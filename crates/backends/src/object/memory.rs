@@ -227,6 +227,7 @@ impl Backend for Memory {
         Ok(Space {
             capacity_bytes: self.shared.capacity_bytes,
             used_bytes: self.shared.used_bytes.load(Ordering::Relaxed),
+            file_system: None,
         })
     }
 

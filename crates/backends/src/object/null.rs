@@ -194,7 +194,7 @@ impl Backend for Null {
     }
 
     fn space(&self) -> Result<Space> {
-        Ok(Space { capacity_bytes: self.shared.capacity_bytes, used_bytes: 0 })
+        Ok(Space { capacity_bytes: self.shared.capacity_bytes, ..Space::default() })
     }
 
     fn execute(&self, operations: &mut [Op<'_>], semantics: &Semantics) {

@@ -14,5 +14,6 @@ mod receipts;
 mod reexport;
 mod scene;
 mod segments;
+mod space;
 mod suites;
 mod trees;

@@ -37,14 +37,23 @@ impl Scene {
         Self::with_capacity("100GB")
     }
 
+    /// The same with tiers that have no bound but that of their file system.
+    pub(crate) fn without_capacity() -> Option<Self> {
+        Self::with_figures("")
+    }
+
     /// The same with tiers that hold so much.
     pub(crate) fn with_capacity(capacity: &str) -> Option<Self> {
+        Self::with_figures(&format!(",capacity={capacity}"))
+    }
+
+    fn with_figures(figures: &str) -> Option<Self> {
         if !rustix::process::geteuid().is_root() {
             println!("skipped: mounts are tested as root, which may do what is compared");
             return None;
         }
         let scene = Self { directory: TempDir::new().expect("a temporary directory") };
-        let tiers = ["fast", "slow"].map(|tier| format!("{tier}={tier},capacity={capacity}"));
+        let tiers = ["fast", "slow"].map(|tier| format!("{tier}={tier}{figures}"));
         let tiers = tiers.iter().flat_map(|tier| ["--tier", tier]);
         scene.ok(["init", "store", "--policy", "none"].into_iter().chain(tiers));
         Some(scene)

@@ -91,6 +91,7 @@ impl Backend for Striped {
         Ok(Space {
             capacity_bytes: sum(|space| space.capacity_bytes),
             used_bytes: sum(|space| space.used_bytes),
+            file_system: None,
         })
     }
 

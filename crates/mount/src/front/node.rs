@@ -101,8 +101,10 @@ impl Front {
     pub(super) fn status(&self, reply: &mut Answering) -> Result<()> {
         let space = self.files.space()?;
         let unit = u64::from(FRAGMENT_BYTES);
-        let blocks = space.capacity_bytes / unit;
-        let free = space.capacity_bytes.saturating_sub(space.used_bytes) / unit;
+        // Programs count with signs.
+        let capacity_bytes = space.capacity_bytes.min(i64::MAX as u64);
+        let blocks = capacity_bytes / unit;
+        let free = capacity_bytes.saturating_sub(space.used_bytes) / unit;
         let status = FileSystemStatus {
             blocks,
             blocks_free: free,

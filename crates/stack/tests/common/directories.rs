@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use tempfile::TempDir;
 use terrace_backends::object::{File, FileSettings};
-use terrace_core::ErrorKind;
+use terrace_core::{Backend, ErrorKind, Space};
 use terrace_stack::{Parts, Stack, Tier};
 use terrace_testkit::{SimKv, SimWorld};
 
@@ -58,6 +58,13 @@ impl Directories {
     /// The hook of a tier; healing it makes tests of crashes say nothing.
     pub(crate) fn tier(&self, index: usize) -> &Control {
         &self.tiers[index].2
+    }
+
+    /// What the directory of a tier tells of its file system.
+    pub(crate) fn space(&self, name: &str) -> Space {
+        let settings = FileSettings { capacity_bytes: u64::MAX, read_only: true };
+        let directory = File::open(&self.root.path().join(name), settings).expect("opens");
+        directory.space().expect("it can be asked")
     }
 
     /// What a stack is made of.

@@ -175,6 +175,7 @@ impl TierState {
         Space {
             capacity_bytes: self.capacity_bytes,
             used_bytes: self.used_bytes + self.foreign_bytes,
+            file_system: None,
         }
     }
 

@@ -471,14 +471,16 @@ impl Shared {
     }
 
     /// What of the configured capacity the file system can still give counts as free, all else as
-    /// used: files of others take room too. One system call, no walk.
+    /// used: files of others take room too. Two system calls, no walk.
     fn space(&self) -> Result<Space> {
-        let status = rustix::fs::fstatvfs(&self.root)
-            .map_err(|errno| system::error("ask for the space of a tier", errno))?;
+        let failed = |errno| system::error("ask for the space of a tier", errno);
+        let status = rustix::fs::fstatvfs(&self.root).map_err(failed)?;
+        let device = rustix::fs::fstat(&self.root).map_err(failed)?.st_dev;
         let size_bytes = status.f_blocks.saturating_mul(status.f_frsize);
         let free_bytes = status.f_bavail.saturating_mul(status.f_frsize);
         let capacity_bytes = self.settings.capacity_bytes.min(size_bytes);
-        Ok(Space { capacity_bytes, used_bytes: capacity_bytes.saturating_sub(free_bytes) })
+        let used_bytes = capacity_bytes.saturating_sub(free_bytes);
+        Ok(Space { capacity_bytes, used_bytes, file_system: Some(device) })
     }
 }
 
