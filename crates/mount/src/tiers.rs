@@ -89,7 +89,7 @@ pub(crate) fn set(front: &Front, node: &Node, name: &[u8], value: &[u8]) -> Resu
             }
         }
         b"segment" => {
-            let bytes = parse_bytes(value).ok().filter(|bytes| SEGMENT_BYTES.contains(bytes));
+            let bytes = length(value).filter(|bytes| SEGMENT_BYTES.contains(bytes));
             marks.segment_bytes = Some(bytes.ok_or(Errno::INVAL)?);
             check_uncut(node)?;
         }
@@ -247,6 +247,19 @@ fn move_and_wait(tiers: &Tiers, key: &Key, tier: &str) -> Result<()> {
     Ok(())
 }
 
+/// A length as the attribute shows it (bytes), as tools that set attributes take it (`64K`), or with
+/// a unit as everywhere else.
+fn length(value: &str) -> Option<u64> {
+    let (number, factor) = match value.as_bytes().last()? {
+        b'k' | b'K' => (&value[..value.len() - 1], 1 << 10),
+        b'm' | b'M' => (&value[..value.len() - 1], 1 << 20),
+        b'g' | b'G' => (&value[..value.len() - 1], 1 << 30),
+        b'0'..=b'9' => (value, 1),
+        _ => return parse_bytes(value).ok(),
+    };
+    number.parse::<u64>().ok()?.checked_mul(factor)
+}
+
 fn boolean(value: &str) -> Result<bool> {
     match value {
         "1" | "yes" | "true" => Ok(true),
@@ -263,6 +276,34 @@ impl Front {
         match known.iter().any(|tier| tier.name == name) {
             true => Ok(name.into()),
             false => Err(Errno::INVAL.into()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lengths_are_read_as_they_are_shown_and_as_people_write_them() {
+        for (text, bytes) in [
+            ("1048576", 1 << 20),
+            ("4096", 4096),
+            ("4K", 4096),
+            ("64k", 64 << 10),
+            ("3M", 3 << 20),
+            ("1G", 1 << 30),
+            ("64KiB", 64 << 10),
+            ("1.5 MiB", 3 << 19),
+            ("1MB", 1_000_000),
+            ("512B", 512),
+        ] {
+            assert_eq!(length(text), Some(bytes), "{text}");
+        }
+        for wrong in
+            ["", "K", "-4K", "1.5", "4 K B", "4T", "99999999999999999999", "9999999999999G"]
+        {
+            assert_eq!(length(wrong), None, "{wrong}");
         }
     }
 }

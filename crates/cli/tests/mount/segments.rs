@@ -99,7 +99,11 @@ fn a_store_cuts_files_into_segments_that_lie_each_for_itself() {
         make_directory(&mounted);
         fill(&mounted, 3);
         check(&mounted, 3);
-        let path = mounted.path().join("dir/f0");
+        let path = mounted.path().join("dir");
+        for length in [PIECE.to_string().as_str(), "256K", "256KiB"] {
+            setxattr(&path, SEGMENT, length.as_bytes(), XattrFlags::empty()).expect(length);
+        }
+        let path = path.join("f0");
         let explained = scene.ok(["--json", "explain", path.to_str().expect("UTF-8")]);
         let explained: Value = serde_json::from_str(&explained).expect("JSON");
         let segments = explained["segments"].as_array().expect("it has segments").len();
