@@ -275,11 +275,10 @@ impl Import<'_, '_> {
     /// Owner, permissions, attributes, times: in this order, because each changes what is behind it.
     fn attributes(&mut self, number: u64, path: &Path, metadata: &Metadata) -> Result<()> {
         let files = &self.work.files;
-        let is_link = metadata.file_type().is_symlink();
         let changes = Changes {
             user: Some(metadata.uid()),
             group: Some(metadata.gid()),
-            permissions: (!is_link).then_some(metadata.mode() & 0o7777),
+            permissions: Some(metadata.mode() & 0o7777),
             ..Changes::default()
         };
         let node = files.change(number, changes).map_err(|failure| said(failure, path))?;

@@ -112,7 +112,11 @@ fn fresh(parent: &Node, number: u64, made: &Made<'_>, now: Moment<'_>) -> Node {
     Node {
         number,
         kind: made.kind,
-        permissions: made.permissions & 0o7777 | set_group,
+        permissions: match made.kind {
+            // They say nothing, and look like this everywhere.
+            Kind::Symlink => 0o777,
+            _ => made.permissions & 0o7777 | set_group,
+        },
         user: made.user,
         group: if passes_group { parent.group } else { made.group },
         links: if is_directory { 2 } else { 1 },
