@@ -6,7 +6,8 @@ use std::sync::Arc;
 use terrace_backends::kv::Memory;
 use terrace_core::SystemClock;
 use terrace_fs::{
-    FileClock, Kind, Made, Metadata, Node, ROOT, Reply, Request, Session, Tree, TreeOptions,
+    Changes, FileClock, Kind, Made, Metadata, Node, ROOT, Reply, Request, Session, Tree,
+    TreeOptions,
 };
 
 fn session() -> Session {
@@ -23,6 +24,13 @@ fn make(session: &Session, name: &[u8], made: Made<'static>) -> Node {
     }
 }
 
+fn changed(session: &Session, request: &Request<'_>) -> Node {
+    match session.call(request) {
+        Ok(Reply::Node(node)) => node,
+        other => panic!("{other:?}"),
+    }
+}
+
 #[test]
 fn symbolic_links_have_all_permissions() {
     let session = session();
@@ -31,4 +39,26 @@ fn symbolic_links_have_all_permissions() {
             Made { kind: Kind::Symlink, permissions, umask: 0o77, target: b"x", ..Made::default() };
         assert_eq!(make(&session, name, made).permissions, 0o777, "{permissions:o}");
     }
+}
+
+#[test]
+fn a_hole_behind_the_bytes_of_a_small_file_takes_no_room() {
+    let session = session();
+    let made = Made { kind: Kind::File, permissions: 0o644, ..Made::default() };
+    let number = make(&session, b"file", made).number;
+    let cut = |size| {
+        let changes = Changes { size: Some(size), ..Changes::default() };
+        changed(&session, &Request::Change { number, changes })
+    };
+    let write = |data| {
+        let (offset, at_end, clears_set_id) = (0, false, false);
+        let request = Request::Write { number, offset, data, at_end, clears_set_id };
+        changed(&session, &request)
+    };
+    let told = |node: Node| (node.size, node.allocated_bytes);
+    assert_eq!(told(cut(1 << 30)), (1 << 30, 1));
+    assert_eq!(told(write(&[7; 1000])), (1 << 30, 1000));
+    assert_eq!(told(cut(100)), (100, 100));
+    assert_eq!(told(cut(1 << 20)), (1 << 20, 100));
+    assert_eq!(told(cut(0)), (0, 1));
 }

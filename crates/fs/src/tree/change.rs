@@ -4,6 +4,7 @@
 use rustix::io::Errno;
 use terrace_core::Txn;
 
+use super::content::room;
 use super::{Tree, find_node, get_node, put_node};
 use crate::acl;
 use crate::clock::Moment;
@@ -78,13 +79,12 @@ fn cut_content(txn: &mut dyn Txn, node: &mut Node, size: u64, now: Moment<'_>) -
         return Err(Errno::FBIG.into());
     }
     let key = pairs::content(node.number);
-    if size < node.size
-        && let Some(mut content) = txn.get(&key)?
-        && (content.len() as u64) > size
-    {
+    let mut content = txn.get(&key)?.unwrap_or_default();
+    if content.len() as u64 > size {
         content.truncate(size as usize);
         txn.put(&key, &content)?;
     }
+    node.allocated_bytes = room(&content);
     node.size = size;
     node.modified = now.after(node.modified);
     Ok(())

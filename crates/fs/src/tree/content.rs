@@ -147,6 +147,7 @@ impl Tree {
             }
             content[offset as usize..end as usize].copy_from_slice(written.data);
             txn.put(&key, &content)?;
+            node.allocated_bytes = room(&content);
             node.size = node.size.max(end);
             node.modified = now.after(node.modified);
             node.changed = now.after(node.changed);
@@ -181,6 +182,12 @@ impl Tree {
             Ok(Reply::Node(node))
         })
     }
+}
+
+/// Room that bytes take beside the metadata. Never 0: that have nodes that were written when this was
+/// not kept, whatever there is of them.
+pub(super) fn room(content: &[u8]) -> u64 {
+    (content.len() as u64).max(1)
 }
 
 /// A node that takes account of what its object says. Who said it may have looked before somebody

@@ -18,7 +18,7 @@ const VERSION: u8 = 1;
 const RUN: u64 = 4096;
 
 /// Longest content that may be asked to be kept with the metadata.
-pub(crate) const INLINE_BYTES_LIMIT: u32 = 64 << 10;
+pub const INLINE_BYTES_LIMIT: u32 = 64 << 10;
 
 /// How to make a file system.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use terrace_fs::{Node, Time};
+use terrace_fs::{INLINE_BYTES_LIMIT, Kind, Node, Place, Time};
 use terrace_fuse::{Attributes, Entry, Timestamp};
 
 /// What `st_blocks` counts.
@@ -14,9 +14,13 @@ pub(super) fn timestamp(time: Time) -> Timestamp {
 }
 
 pub(super) fn attributes(node: &Node) -> Attributes {
-    // Small files lie with the metadata, and take the room that they have bytes.
     let allocated_bytes = match node.place {
-        terrace_fs::Place::Inline if !node.kind.is_directory() => node.size,
+        Place::Inline if node.kind == Kind::File => match node.allocated_bytes {
+            // Older versions did not note it.
+            0 => node.size.min(INLINE_BYTES_LIMIT.into()),
+            kept_bytes => node.size.min(kept_bytes),
+        },
+        Place::Inline if !node.kind.is_directory() => node.size,
         _ => node.allocated_bytes,
     };
     Attributes {
