@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use terrace_client::Remote;
 use terrace_core::{Access, Clock, Error, ErrorKind, Kv, Result};
-use terrace_fs::{FileClock, Metadata, Session, Tree, TreeOptions};
+use terrace_fs::{FileClock, Metadata, ROOT, Request, Session, Tree, TreeOptions};
 
 use crate::Store;
 use crate::owner::Owned;
@@ -201,7 +201,11 @@ impl Store {
                     Tree::note_distribution(&remote.kv(name))
                         .map_err(|failure| failure.into_error(OPEN))?;
                 }
-                Ok(Arc::new(RemoteFiles::new(remote, name)))
+                let files = RemoteFiles::new(remote, name);
+                // Who has it alone says so now, and not to the first who uses it.
+                let asked = files.call(&Request::Node { number: ROOT });
+                asked.map_err(|failure| failure.into_error(OPEN))?;
+                Ok(Arc::new(files))
             }
         }
     }

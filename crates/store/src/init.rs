@@ -26,7 +26,7 @@ pub(crate) fn init(directory: &Directory, settings_text: &str) -> Result<()> {
     made.directory(directory.path())?;
     check_new(directory)?;
     let has_lock_file = directory.lock().exists();
-    held = Lock::try_take(directory)?;
+    held = Lock::try_take(directory, Access::Write)?;
     if held.is_none() {
         return Err(Error::new(ErrorKind::Busy, OPERATION)
             .because("another process uses the directory")

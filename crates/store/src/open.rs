@@ -35,7 +35,7 @@ pub(crate) fn open(directory: &Directory, mut options: OpenOptions) -> Result<Si
     let deadline_ns = clock.now_ns() + BUSY_TIME_MAX.as_nanos() as u64;
     let mut pause = PAUSE_MIN;
     loop {
-        let busy = match try_own(directory)? {
+        let busy = match try_own(directory, options.access)? {
             Tried::Own(ground) => {
                 let owned = ground.open(directory, &mut options, &clock)?;
                 let owner = Owner::new(owned, options.serve);
@@ -49,7 +49,11 @@ pub(crate) fn open(directory: &Directory, mut options: OpenOptions) -> Result<Si
             Ok(_) => return Err(busy),
             Err(error) if matches!(error.kind(), ErrorKind::Unreachable { .. }) => {
                 if clock.now_ns() >= deadline_ns {
-                    return Err(busy.caused_by(error));
+                    // Of one that only reads, that it does not answer explains nothing.
+                    return Err(match Lock::holder(directory) {
+                        Some((_, Access::Read)) => busy,
+                        _ => busy.caused_by(error),
+                    });
                 }
             }
             Err(error) => return Err(error),
@@ -86,13 +90,20 @@ enum Tried {
     Busy(Error),
 }
 
-fn try_own(directory: &Directory) -> Result<Tried> {
-    let Some(lock) = Lock::try_take(directory)? else {
+fn try_own(directory: &Directory, access: Access) -> Result<Tried> {
+    let Some(lock) = Lock::try_take(directory, access)? else {
+        let holder = Lock::holder(directory);
         let busy = Error::new(ErrorKind::Busy, "open the store")
-            .because("another process owns it")
+            .because(match holder {
+                Some((_, Access::Read)) => {
+                    "another process has it open for reading only, as a mount with `ro` does, and \
+                     lets nobody in beside it"
+                }
+                _ => "another process owns it",
+            })
             .with("directory", directory.path().display());
-        let busy = match Lock::holder(directory) {
-            Some(process) => busy.with("process", process),
+        let busy = match holder {
+            Some((process, _)) => busy.with("process", process),
             None => busy,
         };
         return Ok(Tried::Busy(busy));

@@ -62,7 +62,7 @@ impl Store {
     ) -> Result<Rebuilt> {
         let directory = Directory::at(address)?;
         check_there(&directory)?;
-        let _lock = Lock::try_take(&directory)?.ok_or_else(|| busy(&directory))?;
+        let _lock = Lock::try_take(&directory, Access::Write)?.ok_or_else(|| busy(&directory))?;
         let settings = Settings::read(&directory.settings())?.resolved(directory.path())?;
         if !settings.keeps_catalog() {
             return Err(Error::new(ErrorKind::Unsupported, OPERATION)
@@ -108,7 +108,7 @@ fn busy(directory: &Directory) -> Error {
         .because("a process has the store open; end it first")
         .with("directory", directory.path().display());
     match Lock::holder(directory) {
-        Some(process) => busy.with("process", process),
+        Some((process, _)) => busy.with("process", process),
         None => busy,
     }
 }
