@@ -12,6 +12,7 @@ mod mode;
 mod mount;
 mod open;
 mod options;
+mod probe;
 mod seen;
 mod sizes;
 mod slots;

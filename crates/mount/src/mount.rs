@@ -11,6 +11,7 @@ use terrace_fuse::{InitFlags, Session, Unmounter, Wanted};
 use crate::front::Front;
 use crate::mode::Modes;
 use crate::options::{IoMode, Options};
+use crate::probe;
 use crate::tiers::Tiers;
 
 /// Longest request: 256 pages, what Linux allows without being told otherwise.
@@ -45,6 +46,17 @@ impl Mount {
     /// Whether the kernel reads and writes tiers' files itself, where nothing speaks against it.
     pub fn passes_through(&self) -> bool {
         self.front.prefers_passthrough()
+    }
+
+    /// Why the kernel reads and writes no tier's file itself; `None` where it does. A file is made
+    /// on each tier for that, and is gone at once.
+    pub fn passthrough_refusal(&self) -> Option<String> {
+        let Some(passthrough) = self.session.passthrough().filter(|_| self.passes_through()) else {
+            let reason = "the kernel allows it to root alone (CAP_SYS_ADMIN), since Linux 6.9";
+            return Some(reason.into());
+        };
+        let directories = self.front.tiers()?.store().directories_to_lend();
+        probe::refusal(&passthrough, &directories)
     }
 
     /// For ending the mount from another thread.

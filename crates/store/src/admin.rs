@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Seeing and steering what the tiers do: the same whether owned or attached.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use terrace_core::{Key, Pair, Persistency, Result};
@@ -22,6 +23,14 @@ impl Store {
             Side::Owned(owned) => Ok(owned.stack.tiers()),
             Side::Attached(link) => link.ask(&Call::Tiers),
         }
+    }
+
+    /// Names and directories of the tiers whose files can be handed out, as they were when the store
+    /// was opened: none of throttled tiers, and none where another process owns the store.
+    pub fn directories_to_lend(&self) -> Vec<(String, PathBuf)> {
+        let Side::Owned(owned) = &self.side else { return Vec::new() };
+        let tiers = owned.settings.tiers.iter().filter(|tier| tier.throttle.is_none());
+        tiers.filter_map(|tier| Some((tier.name.clone(), tier.path.clone()?))).collect()
     }
 
     /// Adds an empty tier and keeps it in the configuration. `section` is the text of its

@@ -13,7 +13,7 @@ use serde_json::json;
 use terrace_core::{Error, ErrorKind};
 use terrace_fuse::Unmounter;
 use terrace_mount::{Mount as Mounted, NAME_DEFAULT, Opening, Options, Tiers};
-use terrace_store::OpenOptions;
+use terrace_store::{OpenOptions, Store};
 
 use super::{Group, Verb};
 use crate::context::Context;
@@ -34,6 +34,8 @@ const CACHED_FOR_SHARED: Duration = Duration::from_secs(1);
 
 /// Objects that are made ahead of files, where files are passed through.
 const READY_OBJECTS: usize = 128;
+
+const PASS: &str = "mount with passthrough";
 
 /// Mount a store as a file system that every program can use
 ///
@@ -171,6 +173,13 @@ impl Plan {
         let _log = Log::start(&self.log_level, Form::Text)?;
         let options = OpenOptions { access: self.opening.access, ..OpenOptions::default() };
         context.with_options_at(&self.store, options, |store| {
+            if self.must_pass && store.is_attached() {
+                let reason = match Store::is_behind_servers(&self.store) {
+                    true => "files that come over the network are always served",
+                    false => "another process owns the store, and files of others are served",
+                };
+                return Err(Error::new(ErrorKind::Unsupported, PASS).because(reason).into());
+            }
             let files = terrace_mount::open(store, &self.opening)?;
             let tiers = Tiers::new(store, &self.store);
             let mut options = self.options.clone();
@@ -184,10 +193,10 @@ impl Plan {
                 Mounted::new(&files, Some(tiers), &self.directory, &options).map_err(|error| {
                     Error::from_io("mount", error).with("directory", self.directory.display())
                 })?;
-            if self.must_pass && !mounted.passes_through() {
-                return Err(Error::new(ErrorKind::Denied, "mount with passthrough")
-                    .because("the kernel allows it to root alone (CAP_SYS_ADMIN), since Linux 6.9")
-                    .into());
+            if self.must_pass
+                && let Some(reason) = mounted.passthrough_refusal()
+            {
+                return Err(Error::new(ErrorKind::Denied, PASS).because(reason).into());
             }
             self.print_ready(context, mounted.passes_through())?;
             if self.is_detached {
