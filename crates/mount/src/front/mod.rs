@@ -187,7 +187,7 @@ impl Front {
                 reply.with_bytes(&value, *bytes)
             }
             Operation::ListXattr { bytes } => {
-                let names = self.xattrs(node)?;
+                let names = self.xattrs(node, request.uid)?;
                 reply.with_bytes(&names, *bytes)
             }
             Operation::RemoveXattr { name } => {

@@ -9,7 +9,13 @@ use super::{Front, Result};
 use crate::tiers;
 
 /// Attributes that programs set begin with one of these.
-const KEPT: [&[u8]; 3] = [b"user.", b"trusted.", b"security."];
+const KEPT: [&[u8]; 3] = [b"user.", TRUSTED, b"security."];
+
+/// What root alone sees.
+const TRUSTED: &[u8] = b"trusted.";
+
+/// The number of that user.
+const ROOT: u32 = 0;
 
 /// Access control lists, which the kernel checks.
 const LISTS: [&[u8]; 2] = [b"system.posix_acl_access", b"system.posix_acl_default"];
@@ -31,12 +37,14 @@ impl Front {
         }
     }
 
-    pub(super) fn xattrs(&self, number: u64) -> Result<Vec<u8>> {
+    /// The names of the attributes that a user may see.
+    pub(super) fn xattrs(&self, number: u64, user: u32) -> Result<Vec<u8>> {
         if self.has_no_xattrs(number) {
             return Ok(Vec::new());
         }
         match self.files.metadata().call(&Ask::Xattrs { number })? {
-            Told::Bytes(names) => Ok(names),
+            Told::Bytes(names) if user == ROOT => Ok(names),
+            Told::Bytes(names) => Ok(without_trusted(&names)),
             _ => Err(Errno::IO.into()),
         }
     }
@@ -86,9 +94,30 @@ impl Front {
     }
 }
 
+/// Names, each with a zero behind it.
+fn without_trusted(names: &[u8]) -> Vec<u8> {
+    let names = names.split_inclusive(|byte| *byte == 0);
+    names.filter(|name| !name.starts_with(TRUSTED)).flatten().copied().collect()
+}
+
 fn check(name: &[u8]) -> Result<()> {
+    if KEPT.contains(&name) {
+        return Err(Errno::INVAL.into());
+    }
     match KEPT.iter().any(|prefix| name.starts_with(prefix)) || LISTS.contains(&name) {
         true => Ok(()),
         false => Err(Errno::OPNOTSUPP.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_root_alone_sees_are_left_out() {
+        let names = b"trusted.a\0user.trusted.\0trusted.\0security.b\0";
+        assert_eq!(without_trusted(names), b"user.trusted.\0security.b\0");
+        assert!(without_trusted(b"").is_empty());
     }
 }
