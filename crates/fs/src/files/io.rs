@@ -69,43 +69,45 @@ impl File {
         self.change_bytes(false, &mut |object| Ok(object.set_len(size)?), None)
     }
 
-    /// Reserves room for a range, and grows the file to its end unless `keeps_size`.
+    /// Reserves room for a range, and grows the file to its end unless `keeps_size`;
+    /// `clears_set_id` as for [`File::write`].
     ///
     /// # Errors
     ///
     /// `NOSPC`; `OPNOTSUPP` for room behind the end that does not become part of the file.
-    pub fn allocate(&self, range: Range<u64>, keeps_size: bool) -> Result<()> {
+    pub fn allocate(&self, range: Range<u64>, keeps_size: bool, clears_set_id: bool) -> Result<()> {
         if keeps_size && range.end > self.size()? {
             return Err(Errno::OPNOTSUPP.into());
         }
-        self.change_bytes(false, &mut |object| Ok(object.allocate(range.clone())?), None)
+        self.change_bytes(clears_set_id, &mut |object| Ok(object.allocate(range.clone())?), None)
     }
 
-    /// Makes a range read as zeros, and frees its room where it can; the size stays.
+    /// Makes a range read as zeros, and frees its room where it can; the size stays;
+    /// `clears_set_id` as for [`File::write`].
     ///
     /// # Errors
     ///
     /// What the tiers say.
-    pub fn punch(&self, range: Range<u64>) -> Result<()> {
-        self.change_bytes(false, &mut |object| Ok(object.punch(range.clone())?), None)
+    pub fn punch(&self, range: Range<u64>, clears_set_id: bool) -> Result<()> {
+        self.change_bytes(clears_set_id, &mut |object| Ok(object.punch(range.clone())?), None)
     }
 
     /// Makes a range read as zeros with room for it, and grows the file to its end unless
-    /// `keeps_size`.
+    /// `keeps_size`; `clears_set_id` as for [`File::write`].
     ///
     /// # Errors
     ///
     /// As [`File::allocate`].
-    pub fn zero(&self, range: Range<u64>, keeps_size: bool) -> Result<()> {
+    pub fn zero(&self, range: Range<u64>, keeps_size: bool, clears_set_id: bool) -> Result<()> {
         let size = self.size()?;
         if keeps_size && range.end > size {
             return Err(Errno::OPNOTSUPP.into());
         }
         let inside = range.start..range.end.min(size);
         if !inside.is_empty() {
-            self.punch(inside)?;
+            self.punch(inside, clears_set_id)?;
         }
-        self.allocate(range, keeps_size)
+        self.allocate(range, keeps_size, clears_set_id)
     }
 
     /// The first range of data at or after an offset, as far as is known; `None` where only a hole
@@ -161,13 +163,20 @@ impl File {
         self.files().metadata.call(&Request::Sync).map(drop)
     }
 
-    /// Copies a range of another file into this one; the bytes copied, fewer than asked for only
-    /// at the end of the other.
+    /// Copies a range of another file, from an offset there to one here, into this one; the bytes
+    /// copied, fewer than asked for only at the end of the other. `clears_set_id` as for
+    /// [`File::write`].
     ///
     /// # Errors
     ///
     /// As [`File::read`] and [`File::write`].
-    pub fn copy_from(&self, from: &File, from_offset: u64, offset: u64, bytes: u64) -> Result<u64> {
+    pub fn copy_from(
+        &self,
+        from: &File,
+        (from_offset, offset): (u64, u64),
+        bytes: u64,
+        clears_set_id: bool,
+    ) -> Result<u64> {
         let mut buffer = vec![0; COPY_BYTES.min(usize::try_from(bytes).unwrap_or(COPY_BYTES))];
         let mut done = 0;
         while done < bytes {
@@ -176,7 +185,7 @@ impl File {
             if count == 0 {
                 break;
             }
-            self.write(offset + done, &buffer[..count], false)?;
+            self.write(offset + done, &buffer[..count], clears_set_id)?;
             done += count as u64;
         }
         Ok(done)

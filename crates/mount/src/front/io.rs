@@ -71,6 +71,7 @@ impl Front {
         offset: u64,
         length: u64,
         mode: u32,
+        clears_set_id: bool,
         reply: &mut Answering,
     ) -> Result<()> {
         let handle = self.handle(handle)?;
@@ -80,11 +81,11 @@ impl Front {
         let keeps_size = mode.contains(FallocateFlags::KEEP_SIZE);
         let what = mode.difference(FallocateFlags::KEEP_SIZE);
         if what.is_empty() {
-            handle.file.allocate(range, keeps_size)?;
+            handle.file.allocate(range, keeps_size, clears_set_id)?;
         } else if what == FallocateFlags::PUNCH_HOLE && keeps_size {
-            handle.file.punch(range)?;
+            handle.file.punch(range, clears_set_id)?;
         } else if what == FallocateFlags::ZERO_RANGE {
-            handle.file.zero(range, keeps_size)?;
+            handle.file.zero(range, keeps_size, clears_set_id)?;
         } else {
             return Err(Errno::OPNOTSUPP.into());
         }
@@ -124,12 +125,18 @@ impl Front {
         reply.with(|reply| reply.offset(found))
     }
 
-    pub(super) fn copy(&self, copy: &CopyFileRange, reply: &mut Answering) -> Result<()> {
+    pub(super) fn copy(
+        &self,
+        copy: &CopyFileRange,
+        clears_set_id: bool,
+        reply: &mut Answering,
+    ) -> Result<()> {
         if copy.flags != 0 {
             return Err(Errno::INVAL.into());
         }
         let (from, to) = (self.handle(copy.handle)?, self.handle(copy.target_handle)?);
-        let copied = to.file.copy_from(&from.file, copy.offset, copy.target_offset, copy.length)?;
+        let (at, bytes) = ((copy.offset, copy.target_offset), copy.length);
+        let copied = to.file.copy_from(&from.file, at, bytes, clears_set_id)?;
         reply.with(|reply| reply.copied(copied))
     }
 }

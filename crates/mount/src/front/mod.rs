@@ -206,12 +206,13 @@ impl Front {
                 reply.with(Reply::empty)
             }
             Operation::Fallocate { handle, offset, length, mode } => {
-                self.allocate(*handle, *offset, *length, *mode, reply)
+                let clears_set_id = !has_set_id_rights(request);
+                self.allocate(*handle, *offset, *length, *mode, clears_set_id, reply)
             }
             Operation::Seek { handle, offset, whence } => {
                 self.seek(*handle, *offset, *whence, reply)
             }
-            Operation::CopyFileRange(copy) => self.copy(copy, reply),
+            Operation::CopyFileRange(copy) => self.copy(copy, !has_set_id_rights(request), reply),
             Operation::Forget { .. } | Operation::BatchForget(_) => reply.with(drop),
             // The kernel then does without; for `Flush` and locks it does the work itself.
             Operation::Ioctl { .. } => Err(Errno::NOTTY.into()),
@@ -235,6 +236,12 @@ impl FileSystem for Front {
         // Nobody waits for anything but locks.
         self.locks.interrupt(unique);
     }
+}
+
+/// Whether set-user-ID and set-group-ID bits stay where this user changes bytes. The kernel says so
+/// with a write, and of other changes leaves it to the file system.
+fn has_set_id_rights(request: &Request<'_>) -> bool {
+    request.uid == 0
 }
 
 /// Tells of what went wrong: what broke loudly, what was refused only to who wants to know.
