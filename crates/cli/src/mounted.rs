@@ -118,6 +118,26 @@ pub(crate) fn steer(path: &Path, attribute: &str, value: &str) -> Result<()> {
     })
 }
 
+/// Where an argument is a path, the one of the file that it leads to; a key as it is.
+///
+/// # Errors
+///
+/// `NotFound`; `Invalid` for a directory, which has no object.
+pub(crate) fn file(argument: &str) -> Result<String> {
+    const OPERATION: &str = "find the object of a file";
+    if !is_path(argument) {
+        return Ok(argument.into());
+    }
+    let failed = |error| Error::from_io(OPERATION, error).with("path", argument);
+    let path = std::fs::canonicalize(argument).map_err(failed)?;
+    if path.is_dir() {
+        let reason = "it is a directory, and only files are on tiers: name a file in it";
+        return Err(Error::invalid(OPERATION, reason).with("path", argument).into());
+    }
+    let no_text = || Error::invalid(OPERATION, "the path is not UTF-8").with("path", argument);
+    Ok(path.into_os_string().into_string().map_err(|_| no_text())?)
+}
+
 /// The files that a path stands for: itself, or with `is_recursive` everything below it.
 fn files(path: &Path, is_recursive: bool) -> Result<Vec<PathBuf>> {
     let failed = |path: &Path| {

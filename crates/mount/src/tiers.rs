@@ -205,7 +205,13 @@ fn migrate(front: &Front, node: &Node, tier: &str) -> Result<()> {
         return Err(Errno::TXTBSY.into());
     }
     let tiers = front.tiers().ok_or(unsupported)?;
-    migrate_file(front.files(), &tiers.store, node, &tier).map(drop)
+    migrate_file(front.files(), &tiers.store, node, &tier).map(drop).map_err(|failure| {
+        match failure.errno() {
+            // The mount can be written, or the kernel would have refused it: the file is pinned.
+            Errno::ROFS => Failure::of(Errno::PERM),
+            _ => failure,
+        }
+    })
 }
 
 /// Asks for the migrations of a file's segments.

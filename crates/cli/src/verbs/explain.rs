@@ -35,7 +35,8 @@ impl Verb for Explain {
   terrace explain --json climate/t2m | jq '.segments[].tier'";
 
     fn run(self, context: &Context) -> Result<()> {
-        let selected = mounted::select(context, std::slice::from_ref(&self.key), false)?;
+        let named = mounted::file(&self.key)?;
+        let selected = mounted::select(context, std::slice::from_ref(&named), false)?;
         let Some(key) = selected.keys.first() else {
             return Err(Error::new(ErrorKind::NotFound, "explain a file")
                 .because("it is on no tier: its bytes are kept with the metadata")

@@ -8,6 +8,7 @@ mod directories;
 mod fsx;
 mod locks;
 mod many;
+mod natives;
 mod passing;
 mod pjdfstest;
 mod receipts;

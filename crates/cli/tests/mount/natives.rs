@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What programs know from native file systems.
+
+use std::fs::{self, File, Permissions};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::Path;
+use std::thread;
+
+use rustix::fs::{FallocateFlags, XattrFlags, fallocate, listxattr, setxattr};
+use rustix::io::Errno;
+use rustix::process::Uid;
+
+use crate::receipts::ask;
+use crate::suites::{How, Place};
+
+/// Kept with the metadata, and kept as an object.
+const LENGTHS: [usize; 2] = [100, 10_000];
+
+const NOBODY: u32 = 65_534;
+
+/// Runs `act` in a thread that has the rights of nobody, but for what it opened before.
+fn as_nobody<T: Send>(act: impl FnOnce() -> T + Send) -> T {
+    let act = || {
+        rustix::thread::set_thread_uid(Uid::from_raw(NOBODY)).expect("root may");
+        act()
+    };
+    thread::scope(|scope| scope.spawn(act).join().expect("no panic"))
+}
+
+/// The names of attributes that there are.
+fn names(path: &Path) -> Vec<String> {
+    let mut names = vec![0; 1000];
+    let length = listxattr(path, &mut names[..]).expect("it has some");
+    let names = names[..length].split(|byte| *byte == 0).filter(|name| !name.is_empty());
+    names.map(|name| String::from_utf8_lossy(name).into_owned()).collect()
+}
+
+#[test]
+fn attributes_of_root_are_listed_for_root_alone() {
+    for how in [How::Served, How::Network] {
+        let Some(place) = Place::new(how, &[]) else { return };
+        place.scene.let_everybody_in();
+        let path = place.mounted.path().join("file");
+        fs::write(&path, b"x").expect("there is room");
+        for name in ["trusted.a", "user.a"] {
+            setxattr(&path, name, b"1", XattrFlags::empty()).expect("root may");
+        }
+        assert_eq!(names(&path), ["trusted.a", "user.a"]);
+        assert_eq!(as_nobody(|| names(&path)), ["user.a"]);
+        for name in ["user.", "trusted.", "security."] {
+            let set = setxattr(&path, name, b"1", XattrFlags::empty());
+            assert_eq!(set, Err(Errno::INVAL), "{name}");
+        }
+    }
+}
+
+#[test]
+fn set_id_bits_go_when_somebody_else_changes_bytes_in_whatever_way() {
+    for how in [How::Served, How::Passed, How::Network] {
+        let Some(place) = Place::new(how, &[]) else { return };
+        let from = place.mounted.path().join("from");
+        fs::write(&from, [1; 5000]).expect("there is room");
+        let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        let zero = FallocateFlags::ZERO_RANGE;
+        for length in LENGTHS {
+            let path = place.mounted.path().join(format!("file{length}"));
+            fs::write(&path, vec![7; length]).expect("there is room");
+            let set = || {
+                let mode = Permissions::from_mode(0o6777);
+                fs::set_permissions(&path, mode).expect("it is ours");
+            };
+            let mode = || fs::metadata(&path).expect("it is there").mode() & 0o7777;
+            let file = File::options().read(true).write(true).open(&path).expect("it is ours");
+            for flags in [FallocateFlags::empty(), punch, zero] {
+                set();
+                fallocate(&file, flags, 0, 50).expect("there is room");
+                assert_eq!(mode(), 0o6777, "{how:?} {flags:?}: root may leave them");
+                as_nobody(|| fallocate(&file, flags, 0, 50)).expect("there is room");
+                assert_eq!(mode(), 0o777, "{how:?} {flags:?}");
+            }
+            set();
+            let from = File::open(&from).expect("it is there");
+            let copy = || rustix::fs::copy_file_range(&from, None, &file, None, 50);
+            as_nobody(copy).expect("there is room");
+            assert_eq!(mode(), 0o777, "{how:?}");
+        }
+    }
+}
+
+#[test]
+fn holes_take_no_blocks() {
+    for how in [How::Served, How::Passed, How::Network] {
+        let Some(place) = Place::new(how, &[]) else { return };
+        for length in [0, LENGTHS[0], LENGTHS[1]] {
+            let path = place.mounted.path().join(format!("file{length}"));
+            fs::write(&path, vec![7; length]).expect("there is room");
+            File::options().write(true).open(&path).expect("ours").set_len(1 << 30).expect("set");
+            let found = fs::metadata(&path).expect("it is there");
+            assert_eq!(found.len(), 1 << 30);
+            // Tiers round to blocks of their own.
+            let most = (length as u64).div_ceil(4096).max(1) * 2 * 8;
+            assert!(found.blocks() <= most, "{how:?}: {} of {most} blocks", found.blocks());
+        }
+    }
+}
+
+#[test]
+fn what_is_pinned_may_not_be_moved() {
+    let Some(place) = Place::new(How::Served, &[]) else { return };
+    let path = place.mounted.path().join("file");
+    fs::write(&path, [7; LENGTHS[1]]).expect("there is room");
+    setxattr(&path, "user.terrace.pin", b"1", XattrFlags::empty()).expect("it can be pinned");
+    assert_eq!(ask(&path, "slow"), Err(Errno::PERM));
+}
