@@ -71,7 +71,7 @@ impl MountOptions {
     /// Changes options by words as `mount -o` has them; each may be several with commas between.
     ///
     /// The last one counts. Words that are meant for whoever mounts at boot (`_netdev`, `noauto`,
-    /// `nofail`, `x-…`) are accepted and mean nothing here.
+    /// `nofail`, `user`, `users`, `owner`, `group`, `x-…`) are accepted and mean nothing here.
     ///
     /// # Errors
     ///
@@ -85,6 +85,8 @@ impl MountOptions {
         match word.split_once('=') {
             Some(("fsname", source)) => self.source = source.into(),
             Some(("subtype", subtype)) => self.subtype = subtype.into(),
+            // Who mounted it, for the table of mounts.
+            Some(("user", _)) => {}
             Some((name, _)) if name.starts_with("x-") => {}
             None => match word {
                 "allow_other" => self.allow_other = true,
@@ -105,7 +107,13 @@ impl MountOptions {
                 "sync" => self.synchronous = true,
                 "async" => self.synchronous = false,
                 "dirsync" => self.synchronous_directories = true,
-                "defaults" | "auto" | "noauto" | "nofail" | "_netdev" => {}
+                "defaults" | "auto" | "noauto" | "nofail" | "_netdev" | "user" | "nouser"
+                | "users" | "owner" | "group" => {}
+                "remount" => {
+                    let message = "cannot mount: a mount keeps its options while it is there; \
+                                   unmount it, and mount it again option=remount";
+                    return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
+                }
                 _ if word.starts_with("x-") => {}
                 _ => return Err(unknown(word)),
             },
@@ -194,9 +202,17 @@ mod tests {
     }
 
     #[test]
+    fn what_is_mounted_is_not_mounted_anew() {
+        let error = MountOptions::default().apply(["remount,ro"]).expect_err("it cannot be done");
+        assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
+        assert!(error.to_string().contains("unmount it"), "{error}");
+    }
+
+    #[test]
     fn words_for_the_boot_mean_nothing() {
         let mut options = MountOptions::default();
         options.apply(["defaults,_netdev,nofail,noauto,x-systemd.automount,x-a=b"]).expect("words");
+        options.apply(["user,nouser,users,owner,group,user=somebody"]).expect("words");
         assert_eq!(options, MountOptions::default());
     }
 

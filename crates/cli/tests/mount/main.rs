@@ -13,6 +13,7 @@ mod passing;
 mod pjdfstest;
 mod receipts;
 mod reexport;
+mod refusals;
 mod scene;
 mod segments;
 mod space;

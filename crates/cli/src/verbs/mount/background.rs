@@ -53,15 +53,18 @@ pub(super) fn leave_session() {
     let _ = std::env::set_current_dir("/");
 }
 
-/// From now on nobody hears what this process prints, unless there is a log.
-pub(super) fn leave_output(log: Option<&Path>) -> Result<()> {
-    let open = |path: &Path| -> std::io::Result<File> {
-        OpenOptions::new().create(true).append(true).open(path)
-    };
-    let failed = |error| Error::from_io("write a log", error);
-    let nowhere = open(Path::new("/dev/null")).map_err(failed)?;
-    let errors = log.map_or_else(|| nowhere.try_clone(), open).map_err(failed)?;
+/// Opens what this process prints to once nobody hears it any more: a log, where there is one.
+pub(super) fn open_output(log: Option<&Path>) -> Result<File> {
+    let path = log.unwrap_or(Path::new("/dev/null"));
+    let opened = OpenOptions::new().create(true).append(true).open(path);
+    let failed = |error| Error::from_io("write a log", error).with("file", path.display());
+    Ok(opened.map_err(failed)?)
+}
+
+/// From now on this process prints there.
+pub(super) fn leave_output(errors: &File) -> Result<()> {
+    let nowhere = open_output(None)?;
     let redirected =
-        rustix::stdio::dup2_stdout(&nowhere).and_then(|()| rustix::stdio::dup2_stderr(&errors));
-    Ok(redirected.map_err(|errno| failed(errno.into()))?)
+        rustix::stdio::dup2_stdout(&nowhere).and_then(|()| rustix::stdio::dup2_stderr(errors));
+    Ok(redirected.map_err(|errno| Error::from_io("write a log", errno.into()))?)
 }

@@ -171,6 +171,10 @@ impl Plan {
     fn serve(&self, context: &Context) -> Result<()> {
         let interrupt = Interrupt::watch()?;
         let _log = Log::start(&self.log_level, Form::Text)?;
+        let output = match self.is_detached {
+            true => Some(background::open_output(self.log_file.as_deref())?),
+            false => None,
+        };
         let options = OpenOptions { access: self.opening.access, ..OpenOptions::default() };
         context.with_options_at(&self.store, options, |store| {
             if self.must_pass && store.is_attached() {
@@ -199,8 +203,8 @@ impl Plan {
                 return Err(Error::new(ErrorKind::Denied, PASS).because(reason).into());
             }
             self.print_ready(context, mounted.passes_through())?;
-            if self.is_detached {
-                background::leave_output(self.log_file.as_deref())?;
+            if let Some(output) = &output {
+                background::leave_output(output)?;
             }
             unmount_on(&interrupt, mounted.unmounter());
             mounted.serve().map_err(|error| Error::from_io("serve a mount", error))?;

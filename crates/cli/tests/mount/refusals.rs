@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What is refused, and how that is said.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::process::Output;
+
+use crate::scene::{Scene, Served};
+
+/// The exit status of what somebody else uses.
+const BUSY: i32 = 5;
+
+fn run(scene: &Scene, arguments: &[&str]) -> Output {
+    scene.command(arguments.iter().copied()).output().expect("the binary runs")
+}
+
+fn errors(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+fn is_mounted(path: &Path) -> bool {
+    let table = fs::read_to_string("/proc/self/mountinfo").expect("it can be read");
+    table.contains(path.to_str().expect("UTF-8"))
+}
+
+#[test]
+fn a_mounted_store_is_not_mounted_once_more_not_even_to_read() {
+    let Some(scene) = Scene::new() else { return };
+    let _mounted = scene.mount("mnt", &[]);
+    let other = scene.directory("other");
+    for options in ["rw", "ro"] {
+        let output = run(&scene, &["mount", "-o", options, "store", "other"]);
+        assert_eq!(output.status.code(), Some(BUSY), "{options}: {}", errors(&output));
+        assert!(errors(&output).contains("has it mounted for itself"), "{}", errors(&output));
+        assert!(!is_mounted(&other));
+    }
+}
+
+#[test]
+fn who_reads_a_store_elsewhere_is_named() {
+    let Some(scene) = Scene::new() else { return };
+    drop(scene.mount("mnt", &[]));
+    let _mounted = scene.mount("mnt", &["-o", "ro"]);
+    let output = run(&scene, &["tiers"]);
+    assert_eq!(output.status.code(), Some(BUSY), "{}", errors(&output));
+    assert!(errors(&output).contains("for reading only"), "{}", errors(&output));
+    assert!(!errors(&output).contains("control.sock"), "{}", errors(&output));
+}
+
+#[test]
+fn a_log_that_cannot_be_written_keeps_it_from_being_mounted() {
+    let Some(scene) = Scene::new() else { return };
+    let path = scene.directory("mnt");
+    let output = run(&scene, &["mount", "--log-file", "nowhere/log", "store", "mnt"]);
+    assert!(!output.status.success());
+    assert!(errors(&output).contains("nowhere/log"), "{}", errors(&output));
+    assert!(!is_mounted(&path));
+}
+
+#[test]
+fn links_are_followed_and_directories_named_by_who_explains() {
+    let Some(scene) = Scene::new() else { return };
+    let mounted = scene.mount("mnt", &[]);
+    fs::write(mounted.path().join("file"), [7; 10_000]).expect("there is room");
+    symlink("file", mounted.path().join("link")).expect("made");
+    fs::create_dir(mounted.path().join("dir")).expect("made");
+    let explained = scene.ok(["explain", "./mnt/file"]);
+    assert_eq!(scene.ok(["explain", "./mnt/link"]), explained);
+    let output = run(&scene, &["explain", "./mnt/dir"]);
+    assert!(errors(&output).contains("it is a directory"), "{}", errors(&output));
+}
+
+#[test]
+fn passthrough_that_cannot_be_is_refused_with_the_reason() {
+    let Some(scene) = Scene::new() else { return };
+    let (path, served) = (scene.directory("mnt"), Served::start(&scene));
+    let output = run(&scene, &["mount", "--io", "passthrough", &served.address(), "mnt"]);
+    assert!(!output.status.success() && !is_mounted(&path));
+    assert!(errors(&output).contains("network"), "{}", errors(&output));
+    drop(served);
+    let settings = scene.path("store/terrace.toml");
+    let text = fs::read_to_string(&settings).expect("it is there");
+    let throttled = text.replace("[[tier]]", "[[tier]]\nthrottle = { latency = \"1us\" }");
+    assert_ne!(text, throttled);
+    fs::write(&settings, throttled).expect("it can be written");
+    let output = run(&scene, &["mount", "--io", "passthrough", "store", "mnt"]);
+    assert!(!output.status.success() && !is_mounted(&path), "{}", errors(&output));
+    assert!(errors(&output).contains("throttled"), "{}", errors(&output));
+}
