@@ -172,31 +172,41 @@ fn strict_clients_see_names_at_once() {
 }
 
 #[test]
-fn appends_of_two_clients_do_not_overlap() {
-    for how in [&[][..], &["--strict"]] {
-        let Some(pair) = Pair::new(how) else { return };
-        let paths = pair.paths("log");
-        fs::write(&paths[0], b"").expect("there is room");
-        // Long enough that the file outgrows the metadata on the way.
-        let script = "import os, sys
-file = os.open(sys.argv[1], os.O_WRONLY | os.O_APPEND)
-for number in range(int(sys.argv[3])):
-    record = f'{sys.argv[2]} {number} '.ljust(63, '.') + '\\n'
-    assert os.write(file, record.encode()) == 64
-";
-        run_on_both(&paths, script);
-        let text = fs::read_to_string(&paths[0]).expect("readable");
-        assert_eq!(text.len(), 64 * RECORDS * 2 * PROCESSES, "{how:?}");
-        let mut next = [0; 2 * PROCESSES];
-        for line in text.lines() {
-            let mut words = line.split(' ');
-            let mut number = || words.next().and_then(|word| word.parse::<usize>().ok());
-            let (process, record) = (number().expect("who wrote"), number().expect("which"));
-            assert_eq!(record, next[process], "records of a process come in their order");
-            next[process] += 1;
+fn records_that_two_clients_append_stay_whole() {
+    // Across pages, and across what the kernel reads ahead; the last is the longest that one request
+    // takes wherever it lies in memory.
+    for (length, records) in [(62, RECORDS), (5001, RECORDS), ((1 << 20) - 4096, 10)] {
+        for how in [&[][..], &["--strict"]] {
+            let Some(pair) = Pair::new(how) else { return };
+            check_appends(&pair, length, records);
         }
-        assert_eq!(next, [RECORDS; 2 * PROCESSES]);
     }
+}
+
+fn check_appends(pair: &Pair, length: usize, records: usize) {
+    let paths = pair.paths("log");
+    fs::write(&paths[0], b"").expect("there is room");
+    // The file outgrows the metadata on the way.
+    let script = "import os, sys
+file, length = os.open(sys.argv[1], os.O_WRONLY | os.O_APPEND), int(sys.argv[5])
+for number in range(int(sys.argv[3])):
+    record = f'{sys.argv[2]} {number} '.ljust(length - 1, '.') + '\\n'
+    assert os.write(file, record.encode()) == length
+";
+    run_on_both(&paths, script, records, &[length]);
+    let text = fs::read_to_string(&paths[0]).expect("readable");
+    assert_eq!(text.len(), length * records * 2 * PROCESSES);
+    let mut next = [0; 2 * PROCESSES];
+    for line in text.lines() {
+        assert_eq!(line.len(), length - 1, "a record is whole: {line:.80}");
+        let mut words = line.split(' ');
+        let mut number = || words.next().and_then(|word| word.parse::<usize>().ok());
+        let (process, record) = (number().expect("who wrote"), number().expect("which"));
+        assert_eq!(record, next[process], "records of a process come in their order");
+        assert!(words.next().is_some_and(|rest| rest.bytes().all(|byte| byte == b'.')));
+        next[process] += 1;
+    }
+    assert_eq!(next, [records; 2 * PROCESSES]);
 }
 
 #[test]
@@ -212,7 +222,7 @@ for number in range(count):
     part = bytes([own + 1]) * 1000
     assert os.pwrite(file, part, (number * int(sys.argv[4]) + own) * 1000) == 1000
 ";
-        run_on_both(&paths, script);
+        run_on_both(&paths, script, RECORDS, &[]);
         for path in &paths {
             let found = fs::read(path).expect("readable");
             assert_eq!(found.len(), 1000 * RECORDS * 2 * PROCESSES, "{how:?}");
@@ -225,11 +235,13 @@ for number in range(count):
 }
 
 /// Runs a script of Python in several processes on each of two paths to one file, all at a time.
-fn run_on_both(paths: &[PathBuf; 2], script: &str) {
+/// Arguments: path, number of the process, `records`, how many processes there are, `more`.
+fn run_on_both(paths: &[PathBuf; 2], script: &str, records: usize, more: &[usize]) {
     let start = |number: usize, path: &Path| -> Child {
         let mut command = Command::new("python3");
         command.args(["-c", script]).arg(path).arg(number.to_string());
-        command.arg(RECORDS.to_string()).arg((2 * PROCESSES).to_string());
+        command.arg(records.to_string()).arg((2 * PROCESSES).to_string());
+        command.args(more.iter().map(usize::to_string));
         command.stdin(Stdio::null()).spawn().expect("Python runs")
     };
     let running: Vec<_> =

@@ -82,8 +82,9 @@ impl Front {
         flags: OFlags,
         made_in: Option<u64>,
     ) -> Result<(Opened<'static>, Option<Arc<BackingId>>)> {
-        let wish = Wish { appends: flags.contains(OFlags::APPEND) };
-        let (flags_out, backing) = match self.modes.open(node, &file, wish) {
+        let appends = flags.contains(OFlags::APPEND);
+        let is_appending = appends && self.is_shared;
+        let (flags_out, backing) = match self.modes.open(node, &file, Wish { appends }) {
             Chosen::Passed(backing) => (OpenedFlags::PASSTHROUGH, Some(backing)),
             Chosen::Direct(backing) => {
                 (OpenedFlags::PASSTHROUGH | OpenedFlags::DIRECT_IO, Some(backing))
@@ -94,10 +95,16 @@ impl Front {
                 return Err(Errno::TXTBSY.into());
             }
             Chosen::Served if self.is_strict => (OpenedFlags::DIRECT_IO, None),
-            Chosen::Served if self.is_shared => (self.kept(node, made_in.is_some()), None),
+            Chosen::Served if self.is_shared => {
+                let kept = self.kept(node, made_in.is_some());
+                // The cache cuts what is written at borders of pages, and other clients would get
+                // between the pieces of a record.
+                let uncached =
+                    if is_appending { OpenedFlags::DIRECT_IO } else { OpenedFlags::NONE };
+                (kept | uncached, None)
+            }
             Chosen::Served => (OpenedFlags::KEEP_CACHE, None),
         };
-        let is_appending = flags.contains(OFlags::APPEND) && self.is_shared;
         let handle = self.handles.put(Handle { file, is_appending, made_in });
         Ok((Opened { handle, flags: flags_out, backing: None }, backing))
     }
