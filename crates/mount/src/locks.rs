@@ -2,7 +2,7 @@
 //! Locks of programs, where other clients lock the same files: asked of the metadata, and waited for
 //! here.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -34,10 +34,42 @@ struct State {
 #[derive(Default)]
 struct Queue {
     waiting: Vec<Waiting>,
-    /// Who holds what, so that closing a file without locks asks nobody: node, owner, whether of
+    /// Who may hold locks, so that closing a file without locks asks nobody: by node, and whether of
     /// `flock`.
-    held: HashSet<(u64, u64, bool)>,
+    held: HashMap<(u64, bool), Holders>,
     is_stopped: bool,
+}
+
+/// Owners of locks of one node, each with the open file through which it last took one.
+type Holders = HashMap<u64, u64>;
+
+impl Queue {
+    fn note(&mut self, number: u64, request: &LockRequest) {
+        let holders = self.held.entry((number, request.is_flock)).or_default();
+        holders.insert(request.owner, request.handle);
+    }
+
+    fn forget(&mut self, number: u64, owner: u64, is_flock: bool) {
+        let Some(holders) = self.held.get_mut(&(number, is_flock)) else { return };
+        holders.remove(&owner);
+        if holders.is_empty() {
+            self.held.remove(&(number, is_flock));
+        }
+    }
+
+    /// The owners for which a condition on owner and open file holds.
+    fn owners(
+        &self,
+        number: u64,
+        is_flock: bool,
+        mut holds: impl FnMut(u64, u64) -> bool,
+    ) -> Vec<u64> {
+        let holders = self.held.get(&(number, is_flock)).into_iter().flatten();
+        holders
+            .filter(|(owner, handle)| holds(**owner, **handle))
+            .map(|(owner, _)| *owner)
+            .collect()
+    }
 }
 
 /// A program that waits for a lock.
@@ -74,8 +106,13 @@ impl Locks {
 
     /// Takes or gives back a lock and answers, at once or when it can be had.
     pub(crate) fn set(&self, number: u64, request: LockRequest, is_waiting: bool, reply: Reply) {
-        match self.state.try_set(&self.files, number, &request) {
-            Ok(()) => reply.empty(),
+        match try_set(&self.files, number, &request) {
+            Ok(()) => {
+                if request.lock.kind != LockKind::Unlock {
+                    self.state.queue().note(number, &request);
+                }
+                reply.empty();
+            }
             Err(failure) if failure.errno() == Errno::AGAIN && is_waiting => {
                 self.wait(Waiting { number, request, reply });
             }
@@ -83,15 +120,39 @@ impl Locks {
         }
     }
 
-    /// Gives back everything that an owner holds of a node.
-    pub(crate) fn release(&self, number: u64, owner: u64, is_flock: bool) -> Result<(), Failure> {
-        if !self.state.queue().held.contains(&(number, owner, is_flock)) {
-            return Ok(());
+    /// Gives back what an owner holds of a node by `fcntl`: a process closes a file.
+    pub(crate) fn flush(&self, number: u64, owner: u64) -> Result<(), Failure> {
+        self.give_back(number, false, |own, _| own == owner)
+    }
+
+    /// Gives back what was locked through an open file that nobody has any more, and what its owner
+    /// by `flock` holds.
+    ///
+    /// Processes have given back their own before, but locks of an open file (`F_OFD_SETLK`) end with
+    /// it, and the kernel tells of that in no other way.
+    pub(crate) fn release(
+        &self,
+        number: u64,
+        handle: u64,
+        flock_owner: Option<u64>,
+    ) -> Result<(), Failure> {
+        let flocks = self.give_back(number, true, |own, _| Some(own) == flock_owner);
+        self.give_back(number, false, |_, through| through == handle).and(flocks)
+    }
+
+    fn give_back(
+        &self,
+        number: u64,
+        is_flock: bool,
+        holds: impl FnMut(u64, u64) -> bool,
+    ) -> Result<(), Failure> {
+        let owners = self.state.queue().owners(number, is_flock, holds);
+        for owner in owners {
+            let lock = Lock { start: 0, end: u64::MAX, kind: LockKind::Unlock, pid: 0 };
+            let request = LockRequest { handle: 0, owner, lock, is_flock };
+            try_set(&self.files, number, &request)?;
+            self.state.queue().forget(number, owner, is_flock);
         }
-        let lock = Lock { start: 0, end: u64::MAX, kind: LockKind::Unlock, pid: 0 };
-        let request = LockRequest { handle: 0, owner, lock, is_flock };
-        self.state.try_set(&self.files, number, &request)?;
-        self.state.queue().held.remove(&(number, owner, is_flock));
         Ok(())
     }
 
@@ -147,16 +208,6 @@ impl State {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn try_set(&self, files: &Files, number: u64, request: &LockRequest) -> Result<(), Failure> {
-        let LockRequest { owner, lock, is_flock, .. } = *request;
-        let locked = Locked { range: range(&lock), process: lock.pid };
-        files.metadata().call(&Request::Lock { number, owner, is_flock, locked })?;
-        if lock.kind != LockKind::Unlock {
-            self.queue().held.insert((number, owner, is_flock));
-        }
-        Ok(())
-    }
-
     /// Tries for all that wait, again and again.
     fn run(&self, files: &Files) {
         let mut pause = PAUSE_MIN;
@@ -188,13 +239,17 @@ impl State {
 
     /// One try for who waits with request `unique`; whether it waits no longer.
     fn try_for(&self, files: &Files, unique: u64, number: u64, request: &LockRequest) -> bool {
-        let ended = match self.try_set(files, number, request) {
+        let ended = match try_set(files, number, request) {
             Err(failure) if failure.errno() == Errno::AGAIN => return false,
             ended => ended,
         };
         let mut queue = self.queue();
         let found = queue.waiting.iter().position(|waiting| waiting.reply.unique() == unique);
         let found = found.map(|index| queue.waiting.swap_remove(index));
+        // In one step, so that nothing is noted behind the release of who was interrupted.
+        if found.is_some() && ended.is_ok() {
+            queue.note(number, request);
+        }
         drop(queue);
         match (found, ended) {
             (Some(waiting), Ok(())) => waiting.reply.empty(),
@@ -203,7 +258,7 @@ impl State {
             (None, Ok(())) => {
                 let lock = Lock { kind: LockKind::Unlock, ..request.lock };
                 let request = LockRequest { lock, ..*request };
-                if let Err(failure) = self.try_set(files, number, &request) {
+                if let Err(failure) = try_set(files, number, &request) {
                     tracing::warn!(file = number, %failure, "cannot give a lock back");
                 }
             }
@@ -211,6 +266,13 @@ impl State {
         }
         true
     }
+}
+
+/// Takes or gives back a lock, if that can be done at once.
+fn try_set(files: &Files, number: u64, request: &LockRequest) -> Result<(), Failure> {
+    let LockRequest { owner, lock, is_flock, .. } = *request;
+    let locked = Locked { range: range(&lock), process: lock.pid };
+    files.metadata().call(&Request::Lock { number, owner, is_flock, locked }).map(drop)
 }
 
 /// The range of a lock: the kernel's end of all files is everybody's.
@@ -222,4 +284,28 @@ fn range(lock: &Lock) -> LockRange {
     };
     let end = if lock.end >= i64::MAX as u64 { u64::MAX } else { lock.end };
     LockRange { start: lock.start, end, kind }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_is_closed_gives_back_what_was_locked_through_it() {
+        let lock = Lock { start: 0, end: 9, kind: LockKind::Write, pid: 1 };
+        let request = |handle, owner| LockRequest { handle, owner, lock, is_flock: false };
+        let mut queue = Queue::default();
+        let through = |queue: &Queue, wanted| queue.owners(5, false, |_, handle| handle == wanted);
+        assert_eq!(through(&queue, 1), []);
+        queue.note(5, &request(1, 70));
+        queue.note(5, &request(2, 80));
+        assert_eq!(through(&queue, 1), [70]);
+        // A process whose older use of the file another still has.
+        queue.note(5, &request(3, 70));
+        assert_eq!(through(&queue, 1), []);
+        assert_eq!(through(&queue, 3), [70]);
+        queue.forget(5, 70, false);
+        queue.forget(5, 80, false);
+        assert!(queue.held.is_empty());
+    }
 }

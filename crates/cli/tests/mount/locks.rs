@@ -11,18 +11,34 @@ use crate::scene::wait_until;
 use crate::suites::{How, Place};
 
 /// Locks what it is told to, a line for each lock: kind (`read`, `write`, `none`), `wait` or `try`,
-/// start and length, or `flock`. Answers `ok` or the name of the error.
+/// start and length, or `flock`, or `ofd` and length for a lock of the open file from the beginning.
+/// `dup` takes one more descriptor of the open file, `close` closes one, and opens anew after the
+/// last. Answers `ok` or the name of the error.
 const LOCKER: &str = "
-import errno, fcntl, os, sys
-file = os.open(sys.argv[1], os.O_RDWR)
+import errno, fcntl, os, struct, sys
+file, spare = os.open(sys.argv[1], os.O_RDWR), []
+F_OFD_SETLK, F_OFD_SETLKW = 37, 38
+types = {'read': fcntl.F_RDLCK, 'write': fcntl.F_WRLCK, 'none': fcntl.F_UNLCK}
 kinds = {'read': fcntl.LOCK_SH, 'write': fcntl.LOCK_EX, 'none': fcntl.LOCK_UN}
 print('ready', flush=True)
 for line in sys.stdin:
+    if line == 'dup\\n':
+        spare.append(os.dup(file))
+        print('ok', flush=True)
+        continue
+    if line == 'close\\n':
+        os.close(file)
+        file = spare.pop() if spare else os.open(sys.argv[1], os.O_RDWR)
+        print('ok', flush=True)
+        continue
     kind, how, start, length = line.split()
     operation = kinds[kind] | (fcntl.LOCK_NB if how == 'try' and kind != 'none' else 0)
     try:
         if start == 'flock':
             fcntl.flock(file, operation)
+        elif start == 'ofd':
+            command = F_OFD_SETLKW if how == 'wait' else F_OFD_SETLK
+            fcntl.fcntl(file, command, struct.pack('hhqqi4x', types[kind], 0, 0, int(length), 0))
         else:
             fcntl.lockf(file, operation, int(length), int(start))
         print('ok', flush=True)
@@ -32,6 +48,9 @@ for line in sys.stdin:
 
 /// What a lock that is not to be had says.
 const TAKEN: &str = "EAGAIN";
+
+/// One of each kind.
+const LOCKS: [&str; 3] = ["0 10", "flock 0", "ofd 10"];
 
 /// A process that has a file open and locks it.
 struct Locker {
@@ -149,7 +168,7 @@ fn whole_files_exclude_each_other() {
 #[test]
 fn who_waits_gets_the_lock_that_is_given_back() {
     on_each(|[one, other]| {
-        for lock in ["0 10", "flock 0"] {
+        for lock in LOCKS {
             let (mut one, mut other) = (Locker::start(one), Locker::start(other));
             assert_eq!(one.ask(&format!("write try {lock}")), "ok");
             other.tell(&format!("write wait {lock}"));
@@ -173,7 +192,7 @@ fn held_and_awaited(one: &Path, other: &Path, lock: &str) -> (Locker, Locker) {
 #[test]
 fn who_ends_gives_back_what_it_locked() {
     on_each(|[one, other]| {
-        for lock in ["0 10", "flock 0"] {
+        for lock in LOCKS {
             let (mut holder, mut waiting) = held_and_awaited(one, other, lock);
             holder.kill();
             assert_eq!(waiting.hear(), "ok");
@@ -182,9 +201,33 @@ fn who_ends_gives_back_what_it_locked() {
 }
 
 #[test]
+fn a_lock_of_an_open_file_ends_with_its_last_descriptor() {
+    on_each(|[one, other]| {
+        let (mut one, mut other) = (Locker::start(one), Locker::start(other));
+        assert_eq!(one.ask("write try ofd 10"), "ok");
+        assert_eq!(other.ask("read try ofd 10"), TAKEN);
+        assert_eq!(other.ask("read try 0 10"), TAKEN, "it excludes those of processes");
+        assert_eq!(one.ask("read try 0 10"), TAKEN, "its own, too");
+        assert_eq!(one.ask("dup"), "ok");
+        assert_eq!(one.ask("close"), "ok");
+        assert_eq!(other.ask("read try ofd 10"), TAKEN, "one descriptor is left");
+        assert_eq!(one.ask("close"), "ok");
+        assert_eq!(other.ask("write wait ofd 10"), "ok");
+        assert_eq!(other.ask("dup"), "ok");
+        assert_eq!(one.ask("write try 20 10"), "ok");
+        assert_eq!(other.ask("write try 30 10"), "ok");
+        assert_eq!(other.ask("close"), "ok");
+        assert_eq!(one.ask("write try 30 10"), "ok", "those of a process end with any");
+        assert_eq!(one.ask("read try ofd 10"), TAKEN);
+        other.kill();
+        assert_eq!(one.ask("read wait ofd 10"), "ok");
+    });
+}
+
+#[test]
 fn who_is_killed_while_it_waits_gets_nothing() {
     on_each(|[one, other]| {
-        for lock in ["0 10", "flock 0"] {
+        for lock in LOCKS {
             let (mut holder, mut waiting) = held_and_awaited(one, other, lock);
             waiting.kill();
             assert_eq!(holder.ask(&format!("none try {lock}")), "ok");

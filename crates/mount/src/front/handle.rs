@@ -133,9 +133,7 @@ impl Front {
         flock_owner: Option<u64>,
         reply: &mut Answering,
     ) -> Result<()> {
-        if let Some(owner) = flock_owner {
-            self.locks.release(number, owner, true)?;
-        }
+        let unlocked = self.locks.release(number, handle, flock_owner);
         if let Some(handle) = self.handles.take(handle) {
             self.modes.close(handle.file.number());
             if let Some(directory) = handle.made_in {
@@ -148,6 +146,7 @@ impl Front {
                 Err(handle) => drop(handle),
             }
         }
+        unlocked?;
         reply.with(Reply::empty)
     }
 

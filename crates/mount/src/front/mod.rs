@@ -162,7 +162,7 @@ impl Front {
             }
             // Without others the kernel keeps the locks, and need not ask.
             Operation::Flush { lock_owner, .. } if self.is_shared => {
-                self.locks.release(node, *lock_owner, false)?;
+                self.locks.flush(node, *lock_owner)?;
                 reply.with(Reply::empty)
             }
             Operation::GetLock(lock) if self.is_shared => {
