@@ -118,7 +118,7 @@ fn files(metadata: Arc<dyn Metadata>, data: &Arc<dyn Backend>) -> Arc<Files> {
         ready_objects: 0,
         is_alone: false,
         access: Access::Write,
-        is_strict: false,
+        believed_for: Duration::from_secs(1),
         inline_bytes_max: 4096,
     };
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());

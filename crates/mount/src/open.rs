@@ -2,6 +2,7 @@
 //! From a store to its files.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use terrace_core::{Access, Clock, ErrorKind, Result, Semantics, SystemClock};
 use terrace_fs::{Files, FilesOptions, Metadata, Reply, Request, Session, TreeOptions};
@@ -21,8 +22,9 @@ pub struct Opening {
     pub ready_objects: usize,
     /// Whether anything may be changed.
     pub access: Access,
-    /// Whether each operation sees what others did before it, not only what they had closed.
-    pub is_strict: bool,
+    /// How long the bytes of a small file that is open are believed where others use the files, too;
+    /// zero: each operation sees what others did before it.
+    pub believed_for: Duration,
 }
 
 /// The metadata of a file system that nobody else uses.
@@ -72,7 +74,7 @@ pub fn open(store: &Store, opening: &Opening) -> Result<Arc<Files>> {
         ready_objects: if is_alone { opening.ready_objects } else { 0 },
         is_alone,
         access: opening.access,
-        is_strict: opening.is_strict,
+        believed_for: if is_alone { Duration::MAX } else { opening.believed_for },
         inline_bytes_max,
     };
     Files::new(metadata, Arc::new(store.clone()), clock, options)

@@ -11,6 +11,7 @@ mod local;
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde::Serialize;
 use terrace_core::{Access, Error};
@@ -87,7 +88,7 @@ pub(crate) fn open(store: &Store, name: &str, creates: bool) -> Result<Arc<Files
         create: creates.then_some(options),
         ready_objects: if creates { READY_OBJECTS } else { 0 },
         access: if creates { Access::Write } else { Access::Read },
-        is_strict: false,
+        believed_for: Duration::from_secs(1),
     };
     Ok(terrace_mount::open(store, &opening)?)
 }

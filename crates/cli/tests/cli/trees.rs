@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::sync::Arc;
+use std::time::Duration;
 
 use terrace_core::Access;
 use terrace_fs::{Files, Kind, Made, Metadata, ROOT, Request, Session, TreeOptions};
@@ -37,7 +38,7 @@ fn files_for(store: &Store, access: Access) -> Arc<Files> {
         create: is_writer.then(TreeOptions::default),
         ready_objects: 0,
         access,
-        is_strict: false,
+        believed_for: Duration::MAX,
     };
     terrace_mount::open(store, &opening).expect("opens")
 }

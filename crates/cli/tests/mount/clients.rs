@@ -89,6 +89,41 @@ fn what_one_cut_or_replaced_is_seen_by_who_opens_it() {
 }
 
 #[test]
+fn who_has_a_file_open_reads_what_its_attributes_tell_of() {
+    let Some(pair) = Pair::new(&[]) else { return };
+    for size in [3, 1500, SIZES[1]] {
+        let [one, other] = pair.paths(&format!("file{size}"));
+        let mut expected = bytes(0, size);
+        fs::write(&one, &expected).expect("there is room");
+        let writer = File::options().write(true).open(&one).expect("it is there");
+        let reader = File::open(&other).expect("it is there");
+        assert_eq!(whole(&reader), expected);
+        for seed in 1..4 {
+            let added = bytes(seed, size);
+            writer.write_all_at(&added, expected.len() as u64).expect("there is room");
+            writer.write_all_at(&[seed as u8], 0).expect("there is room");
+            expected.extend(added);
+            expected[0] = seed as u8;
+            let length = || reader.metadata().expect("it is open").len();
+            wait_until("its length is seen", || length() == expected.len() as u64);
+            assert!(whole(&reader) == expected, "{size} {seed}");
+            // Also where nothing tells of it but the bytes.
+            writer.write_all_at(&[seed as u8 + 100], 1).expect("there is room");
+            expected[1] = seed as u8 + 100;
+            wait_until("it is read", || whole(&reader) == expected);
+        }
+    }
+}
+
+/// All bytes of an open file.
+fn whole(mut file: &File) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    file.rewind().expect("it is a file");
+    file.read_to_end(&mut bytes).expect("readable");
+    bytes
+}
+
+#[test]
 fn a_file_that_is_closed_while_the_server_is_silent_is_closed_when_it_answers() {
     let Some(scene) = Scene::new() else { return };
     let served = Served::start(&scene);

@@ -2,6 +2,7 @@
 //! Each kind of damage is found, and mended so that the next check finds nothing.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use terrace_backends::{kv, object};
 use terrace_core::{
@@ -61,7 +62,7 @@ impl Scene {
             ready_objects: 0,
             access: Access::Write,
             is_alone: true,
-            is_strict: false,
+            believed_for: Duration::MAX,
             inline_bytes_max: 4096,
         };
         Files::new(Arc::new(session), Arc::clone(&self.data), clock, options).expect("opens")

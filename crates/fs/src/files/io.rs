@@ -26,14 +26,12 @@ impl File {
     ///
     /// What the tiers say.
     pub fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<usize> {
-        if self.files().options.is_strict && self.object().is_none() {
-            self.shared().refresh(self.files())?;
-        }
+        self.shared().freshen(self.files())?;
         match &*self.shared().look() {
             Content::Object(object, _) => {
                 Ok(object.read_at(offset, &mut [IoSliceMut::new(buffer)])?)
             }
-            Content::Inline { bytes, size } => Ok(read_inline(bytes, *size, offset, buffer)),
+            Content::Inline { bytes, size, .. } => Ok(read_inline(bytes, *size, offset, buffer)),
         }
     }
 
@@ -117,6 +115,7 @@ impl File {
     ///
     /// What the tiers say.
     pub fn next_data(&self, offset: u64) -> Result<Option<Range<u64>>> {
+        self.shared().freshen(self.files())?;
         match &*self.shared().look() {
             Content::Object(object, _) => Ok(object.next_data(offset)?),
             Content::Inline { bytes, .. } => {
@@ -132,9 +131,7 @@ impl File {
     ///
     /// What the tiers say.
     pub fn size(&self) -> Result<u64> {
-        if self.files().options.is_strict && self.object().is_none() {
-            self.shared().refresh(self.files())?;
-        }
+        self.shared().freshen(self.files())?;
         match &*self.shared().look() {
             Content::Object(object, _) => Ok(object.stat()?.size_bytes),
             Content::Inline { size, .. } => Ok(*size),
@@ -246,23 +243,20 @@ impl File {
         let number = self.number();
         // Whoever reads meanwhile sees the bytes before or after.
         let mut content = shared.change();
-        let Content::Inline { bytes, size } = &mut *content else { return Ok(false) };
+        let Content::Inline { bytes, size, .. } = &mut *content else { return Ok(false) };
         let request = Request::Write { number, offset, data, at_end, clears_set_id };
         match self.files().metadata.call(&request)? {
             Reply::Node(node) => {
                 let offset = if at_end { node.size - data.len() as u64 } else { offset };
                 let end = offset as usize + data.len();
-                let is_known = !at_end || *size == offset;
                 if bytes.len() < end {
                     bytes.resize(end, 0);
                 }
                 bytes[offset as usize..end].copy_from_slice(data);
                 *size = node.size;
-                drop(content);
-                // Others wrote in front of it.
-                if !is_known {
-                    shared.refresh(self.files())?;
-                }
+                // Others may have written in front of it or beside it: what is kept stays as old as
+                // it was, and who reads it asks again.
+                shared.hear(&node);
                 Ok(true)
             }
             Reply::NotHere => {

@@ -9,9 +9,11 @@ mod io;
 mod open;
 mod ready;
 mod sweep;
+mod told;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use rustix::io::Errno;
 use terrace_core::{Access, Backend, Clock, Key, Open, Semantics, Space, Stat};
@@ -21,6 +23,7 @@ pub use self::file::File;
 use self::open::Shared;
 use self::ready::Ready;
 use self::sweep::Sweeper;
+use self::told::Told;
 use crate::failure::{Failure, Result};
 use crate::metadata::Metadata;
 use crate::node::{Kind, Node};
@@ -46,8 +49,9 @@ pub struct FilesOptions {
     pub is_alone: bool,
     /// Whether anything may be changed, also what others left behind.
     pub access: Access,
-    /// Whether each operation sees what others did before it, not only what they had closed.
-    pub is_strict: bool,
+    /// How long the bytes of a small file that is open are believed while others may change it; zero:
+    /// each operation sees what others did before it, `Duration::MAX`: nobody else changes any.
+    pub believed_for: Duration,
     /// Longest file whose bytes are kept with the metadata, as far as is known here.
     pub inline_bytes_max: u64,
 }
@@ -62,6 +66,7 @@ pub struct Files {
     clock: Arc<dyn Clock>,
     options: FilesOptions,
     open: [Mutex<HashMap<u64, Opened>>; STRIPES],
+    told: Told,
     ready: Ready,
     sweeper: Arc<Sweeper>,
     closing: Closing,
@@ -90,7 +95,8 @@ impl Files {
         let ready = Ready::start(&metadata, &data, &sweeper, &options, &clock)?;
         let closing = Closing::start(&metadata, &sweeper, &clock)?;
         let open = std::array::from_fn(|_| Mutex::default());
-        Ok(Arc::new(Self { metadata, data, clock, options, open, ready, sweeper, closing }))
+        let told = Told::default();
+        Ok(Arc::new(Self { metadata, data, clock, options, open, told, ready, sweeper, closing }))
     }
 
     /// The metadata, for requests that concern nothing else.
@@ -432,6 +438,7 @@ impl Files {
         let file = Arc::clone(&opened.file);
         if is_closed {
             open.remove(&number);
+            self.told.close(number);
         }
         if !is_last {
             return Ok(());
@@ -486,6 +493,9 @@ impl Files {
 
     /// What is known of a node with what its object says, where that may be newer.
     fn with_object(&self, node: Node) -> Result<Node> {
+        if self.options.believed_for != Duration::MAX {
+            self.told.hear(&node);
+        }
         if !node.is_written {
             return Ok(node);
         }

@@ -2,15 +2,16 @@
 //! A file that is open here, however often.
 
 use std::io::IoSlice;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::time::Duration;
 
 use terrace_core::{Access, Create, Object, Open, Stat};
 
 use super::claim::Claim;
 use super::{Files, unexpected};
 use crate::failure::Result;
-use crate::node::{Node, Place};
+use crate::node::{Node, Place, Time};
 use crate::request::{Reply, Request};
 
 const SET_ID: u32 = 0o6000;
@@ -23,6 +24,8 @@ pub(super) struct Shared {
     has_set_id: AtomicBool,
     /// Whether anybody has it open for writing, or had.
     is_writable: AtomicBool,
+    /// When anything of it last changed, as far as was told here: nanoseconds since 1970.
+    told_changed_ns: Arc<AtomicU64>,
 }
 
 /// The bytes of an open file.
@@ -34,6 +37,10 @@ pub(super) enum Content {
         bytes: Vec<u8>,
         /// How many there are with the zeros.
         size: u64,
+        /// When anything of the file had last changed then.
+        changed: Time,
+        /// When that was, on the clock of this process.
+        told_ns: u64,
     },
     /// In an object, opened for this.
     Object(Arc<dyn Object>, Access),
@@ -45,6 +52,7 @@ impl Shared {
         let content = content(files, node, bytes, access)?;
         Ok(Self {
             number: node.number,
+            told_changed_ns: files.told.open(node),
             content: RwLock::new(content),
             has_set_id: AtomicBool::new(node.permissions & SET_ID != 0),
             is_writable: AtomicBool::new(access == Access::Write),
@@ -60,6 +68,7 @@ impl Shared {
         access: Access,
     ) -> Result<()> {
         self.note_permissions(node);
+        self.hear(node);
         self.is_writable.fetch_or(access == Access::Write, Ordering::AcqRel);
         let mut content = self.change();
         match &*content {
@@ -97,15 +106,46 @@ impl Shared {
         self.has_set_id.load(Ordering::Relaxed) && self.has_set_id.swap(false, Ordering::AcqRel)
     }
 
+    /// Takes note of what was told of the node.
+    pub(super) fn hear(&self, node: &Node) {
+        self.told_changed_ns.fetch_max(node.changed.to_ns(), Ordering::AcqRel);
+    }
+
+    /// Asks again for bytes that are with the metadata where what is kept here may be older than what
+    /// its user was told of the file, or than is to be believed.
+    pub(super) fn freshen(&self, files: &Files) -> Result<()> {
+        let believed_for = files.options.believed_for;
+        if believed_for == Duration::MAX {
+            return Ok(());
+        }
+        let is_old = match &*self.look() {
+            Content::Object(..) => false,
+            Content::Inline { changed, told_ns, .. } => {
+                let age_ns = files.clock.now_ns().saturating_sub(*told_ns);
+                Duration::from_nanos(age_ns) >= believed_for
+                    || changed.to_ns() < self.told_changed_ns.load(Ordering::Acquire)
+            }
+        };
+        if is_old {
+            self.refresh(files)?;
+        }
+        Ok(())
+    }
+
     /// Takes note of a change that was made to the node.
     pub(super) fn note_change(&self, node: &Node, is_cut: bool) {
         self.note_permissions(node);
+        self.hear(node);
         if !is_cut {
             return;
         }
-        if let Content::Inline { bytes, size } = &mut *self.change() {
+        if let Content::Inline { bytes, size, changed, .. } = &mut *self.change() {
             bytes.truncate(usize::try_from(node.size).unwrap_or(usize::MAX));
             *size = node.size;
+            if node.size == 0 {
+                // Whatever others wrote before, nothing of it is left.
+                *changed = node.changed;
+            }
         }
     }
 
@@ -122,7 +162,7 @@ impl Shared {
             false => Some(Claim::wait(files, self.number)?),
         };
         loop {
-            let Content::Inline { bytes, size } = &*content else { return Ok(()) };
+            let Content::Inline { bytes, size, .. } = &*content else { return Ok(()) };
             let key = files.key(self.number)?;
             let node = files.ask_node(&Request::Node { number: self.number })?;
             if node.place == Place::Object {
@@ -165,6 +205,7 @@ impl Shared {
     fn refresh_into(&self, files: &Files, content: &mut Content) -> Result<Node> {
         let reply = files.metadata.call(&Request::Content { number: self.number })?;
         let Reply::Opened { node, content: bytes } = reply else { return Err(unexpected(&reply)) };
+        self.hear(&node);
         let access = match self.is_writable.load(Ordering::Acquire) {
             true => Access::Write,
             false => Access::Read,
@@ -176,7 +217,12 @@ impl Shared {
 
 fn content(files: &Files, node: &Node, bytes: Vec<u8>, access: Access) -> Result<Content> {
     Ok(match node.place {
-        Place::Inline => Content::Inline { bytes, size: node.size },
+        Place::Inline => Content::Inline {
+            bytes,
+            size: node.size,
+            changed: node.changed,
+            told_ns: files.clock.now_ns(),
+        },
         Place::Object => {
             let key = files.key(node.number)?;
             let object = files.data.open(&key, &files.how(node, access))?;

@@ -137,7 +137,8 @@ impl Front {
         if let Some(handle) = self.handles.take(handle) {
             self.modes.close(handle.file.number());
             if let Some(directory) = handle.made_in {
-                let is_small = handle.file.size()? <= self.files.inline_bytes_max();
+                let is_small = handle.file.object().is_none()
+                    || handle.file.size()? <= self.files.inline_bytes_max();
                 self.sizes.note(directory, is_small);
             }
             match Arc::try_unwrap(handle) {

@@ -3,6 +3,7 @@
 
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use terrace_core::{Access, Clock, Error, ErrorKind, Result, SystemClock};
 use terrace_fs::{Files, Kind, Made, ROOT, TreeOptions};
@@ -58,7 +59,7 @@ fn fill(store: &Path, files: u64, progress: &mut Progress, stop: &AtomicBool) ->
         create: Some(TreeOptions::default()),
         ready_objects: 0,
         access: Access::Write,
-        is_strict: false,
+        believed_for: Duration::MAX,
     };
     let opened = terrace_mount::open(&store, &opening)?;
     for number in 0..files {

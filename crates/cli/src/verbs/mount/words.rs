@@ -11,7 +11,7 @@ use terrace_fuse::MountOptions;
 use terrace_mount::{IoMode, Opening, Options};
 use terrace_store::Store;
 
-use super::{Io, Mount, Plan, READY_OBJECTS, directory};
+use super::{CACHED_FOR_SHARED, Io, Mount, Plan, READY_OBJECTS, directory};
 use crate::context::Context;
 use crate::failure::Result;
 
@@ -52,6 +52,7 @@ pub(super) fn plan(arguments: Mount, context: &Context) -> Result<Plan> {
         Io::Passthrough => IoMode::Passthrough,
         Io::Served => IoMode::Served,
     };
+    let cached_for = arguments.cache.as_deref().map(parse_duration).transpose()?;
     let ready_objects = if io == IoMode::Served || !is_root { 0 } else { READY_OBJECTS };
     Ok(Plan {
         store,
@@ -61,7 +62,10 @@ pub(super) fn plan(arguments: Mount, context: &Context) -> Result<Plan> {
             create: (!mount.read_only).then_some(create),
             ready_objects,
             access: if mount.read_only { Access::Read } else { Access::Write },
-            is_strict: arguments.strict,
+            believed_for: match arguments.strict {
+                true => Duration::ZERO,
+                false => cached_for.unwrap_or(CACHED_FOR_SHARED),
+            },
         },
         options: Options {
             mount,
@@ -71,7 +75,7 @@ pub(super) fn plan(arguments: Mount, context: &Context) -> Result<Plan> {
             is_shared: false,
             is_strict: arguments.strict,
         },
-        cached_for: arguments.cache.as_deref().map(parse_duration).transpose()?,
+        cached_for,
         must_pass: arguments.io == Io::Passthrough,
         is_foreground: arguments.foreground,
         is_detached: arguments.detached,
