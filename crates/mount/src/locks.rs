@@ -296,13 +296,13 @@ mod tests {
         let request = |handle, owner| LockRequest { handle, owner, lock, is_flock: false };
         let mut queue = Queue::default();
         let through = |queue: &Queue, wanted| queue.owners(5, false, |_, handle| handle == wanted);
-        assert_eq!(through(&queue, 1), []);
+        assert!(through(&queue, 1).is_empty());
         queue.note(5, &request(1, 70));
         queue.note(5, &request(2, 80));
         assert_eq!(through(&queue, 1), [70]);
         // A process whose older use of the file another still has.
         queue.note(5, &request(3, 70));
-        assert_eq!(through(&queue, 1), []);
+        assert!(through(&queue, 1).is_empty());
         assert_eq!(through(&queue, 3), [70]);
         queue.forget(5, 70, false);
         queue.forget(5, 80, false);
