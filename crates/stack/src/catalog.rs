@@ -93,6 +93,8 @@ pub(crate) struct Catalog {
     last_ticket: AtomicU64,
     /// Whether a commit failed: it may have been written all the same.
     has_failed: AtomicBool,
+    /// Whether the last commit failed in the engine; said once.
+    is_failing: AtomicBool,
     /// Whether a backup is being made. Held shared over every commit, so that none is in flight
     /// while it changes.
     is_watched: RwLock<bool>,
@@ -123,6 +125,7 @@ impl Catalog {
             number_limit: AtomicU64::new(next),
             last_ticket: AtomicU64::new(0),
             has_failed: AtomicBool::new(false),
+            is_failing: AtomicBool::new(false),
             is_watched: RwLock::new(false),
             touched: Mutex::default(),
         }
@@ -184,8 +187,36 @@ impl Catalog {
         Ok(ticket)
     }
 
-    /// Every commit goes through here, so that a backup hears of it.
+    /// Every commit goes through here, so that a backup hears of it, and who runs the store where none
+    /// is taken any more.
     fn transact(&self, body: &mut dyn FnMut(&mut dyn Txn) -> Result<()>) -> Result<Ticket> {
+        let mut is_agreed = false;
+        let result = self.carry_out(&mut |txn| {
+            is_agreed = false;
+            body(txn)?;
+            is_agreed = true;
+            Ok(())
+        });
+        match &result {
+            Ok(_) => {
+                if self.is_failing.load(Ordering::Relaxed) {
+                    self.is_failing.store(false, Ordering::Relaxed);
+                }
+            }
+            // What the body refused is nothing of the engine.
+            Err(error) if is_agreed && !self.is_failing.swap(true, Ordering::Relaxed) => {
+                tracing::error!(
+                    error = error.chain(),
+                    "the catalog takes no changes: see that its disk is well and has room; where \
+                     requests fail all the same, start the process that has the store open again"
+                );
+            }
+            Err(_) => {}
+        }
+        result
+    }
+
+    fn carry_out(&self, body: &mut dyn FnMut(&mut dyn Txn) -> Result<()>) -> Result<Ticket> {
         let is_watched = self.is_watched.read().unwrap_or_else(PoisonError::into_inner);
         if !*is_watched {
             return self.kv.transact(body);
@@ -233,6 +264,11 @@ impl Catalog {
     /// same, so that rows of garbage may name files that are in use.
     pub(crate) fn has_failed(&self) -> bool {
         self.has_failed.load(Ordering::Acquire)
+    }
+
+    /// Whether the engine did not take the last commit.
+    pub(crate) fn is_failing(&self) -> bool {
+        self.is_failing.load(Ordering::Relaxed)
     }
 
     /// Waits until a commit is durable.

@@ -94,7 +94,11 @@ impl Drops {
                 }
             }
             gone += deleted.len();
-            forget(shared, &deleted);
+            if forget(shared, &deleted).is_err() {
+                // The rows of the others could not be removed either.
+                left.extend(all);
+                break;
+            }
         }
         self.has_failed.store(!left.is_empty(), Ordering::Relaxed);
         crate::lock(&self.waiting).extend(left);
@@ -110,9 +114,11 @@ fn delete(shared: &Shared, drop: &Drop) -> Result<()> {
     }
 }
 
-fn forget(shared: &Shared, deleted: &[Drop]) {
+/// Removes the rows of files that are gone. One that stays names a file that is gone: the next opening
+/// deletes it again.
+fn forget(shared: &Shared, deleted: &[Drop]) -> Result<()> {
     if deleted.is_empty() {
-        return;
+        return Ok(());
     }
     // A row goes only when its file cannot come back.
     let mut tiers: Vec<_> = deleted.iter().map(|drop| drop.site.place.tier).collect();
@@ -124,10 +130,10 @@ fn forget(shared: &Shared, deleted: &[Drop]) {
         tier.account.free(Class::Garbage, drop.row.bytes);
     }
     if !all_synced {
-        return;
+        return Ok(());
     }
     let writes: Vec<_> = deleted.iter().map(|drop| Write::GarbageGone(&drop.row)).collect();
-    // A row that stays names a file that is gone: the next opening deletes it again.
-    let _ = shared.catalog.commit(&writes);
+    shared.catalog.commit(&writes)?;
     let _ = shared.failpoints.hit("drop.row");
+    Ok(())
 }

@@ -166,6 +166,11 @@ pub(crate) fn close(shared: &Arc<Shared>, threads: &Threads) -> Result<()> {
         return Err(Error::new(terrace_core::ErrorKind::Busy, "close the store")
             .because("a migration hangs in its device; the next opening recovers"));
     }
+    // Where commits fail, nothing of what follows can be noted: the next opening recovers, and nobody
+    // waits here until then.
+    if shared.catalog.is_failing() {
+        shared.catalog.change_header(|_| {})?;
+    }
     // What a kernel closes a moment after the last handle would cost the next opening a comparison
     // of everything.
     for _ in 0..LAST_LOOKS_MAX {

@@ -23,7 +23,7 @@ use super::changing::{self, Changing, Committed};
 use super::group_sync::GroupSync;
 use super::journal::Journal;
 use super::sync_mark::SyncMark;
-use super::{bounds, check_key, check_ticket};
+use super::{FAILED, bounds, check_key, check_ticket};
 
 /// Blocks of tables kept in memory. fjall's own default; the catalog's hot part is cached above.
 const CACHE_BYTES: u64 = 32 << 20;
@@ -346,8 +346,7 @@ fn translated(operation: &'static str, error: fjall::Error) -> Error {
         fjall::Error::Locked => {
             Error::new(ErrorKind::Busy, operation).because("another process has it open")
         }
-        fjall::Error::Poisoned => Error::new(ErrorKind::Io, operation)
-            .because("an earlier write failed, so the store must be opened again"),
+        fjall::Error::Poisoned => Error::new(ErrorKind::Io, operation).because(FAILED),
         fjall::Error::InvalidVersion(Some(version)) => {
             Error::new(ErrorKind::Unsupported, operation)
                 .because("another version of fjall wrote it")

@@ -112,6 +112,10 @@ fn check_value(key: &[u8], value: &[u8]) -> Result<()> {
     Ok(())
 }
 
+/// Why an engine takes no commits any more.
+const FAILED: &str = "an earlier write failed, as on a full disk, and nothing is changed since: give \
+                      the disk room, and start the process that has the store open again";
+
 /// Refuses to wait for a commit that nobody made: it would never become durable.
 fn check_ticket(ticket: Ticket, committed: u64) -> Result<()> {
     if ticket.0 > committed {

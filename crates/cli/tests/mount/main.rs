@@ -6,6 +6,7 @@ mod apps;
 mod clients;
 mod directories;
 mod fsx;
+mod full_catalog;
 mod locks;
 mod many;
 mod natives;

@@ -6,7 +6,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{self, Sender};
 use std::thread;
 use std::time::Duration;
@@ -104,9 +104,7 @@ impl Scene {
 
     /// Mounts what several servers serve together.
     pub(crate) fn mount_all(&self, served: &[&Served], name: &str, how: &[&str]) -> Mounted {
-        let addresses: Vec<_> = served.iter().map(|one| one.listens_on.as_str()).collect();
-        let address = format!("terrace://{}/?secret=none", addresses.join(","));
-        Mounted::new(self, address, name, how)
+        Mounted::new(self, together(served), name, how)
     }
 
     /// Whether a process logged a text.
@@ -185,10 +183,14 @@ impl Process {
 
     #[track_caller]
     fn stop(&mut self) {
+        let status = self.terminate();
+        assert!(status.success(), "{status}");
+    }
+
+    fn terminate(&mut self) -> ExitStatus {
         let process = Pid::from_child(&self.child);
         rustix::process::kill_process(process, Signal::TERM).expect("it was not waited for");
-        let status = self.child.wait().expect("it ends");
-        assert!(status.success(), "{status}");
+        self.child.wait().expect("it ends")
     }
 }
 
@@ -301,6 +303,11 @@ impl Served {
         self.process.take().expect("it runs").stop();
     }
 
+    /// Has it end; how it did.
+    pub(crate) fn terminate(&mut self) -> ExitStatus {
+        self.process.take().expect("it runs").terminate()
+    }
+
     /// Has it answer nobody, or again everybody.
     pub(crate) fn set_silent(&self, is_silent: bool) {
         let process = self.process.as_ref().expect("it runs");
@@ -321,6 +328,12 @@ impl Served {
         self.process.take().expect("it runs").kill();
         self.process = Some(serve(scene, &self.listens_on));
     }
+}
+
+/// Where clients find several servers.
+fn together(served: &[&Served]) -> String {
+    let addresses: Vec<_> = served.iter().map(|one| one.listens_on.as_str()).collect();
+    format!("terrace://{}/?secret=none", addresses.join(","))
 }
 
 fn serve(scene: &Scene, address: &str) -> Process {

@@ -15,7 +15,7 @@ use rustix::fs::FallocateFlags;
 use rustix::io::{Errno, retry_on_intr};
 use terrace_core::{Error, ErrorKind, Result};
 
-use crate::kv::changing;
+use crate::kv::{FAILED, changing};
 
 /// What journals and memory hold of commits.
 pub(super) type Changes = changing::Changes<Box<[u8]>>;
@@ -68,7 +68,7 @@ impl Journal {
     pub(super) fn check(&self) -> Result<()> {
         if self.has_failed.load(Ordering::Relaxed) {
             return Err(Error::new(ErrorKind::Io, "use the journal")
-                .because("an earlier write failed, so the store must be opened again")
+                .because(FAILED)
                 .with("path", self.path.display()));
         }
         Ok(())

@@ -15,6 +15,7 @@ use heed::{Database, Env, EnvOpenOptions, MdbError, RoTxn, WithTls};
 use terrace_core::{Error, ErrorKind, KV_KEY_BYTES_MAX, Result};
 
 use super::merge::Change;
+use crate::kv::FAILED;
 
 /// LMDB's own name for its file.
 pub(super) const FILE_NAME: &str = "data.mdb";
@@ -237,9 +238,7 @@ fn translated(operation: &'static str, path: &Path, error: heed::Error) -> Error
         heed::Error::EnvAlreadyOpened => {
             new(ErrorKind::Busy).because("this process has it open already")
         }
-        heed::Error::Mdb(MdbError::Panic) => {
-            new(ErrorKind::Io).because("an earlier write failed, so the store must be opened again")
-        }
+        heed::Error::Mdb(MdbError::Panic) => new(ErrorKind::Io).because(FAILED),
         heed::Error::Mdb(MdbError::ReadersFull) => new(ErrorKind::Busy)
             .because("too many threads have read it")
             .with("threads_max", READERS_MAX),
