@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Closes that the metadata does not answer.
 
+mod common;
+
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -8,11 +10,13 @@ use std::time::Duration;
 use rustix::io::Errno;
 use terrace_backends::kv;
 use terrace_backends::object::Memory;
-use terrace_core::{Access, Backend, Clock, ErrorKind, Persistency, Semantics, SystemClock};
+use terrace_core::{Access, Backend, ErrorKind, SystemClock};
 use terrace_fs::{
-    Closed, FileClock, Files, FilesOptions, Kind, Made, Metadata, Node, ROOT, Reply, Request,
-    Session, Tree, TreeOptions,
+    Closed, FileClock, Files, Kind, Made, Metadata, Node, ROOT, Reply, Request, Session, Tree,
+    TreeOptions,
 };
+
+use common::files;
 
 /// Longer than what is kept with the metadata.
 const LENGTH: usize = 10_000;
@@ -109,20 +113,6 @@ impl Scene {
             }
         }
     }
-}
-
-fn files(metadata: Arc<dyn Metadata>, data: &Arc<dyn Backend>) -> Arc<Files> {
-    let options = FilesOptions {
-        namespace: "files".into(),
-        semantics: Semantics { persistency: Persistency::None, ..Semantics::DEFAULT },
-        ready_objects: 0,
-        is_alone: false,
-        access: Access::Write,
-        believed_for: Duration::from_secs(1),
-        inline_bytes_max: 4096,
-    };
-    let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
-    Files::new(metadata, Arc::clone(data), clock, options).expect("opens")
 }
 
 #[test]

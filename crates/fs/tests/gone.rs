@@ -1,17 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Files that another user removes between two looks at them.
 
+mod common;
+
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use rustix::io::Errno;
 use terrace_backends::kv;
 use terrace_backends::object::Memory;
-use terrace_core::{Access, Backend, Clock, Persistency, Semantics, SystemClock};
+use terrace_core::{Backend, SystemClock};
 use terrace_fs::{
-    Failure, FileClock, Files, FilesOptions, Kind, Made, Metadata, ROOT, Reply, Request, Session,
-    Tree, TreeOptions,
+    Failure, FileClock, Files, Kind, Made, Metadata, ROOT, Reply, Request, Session, Tree,
+    TreeOptions,
 };
+
+use common::files;
 
 const NAME: &[u8] = b"file";
 
@@ -35,20 +38,6 @@ impl Metadata for Delayed {
         }
         reply
     }
-}
-
-fn files(metadata: Arc<dyn Metadata>, data: &Arc<dyn Backend>) -> Arc<Files> {
-    let options = FilesOptions {
-        namespace: "files".into(),
-        semantics: Semantics { persistency: Persistency::None, ..Semantics::DEFAULT },
-        ready_objects: 0,
-        is_alone: false,
-        access: Access::Write,
-        believed_for: Duration::from_secs(1),
-        inline_bytes_max: 4096,
-    };
-    let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
-    Files::new(metadata, Arc::clone(data), clock, options).expect("opens")
 }
 
 /// One user looks at a file, and another one removes it before the first asks its object.

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What the tests of files that several use have in common.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use terrace_core::{Access, Backend, Clock, Persistency, Semantics, SystemClock};
+use terrace_fs::{Files, FilesOptions, Metadata};
+
+/// A user of a file system beside others.
+pub(crate) fn files(metadata: Arc<dyn Metadata>, data: &Arc<dyn Backend>) -> Arc<Files> {
+    let options = FilesOptions {
+        namespace: "files".into(),
+        semantics: Semantics { persistency: Persistency::None, ..Semantics::DEFAULT },
+        ready_objects: 0,
+        is_alone: false,
+        access: Access::Write,
+        believed_for: Duration::from_secs(1),
+        inline_bytes_max: 4096,
+    };
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
+    Files::new(metadata, Arc::clone(data), clock, options).expect("opens")
+}
