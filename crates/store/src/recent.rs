@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use terrace_core::Clock;
-use terrace_fs::{Node, Reply, Request};
+use terrace_fs::{Effect, Node, Reply, Request};
 
 /// Nodes that are remembered; a forgotten one is asked for.
 const NODES_MAX: usize = 1 << 14;
@@ -134,18 +134,12 @@ impl State {
 
 impl Changed {
     fn by(request: &Request<'_>) -> Self {
+        if request.effect() == Effect::Look {
+            return Self::None;
+        }
         match request {
-            Request::Lookup { .. }
-            | Request::Node { .. }
-            | Request::List { .. }
-            | Request::Target { .. }
-            | Request::Xattr { .. }
-            | Request::Xattrs { .. }
-            | Request::Content { .. }
-            | Request::Lock { .. }
-            | Request::FindLock { .. }
+            Request::Lock { .. }
             | Request::Reserve { .. }
-            | Request::Garbage { .. }
             | Request::Collected { .. }
             | Request::Sync => Self::None,
             Request::Make { directory, .. } | Request::Remove { directory, .. } => {
@@ -165,7 +159,7 @@ impl Changed {
                 Self::These(closed.chain(read.iter().map(|read| read.number)).collect())
             }
             // What is moved changes, too, and nobody says which node it is.
-            Request::Rename { .. } => Self::Any,
+            _ => Self::Any,
         }
     }
 }
