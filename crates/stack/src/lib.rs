@@ -64,6 +64,7 @@ mod swap;
 mod tiers;
 mod transfer;
 mod usage;
+mod verify;
 mod watch;
 mod whole;
 mod writers;

@@ -28,14 +28,11 @@ use crate::mover::{Move, MoveWish};
 use crate::record::Place;
 use crate::shared::Shared;
 use crate::tiers::TierState;
+use crate::verify::{Piece, Verifier};
 
 /// Bytes copied at a time: they stay in the processor's cache between reading, checking and
 /// writing, and file systems take as many in larger pages than fewer.
 const STEP_BYTES: usize = 256 << 10;
-
-/// Bytes verified at a time. Behind each of them, and behind each reading and each writing, whoever
-/// waits for the processor gets it: else reads of a file that moves take twice as long.
-const LOOK_BYTES: usize = 64 << 10;
 
 /// Most bytes that are copied while writers wait.
 const FINAL_BYTES_MAX: u64 = 256 << 10;
@@ -58,45 +55,10 @@ const PIECE_BYTES: usize = 1 << 20;
 /// Pieces that copying may be ahead of verifying: few, so that they are still in a cache.
 const PIECES_AHEAD_MAX: usize = 2;
 
-/// What was copied at a time.
-struct Piece {
-    offset_bytes: u64,
-    count: usize,
-    /// CRC-32C of the source's bytes from the first piece to the end of this one.
-    checksum: u32,
-}
-
-/// Reads pieces back from the target, in the order in which they were copied.
-struct Verifier<'a> {
-    target: &'a Target<'a>,
-    back: Vec<u8>,
-    /// CRC-32C of what the target returned so far.
-    checksum: u32,
-}
-
-impl Verifier<'_> {
-    fn verify(&mut self, piece: &Piece) -> Result<()> {
-        let mut done = 0;
-        while done < piece.count {
-            let want = LOOK_BYTES.min(piece.count - done);
-            self.back.resize(want, 0);
-            let at = piece.offset_bytes + done as u64;
-            let read = self.target.object.read_at(at, &mut [IoSliceMut::new(&mut self.back)])?;
-            self.checksum = crc32c::crc32c_append(self.checksum, &self.back[..read]);
-            if read < want {
-                break;
-            }
-            done += read;
-            thread::yield_now();
-        }
-        if done == piece.count && self.checksum == piece.checksum {
-            return Ok(());
-        }
-        Err(Error::new(ErrorKind::Corrupt, "verify a migrated segment")
-            .because("the target returned other bytes than were written to it")
-            .with("offset_bytes", piece.offset_bytes)
-            .with("tier", &self.target.tier.name))
-    }
+/// Whether whoever waits for the processor gets it behind each reading, writing and look: else reads
+/// of a file that moves take twice as long. Not in ranges as they are copied while writers wait.
+fn gives_way(range: &Range<u64>) -> bool {
+    range.end.saturating_sub(range.start) > FINAL_BYTES_MAX
 }
 
 /// Why a migration ends early.
@@ -439,7 +401,9 @@ impl Job<'_> {
         range: Range<u64>,
         checksum: u32,
     ) -> Result<u32, Stop> {
-        let mut verifier = Verifier { target, back: Vec::new(), checksum };
+        let (object, tier) = (&*target.object, &*target.tier.name);
+        let gives_way = gives_way(&range);
+        let mut verifier = Verifier { target: object, tier, checksum, gives_way, back: Vec::new() };
         if range.end.saturating_sub(range.start) < BESIDE_BYTES_MIN {
             let verify = |piece| verifier.verify(&piece).map(|()| true);
             return self.copy_pieces(source, target, range, checksum, verify);
@@ -493,6 +457,7 @@ impl Job<'_> {
         mut verify: impl FnMut(Piece) -> Result<bool>,
     ) -> Result<u32, Stop> {
         let mut buffer = vec![0; STEP_BYTES.min((range.end - range.start.min(range.end)) as usize)];
+        let gives_way = gives_way(&range);
         let mut at = range.start;
         while at < range.end {
             self.check()?;
@@ -505,7 +470,9 @@ impl Job<'_> {
             }
             let data = &buffer[..count];
             checksum = crc32c::crc32c_append(checksum, data);
-            thread::yield_now();
+            if gives_way {
+                thread::yield_now();
+            }
             target.object.write_at(at, &[IoSlice::new(data)])?;
             if !verify(Piece { offset_bytes: at, count, checksum })? {
                 break;
@@ -519,7 +486,9 @@ impl Job<'_> {
             self.one.copied_bytes.fetch_add(count as u64, Ordering::Relaxed);
             self.shared.tell_progress(self.one);
             self.shared.yield_to_foreground(&[self.one.from, self.to()], took_ns);
-            thread::yield_now();
+            if gives_way {
+                thread::yield_now();
+            }
             at += count as u64;
         }
         Ok(checksum)
