@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Connections for large transfers and long calls: one request at a time, read into its place.
+//! Connections for large transfers, few small ones and long calls: one request at a time, read into
+//! its place.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -239,6 +240,12 @@ impl Pool {
         let mut lent = Lent { pool: self, bulk: None };
         lent.bulk = Some(open()?);
         Ok(lent)
+    }
+
+    /// Whether one can be had at once.
+    pub(super) fn has_room(&self) -> bool {
+        let state = self.state();
+        !state.idle.is_empty() || state.open < self.connections_max
     }
 
     /// Forgets idle connections of former lives.

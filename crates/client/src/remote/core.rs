@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Duration;
 
@@ -15,7 +16,7 @@ use super::dial::{Dial, Timed};
 use super::greeting::greet;
 use super::line::{Line, lost};
 use super::options::Options;
-use super::request::{Answer, Filling, Message};
+use super::request::{Answer, Filling, Message, odd};
 
 /// First and longest pause between two attempts to connect.
 const PAUSE_MIN: Duration = Duration::from_millis(2);
@@ -24,6 +25,10 @@ const PAUSE_MAX: Duration = Duration::from_millis(250);
 /// Longest silence of a stream, where the deadline is not longer: a server says every second that
 /// it is there.
 const STREAM_SILENCE_MAX: Duration = Duration::from_secs(5);
+
+/// So many small transfers go over connections of their own, beside one on the connection that all
+/// share: no thread waits for another one there. Where there are more, they are cheaper together.
+const OWN_MAX: usize = 3;
 
 /// A client's session with a server.
 pub(super) struct Core {
@@ -43,6 +48,8 @@ pub(super) struct Core {
     first: Mutex<Option<FrameReader<Timed>>>,
     line: Mutex<Option<Arc<Line>>>,
     pool: Pool,
+    /// Small transfers on their way.
+    transfers: AtomicUsize,
     /// Whether descriptors can be passed.
     is_local: bool,
     pub(super) target: String,
@@ -127,6 +134,7 @@ impl Core {
             target: dial.target(),
             dial,
             pool: Pool::new(options.connections_max),
+            transfers: AtomicUsize::new(0),
             options,
             clock,
             session,
@@ -182,13 +190,14 @@ impl Core {
         let mut sent_in = message.life;
         let mut missed_since_ns = None;
         let mut pause = PAUSE_MIN;
+        let transfer = Transfer::begin(self, message);
+        let has_own = transfer.as_ref().is_some_and(Transfer::has_own);
+        let is_shared = message.is_shared() && !has_own;
         loop {
-            let asked = match filling.is_none() && message.is_shared() {
-                true => self.ask_shared(message, id.number, deadline_ns, sent_in),
-                false => {
-                    let filling = filling.as_deref_mut();
-                    self.ask_alone(message, id.number, deadline_ns, sent_in, filling, hear)
-                }
+            let filling = filling.as_deref_mut();
+            let asked = match is_shared {
+                true => self.ask_shared(message, id.number, deadline_ns, sent_in, filling),
+                false => self.ask_alone(message, id.number, deadline_ns, sent_in, filling, hear),
             };
             let missed = match asked {
                 Ok(answer) => return Ok(answer),
@@ -272,12 +281,20 @@ impl Core {
         id: u64,
         deadline_ns: u64,
         sent_in: Option<u64>,
+        filling: Option<&mut Filling<'_, '_>>,
     ) -> Result<Answer, Missed> {
         let line = self.line(deadline_ns).map_err(unsent)?;
         check_life(line.life, sent_in)?;
         let sent = |error| Missed { error, sent_in: Some(line.life) };
         line.begin(message, id, self.acknowledged()).map_err(sent)?;
-        line.wait(id, deadline_ns).map_err(sent)
+        let mut answer = line.wait(id, deadline_ns).map_err(sent)?;
+        if let Some(filling) = filling {
+            filling.restart();
+            if !filling.copy(&std::mem::take(&mut answer.payload)) {
+                return Err(sent(odd("it is longer than what was asked for")));
+            }
+        }
+        Ok(answer)
     }
 
     fn ask_alone(
@@ -384,6 +401,32 @@ impl Core {
 
     fn left(&self, deadline_ns: u64) -> Duration {
         Duration::from_nanos(deadline_ns.saturating_sub(self.clock.now_ns()))
+    }
+}
+
+/// A small transfer that is on its way while this lives.
+struct Transfer<'a> {
+    core: &'a Core,
+    /// How many there were before it.
+    others: usize,
+}
+
+impl<'a> Transfer<'a> {
+    /// `None` for another request.
+    fn begin(core: &'a Core, message: &Message<'_>) -> Option<Self> {
+        let is_small = message.is_transfer && message.is_shared();
+        is_small.then(|| Self { core, others: core.transfers.fetch_add(1, Ordering::AcqRel) })
+    }
+
+    /// Whether it goes over a connection of its own.
+    fn has_own(&self) -> bool {
+        (1..=OWN_MAX).contains(&self.others) && self.core.pool.has_room()
+    }
+}
+
+impl Drop for Transfer<'_> {
+    fn drop(&mut self) {
+        self.core.transfers.fetch_sub(1, Ordering::AcqRel);
     }
 }
 

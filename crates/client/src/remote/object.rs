@@ -16,7 +16,7 @@ use terrace_wire::{OnHandle, Opening, Operation, Outcome};
 use super::bulk::Heard;
 use super::core::Core;
 use super::lent::Lent;
-use super::request::{Filling, Message, odd};
+use super::request::{Filling, Message};
 use super::{done, stat_of, unexpected};
 
 /// Most bytes that one request reads or writes; longer transfers are several.
@@ -24,9 +24,6 @@ const TRANSFER_BYTES_MAX: usize = 16 << 20;
 
 /// Most bytes of an append: it is one request, or another append could come between.
 const APPEND_BYTES_MAX: usize = 32 << 20;
-
-/// Reads up to this length share a connection with other requests.
-const SMALL_READ_BYTES_MAX: usize = 32 << 10;
 
 /// An object that a server has open for us.
 pub(super) struct RemoteObject {
@@ -161,21 +158,9 @@ impl RemoteObject {
             let what = OnHandle::Read { offset_bytes, length_bytes };
             let operations = [Operation::On { handle: handle.number, what }];
             let message = Message::request(&operations, &[], &self.semantics);
-            let outcomes = match length <= SMALL_READ_BYTES_MAX {
-                true => {
-                    let (outcomes, payload) = self.core.ask(&message)?.outcomes(1)?;
-                    filling.restart();
-                    if !filling.copy(&payload) {
-                        return Err(odd("it is longer than what was asked for"));
-                    }
-                    outcomes
-                }
-                false => {
-                    let mut nobody = |_: Heard<'_>| true;
-                    let answer = self.core.exchange(&message, Some(&mut filling), &mut nobody)?;
-                    answer.outcomes(1)?.0
-                }
-            };
+            let mut nobody = |_: Heard<'_>| true;
+            let answer = self.core.exchange(&message, Some(&mut filling), &mut nobody)?;
+            let outcomes = answer.outcomes(1)?.0;
             match &outcomes[..] {
                 [Outcome::Read(count)] if *count as usize == filling.filled_bytes => {
                     Ok(filling.filled_bytes)

@@ -5,8 +5,8 @@ use std::io::{IoSliceMut, Write};
 
 use terrace_core::{Error, ErrorKind, Result, Semantics};
 use terrace_wire::{
-    Failure, HEAD_BYTES_MAX, Header, Kind, OPERATIONS_MAX, Operation, Outcome, PAYLOAD_BYTES_MAX,
-    PIECE_BYTES_MAX, pack_semantics, read_outcomes, send, write_operations,
+    Failure, HEAD_BYTES_MAX, Header, Kind, OPERATIONS_MAX, OnHandle, Operation, Outcome,
+    PAYLOAD_BYTES_MAX, PIECE_BYTES_MAX, pack_semantics, read_outcomes, send, write_operations,
 };
 
 /// Messages up to this length share one connection; longer ones have one for themselves, so that
@@ -29,6 +29,8 @@ pub(super) struct Message<'a> {
     pub(super) is_kept: bool,
     /// Whether it goes on until the caller ends it.
     pub(super) is_stream: bool,
+    /// Whether it only moves bytes of one open object.
+    pub(super) is_transfer: bool,
     /// The only life of the session in which it is sent; `None` where it means the same in each.
     pub(super) life: Option<u64>,
     /// Bytes that cross the connection, as far as they are known.
@@ -63,6 +65,10 @@ impl<'a> Message<'a> {
             is_change: operations.iter().any(Operation::is_change),
             is_kept: true,
             is_stream: false,
+            is_transfer: matches!(
+                operations,
+                [Operation::On { what: OnHandle::Read { .. } | OnHandle::Write { .. }, .. }]
+            ),
             life: None,
         }
     }
@@ -82,6 +88,7 @@ impl<'a> Message<'a> {
             is_change: true,
             is_kept,
             is_stream: false,
+            is_transfer: false,
             life: None,
             weight_bytes,
         }
