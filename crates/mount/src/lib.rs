@@ -6,6 +6,7 @@
 //! (*passthrough*), or asks this process for every range (*served*), which can move it meanwhile.
 
 mod below;
+mod caching;
 mod front;
 mod locks;
 mod mode;
@@ -13,6 +14,7 @@ mod mount;
 mod open;
 mod options;
 mod probe;
+mod refresher;
 mod seen;
 mod sizes;
 mod slots;

@@ -39,7 +39,7 @@ impl Mount {
         let session = Session::mount(mountpoint, &options.mount, &wanted(options))?;
         let passthrough = session.passthrough();
         let modes = Modes::new(options.io, passthrough);
-        let front = Front::new(files, tiers, modes, session.notifier(), options);
+        let front = Front::new(files, tiers, modes, session.notifier(), options)?;
         Ok(Self { session, front, threads: options.threads.max(1) })
     }
 

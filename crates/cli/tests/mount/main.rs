@@ -20,3 +20,4 @@ mod segments;
 mod space;
 mod suites;
 mod trees;
+mod writers;

@@ -11,6 +11,7 @@ use terrace_fuse::{BackingId, Opened, OpenedFlags, Reply, Request};
 
 use super::names::made;
 use super::{Answering, Front, Result};
+use crate::caching::Use;
 use crate::mode::{Chosen, Wish};
 use crate::seen::Cached;
 
@@ -19,6 +20,9 @@ pub(super) struct Handle {
     pub(super) file: File,
     /// Whether every write goes to the end, wherever that is.
     pub(super) is_appending: bool,
+    pub(super) usage: Use,
+    /// Whether the kernel caches what is read and written through it.
+    pub(super) is_cached: bool,
     /// The directory that it was made in with this open.
     made_in: Option<u64>,
 }
@@ -84,6 +88,11 @@ impl Front {
     ) -> Result<(Opened<'static>, Option<Arc<BackingId>>)> {
         let appends = flags.contains(OFlags::APPEND);
         let is_appending = appends && self.is_shared;
+        let usage = Use {
+            reads: !flags.contains(OFlags::WRONLY),
+            writes: flags.intersects(OFlags::WRONLY | OFlags::RDWR),
+        };
+        let mut is_cached = true;
         let (flags_out, backing) = match self.modes.open(node, &file, Wish { appends }) {
             Chosen::Passed(backing) => (OpenedFlags::PASSTHROUGH, Some(backing)),
             Chosen::Direct(backing) => {
@@ -96,16 +105,20 @@ impl Front {
             }
             Chosen::Served if self.is_strict => (OpenedFlags::DIRECT_IO, None),
             Chosen::Served if self.is_shared => {
-                let kept = self.kept(node, made_in.is_some());
+                let may_cache = self.caching.open(node.number, usage, made_in.is_some());
                 // The cache cuts what is written at borders of pages, and other clients would get
                 // between the pieces of a record.
-                let uncached =
-                    if is_appending { OpenedFlags::DIRECT_IO } else { OpenedFlags::NONE };
-                (kept | uncached, None)
+                is_cached = may_cache && !is_appending;
+                let how = match is_cached {
+                    true => OpenedFlags::NONE,
+                    false => OpenedFlags::DIRECT_IO | OpenedFlags::PARALLEL_DIRECT_WRITES,
+                };
+                (self.kept(node, made_in.is_some()) | how, None)
             }
             Chosen::Served => (OpenedFlags::KEEP_CACHE, None),
         };
-        let handle = self.handles.put(Handle { file, is_appending, made_in });
+        let handle = Handle { file, is_appending, usage, is_cached, made_in };
+        let handle = self.handles.put(handle);
         Ok((Opened { handle, flags: flags_out, backing: None }, backing))
     }
 
@@ -136,6 +149,9 @@ impl Front {
         let unlocked = self.locks.release(number, handle, flock_owner);
         if let Some(handle) = self.handles.take(handle) {
             self.modes.close(handle.file.number());
+            if self.is_shared && !self.is_strict {
+                self.caching.close(handle.file.number(), handle.usage);
+            }
             if let Some(directory) = handle.made_in {
                 let is_small = handle.file.object().is_none()
                     || handle.file.size()? <= self.files.inline_bytes_max();

@@ -8,6 +8,7 @@ use rustix::io::Errno;
 use terrace_fuse::{CopyFileRange, Reply};
 
 use super::{Answering, Front, Result};
+use crate::refresher::Written;
 
 thread_local! {
     /// What is read by this thread: as long as the longest request so far.
@@ -46,13 +47,26 @@ impl Front {
         reply: &mut Answering,
     ) -> Result<()> {
         let handle = self.handle(handle)?;
+        let number = handle.file.number();
         // What the kernel had mapped knows its place.
-        if handle.is_appending && !is_from_cache {
-            handle.file.append(data, clears_set_id)?;
-        } else {
-            handle.file.write(offset, data, clears_set_id)?;
+        let appends = handle.is_appending && !is_from_cache;
+        match appends {
+            true => handle.file.append(data, clears_set_id)?,
+            false => handle.file.write(offset, data, clears_set_id)?,
         }
-        reply.with(|reply| reply.written(data.len() as u32))
+        let bytes = data.len() as u32;
+        // What comes from the cache is there, and the kernel holds on to it until it is answered.
+        let is_stale = !handle.is_cached
+            && !is_from_cache
+            && self.caching.is_read_beside(number, handle.usage);
+        reply.with(|reply| match &self.refresher {
+            Some(refresher) if is_stale => {
+                // The end was there when the kernel looked, and others may have moved it.
+                let length = if appends { 0 } else { u64::from(bytes) };
+                refresher.answer(Written { node: number, offset, length, bytes, reply });
+            }
+            _ => reply.written(bytes),
+        })
     }
 
     pub(super) fn sync_file(&self, handle: u64, reply: &mut Answering) -> Result<()> {

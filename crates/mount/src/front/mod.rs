@@ -20,9 +20,11 @@ use terrace_fuse::{Attributes, Entry, FileSystem, Notifier, Operation, Reply, Re
 use self::directory::Walk;
 use self::handle::Handle;
 use crate::below::Below;
+use crate::caching::Caching;
 use crate::locks::Locks;
 use crate::mode::Modes;
 use crate::options::Options;
+use crate::refresher::Refresher;
 use crate::seen::Seen;
 use crate::sizes::Sizes;
 use crate::slots::Slots;
@@ -38,6 +40,9 @@ pub(crate) struct Front {
     modes: Modes,
     locks: Locks,
     seen: Seen,
+    /// Of use where others change files, too.
+    caching: Caching,
+    refresher: Option<Refresher>,
     sizes: Sizes,
     notifier: Notifier,
     handles: Slots<Handle>,
@@ -55,15 +60,21 @@ impl Front {
         modes: Modes,
         notifier: Notifier,
         options: &Options,
-    ) -> Self {
+    ) -> std::io::Result<Self> {
         let access_time = options.mount.access_time;
-        Self {
+        let refresher = match options.is_shared && !options.is_strict {
+            true => Some(Refresher::new(notifier.clone())?),
+            false => None,
+        };
+        Ok(Self {
             files: Arc::clone(files),
             below: tiers.as_ref().map(|tiers| Below::new(files, tiers.store())),
             tiers,
             modes,
             locks: Locks::new(files),
             seen: Seen::default(),
+            caching: Caching::default(),
+            refresher,
             sizes: Sizes::default(),
             notifier,
             handles: Slots::default(),
@@ -73,7 +84,7 @@ impl Front {
             is_strict: options.is_strict,
             keeps_access_times: access_time != terrace_fuse::AccessTime::Never
                 && !options.mount.read_only,
-        }
+        })
     }
 
     /// What the kernel is told of a node that it asked for by name.
