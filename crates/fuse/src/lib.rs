@@ -7,6 +7,7 @@
 //! [`Reply`], at once or later and from any thread.
 
 mod answer;
+mod crew;
 mod decode;
 mod device;
 mod directory;

@@ -10,6 +10,7 @@ use std::thread;
 use rustix::io::Errno;
 
 use crate::FileSystem;
+use crate::crew::Crew;
 use crate::decode::{Decoded, decode};
 use crate::device::Device;
 use crate::flags::InitFlags;
@@ -150,7 +151,8 @@ impl Session {
         &self.negotiated
     }
 
-    /// Serves with `threads` threads, at least one, until the file system is unmounted.
+    /// Serves with `threads` threads, at least one, until the file system is unmounted; with more of
+    /// them while all are held up by their requests.
     ///
     /// The calling thread is one of them. A handler that panics answers `EIO` and ends nothing
     /// else.
@@ -160,15 +162,29 @@ impl Session {
     /// `ECONNABORTED` where the connection was aborted and `InitFlags::ABORT_ERROR` agreed on, and
     /// those of starting a thread; then the file system may still be mounted.
     pub fn serve(&self, threads: usize, files: &dyn FileSystem) -> io::Result<()> {
-        let serve = |device: Arc<Device>| Worker::new(device, self.negotiated, files).serve();
+        let crew = &Crew::new(threads);
+        let worker = |device| Worker::new(device, self.negotiated, files, crew);
         thread::scope(|scope| {
-            let mut workers = Vec::new();
-            for number in 1..threads {
-                let device = self.another_device();
+            let start = |number: usize, is_usual: bool| {
+                let worker = worker(self.another_device());
                 let builder = thread::Builder::new().name(format!("fuse-{number}"));
-                workers.push(builder.spawn_scoped(scope, move || serve(device))?);
+                builder.spawn_scoped(scope, move || worker.serve(is_usual))
+            };
+            let watch = move || {
+                let mut number = crew.usual();
+                crew.watch(|| {
+                    number += 1;
+                    start(number - 1, false).map(drop)
+                });
+            };
+            thread::Builder::new().name("fuse-watch".into()).spawn_scoped(scope, watch)?;
+            // Also where one of them cannot be started.
+            let _over = EndOfWatch(crew);
+            let mut workers = Vec::new();
+            for number in 1..crew.usual() {
+                workers.push(start(number, true)?);
             }
-            let mut result = serve(self.another_device());
+            let mut result = worker(self.another_device()).serve(true);
             for worker in workers {
                 // Handlers are caught, so that a worker itself does not panic.
                 result = result.and(worker.join().expect("a worker does not panic"));
@@ -199,22 +215,38 @@ impl Session {
     }
 }
 
+/// Ends the watch over the threads when it is dropped.
+struct EndOfWatch<'a>(&'a Crew);
+
+impl Drop for EndOfWatch<'_> {
+    fn drop(&mut self) {
+        self.0.end_watch();
+    }
+}
+
 /// One thread's part of serving.
 struct Worker<'a> {
     device: Arc<Device>,
     flags: InitFlags,
     files: &'a dyn FileSystem,
+    crew: &'a Crew,
     memory: Vec<u8>,
 }
 
 impl<'a> Worker<'a> {
-    fn new(device: Arc<Device>, negotiated: Negotiated, files: &'a dyn FileSystem) -> Self {
+    fn new(
+        device: Arc<Device>,
+        negotiated: Negotiated,
+        files: &'a dyn FileSystem,
+        crew: &'a Crew,
+    ) -> Self {
         let needed_bytes = WRITE_HEADER_BYTES + negotiated.max_write_bytes as usize;
         let memory = vec![0; PAGE_BYTES_MAX + needed_bytes.max(BUFFER_BYTES_MIN)];
-        Self { device, flags: negotiated.flags, files, memory }
+        Self { device, flags: negotiated.flags, files, crew, memory }
     }
 
-    fn serve(mut self) -> io::Result<()> {
+    /// Serves until the end; a thread that is not usual, until there is no more need of it.
+    fn serve(mut self, is_usual: bool) -> io::Result<()> {
         // So that the data of a write begins at a page.
         let page = self.memory.as_ptr().align_offset(PAGE_BYTES_MAX);
         let start = if page < WRITE_HEADER_BYTES { page + PAGE_BYTES_MAX } else { page };
@@ -226,7 +258,12 @@ impl<'a> Worker<'a> {
             match self.device.read(buffer) {
                 Ok(bytes) => {
                     is_aborted = false;
+                    self.crew.begin();
                     self.handle(&buffer[..bytes]);
+                    self.crew.end();
+                    if !is_usual && self.crew.may_leave() {
+                        return Ok(());
+                    }
                 }
                 // An unmount can find a request half read; the next read tells whether it was one.
                 Err(Errno::CONNABORTED) if !is_aborted => is_aborted = true,

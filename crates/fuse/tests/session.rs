@@ -39,6 +39,9 @@ struct State {
     is_locked: bool,
     waiting: Vec<Reply>,
     interrupted: Vec<u64>,
+    /// Handlers that wait until they are released.
+    held_up: usize,
+    is_released: bool,
 }
 
 impl OneFile {
@@ -73,6 +76,11 @@ impl OneFile {
 
 impl FileSystem for OneFile {
     fn handle(&self, request: &Request<'_>, reply: Reply) {
+        if let Operation::GetXattr { name: b"user.wait", .. } = request.operation {
+            self.change(|state| state.held_up += 1);
+            self.wait(|state| state.is_released);
+            return reply.error(Errno::NODATA);
+        }
         self.change(|state| match request.operation {
             Operation::Lookup { name: b"file" } => {
                 state.lookups += 1;
@@ -186,6 +194,35 @@ fn an_answer_may_come_later_from_another_thread() {
     files.change(|state| state.waiting.drain(..).for_each(Reply::empty));
     assert!(waiter.wait().expect("wait").success());
     assert!(others.iter_mut().all(|other| other.wait().expect("wait").success()));
+}
+
+#[test]
+fn requests_that_take_long_do_not_hold_up_the_others() {
+    // Many more than there are threads.
+    const HELD_UP: usize = 20;
+    if !is_root() {
+        return;
+    }
+    let files = OneFile::default();
+    let mount = files.mount();
+    let path = mount.path("file");
+    for _ in 0..2 {
+        files.change(|state| (state.held_up, state.is_released) = (0, false));
+        std::thread::scope(|scope| {
+            let wait = || rustix::fs::getxattr(&path, "user.wait", &mut [0; 16]);
+            let waiters: Vec<_> = (0..HELD_UP).map(|_| scope.spawn(wait)).collect();
+            files.wait(|state| state.held_up == HELD_UP);
+            assert_eq!(fs::read(&path).expect("others are served"), b"");
+            files.change(|state| state.is_released = true);
+            for waiter in waiters {
+                assert_eq!(waiter.join().expect("no panic"), Err(Errno::NODATA));
+            }
+        });
+        // Those that there usually are, and others that have gone.
+        for _ in 0..100 {
+            assert_eq!(fs::read(&path).expect("readable"), b"");
+        }
+    }
 }
 
 #[test]

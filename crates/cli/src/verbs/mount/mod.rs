@@ -100,7 +100,7 @@ pub(crate) struct Mount {
     #[arg(long, hide = true)]
     detached: bool,
 
-    /// Threads that serve the kernel
+    /// Threads that serve the kernel; more while all of them are held up
     #[arg(long, value_name = "N", default_value_t = 4,
           value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=256))]
     threads: usize,
