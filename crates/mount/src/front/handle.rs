@@ -108,7 +108,7 @@ impl Front {
                 let may_cache = self.caching.open(node.number, usage, made_in.is_some());
                 // The cache cuts what is written at borders of pages, and other clients would get
                 // between the pieces of a record.
-                is_cached = may_cache && !is_appending;
+                is_cached = may_cache && !is_appending && !flags.contains(OFlags::DIRECT);
                 let how = match is_cached {
                     true => OpenedFlags::NONE,
                     false => OpenedFlags::DIRECT_IO | OpenedFlags::PARALLEL_DIRECT_WRITES,
