@@ -251,6 +251,23 @@ impl Operation {
         }
     }
 
+    /// Whether it comes to the same when a server that was started anew carries it out again. Not so
+    /// where the answer tells what was there before: whether a name was free, or where the end was.
+    pub fn is_repeatable(&self) -> bool {
+        match self {
+            Operation::Open(opening) => opening.create != Create::New,
+            Operation::On {
+                what:
+                    OnHandle::Write { .. }
+                    | OnHandle::SetLen { .. }
+                    | OnHandle::Allocate { .. }
+                    | OnHandle::Punch { .. },
+                ..
+            } => true,
+            _ => !self.is_change(),
+        }
+    }
+
     /// Whether it changes what is stored, so that a session for reading refuses it. Handles refuse
     /// by themselves what they are not open for.
     pub fn needs_write_access(&self) -> bool {

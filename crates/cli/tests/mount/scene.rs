@@ -107,6 +107,11 @@ impl Scene {
         Mounted::new(self, together(served), name, how)
     }
 
+    /// The same for who waits for a server however long that takes to start.
+    pub(crate) fn mount_all_patient(&self, served: &[&Served], name: &str) -> Mounted {
+        Mounted::new(self, together(served) + "&deadline=10min", name, &[])
+    }
+
     /// Whether a process logged a text.
     pub(crate) fn has_logged(&self, name: &str, text: &str) -> bool {
         let log = std::fs::read(self.path(&format!("{name}.log"))).expect("it logs");

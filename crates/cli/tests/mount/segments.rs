@@ -4,6 +4,9 @@
 
 use std::fs;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Sender};
+use std::thread;
 
 use rustix::fs::{XattrFlags, getxattr, setxattr};
 use rustix::io::Errno;
@@ -89,6 +92,42 @@ fn large_files_lie_over_all_servers_and_names_with_the_first() {
     for scene in [&first, &second] {
         wait_until("what was removed takes no room", || stored(scene) < PIECE as u64);
     }
+}
+
+#[test]
+fn programs_wait_for_a_data_server_that_is_killed_and_started_again() {
+    const WRITERS: u64 = 12;
+    let (Some(first), Some(second)) = (Scene::new(), Scene::new()) else { return };
+    let (names, mut data) = (Served::start(&first), Served::start(&second));
+    let mounted = first.mount_all_patient(&[&names, &data], "mnt");
+    let has_ended = AtomicBool::new(false);
+    let write = |writer: u64, written: &Sender<()>| {
+        let path = mounted.path().join(format!("file{writer}"));
+        let mut seed = writer;
+        while !has_ended.load(Ordering::Relaxed) {
+            let expected = pattern(seed, 20_000);
+            fs::write(&path, &expected).expect("the server comes back");
+            assert!(fs::read(&path).expect("the server comes back") == expected);
+            fs::remove_file(&path).expect("it is there");
+            seed += WRITERS;
+            // Nobody listens any more at the end.
+            let _ = written.send(());
+        }
+    };
+    let (sender, receiver) = mpsc::channel();
+    thread::scope(|scope| {
+        for writer in 0..WRITERS {
+            let (sender, write) = (sender.clone(), &write);
+            scope.spawn(move || write(writer, &sender));
+        }
+        drop(sender);
+        for _ in 0..3 {
+            // Where all writers have failed, nothing comes.
+            receiver.iter().take(WRITERS as usize).for_each(drop);
+            data.kill_and_restart(&second);
+        }
+        has_ended.store(true, Ordering::Relaxed);
+    });
 }
 
 #[test]

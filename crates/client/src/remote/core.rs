@@ -187,17 +187,18 @@ impl Core {
         message.check()?;
         let deadline_ns = self.deadline_ns();
         let id = self.begin(message, deadline_ns)?;
-        let mut sent_in = message.life;
+        let mut sent_in = if message.is_repeatable { None } else { message.life };
         let mut missed_since_ns = None;
         let mut pause = PAUSE_MIN;
         let transfer = Transfer::begin(self, message);
         let has_own = transfer.as_ref().is_some_and(Transfer::has_own);
         let is_shared = message.is_shared() && !has_own;
         loop {
+            let only_in = if message.is_repeatable { message.life } else { sent_in };
             let filling = filling.as_deref_mut();
             let asked = match is_shared {
-                true => self.ask_shared(message, id.number, deadline_ns, sent_in, filling),
-                false => self.ask_alone(message, id.number, deadline_ns, sent_in, filling, hear),
+                true => self.ask_shared(message, id.number, deadline_ns, only_in, filling),
+                false => self.ask_alone(message, id.number, deadline_ns, only_in, filling, hear),
             };
             let missed = match asked {
                 Ok(answer) => return Ok(answer),
@@ -215,8 +216,9 @@ impl Core {
             if !may_retry {
                 return Err(missed.error.with("server", &self.target));
             }
-            let is_unsafe = !message.is_kept || sent_in != Some(self.life());
-            if is_over || sent_in.is_some() && is_unsafe {
+            let only_in = if message.is_repeatable { message.life } else { sent_in };
+            let is_past = only_in.is_some_and(|life| life != self.life());
+            if is_over || is_past || sent_in.is_some() && !message.is_kept {
                 return Err(Error::new(ErrorKind::Unreachable { applied }, "ask the server")
                     .with("server", &self.target)
                     .caused_by(missed.error));
@@ -280,11 +282,11 @@ impl Core {
         message: &Message<'_>,
         id: u64,
         deadline_ns: u64,
-        sent_in: Option<u64>,
+        only_in: Option<u64>,
         filling: Option<&mut Filling<'_, '_>>,
     ) -> Result<Answer, Missed> {
         let line = self.line(deadline_ns).map_err(unsent)?;
-        check_life(line.life, sent_in)?;
+        check_life(line.life, only_in)?;
         let sent = |error| Missed { error, sent_in: Some(line.life) };
         line.begin(message, id, self.acknowledged()).map_err(sent)?;
         let mut answer = line.wait(id, deadline_ns).map_err(sent)?;
@@ -302,13 +304,13 @@ impl Core {
         message: &Message<'_>,
         id: u64,
         deadline_ns: u64,
-        sent_in: Option<u64>,
+        only_in: Option<u64>,
         filling: Option<&mut Filling<'_, '_>>,
         hear: &mut dyn FnMut(Heard<'_>) -> bool,
     ) -> Result<Answer, Missed> {
         let mut lent = self.lend(deadline_ns).map_err(unsent)?;
         let life = lent.life();
-        check_life(life, sent_in)?;
+        check_life(life, only_in)?;
         let patience = match message.is_stream {
             true => self.options.deadline.max(STREAM_SILENCE_MAX),
             false => self.options.deadline,
@@ -489,16 +491,16 @@ fn open(
 }
 
 /// A change that was sent in a former life of the session, or means something there alone, is not
-/// asked for: nobody knows whether it was carried out.
-fn check_life(life: u64, sent_in: Option<u64>) -> Result<(), Missed> {
-    match sent_in {
+/// asked for, unless it comes to the same however often: nobody knows whether it was carried out.
+fn check_life(life: u64, only_in: Option<u64>) -> Result<(), Missed> {
+    match only_in {
         Some(before) if before != life => Err(Missed {
             error: Error::new(
                 ErrorKind::Unreachable { applied: Applied::Unknown },
                 "ask the server again",
             )
             .because("it was started anew meanwhile"),
-            sent_in,
+            sent_in: only_in,
         }),
         _ => Ok(()),
     }

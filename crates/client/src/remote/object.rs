@@ -11,7 +11,7 @@ use terrace_core::{
     ATOMIC_BYTES_MAX, Access, Atomicity, Create, Error, ErrorKind, FileLease, Key, Object,
     ReadSummary, Result, Semantics, Stat,
 };
-use terrace_wire::{OnHandle, Opening, Operation, Outcome};
+use terrace_wire::{OnHandle, Opened, Opening, Operation, Outcome};
 
 use super::bulk::Heard;
 use super::core::Core;
@@ -55,9 +55,7 @@ struct Handle {
 impl RemoteObject {
     pub(super) fn open(core: Arc<Core>, opening: Opening, semantics: Semantics) -> Result<Self> {
         let (key, access) = (opening.key.clone(), opening.access);
-        let life = core.life();
-        let (outcome, _) = core.ask_one(Operation::Open(opening), &[], &semantics)?;
-        let Outcome::Opened(opened) = outcome else { return unexpected() };
+        let (opened, life) = opened(&core, opening, &semantics)?;
         let lent = (semantics.atomicity == Atomicity::None && core.is_lent()).then(Lent::default);
         Ok(Self {
             lent,
@@ -101,33 +99,34 @@ impl RemoteObject {
         changed
     }
 
-    /// Does something with the handle; once more with a new one where the server has forgotten it.
+    /// Does something with the handle; again with a new one where the server has forgotten it.
     fn retried<T>(&self, mut work: impl FnMut(Handle) -> Result<T>) -> Result<T> {
-        let handle = self.current()?;
-        match work(handle) {
-            // Only a handle of a former life is not there: nothing was done with it.
-            Err(error) if error.kind() == ErrorKind::Stale && self.core.life() != handle.life => {
-                work(self.current()?)
+        loop {
+            let handle = self.current()?;
+            match work(handle) {
+                // Only a handle of a former life is not there: nothing was done with it. It ends,
+                // because a server is not started anew that often.
+                Err(error)
+                    if error.kind() == ErrorKind::Stale && self.core.life() != handle.life => {}
+                other => return other,
             }
-            other => other,
         }
     }
 
     fn current(&self) -> Result<Handle> {
         let mut handle = self.handle.lock().unwrap_or_else(PoisonError::into_inner);
-        let life = self.core.life();
-        if handle.life == life {
+        if handle.life == self.core.life() {
             return Ok(*handle);
         }
         if self.is_unsynced.load(Ordering::Acquire) {
             self.is_lost.store(true, Ordering::Release);
         }
         // Held over the request: one thread opens it, the others use that.
-        *handle = Handle { number: self.reopen()?, life };
+        *handle = self.reopen()?;
         Ok(*handle)
     }
 
-    fn reopen(&self) -> Result<u64> {
+    fn reopen(&self) -> Result<Handle> {
         let opening = Opening {
             key: self.key.clone(),
             create: Create::Never,
@@ -138,10 +137,9 @@ impl RemoteObject {
             identity: None,
             label: Arc::default(),
         };
-        let (outcome, _) = self.core.ask_one(Operation::Open(opening), &[], &self.semantics)?;
-        let Outcome::Opened(opened) = outcome else { return unexpected() };
+        let (opened, life) = opened(&self.core, opening, &self.semantics)?;
         if opened.created_ns == self.created_ns {
-            return Ok(opened.handle);
+            return Ok(Handle { number: opened.handle, life });
         }
         self.core.tell(Operation::On { handle: opened.handle, what: OnHandle::Close });
         Err(Error::new(ErrorKind::NotFound, "use an object")
@@ -303,6 +301,29 @@ impl Object for RemoteObject {
     fn label(&self) -> Option<Arc<[u8]>> {
         (!self.label.is_empty()).then(|| Arc::clone(&self.label))
     }
+}
+
+/// Opens an object; the handle, and the life of the session that it belongs to.
+fn opened(core: &Core, opening: Opening, semantics: &Semantics) -> Result<(Opened, u64)> {
+    let is_new = opening.create == Create::New;
+    let operations = [Operation::Open(opening)];
+    loop {
+        let life = core.life();
+        let only_in = if is_new { None } else { Some(life) };
+        let message = Message::request(&operations, &[], semantics).only_in(only_in);
+        match core.ask_message(&message) {
+            Ok((Outcome::Opened(opened), _)) => return Ok((opened, life)),
+            Ok(_) => return unexpected(),
+            // Whatever was opened, the server has forgotten it. This ends, because a server is not
+            // started anew that often.
+            Err(error) if !is_new && is_unreachable(&error) && core.life() != life => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+fn is_unreachable(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::Unreachable { .. })
 }
 
 /// Cuts data into transfers of bounded length; at least one, so that an empty write is checked.

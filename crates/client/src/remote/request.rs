@@ -27,6 +27,8 @@ pub(super) struct Message<'a> {
     /// Whether the server keeps the answer to a change until it is acknowledged, so that asking
     /// again is safe.
     pub(super) is_kept: bool,
+    /// Whether it may be asked for again of a server that was started anew.
+    pub(super) is_repeatable: bool,
     /// Whether it goes on until the caller ends it.
     pub(super) is_stream: bool,
     /// Whether it only moves bytes of one open object.
@@ -64,6 +66,7 @@ impl<'a> Message<'a> {
             parts,
             is_change: operations.iter().any(Operation::is_change),
             is_kept: true,
+            is_repeatable: operations.iter().all(Operation::is_repeatable),
             is_stream: false,
             is_transfer: matches!(
                 operations,
@@ -87,6 +90,7 @@ impl<'a> Message<'a> {
             parts,
             is_change: true,
             is_kept,
+            is_repeatable: false,
             is_stream: false,
             is_transfer: false,
             life: None,

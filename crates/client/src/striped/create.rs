@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use terrace_core::{
-    Access, Create, Error, ErrorKind, Hint, Key, Object, Open, Result, Temperature,
+    Access, Applied, Create, Error, ErrorKind, Hint, Key, Object, Open, Result, Temperature,
 };
 
 use super::layout::Layout;
@@ -123,7 +123,7 @@ impl Shared {
         let existing = Open { create: Create::Never, ..how.clone() };
         let pieces = self.create_pieces(key, &layout, &how)?;
         let member = self.member(home);
-        match member.backend.open(key, &head_how) {
+        match self.create_head(member, key, &head_how) {
             Ok(head) => {
                 let object = StripedObject::new(self, key, layout, home, &existing, head)?;
                 object.fill_in(pieces);
@@ -138,6 +138,25 @@ impl Shared {
                 }
                 Err(member.blame(error))
             }
+        }
+    }
+
+    /// Makes the head of a new object. Where nobody knows whether it was made, because the server was
+    /// started anew meanwhile, its label tells: nobody else has the same.
+    fn create_head(&self, member: &Member, key: &Key, how: &Open) -> Result<Box<dyn Object>> {
+        let made = member.backend.open(key, how);
+        let is_unknown =
+            |error: &Error| error.kind() == ErrorKind::Unreachable { applied: Applied::Unknown };
+        let Err(error) = made else { return made };
+        if !is_unknown(&error) {
+            return Err(error);
+        }
+        let existing = Open { create: Create::Never, label: None, ..how.clone() };
+        match member.backend.open(key, &existing) {
+            Ok(head) if head.label() == how.label => Ok(head),
+            // It was not made, and can be.
+            Err(missing) if missing.kind() == ErrorKind::NotFound => member.backend.open(key, how),
+            _ => Err(error),
         }
     }
 
@@ -165,7 +184,9 @@ impl Shared {
         how: &Open,
     ) -> Result<Vec<Box<dyn Object>>> {
         let make = |(member, piece): (&Member, Piece)| {
-            let how = how.clone().with_label(&piece.encode());
+            // Nobody else uses its name: one that is there is what an answer was lost for.
+            let how = Open { create: Create::IfMissing, ..how.clone() };
+            let how = how.with_label(&piece.encode());
             member.backend.open(&piece.key(), &how).map_err(|error| member.blame(error))
         };
         let pieces = self.pieces(key, layout)?;

@@ -133,6 +133,38 @@ fn a_change_that_a_dead_server_had_may_have_been_made() {
 }
 
 #[test]
+fn a_write_that_a_dead_server_had_is_made_by_the_next_one() {
+    let listener = Listener::bind(&"127.0.0.1:0".parse().expect("legal")).expect("listen");
+    let endpoint = listener.endpoint().clone();
+    let answer = |peer: &mut Peer, outcome: Outcome| {
+        let asked = peer.hear().expect("a request");
+        let head = terrace_wire::write_outcomes(&[outcome]);
+        peer.say(Kind::Answer, asked.header.id, &head, b"");
+        asked.head
+    };
+    let opened = |handle| Outcome::Opened(terrace_wire::Opened { handle, ..Default::default() });
+    std::thread::scope(|scope| {
+        let client = scope.spawn(|| {
+            let options = Options { secret: None, ..options() };
+            let client = connect(&endpoint, options).expect("connect");
+            let object = client.open(&key("object"), &Open::create()).expect("open");
+            object.write(0, b"bytes").expect("the next server makes it");
+        });
+        let mut first = welcome(&listener, 1);
+        answer(&mut first, opened(1));
+        let lost = first.hear().expect("the write").head;
+        drop(first);
+        let mut second = welcome(&listener, 2);
+        let stale = Error::new(ErrorKind::Stale, "use an object");
+        let again = answer(&mut second, Outcome::Failed(terrace_wire::Failure::of(&stale)));
+        assert_eq!(again, lost, "by the handle of the former life");
+        answer(&mut second, opened(2));
+        assert_ne!(answer(&mut second, Outcome::Done), lost, "by its own");
+        client.join().expect("no panic");
+    });
+}
+
+#[test]
 fn a_ticket_of_a_former_life_is_not_durable() {
     let (kept, endpoint) = (store(), free_endpoint());
     let server = start(&kept, &endpoint);
@@ -188,7 +220,7 @@ fn nobody_waits_longer_for_an_answer_than_the_deadline() {
             let object = client.open(&key("object"), &Open::create()).expect("open");
             (client, object)
         });
-        let mut peer = welcome(&listener);
+        let mut peer = welcome(&listener, 1);
         let asked = peer.hear().expect("to open");
         let opened = terrace_wire::Opened { handle: 1, ..Default::default() };
         let head = terrace_wire::write_outcomes(&[Outcome::Opened(opened)]);
@@ -223,7 +255,7 @@ fn connect_hastily(endpoint: &Endpoint, clock: &Arc<Hasty>, deadline: Duration) 
 }
 
 /// Lets a client in, without a secret.
-fn welcome(listener: &Listener) -> Peer {
+fn welcome(listener: &Listener, life: u64) -> Peer {
     let mut peer = Peer::new(listener.accept().expect("accept"));
     peer.hear().expect("a hello");
     let challenge = Challenge { version: 1, needs_proof: false, nonce: [0; 32] };
@@ -232,7 +264,7 @@ fn welcome(listener: &Listener) -> Peer {
     let welcome = Welcome {
         proof: [0; 32],
         store_id: 7,
-        life: 1,
+        life,
         capability: store().backend.capability(),
         target: "silent".into(),
     };
