@@ -52,12 +52,8 @@ impl Crew {
     /// A thread has a request.
     pub(crate) fn begin(&self) {
         self.begun.fetch_add(1, Ordering::Relaxed);
-        let busy = self.busy.fetch_add(1, Ordering::SeqCst) + 1;
-        if busy >= self.threads.load(Ordering::SeqCst)
-            && self.is_watcher_asleep.load(Ordering::SeqCst)
-        {
-            self.wake();
-        }
+        self.busy.fetch_add(1, Ordering::SeqCst);
+        self.wake_if_all_busy();
     }
 
     /// It is done with it.
@@ -70,6 +66,8 @@ impl Crew {
         let may = self.busy.load(Ordering::SeqCst) < self.usual;
         if may {
             self.threads.fetch_sub(1, Ordering::SeqCst);
+            // The last of the others may have become busy in between.
+            self.wake_if_all_busy();
         }
         may
     }
@@ -109,6 +107,12 @@ impl Crew {
 
     fn are_all_busy(&self) -> bool {
         self.busy.load(Ordering::SeqCst) >= self.threads.load(Ordering::SeqCst)
+    }
+
+    fn wake_if_all_busy(&self) {
+        if self.are_all_busy() && self.is_watcher_asleep.load(Ordering::SeqCst) {
+            self.wake();
+        }
     }
 
     fn wake(&self) {
