@@ -69,10 +69,10 @@ impl Caching {
         }
     }
 
-    /// Whether others than an open one with this use may read the file, or have it mapped.
-    pub(crate) fn is_read_beside(&self, number: u64, usage: Use) -> bool {
-        let open = self.stripe(number);
-        open.get(&number).is_some_and(|users| users.readers > u64::from(usage.reads))
+    /// Whether somebody may read the file, or have it mapped: also through the descriptor that
+    /// writes to it.
+    pub(crate) fn is_read(&self, number: u64) -> bool {
+        self.stripe(number).get(&number).is_some_and(|users| users.readers > 0)
     }
 
     fn stripe(&self, number: u64) -> MutexGuard<'_, HashMap<u64, Users>> {
@@ -116,17 +116,15 @@ mod tests {
     }
 
     #[test]
-    fn who_writes_knows_of_others_that_read() {
+    fn who_writes_knows_of_those_who_read() {
         let caching = Caching::default();
-        caching.open(1, BOTH, false);
-        assert!(!caching.is_read_beside(1, BOTH), "only itself");
         caching.open(1, WRITER, false);
-        assert!(caching.is_read_beside(1, WRITER));
-        assert!(!caching.is_read_beside(1, BOTH));
-        caching.open(1, READER, false);
-        assert!(caching.is_read_beside(1, BOTH));
-        caching.close(1, READER);
-        caching.close(1, BOTH);
-        assert!(!caching.is_read_beside(1, WRITER));
+        assert!(!caching.is_read(1));
+        for usage in [READER, BOTH] {
+            caching.open(1, usage, false);
+            assert!(caching.is_read(1), "{usage:?}");
+            caching.close(1, usage);
+            assert!(!caching.is_read(1));
+        }
     }
 }

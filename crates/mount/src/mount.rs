@@ -86,16 +86,17 @@ fn wanted(options: &Options) -> Wanted {
         | InitFlags::DONT_MASK
         | InitFlags::DO_READDIRPLUS
         | InitFlags::READDIRPLUS_AUTO
-        | InitFlags::ASYNC_DIO
         | InitFlags::PARALLEL_DIROPS
         | InitFlags::HANDLE_KILLPRIV_V2
         | InitFlags::POSIX_ACL
         | InitFlags::SETXATTR_EXT
         | InitFlags::DIRECT_IO_ALLOW_MMAP;
     flags |= match options.is_shared {
-        // Others change files, too: what is cached goes when they are seen to have changed.
+        // Others change files, too: what is cached goes when they are seen to have changed. Without
+        // `ASYNC_DIO`: such writes take the kernel's slots for background requests until they are
+        // answered, and the refresher answers when reads have ended that may wait for such a slot.
         true => InitFlags::AUTO_INVAL_DATA | InitFlags::POSIX_LOCKS | InitFlags::FLOCK_LOCKS,
-        false => InitFlags::EXPLICIT_INVAL_DATA | InitFlags::CACHE_SYMLINKS,
+        false => InitFlags::EXPLICIT_INVAL_DATA | InitFlags::CACHE_SYMLINKS | InitFlags::ASYNC_DIO,
     };
     let passes = !options.is_shared && options.io != IoMode::Served;
     if passes {

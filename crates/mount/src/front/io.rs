@@ -56,9 +56,7 @@ impl Front {
         }
         let bytes = data.len() as u32;
         // What comes from the cache is there, and the kernel holds on to it until it is answered.
-        let is_stale = !handle.is_cached
-            && !is_from_cache
-            && self.caching.is_read_beside(number, handle.usage);
+        let is_stale = !handle.is_cached && !is_from_cache && self.caching.is_read(number);
         reply.with(|reply| match &self.refresher {
             Some(refresher) if is_stale => {
                 // The end was there when the kernel looked, and others may have moved it.
