@@ -196,6 +196,19 @@ struct State {
     open: usize,
 }
 
+impl State {
+    /// An idle connection that the other side has not closed; others are forgotten.
+    fn pop_alive(&mut self) -> Option<Bulk> {
+        while let Some(bulk) = self.idle.pop() {
+            if bulk.is_alive() {
+                return Some(bulk);
+            }
+            self.open -= 1;
+        }
+        None
+    }
+}
+
 impl Pool {
     pub(super) fn new(connections_max: usize) -> Self {
         let connections_max = connections_max.max(1);
@@ -215,11 +228,8 @@ impl Pool {
         let is_full =
             |state: &mut State| state.idle.is_empty() && state.open >= self.connections_max;
         let mut state = self.state();
-        while let Some(bulk) = state.idle.pop() {
-            if bulk.is_alive() {
-                return Ok(Lent { pool: self, bulk: Some(bulk) });
-            }
-            state.open -= 1;
+        if let Some(bulk) = state.pop_alive() {
+            return Ok(Lent { pool: self, bulk: Some(bulk) });
         }
         let (mut state, waited) = self
             .returned
@@ -242,10 +252,21 @@ impl Pool {
         Ok(lent)
     }
 
-    /// Whether one can be had at once.
-    pub(super) fn has_room(&self) -> bool {
-        let state = self.state();
-        !state.idle.is_empty() || state.open < self.connections_max
+    /// Lends a connection, an idle one or a new one, unless all are lent or none can be opened.
+    pub(super) fn lend_at_once(&self, open: impl FnOnce() -> Result<Bulk>) -> Option<Lent<'_>> {
+        let mut state = self.state();
+        if let Some(bulk) = state.pop_alive() {
+            return Some(Lent { pool: self, bulk: Some(bulk) });
+        }
+        if state.open >= self.connections_max {
+            return None;
+        }
+        state.open += 1;
+        drop(state);
+        // Gives the place back if there is no connection to be had.
+        let mut lent = Lent { pool: self, bulk: None };
+        lent.bulk = Some(open().ok()?);
+        Some(lent)
     }
 
     /// Forgets idle connections of former lives.

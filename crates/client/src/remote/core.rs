@@ -191,14 +191,23 @@ impl Core {
         let mut missed_since_ns = None;
         let mut pause = PAUSE_MIN;
         let transfer = Transfer::begin(self, message);
-        let has_own = transfer.as_ref().is_some_and(Transfer::has_own);
-        let is_shared = message.is_shared() && !has_own;
         loop {
             let only_in = if message.is_repeatable { message.life } else { sent_in };
             let filling = filling.as_deref_mut();
-            let asked = match is_shared {
-                true => self.ask_shared(message, id.number, deadline_ns, only_in, filling),
-                false => self.ask_alone(message, id.number, deadline_ns, only_in, filling, hear),
+            // Where one of its own breaks, the shared one may be as good as ever.
+            let is_first = missed_since_ns.is_none();
+            let own = transfer
+                .as_ref()
+                .filter(|_| is_first)
+                .and_then(|transfer| transfer.lend(deadline_ns));
+            let asked = match own {
+                None if message.is_shared() => {
+                    self.ask_shared(message, id.number, deadline_ns, only_in, filling)
+                }
+                own => match own.map_or_else(|| self.lend(deadline_ns), Ok) {
+                    Ok(lent) => self.ask_over(lent, message, id.number, only_in, filling, hear),
+                    Err(error) => Err(unsent(error)),
+                },
             };
             let missed = match asked {
                 Ok(answer) => return Ok(answer),
@@ -271,10 +280,12 @@ impl Core {
     }
 
     fn lend(&self, deadline_ns: u64) -> Result<Lent<'_>> {
-        self.pool.lend(self.left(deadline_ns), || {
-            let (reader, life) = self.turn(deadline_ns)?.dial(deadline_ns)?;
-            Ok(Bulk::new(reader, life))
-        })
+        self.pool.lend(self.left(deadline_ns), || self.dial_bulk(deadline_ns))
+    }
+
+    fn dial_bulk(&self, deadline_ns: u64) -> Result<Bulk> {
+        let (reader, life) = self.turn(deadline_ns)?.dial(deadline_ns)?;
+        Ok(Bulk::new(reader, life))
     }
 
     fn ask_shared(
@@ -299,16 +310,16 @@ impl Core {
         Ok(answer)
     }
 
-    fn ask_alone(
+    /// Asks over a connection that nobody else uses meanwhile.
+    fn ask_over(
         &self,
+        mut lent: Lent<'_>,
         message: &Message<'_>,
         id: u64,
-        deadline_ns: u64,
         only_in: Option<u64>,
         filling: Option<&mut Filling<'_, '_>>,
         hear: &mut dyn FnMut(Heard<'_>) -> bool,
     ) -> Result<Answer, Missed> {
-        let mut lent = self.lend(deadline_ns).map_err(unsent)?;
         let life = lent.life();
         check_life(life, only_in)?;
         let patience = match message.is_stream {
@@ -420,9 +431,13 @@ impl<'a> Transfer<'a> {
         is_small.then(|| Self { core, others: core.transfers.fetch_add(1, Ordering::AcqRel) })
     }
 
-    /// Whether it goes over a connection of its own.
-    fn has_own(&self) -> bool {
-        (1..=OWN_MAX).contains(&self.others) && self.core.pool.has_room()
+    /// A connection of its own, if it is to have one and there is one to be had.
+    fn lend(&self, deadline_ns: u64) -> Option<Lent<'a>> {
+        if !(1..=OWN_MAX).contains(&self.others) {
+            return None;
+        }
+        let core = self.core;
+        core.pool.lend_at_once(|| core.dial_bulk(deadline_ns))
     }
 }
 

@@ -4,8 +4,7 @@
 use std::fs::File;
 use std::io::{IoSlice, IoSliceMut};
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use terrace_core::{
     ATOMIC_BYTES_MAX, Access, Atomicity, Create, Error, ErrorKind, FileLease, Key, Object,
@@ -35,14 +34,20 @@ pub(super) struct RemoteObject {
     created_ns: u64,
     /// Empty for none.
     label: Arc<[u8]>,
-    handle: Mutex<Handle>,
+    state: Mutex<State>,
     /// The object's file, where the server lends it; not to who wants operations to be seen whole.
     lent: Option<Lent>,
-    /// Whether something was written that was not synced since.
-    is_unsynced: AtomicBool,
+}
+
+struct State {
+    handle: Handle,
+    /// Whether something was written that no sync was asked for since.
+    is_unsynced: bool,
+    /// Syncs on their way of what was written before.
+    syncs: usize,
     /// Whether what was written may have been lost with a former life of the server: later syncs
     /// fail, because nothing makes it durable any more.
-    is_lost: AtomicBool,
+    is_lost: bool,
 }
 
 #[derive(Clone, Copy)]
@@ -65,9 +70,12 @@ impl RemoteObject {
             semantics,
             created_ns: opened.created_ns,
             label: opened.label,
-            handle: Mutex::new(Handle { number: opened.handle, life }),
-            is_unsynced: AtomicBool::new(false),
-            is_lost: AtomicBool::new(false),
+            state: Mutex::new(State {
+                handle: Handle { number: opened.handle, life },
+                is_unsynced: false,
+                syncs: 0,
+                is_lost: false,
+            }),
         })
     }
 
@@ -89,10 +97,10 @@ impl RemoteObject {
             self.core.ask_one(operation, parts, &self.semantics).map(|(outcome, _)| outcome)
         });
         // Under the lock, so that whoever finds the server started anew sees this or comes before.
-        let handle = self.handle.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state();
         match life {
-            Some(life) if life == handle.life => self.is_unsynced.store(true, Ordering::Release),
-            Some(_) => self.is_lost.store(true, Ordering::Release),
+            Some(life) if life == state.handle.life => state.is_unsynced = true,
+            Some(_) => state.is_lost = true,
             // It was not even asked for.
             None => {}
         }
@@ -114,16 +122,19 @@ impl RemoteObject {
     }
 
     fn current(&self) -> Result<Handle> {
-        let mut handle = self.handle.lock().unwrap_or_else(PoisonError::into_inner);
-        if handle.life == self.core.life() {
-            return Ok(*handle);
+        let mut state = self.state();
+        if state.handle.life == self.core.life() {
+            return Ok(state.handle);
         }
-        if self.is_unsynced.load(Ordering::Acquire) {
-            self.is_lost.store(true, Ordering::Release);
-        }
+        // Also where a sync asks just now: nobody knows whether the server that has ended did it.
+        state.is_lost |= state.is_unsynced || state.syncs > 0;
         // Held over the request: one thread opens it, the others use that.
-        *handle = self.reopen()?;
-        Ok(*handle)
+        state.handle = self.reopen()?;
+        Ok(state.handle)
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn reopen(&self) -> Result<Handle> {
@@ -172,7 +183,7 @@ impl RemoteObject {
 
 impl Drop for RemoteObject {
     fn drop(&mut self) {
-        let handle = *self.handle.lock().unwrap_or_else(PoisonError::into_inner);
+        let handle = self.state().handle;
         if handle.life != self.core.life() {
             return;
         }
@@ -272,16 +283,20 @@ impl Object for RemoteObject {
     }
 
     fn sync(&self) -> Result<()> {
-        // Taken back before the server is asked: what is written meanwhile is not synced by this.
-        let was_unsynced = self.is_unsynced.swap(false, Ordering::AcqRel);
+        // Before the server is asked: what is written meanwhile is not synced by this.
+        let was_unsynced = {
+            let mut state = self.state();
+            state.syncs += usize::from(state.is_unsynced);
+            std::mem::take(&mut state.is_unsynced)
+        };
         let synced = self.ask(OnHandle::Sync, &[]).and_then(done);
-        if self.is_lost.load(Ordering::Acquire) {
+        let mut state = self.state();
+        state.syncs -= usize::from(was_unsynced);
+        state.is_unsynced |= was_unsynced && synced.is_err();
+        if state.is_lost {
             return Err(Error::new(ErrorKind::Io, "sync an object")
                 .because("the server was started anew since it was written: it may be incomplete; write it again")
                 .with("key", &self.key));
-        }
-        if synced.is_err() && was_unsynced {
-            self.is_unsynced.store(true, Ordering::Release);
         }
         synced
     }

@@ -66,6 +66,22 @@ fn handles_are_opened_again_when_the_server_was_started_anew() {
 }
 
 #[test]
+fn a_sync_fails_where_what_was_written_was_in_a_server_that_has_ended() {
+    let (kept, endpoint) = (store(), free_endpoint());
+    let server = start(&kept, &endpoint);
+    let client = connect(&endpoint, options()).expect("connect");
+    let object = client.open(&key("written"), &Open::create_new()).expect("open");
+    object.write(0, b"bytes").expect("write");
+    drop(server);
+    let _server = start(&kept, &endpoint);
+    for _ in 0..2 {
+        // Nothing was asked for meanwhile that could have noticed it.
+        let error = object.sync().expect_err("nobody made it durable before the server ended");
+        assert_eq!(error.kind(), ErrorKind::Io, "{error}");
+    }
+}
+
+#[test]
 fn another_object_of_the_same_name_is_not_the_one_that_was_open() {
     let (kept, endpoint) = (store(), free_endpoint());
     let server = start(&kept, &endpoint);
