@@ -267,9 +267,10 @@ fn replayed(journals: &[Journal], applied: u64) -> Result<(Changes, u64)> {
     let (mut changes, mut last) = (Changes::new(), applied);
     for (first, records) in logs {
         for record in once(Ok(first)).chain(records) {
-            let (sequence, mut commit) = record?;
+            let (sequence, commit) = record?;
             if sequence == last + 1 {
-                changes.append(&mut commit);
+                // Not `append`, which makes the whole map anew each time.
+                changes.extend(commit);
                 last = sequence;
             }
         }
