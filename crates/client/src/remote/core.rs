@@ -188,11 +188,11 @@ impl Core {
         let deadline_ns = self.deadline_ns();
         let id = self.begin(message, deadline_ns)?;
         let mut sent_in = if message.is_repeatable { None } else { message.life };
+        let only_in = |sent_in| if message.is_repeatable { message.life } else { sent_in };
         let mut missed_since_ns = None;
         let mut pause = PAUSE_MIN;
         let transfer = Transfer::begin(self, message);
         loop {
-            let only_in = if message.is_repeatable { message.life } else { sent_in };
             let filling = filling.as_deref_mut();
             // Where one of its own breaks, the shared one may be as good as ever.
             let is_first = missed_since_ns.is_none();
@@ -202,10 +202,12 @@ impl Core {
                 .and_then(|transfer| transfer.lend(deadline_ns));
             let asked = match own {
                 None if message.is_shared() => {
-                    self.ask_shared(message, id.number, deadline_ns, only_in, filling)
+                    self.ask_shared(message, id.number, deadline_ns, only_in(sent_in), filling)
                 }
                 own => match own.map_or_else(|| self.lend(deadline_ns), Ok) {
-                    Ok(lent) => self.ask_over(lent, message, id.number, only_in, filling, hear),
+                    Ok(lent) => {
+                        self.ask_over(lent, message, id.number, only_in(sent_in), filling, hear)
+                    }
                     Err(error) => Err(unsent(error)),
                 },
             };
@@ -225,8 +227,7 @@ impl Core {
             if !may_retry {
                 return Err(missed.error.with("server", &self.target));
             }
-            let only_in = if message.is_repeatable { message.life } else { sent_in };
-            let is_past = only_in.is_some_and(|life| life != self.life());
+            let is_past = only_in(sent_in).is_some_and(|life| life != self.life());
             if is_over || is_past || sent_in.is_some() && !message.is_kept {
                 return Err(Error::new(ErrorKind::Unreachable { applied }, "ask the server")
                     .with("server", &self.target)
