@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 use terrace_core::Clock;
@@ -40,6 +41,15 @@ impl FileClock {
             false => self.fine.wall_ns(),
         };
         Moment { clock: self, time: Time::from_ns(ns) }
+    }
+
+    /// Nanoseconds that passed since some moment.
+    pub(crate) fn passed_ns(&self) -> u64 {
+        self.fine.now_ns()
+    }
+
+    pub(crate) fn sleep(&self, duration: Duration) {
+        self.fine.sleep(duration);
     }
 
     fn fine(&self) -> Time {

@@ -29,8 +29,8 @@ pub use files::{File, Files, FilesOptions};
 pub use metadata::Metadata;
 pub use node::{Kind, Marks, NAME_BYTES_MAX, Node, Place, ROOT, TARGET_BYTES_MAX, Time};
 pub use request::{
-    Changes, Closed, Listed, LockKind, LockRange, Locked, Made, ReadyObject, RenameHow, Reply,
-    Request, SetHow, Settled, WasRead, When,
+    Changes, Closed, DELEGATED_FOR, Delegated, Listed, LockKind, LockRange, Locked, Made,
+    ReadyObject, RenameHow, Reply, Request, SetHow, Settled, WasRead, When,
 };
 pub use tree::{INLINE_BYTES_LIMIT, Session, Tree, TreeOptions};
 pub use wire::{Effect, answer, read_answer};

@@ -28,4 +28,10 @@ pub trait Metadata: Send + Sync {
     fn recent(&self, _number: u64, _age_max: Duration) -> Option<(Node, Duration)> {
         None
     }
+
+    /// Whether a node had no extended attribute of this name, or none at all, less than `age_max`
+    /// ago, where that is known without asking anybody. What was set through this since then counts.
+    fn lacks_xattr(&self, _number: u64, _name: Option<&[u8]>, _age_max: Duration) -> bool {
+        false
+    }
 }

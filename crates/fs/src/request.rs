@@ -5,6 +5,8 @@
 //! encoding of postcard, in the order of the fields. A new request or field is a new version of
 //! the service.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 
 use crate::node::{Kind, Marks, Node, Time};
@@ -386,6 +388,20 @@ pub struct Settled {
     pub modified_ns: u64,
 }
 
+/// So long after a request that said that a directory is delegated, counted from when it was made,
+/// nobody else changes the names there.
+pub const DELEGATED_FOR: Duration = Duration::from_millis(20);
+
+/// What is delegated to who made a node: nobody else has ever changed the names there, and nobody
+/// does for [`DELEGATED_FOR`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Delegated {
+    /// The directory that it was made in.
+    pub directory: bool,
+    /// The node, where it is a directory.
+    pub node: bool,
+}
+
 /// What a request returns.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Reply {
@@ -399,7 +415,11 @@ pub enum Reply {
         node: Node,
         /// The directory that it was made in, as it is now.
         directory: Node,
+        /// What of these is delegated to who asked.
+        delegated: Delegated,
     },
+    /// No node: the name leads nowhere, in a directory that is delegated to who asked.
+    Nowhere,
     /// A node and, of a file whose bytes are with the metadata, those.
     Opened {
         /// The node.
@@ -415,6 +435,8 @@ pub enum Reply {
         has_garbage: bool,
         /// The directory that lost the name, as it is now, where that is told.
         directory: Option<Node>,
+        /// Whether that is delegated to who asked, where it is told.
+        is_delegated: bool,
     },
     /// A value, names or a target.
     Bytes(Vec<u8>),

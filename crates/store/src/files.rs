@@ -186,7 +186,8 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// `NotFound` where there is none; `Busy` where somebody has it alone; `Unreachable`, `Io`.
+    /// `NotFound` where there is none; `Busy` where somebody has it alone, or where this store is
+    /// attached and the file system in use through it; `Unreachable`, `Io`.
     pub fn files(&self, name: &str) -> Result<Arc<dyn Metadata>> {
         match &self.side {
             Side::Owned(owned) => Ok(Arc::new(Session::new(&owned.shared_tree(name)?))),
@@ -201,7 +202,7 @@ impl Store {
                     Tree::note_distribution(&remote.kv(name))
                         .map_err(|failure| failure.into_error(OPEN))?;
                 }
-                let files = RemoteFiles::new(remote, name);
+                let files = RemoteFiles::new(remote, name, link.files.begin(name)?);
                 // Who has it alone says so now, and not to the first who uses it.
                 let asked = files.call(&Request::Node { number: ROOT });
                 asked.map_err(|failure| failure.into_error(OPEN))?;

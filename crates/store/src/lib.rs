@@ -7,15 +7,18 @@
 
 mod admin;
 mod amend;
+mod attributes;
 mod check_files;
 mod checkpoint;
 mod cluster;
 mod control;
+mod delegated;
 mod directory;
 mod face;
 mod files;
 #[doc(hidden)]
 pub mod fuzzing;
+mod in_use;
 mod init;
 mod lock;
 mod membership;

@@ -122,7 +122,7 @@ impl State {
         };
         match reply {
             Reply::Node(node) => remember(node),
-            Reply::Made { node, directory } => [node, directory].into_iter().for_each(remember),
+            Reply::Made { node, directory, .. } => [node, directory].into_iter().for_each(remember),
             Reply::Gone { directory, .. } => directory.iter().for_each(remember),
             Reply::Listing(entries) => {
                 entries.iter().filter_map(|entry| entry.node.as_ref()).for_each(remember);
@@ -179,7 +179,7 @@ mod tests {
     /// A directory as it is after so many changes.
     fn gone(size: u64) -> Reply {
         let directory = Some(Node { number: ROOT, size, ..Node::default() });
-        Reply::Gone { number: 7, has_garbage: false, directory }
+        Reply::Gone { number: 7, has_garbage: false, directory, is_delegated: false }
     }
 
     fn recent() -> (RecentNodes, Arc<ManualClock>) {

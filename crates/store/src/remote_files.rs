@@ -6,11 +6,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
 use terrace_client::Remote;
-use terrace_core::SystemClock;
+use terrace_core::{Clock, SystemClock};
 use terrace_fs::{
     Closed, Effect, LockKind, Locked, Metadata, Node, Reply, Request, Result, read_answer,
 };
 
+use crate::attributes::AbsentAttributes;
+use crate::delegated::DelegatedNames;
+use crate::in_use::Using;
 use crate::recent::RecentNodes;
 
 /// The metadata of a file system that a server keeps: a round trip for each request.
@@ -27,21 +30,28 @@ pub(crate) struct RemoteFiles {
     /// Requests to close that got no answer, each with the life of the session that they close in.
     closing: Mutex<HashMap<u64, u64>>,
     recent: RecentNodes,
+    absent: AbsentAttributes,
+    delegated: DelegatedNames,
     /// Locks by node, owner and kind, as they were asked for one after the other.
     locks: Mutex<HashMap<(u64, u64, bool), Vec<Locked>>>,
+    _using: Using,
 }
 
 impl RemoteFiles {
-    pub(crate) fn new(remote: Remote, name: &str) -> Self {
+    pub(crate) fn new(remote: Remote, name: &str, using: Using) -> Self {
         let told = RwLock::new(remote.life());
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
         Self {
             remote,
             name: name.into(),
             told,
             open: Mutex::default(),
             closing: Mutex::default(),
-            recent: RecentNodes::new(Arc::new(SystemClock::default())),
+            recent: RecentNodes::new(Arc::clone(&clock)),
+            absent: AbsentAttributes::new(Arc::clone(&clock)),
+            delegated: DelegatedNames::new(clock),
             locks: Mutex::default(),
+            _using: using,
         }
     }
 
@@ -226,14 +236,28 @@ impl RemoteFiles {
 
 impl Metadata for RemoteFiles {
     fn call(&self, request: &Request<'_>) -> Result<Reply> {
-        let begun = self.recent.begin(request);
+        if let Request::Lookup { directory, name } = request
+            && self.delegated.is_nowhere(*directory, name)
+        {
+            return Ok(Reply::Nowhere);
+        }
+        let recent = self.recent.begin(request);
+        let absent = self.absent.begin(request);
+        let delegated = self.delegated.begin(request);
         let asked = self.carry_out(request);
-        self.recent.end(begun, asked.as_ref().ok());
+        let reply = asked.as_ref().ok();
+        self.recent.end(recent, reply);
+        self.absent.end(&absent, request, &asked);
+        self.delegated.end(&delegated, request, reply);
         asked
     }
 
     fn recent(&self, number: u64, age_max: Duration) -> Option<(Node, Duration)> {
         let is_written = self.open().get(&number).is_some_and(|counts| counts[1] > 0);
         if is_written { None } else { self.recent.find(number, age_max) }
+    }
+
+    fn lacks_xattr(&self, number: u64, name: Option<&[u8]>, age_max: Duration) -> bool {
+        self.absent.is_absent(number, name, age_max)
     }
 }

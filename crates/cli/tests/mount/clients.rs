@@ -69,6 +69,25 @@ fn what_one_closed_is_seen_by_who_opens_it() {
 }
 
 #[test]
+fn a_name_that_one_made_is_found_by_the_other_at_once() {
+    for how in [&[][..], &["--strict"]] {
+        let Some(pair) = Pair::new(how) else { return };
+        for round in 0..20 {
+            let [one, other] = pair.paths(&format!("directory{round}"));
+            // From now on the first knows which names there are, until another one comes.
+            fs::create_dir(&one).expect("it is new");
+            fs::write(one.join("own"), b"").expect("there is room");
+            fs::metadata(one.join("new")).expect_err("nobody has made it");
+            fs::write(other.join("new"), b"new").expect("there is room");
+            assert_eq!(fs::read(one.join("new")).expect("it is there"), b"new", "{how:?}");
+            fs::create_dir(one.join("below")).expect("it is new");
+            fs::rename(other.join("new"), other.join("below/moved")).expect("it is there");
+            assert_eq!(fs::read(one.join("below/moved")).expect("it is there"), b"new", "{how:?}");
+        }
+    }
+}
+
+#[test]
 fn what_one_cut_or_replaced_is_seen_by_who_opens_it() {
     let Some(pair) = Pair::new(&[]) else { return };
     for size in SIZES {

@@ -542,6 +542,7 @@ impl Files {
     fn ask_node(&self, request: &Request<'_>) -> Result<Node> {
         match self.metadata.call(request)? {
             Reply::Node(node) => Ok(node),
+            Reply::Nowhere => Err(Errno::NOENT.into()),
             other => Err(unexpected(&other)),
         }
     }
@@ -589,6 +590,7 @@ fn unexpected(reply: &Reply) -> Failure {
         Reply::Done => "nothing",
         Reply::Node(_) => "a node",
         Reply::Made { .. } => "a new node",
+        Reply::Nowhere => "no node",
         Reply::Opened { .. } => "an opened file",
         Reply::Gone { .. } => "a removal",
         Reply::Bytes(_) => "bytes",

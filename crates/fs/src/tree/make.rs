@@ -21,13 +21,14 @@ const SET_GROUP_ID: u32 = 0o2000;
 
 impl Tree {
     /// Makes a node under a name; without one, a file that has none yet. Returns the directory,
-    /// too.
+    /// too, and whether a directory that was made is delegated to the session that made it.
     pub(super) fn make(
         &self,
+        session: u64,
         directory: u64,
         name: &[u8],
         made: &Made<'_>,
-    ) -> Result<(Node, Node)> {
+    ) -> Result<(Node, Node, bool)> {
         let has_name = !name.is_empty();
         if has_name {
             check_name(name)?;
@@ -54,6 +55,9 @@ impl Tree {
             Some(_) => return Err(Errno::INVAL.into()),
             None => self.take_number()?,
         };
+        // Before anybody can know of it.
+        let is_delegated =
+            made.kind.is_directory() && self.delegations.give(&self.clock, session, number);
         let hash = self.hash(name);
         let now = self.now();
         let result = self.change(|txn| {
@@ -81,10 +85,13 @@ impl Tree {
                 txn.delete(&pairs::garbage(number))?;
             }
             put_node(txn, &node)?;
-            Ok((node, parent))
+            Ok((node, parent, is_delegated))
         });
         if result.is_err() && made.object.is_some() {
             lock(&self.reserved).insert(number);
+        }
+        if result.is_err() && is_delegated {
+            self.delegations.forget(number);
         }
         result
     }

@@ -4,6 +4,7 @@
 mod change;
 mod collect;
 mod content;
+mod delegations;
 mod hold;
 mod link;
 mod list;
@@ -23,6 +24,7 @@ use std::sync::{Arc, Mutex};
 use rustix::io::Errno;
 use terrace_core::{Clock, Kv, Persistency, Ticket, Txn};
 
+use self::delegations::Delegations;
 use self::hold::Holds;
 use self::locks::Locks;
 pub use self::session::Session;
@@ -43,6 +45,7 @@ pub struct Tree {
     kv: Arc<dyn Kv>,
     clock: FileClock,
     superblock: Superblock,
+    delegations: Delegations,
     holds: Holds,
     locks: Locks,
     /// Tells the users of it apart.
@@ -77,10 +80,12 @@ impl Tree {
     /// `NOENT` where they hold none; what the pairs say.
     pub fn open(kv: Arc<dyn Kv>, clock: FileClock) -> Result<Arc<Self>> {
         let superblock = superblock::read(&*kv)?;
+        let delegations = Delegations::new(&clock);
         let tree = Self {
             kv,
             clock,
             superblock,
+            delegations,
             holds: Holds::default(),
             locks: Locks::default(),
             sessions: AtomicU64::new(0),

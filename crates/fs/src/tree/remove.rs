@@ -53,7 +53,11 @@ impl Tree {
             // Somebody gave the name to another node meanwhile: the lock is that of the wrong one.
             let Some((has_garbage, is_nameless, parent)) = outcome else { continue };
             note_nameless(holds.get_mut(&number), is_nameless);
-            return Ok(Reply::Gone { number, has_garbage, directory: Some(parent) });
+            if is_directory {
+                self.delegations.forget(number);
+            }
+            let directory = Some(parent);
+            return Ok(Reply::Gone { number, has_garbage, directory, is_delegated: false });
         }
     }
 }

@@ -67,7 +67,9 @@ impl Tree {
                     let Some((number, holds)) = &mut holds else { return Ok(Reply::Done) };
                     note_nameless(holds.get_mut(number), is_nameless);
                     let number = *number;
-                    return Ok(Reply::Gone { number, has_garbage, directory: None });
+                    self.delegations.forget(number);
+                    let (directory, is_delegated) = (None, false);
+                    return Ok(Reply::Gone { number, has_garbage, directory, is_delegated });
                 }
             }
         }

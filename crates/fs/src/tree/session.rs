@@ -5,6 +5,8 @@ use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
+use rustix::io::Errno;
+
 use super::Tree;
 use super::content::Written;
 use super::locks::Owner;
@@ -13,7 +15,7 @@ use super::rename::Spot;
 use crate::failure::Result;
 use crate::lock;
 use crate::metadata::Metadata;
-use crate::request::{Closed, Made, Reply, Request, WasRead};
+use crate::request::{Closed, Delegated, Made, Reply, Request, WasRead};
 
 /// One user of a [`Tree`]. What it has open is closed, and what it has locked given back, when it is
 /// dropped.
@@ -52,12 +54,52 @@ impl Session {
     }
 
     fn make(&self, directory: u64, name: &[u8], made: &Made<'_>) -> Result<Reply> {
-        let (node, directory) = self.tree.make(directory, name, made)?;
+        let (node, parent, is_delegated) = self.tree.make(self.id, directory, name, made)?;
         if made.is_opened {
             self.tree.hold_new(node.number, node.links == 0);
             self.note_open(node.number, true);
         }
-        Ok(Reply::Made { node, directory })
+        let delegated = Delegated { directory: self.renew(directory), node: is_delegated };
+        Ok(Reply::Made { node, directory: parent, delegated })
+    }
+
+    fn lookup(&self, directory: u64, name: &[u8]) -> Result<Reply> {
+        match self.tree.lookup(directory, name) {
+            Err(failure) if failure.errno() == Errno::NOENT && self.renew(directory) => {
+                Ok(Reply::Nowhere)
+            }
+            found => found.map(Reply::Node),
+        }
+    }
+
+    fn remove(&self, directory: u64, name: &[u8], is_directory: bool) -> Result<Reply> {
+        let mut reply = self.tree.remove(directory, name, is_directory)?;
+        if let Reply::Gone { is_delegated, .. } = &mut reply {
+            *is_delegated = self.renew(directory);
+        }
+        Ok(reply)
+    }
+
+    /// Whether a directory is delegated to this user, again from now on.
+    fn renew(&self, directory: u64) -> bool {
+        self.tree.delegations.renew(&self.tree.clock, self.id, directory)
+    }
+
+    /// Waits until what a request changes is not delegated to others.
+    fn wait_for_others(&self, request: &Request<'_>) {
+        let wait = |directory| self.tree.delegations.wait(&self.tree.clock, self.id, directory);
+        match request {
+            // Without a name it changes none.
+            Request::Make { name: [], .. } => {}
+            Request::Make { directory, .. }
+            | Request::Link { directory, .. }
+            | Request::Remove { directory, .. } => wait(*directory),
+            Request::Rename { from_directory, to_directory, .. } => {
+                wait(*from_directory);
+                wait(*to_directory);
+            }
+            _ => {}
+        }
     }
 
     /// Closes all, also where one fails; what went wrong first. That is said once: who asks again
@@ -89,7 +131,7 @@ impl Session {
         let Closed { number, is_for_writing, settled } = *closed;
         let mut open = lock(&self.open);
         let Some((opens, writers)) = open.get_mut(&number) else {
-            return Err(rustix::io::Errno::BADF.into());
+            return Err(Errno::BADF.into());
         };
         *opens -= 1;
         *writers = writers.saturating_sub(is_for_writing.into());
@@ -115,9 +157,10 @@ impl Drop for Session {
 
 impl Metadata for Session {
     fn call(&self, request: &Request<'_>) -> Result<Reply> {
+        self.wait_for_others(request);
         let tree = &*self.tree;
         match request {
-            Request::Lookup { directory, name } => tree.lookup(*directory, name).map(Reply::Node),
+            Request::Lookup { directory, name } => self.lookup(*directory, name),
             Request::Node { number } => tree.node(*number).map(Reply::Node),
             Request::Change { number, changes } => tree.change_node(*number, changes),
             Request::Make { directory, name, made } => self.make(*directory, name, made),
@@ -125,7 +168,7 @@ impl Metadata for Session {
                 tree.link(*number, *directory, name).map(Reply::Node)
             }
             Request::Remove { directory, name, is_directory } => {
-                tree.remove(*directory, name, *is_directory)
+                self.remove(*directory, name, *is_directory)
             }
             Request::Rename { from_directory, from, to_directory, to, how, user, group } => {
                 let from = Spot { directory: *from_directory, name: from };

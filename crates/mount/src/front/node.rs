@@ -47,12 +47,6 @@ impl Front {
         }
     }
 
-    /// Whether a node is known to have no extended attribute, which programs ask for often.
-    pub(super) fn has_no_xattrs(&self, number: u64) -> bool {
-        let recent = self.files.metadata().recent(number, self.cached_for);
-        recent.is_some_and(|(node, _)| !node.has_xattrs)
-    }
-
     pub(super) fn set_attributes(
         &self,
         number: u64,

@@ -28,7 +28,7 @@ impl Front {
             return outcome.map_err(|failure| self.files.failure(number, failure));
         }
         check(name)?;
-        if self.has_no_xattrs(number) {
+        if self.files.metadata().lacks_xattr(number, Some(name), self.cached_for) {
             return Err(Errno::NODATA.into());
         }
         match self.files.metadata().call(&Ask::Xattr { number, name })? {
@@ -39,7 +39,7 @@ impl Front {
 
     /// The names of the attributes that a user may see.
     pub(super) fn xattrs(&self, number: u64, user: u32) -> Result<Vec<u8>> {
-        if self.has_no_xattrs(number) {
+        if self.files.metadata().lacks_xattr(number, None, self.cached_for) {
             return Ok(Vec::new());
         }
         match self.files.metadata().call(&Ask::Xattrs { number })? {

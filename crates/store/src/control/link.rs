@@ -17,6 +17,7 @@ use super::service::Answer;
 use super::{nanoseconds, socket};
 use crate::cluster::Cluster;
 use crate::directory::Directory;
+use crate::in_use::InUse;
 use crate::watch::Seen;
 
 /// A store that another process owns. Clones are the same session.
@@ -28,6 +29,8 @@ pub(crate) struct Link {
     owners: Owners,
     /// Whether somebody serves it to other machines, too, and can be asked about that.
     has_server: bool,
+    /// The file systems that are in use through it.
+    pub(crate) files: InUse,
     clock: Arc<dyn Clock>,
 }
 
@@ -83,6 +86,7 @@ impl Link {
             backend: Arc::new(remote.clone()),
             owners: Owners::One(remote),
             has_server: true,
+            files: InUse::default(),
             clock: Arc::clone(clock),
         }
     }
@@ -95,6 +99,7 @@ impl Link {
             asking: Arc::clone(&cluster) as _,
             owners: Owners::Many(cluster),
             has_server: true,
+            files: InUse::default(),
             clock: Arc::clone(clock),
         }
     }

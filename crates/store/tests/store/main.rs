@@ -9,6 +9,7 @@ mod configuration;
 mod foreign;
 mod leases;
 mod life;
+mod names;
 mod same;
 mod scene;
 mod served;
