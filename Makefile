@@ -53,7 +53,8 @@ bench: release
 	$(TERRACE) bench mount
 
 test: check
-	cargo test --locked --workspace
+	@# Tests send signals, which whoever started this may have ignored, as `nohup make test &` does.
+	env --default-signal=INT,TERM,HUP cargo test --locked --workspace
 	cargo test --locked --manifest-path examples/policies/write-buffer-rust/Cargo.toml
 	cargo build --locked -p terrace-cli
 	PATH="$(CARGO_TARGET_DIR)/debug:$$PATH" tools/run-tutorial.py docs/tutorial-policy.md
