@@ -2,9 +2,11 @@
 //! Policies: what decides which segment lives on which tier.
 //!
 //! One file a policy and one line in [`POLICIES`]; what they share is in `mechanism`; [`host`]
-//! loads policies from shared libraries. `docs/policies/` defines each of them.
+//! loads policies from shared libraries; [`replacement`] has orders in which caches give up objects.
+//! `docs/policies/` defines each of them.
 
 pub mod host;
+pub mod replacement;
 
 mod lru;
 mod mechanism;

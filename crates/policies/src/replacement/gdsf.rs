@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! GDSF, greedy dual size frequency (Cherkasova, HP Labs 1998).
+
+use std::collections::BTreeSet;
+
+use super::{Replacement, Victim};
+
+/// What was asked for least often for its size goes first, and what is there ages as others go:
+/// priority = clock + requests / size, where the clock is the priority of what went last. The cost
+/// of the paper is the same for all objects.
+#[derive(Debug, Default)]
+pub struct Gdsf {
+    order: BTreeSet<(Priority, u32)>,
+    objects: Vec<Option<Known>>,
+    clock: f64,
+    now: u64,
+}
+
+/// The bits of a number that is not negative, which are in its order, and when it was given.
+type Priority = (u64, u64);
+
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    priority: Priority,
+    requests: u64,
+    bytes: u64,
+}
+
+impl Gdsf {
+    fn put(&mut self, object: u32, requests: u64, bytes: u64) {
+        self.now += 1;
+        let priority = self.clock + requests as f64 / bytes.max(1) as f64;
+        let priority = (priority.to_bits(), self.now);
+        self.objects[object as usize] = Some(Known { priority, requests, bytes });
+        self.order.insert((priority, object));
+    }
+}
+
+impl Replacement for Gdsf {
+    fn grow(&mut self, objects: usize) {
+        self.objects.resize(objects.max(self.objects.len()), None);
+    }
+
+    fn contains(&self, object: u32) -> bool {
+        self.objects[object as usize].is_some()
+    }
+
+    fn hit(&mut self, object: u32) {
+        if let Some(Known { priority, requests, bytes }) = self.objects[object as usize] {
+            self.order.remove(&(priority, object));
+            self.put(object, requests + 1, bytes);
+        }
+    }
+
+    fn miss(&mut self, _: u32, _: u64) {}
+
+    fn evict(&mut self) -> Option<Victim> {
+        let ((priority, _), object) = self.order.pop_first()?;
+        self.clock = f64::from_bits(priority);
+        let known = self.objects[object as usize].take()?;
+        Some(Victim { object, bytes: known.bytes })
+    }
+
+    fn also_left(&mut self) -> Option<Victim> {
+        None
+    }
+
+    fn insert(&mut self, object: u32, bytes: u64) -> bool {
+        self.put(object, 1, bytes);
+        true
+    }
+}

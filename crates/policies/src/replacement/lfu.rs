@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Least frequently used.
+
+use std::collections::BTreeSet;
+
+use super::{Replacement, Victim};
+
+/// What was asked for least often since it entered goes first; among equals, what has been so for
+/// longest.
+#[derive(Debug, Default)]
+pub struct Lfu {
+    order: BTreeSet<(Rank, u32)>,
+    objects: Vec<Option<(Rank, u64)>>,
+    now: u64,
+}
+
+/// Requests, and when the last of them was.
+type Rank = (u64, u64);
+
+impl Lfu {
+    fn put(&mut self, object: u32, requests: u64, bytes: u64) {
+        self.now += 1;
+        let rank = (requests, self.now);
+        self.objects[object as usize] = Some((rank, bytes));
+        self.order.insert((rank, object));
+    }
+}
+
+impl Replacement for Lfu {
+    fn grow(&mut self, objects: usize) {
+        self.objects.resize(objects.max(self.objects.len()), None);
+    }
+
+    fn contains(&self, object: u32) -> bool {
+        self.objects[object as usize].is_some()
+    }
+
+    fn hit(&mut self, object: u32) {
+        if let Some((rank, bytes)) = self.objects[object as usize] {
+            self.order.remove(&(rank, object));
+            self.put(object, rank.0 + 1, bytes);
+        }
+    }
+
+    fn miss(&mut self, _: u32, _: u64) {}
+
+    fn evict(&mut self) -> Option<Victim> {
+        let (_, object) = self.order.pop_first()?;
+        let (_, bytes) = self.objects[object as usize].take()?;
+        Some(Victim { object, bytes })
+    }
+
+    fn also_left(&mut self) -> Option<Victim> {
+        None
+    }
+
+    fn insert(&mut self, object: u32, bytes: u64) -> bool {
+        self.put(object, 1, bytes);
+        true
+    }
+}

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Lists of objects, of which each is in one at a time.
+
+use super::Victim;
+
+/// No object.
+const NONE: u32 = u32::MAX;
+
+/// The bits of a state that say in which list an object is, from 1; 0 for none.
+const LIST_BITS: u32 = 3;
+const LIST_MASK: u8 = (1 << LIST_BITS) - 1;
+
+/// So many lists that share their objects, and a small count for each object.
+#[derive(Debug)]
+pub(super) struct Lists<const COUNT: usize> {
+    nodes: Vec<Node>,
+    /// The list and the count of each object: one byte, apart from the nodes, because a hit of most
+    /// orders needs nothing else.
+    states: Vec<u8>,
+    ends: [Ends; COUNT],
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Node {
+    to_head: u32,
+    to_tail: u32,
+    bytes: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Ends {
+    head: u32,
+    tail: u32,
+    bytes: u64,
+}
+
+impl<const COUNT: usize> Default for Lists<COUNT> {
+    fn default() -> Self {
+        const { assert!(COUNT <= LIST_MASK as usize) };
+        let ends = [Ends { head: NONE, tail: NONE, bytes: 0 }; COUNT];
+        Self { nodes: Vec::new(), states: Vec::new(), ends }
+    }
+}
+
+impl<const COUNT: usize> Lists<COUNT> {
+    pub(super) fn grow(&mut self, objects: usize) {
+        if objects > self.nodes.len() {
+            self.nodes.resize(objects, Node { to_head: NONE, to_tail: NONE, bytes: 0 });
+            self.states.resize(objects, 0);
+        }
+    }
+
+    /// The list that an object is in.
+    pub(super) fn list_of(&self, object: u32) -> Option<usize> {
+        usize::from(self.states[object as usize] & LIST_MASK).checked_sub(1)
+    }
+
+    /// The count of an object, also of one that is in no list; 0 at first.
+    pub(super) fn count_of(&self, object: u32) -> u8 {
+        self.states[object as usize] >> LIST_BITS
+    }
+
+    /// Sets the count of an object, which is below 32.
+    pub(super) fn set_count(&mut self, object: u32, count: u8) {
+        debug_assert!(count <= u8::MAX >> LIST_BITS, "the count has so many bits");
+        let state = &mut self.states[object as usize];
+        *state = *state & LIST_MASK | count << LIST_BITS;
+    }
+
+    /// The size with which it was put in.
+    pub(super) fn bytes_of(&self, object: u32) -> u64 {
+        self.nodes[object as usize].bytes
+    }
+
+    /// The sizes of all objects of a list.
+    pub(super) fn bytes(&self, list: usize) -> u64 {
+        self.ends[list].bytes
+    }
+
+    pub(super) fn is_empty(&self, list: usize) -> bool {
+        self.ends[list].head == NONE
+    }
+
+    pub(super) fn tail(&self, list: usize) -> Option<u32> {
+        Some(self.ends[list].tail).filter(|tail| *tail != NONE)
+    }
+
+    /// The next object towards the head.
+    pub(super) fn to_head(&self, object: u32) -> Option<u32> {
+        Some(self.nodes[object as usize].to_head).filter(|next| *next != NONE)
+    }
+
+    /// Puts an object that is in no list at the head of one.
+    pub(super) fn push(&mut self, list: usize, object: u32, bytes: u64) {
+        debug_assert!(self.list_of(object).is_none(), "an object is in one list at a time");
+        let ends = &mut self.ends[list];
+        self.nodes[object as usize] = Node { to_head: NONE, to_tail: ends.head, bytes };
+        match ends.head {
+            NONE => ends.tail = object,
+            head => self.nodes[head as usize].to_head = object,
+        }
+        ends.head = object;
+        ends.bytes += bytes;
+        self.states[object as usize] |= list as u8 + 1;
+    }
+
+    /// Takes an object out of its list, if it is in one.
+    pub(super) fn take(&mut self, object: u32) {
+        let Some(list) = self.list_of(object) else { return };
+        let Node { to_head, to_tail, bytes } = self.nodes[object as usize];
+        let ends = &mut self.ends[list];
+        match to_head {
+            NONE => ends.head = to_tail,
+            _ => self.nodes[to_head as usize].to_tail = to_tail,
+        }
+        match to_tail {
+            NONE => ends.tail = to_head,
+            _ => self.nodes[to_tail as usize].to_head = to_head,
+        }
+        ends.bytes -= bytes;
+        self.states[object as usize] &= !LIST_MASK;
+    }
+
+    /// Takes the object at the tail of a list.
+    pub(super) fn pop(&mut self, list: usize) -> Option<Victim> {
+        let object = self.tail(list)?;
+        let bytes = self.bytes_of(object);
+        self.take(object);
+        Some(Victim { object, bytes })
+    }
+
+    /// Moves an object that is in a list to the head of one.
+    pub(super) fn promote(&mut self, list: usize, object: u32) {
+        if self.ends[list].head == object {
+            return;
+        }
+        let bytes = self.bytes_of(object);
+        self.take(object);
+        self.push(list, object, bytes);
+    }
+}

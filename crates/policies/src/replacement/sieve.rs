@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! SIEVE (Zhang et al., NSDI 2024).
+
+use super::lists::Lists;
+use super::{Replacement, Victim};
+
+/// A hand goes from the oldest to the newest and takes the first that was not asked for since it
+/// last came by. Nothing changes its place.
+#[derive(Debug, Default)]
+pub struct Sieve {
+    list: Lists<1>,
+    /// Where the hand goes on; `None` for the tail.
+    hand: Option<u32>,
+}
+
+impl Replacement for Sieve {
+    fn grow(&mut self, objects: usize) {
+        self.list.grow(objects);
+    }
+
+    fn contains(&self, object: u32) -> bool {
+        self.list.list_of(object).is_some()
+    }
+
+    fn hit(&mut self, object: u32) {
+        self.list.set_count(object, 1);
+    }
+
+    fn miss(&mut self, _: u32, _: u64) {}
+
+    fn evict(&mut self) -> Option<Victim> {
+        let mut object = self.hand.or_else(|| self.list.tail(0))?;
+        while self.list.count_of(object) > 0 {
+            self.list.set_count(object, 0);
+            object = self.list.to_head(object).or_else(|| self.list.tail(0))?;
+        }
+        self.hand = self.list.to_head(object);
+        let bytes = self.list.bytes_of(object);
+        self.list.take(object);
+        Some(Victim { object, bytes })
+    }
+
+    fn also_left(&mut self) -> Option<Victim> {
+        None
+    }
+
+    fn insert(&mut self, object: u32, bytes: u64) -> bool {
+        self.list.set_count(object, 0);
+        self.list.push(0, object, bytes);
+        true
+    }
+}
