@@ -61,6 +61,10 @@ impl Replacement for Arc {
         matches!(self.lists.list_of(object), Some(T1 | T2))
     }
 
+    fn touch(&self, objects: &[u32]) -> u64 {
+        self.lists.touch(objects)
+    }
+
     fn hit(&mut self, object: u32) {
         self.lists.promote(T2, object);
     }

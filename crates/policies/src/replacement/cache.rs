@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A cache of bounded size that gives up objects in some order.
 
+use std::hint::black_box;
+
 use super::Replacement;
 
 /// Follows requests: who asks for what is not there makes room for it, and it enters.
@@ -23,6 +25,11 @@ impl<R: Replacement> Cache<R> {
     /// From now on there are objects with all numbers below this.
     pub fn grow(&mut self, objects: usize) {
         self.order.grow(objects);
+    }
+
+    /// Prepares for requests for these objects ([`Replacement::touch`]).
+    pub fn touch(&self, objects: &[u32]) {
+        black_box(self.order.touch(objects));
     }
 
     /// Asks for an object; whether it is there. If not, it is from now on, unless it is too large

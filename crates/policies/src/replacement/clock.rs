@@ -17,6 +17,10 @@ impl Replacement for Clock {
         self.0.list_of(object).is_some()
     }
 
+    fn touch(&self, objects: &[u32]) -> u64 {
+        self.0.touch_states(objects)
+    }
+
     fn hit(&mut self, object: u32) {
         self.0.set_count(object, 1);
     }

@@ -1,20 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! First in, first out.
 
-use super::lists::Lists;
+use std::collections::VecDeque;
+
 use super::{Replacement, Victim};
 
 /// What entered first goes first.
 #[derive(Debug, Default)]
-pub struct Fifo(Lists<1>);
+pub struct Fifo {
+    queue: VecDeque<Victim>,
+    is_there: Vec<bool>,
+}
 
 impl Replacement for Fifo {
     fn grow(&mut self, objects: usize) {
-        self.0.grow(objects);
+        self.is_there.resize(objects.max(self.is_there.len()), false);
     }
 
     fn contains(&self, object: u32) -> bool {
-        self.0.list_of(object).is_some()
+        self.is_there[object as usize]
+    }
+
+    fn touch(&self, objects: &[u32]) -> u64 {
+        objects.iter().map(|object| u64::from(self.is_there[*object as usize])).sum()
     }
 
     fn hit(&mut self, _: u32) {}
@@ -22,7 +30,9 @@ impl Replacement for Fifo {
     fn miss(&mut self, _: u32, _: u64) {}
 
     fn evict(&mut self) -> Option<Victim> {
-        self.0.pop(0)
+        let victim = self.queue.pop_front()?;
+        self.is_there[victim.object as usize] = false;
+        Some(victim)
     }
 
     fn also_left(&mut self) -> Option<Victim> {
@@ -30,7 +40,8 @@ impl Replacement for Fifo {
     }
 
     fn insert(&mut self, object: u32, bytes: u64) -> bool {
-        self.0.push(0, object, bytes);
+        self.is_there[object as usize] = true;
+        self.queue.push_back(Victim { object, bytes });
         true
     }
 }

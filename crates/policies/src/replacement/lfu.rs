@@ -35,6 +35,10 @@ impl Replacement for Lfu {
         self.objects[object as usize].is_some()
     }
 
+    fn touch(&self, objects: &[u32]) -> u64 {
+        objects.iter().map(|object| u64::from(self.contains(*object))).sum()
+    }
+
     fn hit(&mut self, object: u32) {
         if let Some((rank, bytes)) = self.objects[object as usize] {
             self.order.remove(&(rank, object));

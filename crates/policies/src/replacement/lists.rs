@@ -13,19 +13,22 @@ const LIST_MASK: u8 = (1 << LIST_BITS) - 1;
 /// So many lists that share their objects, and a small count for each object.
 #[derive(Debug)]
 pub(super) struct Lists<const COUNT: usize> {
-    nodes: Vec<Node>,
-    /// The list and the count of each object: one byte, apart from the nodes, because a hit of most
-    /// orders needs nothing else.
+    links: Vec<Link>,
+    /// The size of each object: apart, because moving it within a list does not need it.
+    bytes: Vec<u64>,
+    /// The list and the count of each object: one byte, apart, because a hit of most orders
+    /// needs nothing else.
     states: Vec<u8>,
     ends: [Ends; COUNT],
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Node {
+struct Link {
     to_head: u32,
     to_tail: u32,
-    bytes: u64,
 }
+
+const UNLINKED: Link = Link { to_head: NONE, to_tail: NONE };
 
 #[derive(Clone, Copy, Debug)]
 struct Ends {
@@ -38,14 +41,15 @@ impl<const COUNT: usize> Default for Lists<COUNT> {
     fn default() -> Self {
         const { assert!(COUNT <= LIST_MASK as usize) };
         let ends = [Ends { head: NONE, tail: NONE, bytes: 0 }; COUNT];
-        Self { nodes: Vec::new(), states: Vec::new(), ends }
+        Self { links: Vec::new(), bytes: Vec::new(), states: Vec::new(), ends }
     }
 }
 
 impl<const COUNT: usize> Lists<COUNT> {
     pub(super) fn grow(&mut self, objects: usize) {
-        if objects > self.nodes.len() {
-            self.nodes.resize(objects, Node { to_head: NONE, to_tail: NONE, bytes: 0 });
+        if objects > self.links.len() {
+            self.links.resize(objects, UNLINKED);
+            self.bytes.resize(objects, 0);
             self.states.resize(objects, 0);
         }
     }
@@ -69,7 +73,7 @@ impl<const COUNT: usize> Lists<COUNT> {
 
     /// The size with which it was put in.
     pub(super) fn bytes_of(&self, object: u32) -> u64 {
-        self.nodes[object as usize].bytes
+        self.bytes[object as usize]
     }
 
     /// The sizes of all objects of a list.
@@ -87,38 +91,79 @@ impl<const COUNT: usize> Lists<COUNT> {
 
     /// The next object towards the head.
     pub(super) fn to_head(&self, object: u32) -> Option<u32> {
-        Some(self.nodes[object as usize].to_head).filter(|next| *next != NONE)
+        Some(self.links[object as usize].to_head).filter(|next| *next != NONE)
+    }
+
+    /// Reads what looking for these objects reads.
+    pub(super) fn touch_states(&self, objects: &[u32]) -> u64 {
+        objects.iter().map(|object| u64::from(self.states[*object as usize])).sum()
+    }
+
+    /// Reads what moving these objects to the head of a list reads: their states, their links and those
+    /// of the objects beside them.
+    pub(super) fn touch(&self, objects: &[u32]) -> u64 {
+        let links = objects.iter().map(|object| {
+            let Link { to_head, to_tail } = self.links[*object as usize];
+            let beside = [to_head, to_tail].map(|other| self.links.get(other as usize));
+            beside.iter().flatten().map(|link| u64::from(link.to_head)).sum::<u64>()
+        });
+        self.touch_states(objects) + links.sum::<u64>()
     }
 
     /// Puts an object that is in no list at the head of one.
     pub(super) fn push(&mut self, list: usize, object: u32, bytes: u64) {
         debug_assert!(self.list_of(object).is_none(), "an object is in one list at a time");
-        let ends = &mut self.ends[list];
-        self.nodes[object as usize] = Node { to_head: NONE, to_tail: ends.head, bytes };
-        match ends.head {
-            NONE => ends.tail = object,
-            head => self.nodes[head as usize].to_head = object,
-        }
-        ends.head = object;
-        ends.bytes += bytes;
+        self.link(list, object);
+        self.ends[list].bytes += bytes;
+        self.bytes[object as usize] = bytes;
         self.states[object as usize] |= list as u8 + 1;
     }
 
     /// Takes an object out of its list, if it is in one.
     pub(super) fn take(&mut self, object: u32) {
-        let Some(list) = self.list_of(object) else { return };
-        let Node { to_head, to_tail, bytes } = self.nodes[object as usize];
+        if let Some(list) = self.list_of(object) {
+            self.unlink(list, object);
+            self.ends[list].bytes -= self.bytes[object as usize];
+            self.states[object as usize] &= !LIST_MASK;
+        }
+    }
+
+    /// Moves an object that is in a list to the head of one.
+    pub(super) fn promote(&mut self, list: usize, object: u32) {
+        if self.ends[list].head == object {
+            return;
+        }
+        let from = self.list_of(object);
+        if from == Some(list) {
+            self.unlink(list, object);
+            self.link(list, object);
+        } else {
+            self.take(object);
+            self.push(list, object, self.bytes_of(object));
+        }
+    }
+
+    fn link(&mut self, list: usize, object: u32) {
+        let ends = &mut self.ends[list];
+        self.links[object as usize] = Link { to_head: NONE, to_tail: ends.head };
+        match ends.head {
+            NONE => ends.tail = object,
+            head => self.links[head as usize].to_head = object,
+        }
+        ends.head = object;
+    }
+
+    fn unlink(&mut self, list: usize, object: u32) {
+        let Link { to_head, to_tail } = self.links[object as usize];
         let ends = &mut self.ends[list];
         match to_head {
             NONE => ends.head = to_tail,
-            _ => self.nodes[to_head as usize].to_tail = to_tail,
+            _ => self.links[to_head as usize].to_tail = to_tail,
         }
         match to_tail {
             NONE => ends.tail = to_head,
-            _ => self.nodes[to_tail as usize].to_head = to_head,
+            _ => self.links[to_tail as usize].to_head = to_head,
         }
-        ends.bytes -= bytes;
-        self.states[object as usize] &= !LIST_MASK;
     }
 
     /// Takes the object at the tail of a list.
@@ -127,15 +172,5 @@ impl<const COUNT: usize> Lists<COUNT> {
         let bytes = self.bytes_of(object);
         self.take(object);
         Some(Victim { object, bytes })
-    }
-
-    /// Moves an object that is in a list to the head of one.
-    pub(super) fn promote(&mut self, list: usize, object: u32) {
-        if self.ends[list].head == object {
-            return;
-        }
-        let bytes = self.bytes_of(object);
-        self.take(object);
-        self.push(list, object, bytes);
     }
 }

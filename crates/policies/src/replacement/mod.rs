@@ -48,6 +48,10 @@ pub trait Replacement {
     /// Whether an object is in the cache.
     fn contains(&self, object: u32) -> bool;
 
+    /// Reads what requests for these objects are going to read: who knows many requests in advance so
+    /// lets the memory work on all of them at once. The number means nothing.
+    fn touch(&self, objects: &[u32]) -> u64;
+
     /// An object that is in the cache was asked for.
     fn hit(&mut self, object: u32);
 

@@ -100,6 +100,10 @@ impl Replacement for S3Fifo {
         matches!(self.lists.list_of(object), Some(SMALL | MAIN))
     }
 
+    fn touch(&self, objects: &[u32]) -> u64 {
+        self.lists.touch_states(objects)
+    }
+
     fn hit(&mut self, object: u32) {
         let hits = self.lists.count_of(object);
         if hits < HITS_MAX {

@@ -22,6 +22,10 @@ impl Replacement for Sieve {
         self.list.list_of(object).is_some()
     }
 
+    fn touch(&self, objects: &[u32]) -> u64 {
+        self.list.touch_states(objects)
+    }
+
     fn hit(&mut self, object: u32) {
         self.list.set_count(object, 1);
     }

@@ -46,6 +46,10 @@ impl Replacement for TwoQ {
         matches!(self.lists.list_of(object), Some(A1_IN | AM))
     }
 
+    fn touch(&self, objects: &[u32]) -> u64 {
+        self.lists.touch(objects)
+    }
+
     fn hit(&mut self, object: u32) {
         if self.lists.list_of(object) == Some(AM) {
             self.lists.promote(AM, object);

@@ -85,6 +85,10 @@ impl Replacement for WTinyLfu {
         self.lists.list_of(object).is_some()
     }
 
+    fn touch(&self, objects: &[u32]) -> u64 {
+        self.lists.touch(objects)
+    }
+
     fn hit(&mut self, object: u32) {
         if self.lists.list_of(object) == Some(WINDOW) {
             return self.lists.promote(WINDOW, object);
