@@ -18,6 +18,7 @@ LAYERS = {
     "terrace-wire": 1,
     "terrace-transport": 1,
     "terrace-fuse": 1,
+    "terrace-replay": 2,
     "terrace-stack": 2,
     "terrace-client": 2,
     "terrace-server": 2,

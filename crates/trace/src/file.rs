@@ -18,6 +18,11 @@ const SEARCH_BYTES: usize = 128 << 10;
 /// Looks at what may be a block, in one file, before the rest of it is given up.
 const CANDIDATES_MAX: u32 = 10_000;
 
+/// Whether a file that begins so is part of a trace, of this version or another.
+pub fn is_file(start: &[u8]) -> bool {
+    start.starts_with(&FILE_MAGIC[..7])
+}
+
 /// A file that is read.
 #[derive(Debug)]
 pub(crate) struct Blocks {

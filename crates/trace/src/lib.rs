@@ -21,6 +21,7 @@ mod record;
 mod scene;
 mod writer;
 
+pub use file::is_file;
 pub use reader::{Damage, Item, Problem, Reader};
 pub use record::{
     Access, Cause, HASHED_NAMESPACE, Head, ObjectName, ParameterValue, PolicyChange, Record, Round,

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Asks policies what they would have done with a trace.
+//!
+//! [`Trace`] reads requests from traces of many kinds; [`CacheReplay`] sends them through caches that
+//! give up objects in different orders. `docs/replay.md` is the page for users.
+
+mod belady;
+mod cache;
+mod format;
+mod input;
+mod objects;
+mod order;
+mod read;
+mod request;
+
+pub use cache::{CacheReplay, Capacity, Counts, Outcome, Wish};
+pub use format::Format;
+pub use order::Order;
+pub use read::{Columns, Options, Trace};
+pub use request::{Operation, Request};

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Readers of traces, one file for each format.
+
+pub(crate) mod csv;
+pub(crate) mod dftracer;
+pub(crate) mod dxt;
+mod fixed;
+mod ids;
+pub(crate) mod lcs;
+pub(crate) mod oracle_general;
+mod own;
+mod sorted;
+pub(crate) mod vscsi;
+
+use std::fmt;
+use std::io::Read;
+use std::path::Path;
+
+use terrace_core::{Error, Result};
+
+pub use csv::Columns;
+
+use crate::format::Format;
+use crate::input::Input;
+use crate::request::Request;
+
+/// Requests that are read at a time: together with what the caches make of them they stay in the
+/// first levels of a processor's caches.
+pub(crate) const BATCH: usize = 1024;
+
+/// As much of a file as its format is recognised from: the header of an lcs file.
+const START_BYTES: usize = 8192;
+
+/// How to read a trace.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// Its format; recognised where nobody says.
+    pub format: Option<Format>,
+    /// For text in columns, which column is what; guessed from the heading where nobody says.
+    pub columns: Option<Columns>,
+}
+
+/// A trace that is being read.
+pub struct Trace {
+    format: Format,
+    source: Box<dyn Source>,
+}
+
+/// Where requests come from.
+trait Source: Send {
+    /// Appends requests until there are [`BATCH`]; none at the end.
+    fn fill(&mut self, requests: &mut Vec<Request>) -> Result<()>;
+
+    /// What is to be said of it, but does not make it useless.
+    fn notes(&self) -> Vec<String>;
+}
+
+impl Trace {
+    /// Opens a file, or a directory that `terrace trace record` wrote.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound`, `Denied`, `Io`; `Invalid` where the format cannot be recognised, or columns do
+    /// not fit; `Corrupt`.
+    pub fn open(path: &Path, options: &Options) -> Result<Self> {
+        if path.is_dir() {
+            if let Some(format) = options.format.filter(|format| *format != Format::Terrace) {
+                return Err(Error::invalid(
+                    "read the trace",
+                    "it is a directory, so of format terrace",
+                )
+                .with("directory", path.display())
+                .with("format", format));
+            }
+            let source = Box::new(own::Own::open(path)?);
+            return Ok(Self { format: Format::Terrace, source });
+        }
+        Self::of(Input::open(path)?, options)
+    }
+
+    /// Reads from a stream of bytes, which messages call by this name.
+    ///
+    /// # Errors
+    ///
+    /// As [`Trace::open`].
+    pub fn from_stream(
+        stream: Box<dyn Read + Send>,
+        name: &str,
+        options: &Options,
+    ) -> Result<Self> {
+        Self::of(Input::new(stream, name.to_string())?, options)
+    }
+
+    fn of(mut input: Input, options: &Options) -> Result<Self> {
+        let wrong = |input: &Input, reason: String| {
+            Err(Error::invalid("read the trace", reason).with("file", input.name()))
+        };
+        let start = input.peek(START_BYTES)?;
+        let (is_empty, is_part) = (start.is_empty(), terrace_trace::is_file(start));
+        let recognised = Format::recognise(start, start.len() < START_BYTES);
+        if is_part {
+            let reason = "it is a part of a trace: name the directory that it is in";
+            return wrong(&input, reason.into());
+        }
+        let given = options.format.or_else(|| options.columns.is_some().then_some(Format::Csv));
+        let Some(format) = given.or(recognised) else {
+            let words = Format::ALL.map(Format::word).join(", ");
+            let reason = match is_empty {
+                true => "it is empty".to_string(),
+                false => format!("its format is not recognised; say which it is: {words}"),
+            };
+            return wrong(&input, reason);
+        };
+        let source: Box<dyn Source> = match format {
+            Format::Terrace => {
+                let reason = "a trace of format terrace is a directory, and this is a file";
+                return wrong(&input, reason.into());
+            }
+            Format::OracleGeneral => Box::new(oracle_general::open(input)),
+            Format::Vscsi => Box::new(vscsi::open(input)?),
+            Format::Lcs => lcs::open(input)?,
+            Format::Csv => Box::new(csv::Csv::open(input, options.columns.as_ref())?),
+            Format::Ids => Box::new(ids::Ids::new(input)),
+            Format::Dxt => Box::new(dxt::read(input)?),
+            Format::Dftracer => Box::new(dftracer::read(input)?),
+        };
+        Ok(Self { format, source })
+    }
+
+    /// The format.
+    pub fn format(&self) -> Format {
+        self.format
+    }
+
+    /// Replaces `requests` by the next ones; by none at the end.
+    ///
+    /// # Errors
+    ///
+    /// `Corrupt`, with the record or the line; `Io`.
+    pub fn read(&mut self, requests: &mut Vec<Request>) -> Result<()> {
+        requests.clear();
+        self.source.fill(requests)
+    }
+
+    /// What is to be said of what was read so far, but does not make it useless.
+    pub fn notes(&self) -> Vec<String> {
+        self.source.notes()
+    }
+}
+
+impl fmt::Debug for Trace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Trace").field("format", &self.format).finish_non_exhaustive()
+    }
+}

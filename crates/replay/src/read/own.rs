@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The trace that `terrace trace record` writes: reads and writes of segments.
+
+use std::path::Path;
+
+use terrace_core::{Error, ErrorKind, Event, EventKind, Result};
+use terrace_trace::{Access, Damage, Item, Reader, Record};
+
+use super::sorted::Extents;
+use super::{BATCH, Source};
+use crate::request::{Operation, Request};
+
+pub(super) struct Own {
+    reader: Reader,
+    extents: Extents,
+    notes: Vec<String>,
+    summed_up: u64,
+}
+
+impl Own {
+    pub(super) fn open(directory: &Path) -> Result<Self> {
+        let reader = Reader::open(directory)?;
+        Ok(Self { reader, extents: Extents::default(), notes: Vec::new(), summed_up: 0 })
+    }
+
+    /// The request that an event is, if it is one.
+    fn request(&mut self, event: &Event) -> Option<Request> {
+        // The number of the object, and of the segment in the upper half, where hardly any object is.
+        let object = match self.reader.subject(event.slot, event.incarnation) {
+            Some(subject) => subject.object_id ^ u64::from(subject.segment).rotate_left(32),
+            None => u64::MAX ^ (u64::from(event.slot) << 32 | u64::from(event.incarnation)),
+        };
+        let operation = match event.kind {
+            EventKind::Read => Operation::Read,
+            EventKind::Write => Operation::Write,
+            EventKind::SetLen => {
+                self.extents.set(object, event.length_bytes);
+                return None;
+            }
+            _ => return None,
+        };
+        self.summed_up += u64::from(event.count.saturating_sub(1));
+        let wall = |head: &terrace_trace::Head| head.wall_of(event.time_ns);
+        let mut request = Request {
+            time_ns: self.reader.head().map_or(event.time_ns, wall),
+            object,
+            size_bytes: 0,
+            offset_bytes: event.offset_bytes,
+            length_bytes: event.length_bytes,
+            client: 0,
+            operation,
+        };
+        request.size_bytes = self.extents.extend(&request);
+        Some(request)
+    }
+}
+
+impl Source for Own {
+    fn fill(&mut self, requests: &mut Vec<Request>) -> Result<()> {
+        while requests.len() < BATCH {
+            match self.reader.next_item()? {
+                None => return Ok(()),
+                Some(Item::Record(Record::Access(Access { event, .. }))) => {
+                    requests.extend(self.request(&event));
+                }
+                Some(Item::Problem(problem)) if matches!(problem.what, Damage::Torn { .. }) => {
+                    self.notes.push(problem.to_string());
+                }
+                Some(Item::Problem(problem)) => {
+                    let error = Error::new(ErrorKind::Corrupt, "read the trace");
+                    return Err(error.because(problem.to_string()));
+                }
+                Some(Item::Record(_) | Item::File(_)) => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn notes(&self) -> Vec<String> {
+        let mut notes = self.notes.clone();
+        if self.summed_up > 0 {
+            let summed_up = self.summed_up;
+            notes
+                .push(format!("{summed_up} requests are summed up in others: the rings were full"));
+        }
+        notes
+    }
+}

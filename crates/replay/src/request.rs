@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What a trace is made of, wherever it comes from.
+
+/// Somebody asked for an object, or for a part of one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// When, from a beginning that is the trace's own.
+    pub time_ns: u64,
+    /// Which: the number that the trace gives it, or a hash of its name.
+    pub object: u64,
+    /// The size of the whole object, as far as the trace has told by now.
+    pub size_bytes: u64,
+    /// Where the part begins.
+    pub offset_bytes: u64,
+    /// How long it is.
+    pub length_bytes: u64,
+    /// The number of who asked: a rank, a process; 0 where the trace does not tell.
+    pub client: u32,
+    /// What for.
+    pub operation: Operation,
+}
+
+/// What somebody did to an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operation {
+    /// Read it.
+    Read,
+    /// Wrote it.
+    Write,
+    /// The trace does not tell, or it was something else.
+    Unknown,
+}
+
+impl Operation {
+    /// The word for it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Operation::Read => "read",
+            Operation::Write => "write",
+            Operation::Unknown => "unknown",
+        }
+    }
+}
+
+impl Request {
+    /// A request for a whole object.
+    pub(crate) fn whole(time_ns: u64, object: u64, bytes: u64, operation: Operation) -> Self {
+        Self {
+            time_ns,
+            object,
+            size_bytes: bytes,
+            offset_bytes: 0,
+            length_bytes: bytes,
+            client: 0,
+            operation,
+        }
+    }
+}
