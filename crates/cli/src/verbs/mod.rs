@@ -24,6 +24,7 @@ mod pin;
 mod policy;
 mod put;
 mod quota;
+mod replay;
 mod restore;
 mod rm;
 mod scrub;
@@ -71,6 +72,7 @@ pub(crate) const VERBS: &[Entry] = &[
     entry::<policy::Policy>(),
     entry::<trace::Trace>(),
     entry::<watch::Watch>(),
+    entry::<replay::Replay>(),
     entry::<demo::Demo>(),
     entry::<bench::Bench>(),
     entry::<completions::Completions>(),

@@ -21,6 +21,7 @@ mod pairs;
 mod placement;
 mod quotas;
 mod repair;
+mod replays;
 mod scene;
 mod scrubs;
 mod serving;
