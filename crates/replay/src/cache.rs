@@ -173,7 +173,7 @@ struct Batches<'a> {
 
 impl<'a> Batches<'a> {
     fn new(trace: &'a mut Trace) -> Self {
-        Self { trace, read: Vec::new(), objects: Objects::new(), requests: 0, bytes: 0 }
+        Self { trace, read: Vec::new(), objects: Objects::default(), requests: 0, bytes: 0 }
     }
 
     /// Replaces a batch by the next one; false at the end.

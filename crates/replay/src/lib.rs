@@ -2,19 +2,26 @@
 //! Asks policies what they would have done with a trace.
 //!
 //! [`Trace`] reads requests from traces of many kinds; [`CacheReplay`] sends them through caches that
-//! give up objects in different orders. `docs/replay.md` is the page for users.
+//! give up objects in different orders; [`convert`] writes what was read; [`Profile`] sums it up.
+//! `docs/replay.md` is the page for users.
 
 mod belady;
 mod cache;
+mod cut;
 mod format;
 mod input;
 mod objects;
 mod order;
+mod profile;
 mod read;
 mod request;
+mod write;
 
 pub use cache::{CacheReplay, Capacity, Counts, Outcome, Wish};
+pub use cut::Cut;
 pub use format::Format;
 pub use order::Order;
+pub use profile::{Profile, Sum, Window};
 pub use read::{Columns, Options, Trace};
 pub use request::{Operation, Request};
+pub use write::{Converted, WRITABLE, convert};

@@ -29,11 +29,13 @@ struct Slot {
 
 const EMPTY: Slot = Slot { object: 0, number: NONE };
 
-impl Objects {
-    pub(crate) fn new() -> Self {
+impl Default for Objects {
+    fn default() -> Self {
         Self { slots: vec![EMPTY; SLOTS_FIRST], count: 0 }
     }
+}
 
+impl Objects {
     /// How many there are.
     pub(crate) fn count(&self) -> u32 {
         self.count
@@ -124,7 +126,7 @@ mod tests {
     #[test]
     fn numbers_are_given_in_order_and_kept() {
         let mut random = Random::new(1);
-        let mut objects = Objects::new();
+        let mut objects = Objects::default();
         let mut right: HashMap<u64, u32> = HashMap::new();
         for _ in 0..200 {
             let batch: Vec<u64> =

@@ -23,7 +23,7 @@ const UNENDED: &str = "a quoted column does not end";
 /// What a column is, and the names in headings that say so, the most telling first. `io_size` and
 /// `op_time` are those of the block traces that come with CacheLib, whose `block_id_size` is the
 /// length of the name.
-const MEANINGS: [(Meaning, &[&str]); 5] = [
+const MEANINGS: [(Meaning, &[&str]); 7] = [
     (
         Meaning::Id,
         &["id", "obj_id", "object_id", "object", "obj", "block_id", "block", "lbn", "lba", "key"],
@@ -47,6 +47,8 @@ const MEANINGS: [(Meaning, &[&str]); 5] = [
     ),
     (Meaning::Operation, &["op", "operation", "op_name", "kind"]),
     (Meaning::Offset, &["offset", "offset_bytes", "io_offset"]),
+    (Meaning::Length, &["length", "length_bytes"]),
+    (Meaning::Client, &["client", "rank", "pid"]),
 ];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,15 +58,19 @@ enum Meaning {
     Time,
     Operation,
     Offset,
+    Length,
+    Client,
 }
 
 impl Meaning {
-    const ALL: [(&'static str, Meaning); 5] = [
+    const ALL: [(&'static str, Meaning); 7] = [
         ("id", Meaning::Id),
         ("size", Meaning::Size),
         ("time", Meaning::Time),
         ("op", Meaning::Operation),
         ("offset", Meaning::Offset),
+        ("length", Meaning::Length),
+        ("client", Meaning::Client),
     ];
 }
 
@@ -96,8 +102,9 @@ impl Columns {
                 wrong("a list such as id=2,size=3 is expected, by name or by number from 1")
             })?;
             let meaning = Meaning::ALL.into_iter().find(|(one, _)| *one == word.trim());
-            let (_, meaning) =
-                meaning.ok_or_else(|| wrong("there are the columns id, size, time, op, offset"))?;
+            let (_, meaning) = meaning.ok_or_else(|| {
+                wrong("there are the columns id, size, time, op, offset, length, client")
+            })?;
             if columns.iter().any(|(other, _)| *other == meaning) {
                 return Err(wrong("a column is named twice"));
             }
@@ -225,6 +232,7 @@ impl Shape {
     /// sizes every object is 1 byte.
     fn request(&self, line: &[u8], row: u64) -> Result<Request, &'static str> {
         let mut request = Request::whole(row.saturating_mul(SECOND_NS), 0, 1, Operation::Unknown);
+        let (mut size, mut length) = (None, None);
         let mut count = 0;
         for field in Fields::new(line, self.separator) {
             let field = field.ok_or(UNENDED)?;
@@ -237,7 +245,10 @@ impl Shape {
                 Meaning::Id if field.is_empty() => return Err("the object has no name"),
                 Meaning::Id => request.object = object_of(field),
                 Meaning::Size => {
-                    request.length_bytes = whole(field).ok_or("the size is no whole number")?;
+                    size = Some(whole(field).ok_or("the size is no whole number")?);
+                }
+                Meaning::Length => {
+                    length = Some(whole(field).ok_or("the length is no whole number")?);
                 }
                 Meaning::Offset => {
                     request.offset_bytes = whole(field).ok_or("the offset is no whole number")?;
@@ -246,9 +257,14 @@ impl Shape {
                     request.time_ns = time(field, self.unit_ns).ok_or("the time is no number")?;
                 }
                 Meaning::Operation => request.operation = operation(field),
+                Meaning::Client => {
+                    let client = whole(field).and_then(|client| u32::try_from(client).ok());
+                    request.client = client.ok_or("the client is no number of 32 bits")?;
+                }
             }
         }
-        request.size_bytes = request.length_bytes;
+        request.size_bytes = size.or(length).unwrap_or(1);
+        request.length_bytes = length.or(size).unwrap_or(1);
         match count == self.meanings.len() {
             true => Ok(request),
             false => Err("it has fewer columns than the first line"),
