@@ -19,6 +19,7 @@ mod log;
 mod mounted;
 mod output;
 mod progress;
+mod reading;
 mod selection;
 mod table;
 mod time;

@@ -9,14 +9,14 @@ use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 use terrace_core::Error;
 use terrace_core::units::show_bytes;
-use terrace_replay::{CacheReplay, Capacity, Columns, Counts, Format, Options, Order, Outcome};
-use terrace_replay::{Trace, Wish};
+use terrace_replay::{CacheReplay, Capacity, Counts, Order, Outcome, Trace, Wish};
 
 use super::{Group, Verb};
 use crate::context::Context;
 use crate::failure::Result;
 use crate::output::{Output, count, show_name};
 use crate::progress::Progress;
+use crate::reading::Reading;
 use crate::table::Table;
 
 /// Ask policies what they would have done with a trace
@@ -56,31 +56,10 @@ pub(crate) struct Replay {
     reading: Reading,
 }
 
-/// How a trace of any format is read.
-#[derive(Args, Debug)]
-pub(super) struct Reading {
-    /// Format of the trace [default: recognised]
-    #[arg(long, value_name = "FORMAT",
-          value_parser = PossibleValuesParser::new(Format::ALL.map(Format::word)))]
-    format: Option<String>,
-    /// Which columns of text are what, by name or by number: `id=block,size=4,time=1,op=8,offset=5`
-    /// [default: told by the heading]
-    #[arg(long, value_name = "COLUMNS")]
-    columns: Option<String>,
-}
-
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Model {
     /// A plain cache: only the order of replacement counts.
     Cache,
-}
-
-impl Reading {
-    pub(super) fn options(&self) -> Result<Options> {
-        let format = self.format.as_deref().map(Format::from_word).transpose()?;
-        let columns = self.columns.as_deref().map(Columns::parse).transpose()?;
-        Ok(Options { format, columns })
-    }
 }
 
 impl Verb for Replay {

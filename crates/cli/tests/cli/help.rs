@@ -20,7 +20,7 @@ fn subcommands(verb: &str) -> &'static [&'static str] {
         "collection" => &["create", "ls", "rm"],
         "item" => &["put", "get", "ls", "stat", "rm", "check"],
         "bench" => &["object", "kv", "amr", "hsm-study", "files"],
-        "trace" => &["record", "stop", "status", "show", "export"],
+        "trace" => &["record", "stop", "status", "show", "export", "convert", "cut"],
         "tiers" => &["add", "drain", "remove", "replace"],
         "policy" => &["list", "show", "set", "use", "message", "run"],
         _ => &[],

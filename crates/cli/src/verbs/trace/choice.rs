@@ -18,8 +18,9 @@ const OTHER_KINDS: [&str; 3] = ["round", "decision", "policy"];
 
 #[derive(Args, Debug)]
 pub(super) struct Choice {
-    /// The directory of the trace [default: the configured one, or `trace` in the store's]
-    #[arg(value_name = "DIR")]
+    /// The directory of the trace [default: the configured one, or `trace` in the store's]; `show`
+    /// takes a file of another program, too
+    #[arg(value_name = "TRACE")]
     directory: Option<PathBuf>,
     /// Only from this time on: `2026-11-20 20:04:58` (UTC), or a duration before now such as 10min
     #[arg(long, value_name = "TIME")]
@@ -70,6 +71,17 @@ pub(super) struct Came {
 }
 
 impl Choice {
+    /// What was named, where that is a file: a trace of another program.
+    pub(super) fn file(&self) -> Option<&Path> {
+        self.directory.as_deref().filter(|path| path.is_file())
+    }
+
+    /// Whether it is the whole trace.
+    pub(super) fn is_whole(&self) -> bool {
+        let Self { from, until, object, kinds, .. } = self;
+        from.is_none() && until.is_none() && object.is_none() && kinds.is_empty()
+    }
+
     /// The directory of the trace.
     pub(super) fn directory(&self, context: &Context) -> Result<PathBuf> {
         match &self.directory {
@@ -183,10 +195,15 @@ fn tell(context: &Context, problem: &Problem) {
 }
 
 impl Came {
+    /// Whether anything but the end of the trace was damaged.
+    pub(super) fn is_damaged(&self) -> bool {
+        let is_damage = |problem: &Problem| !matches!(problem.what, Damage::Torn { .. });
+        self.problems.iter().any(is_damage)
+    }
+
     /// The end: a failure where anything but the end of the trace was damaged.
     pub(super) fn finish(self) -> Result<()> {
-        let is_damage = |problem: &Problem| !matches!(problem.what, Damage::Torn { .. });
-        match self.problems.iter().any(is_damage) {
+        match self.is_damaged() {
             true => Err(Failure::Reported(status_of(ErrorKind::Corrupt))),
             false => Ok(()),
         }

@@ -37,6 +37,12 @@ enum Format {
 
 impl Export {
     pub(super) fn run(self, context: &Context) -> Result<()> {
+        if let Some(file) = self.choice.file() {
+            let reason = "it is a file, and no trace of a store; `terrace trace convert` reads those of \
+                          other programs";
+            let error = Error::invalid("export the trace", reason);
+            return Err(error.with("file", file.display()).into());
+        }
         match &self.output {
             Some(path) => self.to_file(context, path),
             None => {

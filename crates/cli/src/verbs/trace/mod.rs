@@ -2,8 +2,10 @@
 //! `terrace trace`.
 
 mod choice;
+mod convert;
 mod export;
 mod line;
+mod load;
 mod record;
 mod show;
 mod summary;
@@ -60,11 +62,16 @@ enum Action {
     ///
     /// Works while it is recorded, and on a trace that is damaged: what cannot be read is left out
     /// and said on standard error. Status 8 where anything but the end was damaged.
+    ///
+    /// Of a file of another program, in any format that `terrace replay` reads, it prints what it
+    /// comes to: reads, writes, objects, how much others are asked for until an object is asked for
+    /// again, and the working set over time.
     #[command(after_long_help = "Examples:
   terrace trace show --summary          what it comes to
   terrace trace show --object run/42    one object's life
   terrace trace show --kind moved --kind receipt --from 10min
-  terrace trace show /var/tmp/trace --json --limit 1000")]
+  terrace trace show /var/tmp/trace --json --limit 1000
+  terrace trace show disk.vscsi         what a trace of another program comes to")]
     Show(show::Show),
     /// Write a trace as CSV or JSON for other programs
     ///
@@ -74,6 +81,27 @@ enum Action {
   terrace trace export --format csv --output events.csv
   terrace trace export --format jsonl | jq 'select(.latency_ns > 1000000)'")]
     Export(export::Export),
+    /// Write a trace of any format in another one
+    ///
+    /// Reads what `terrace replay` reads, and writes `terrace` (a new directory), `oracleGeneral` or
+    /// `csv`. CSV loses nothing. oracleGeneral keeps seconds, objects, sizes, and when an object is
+    /// asked for again; it takes 12 bytes of memory a request. A trace of our own has no clients,
+    /// and what is not known to be a write is a read.
+    #[command(after_long_help = "Examples:
+  terrace trace convert disk.vscsi --to oracleGeneral --output disk.bin
+  terrace trace convert my-store/trace --to csv --output requests.csv
+  terrace trace convert requests.csv --columns id=2,size=4,time=1 --to terrace --output trace")]
+    Convert(convert::Convert),
+    /// Write a part of a trace of any format: a window of time, a sample of its objects
+    ///
+    /// A sample has all requests of its objects, so that they are asked for again as often as
+    /// before; a cache for it has to be as much smaller. Which objects, a hash of their numbers
+    /// says: the same in each trace that has them.
+    #[command(after_long_help = "Examples:
+  terrace trace cut disk.vscsi --from 10min --until 20min --output window.csv
+  terrace trace cut trace.bin --sample 0.01 --output sample.bin
+  terrace trace cut my-store/trace --sample 0.1 --seed 7 --to csv --output sample.csv")]
+    Cut(convert::Cut),
 }
 
 impl Verb for Trace {
@@ -91,6 +119,8 @@ impl Verb for Trace {
             Action::Status => record::status(context),
             Action::Show(show) => show.run(context),
             Action::Export(export) => export.run(context),
+            Action::Convert(convert) => convert.run(context),
+            Action::Cut(cut) => cut.run(context),
         }
     }
 }

@@ -1,14 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `terrace trace show`.
 
+use std::path::Path;
+
 use clap::Args;
+use serde_json::json;
+use terrace_core::Error;
+use terrace_replay::{Options, Profile, Trace};
 
 use super::choice::Choice;
-use super::line;
 use super::summary::Summary;
+use super::{line, load};
 use crate::context::Context;
 use crate::failure::Result;
-use crate::output::Output;
+use crate::output::{Output, show_name};
+use crate::progress::Progress;
+use crate::reading::Reading;
 
 #[derive(Args, Debug)]
 pub(super) struct Show {
@@ -17,14 +24,45 @@ pub(super) struct Show {
     /// Stop after so many records
     #[arg(long, value_name = "COUNT", conflicts_with = "summary")]
     limit: Option<u64>,
-    /// Print what it comes to instead: counts, bytes and latencies by kind and tier
+    /// Print what it comes to instead: counts, bytes and latencies by kind and tier, and of the whole
+    /// trace reuse distances and the working set over time
     #[arg(long)]
     summary: bool,
+    #[command(flatten)]
+    reading: Reading,
 }
 
 impl Show {
     pub(super) fn run(self, context: &Context) -> Result<()> {
-        if self.summary { self.sum_up(context) } else { self.print(context) }
+        match self.choice.file() {
+            Some(file) => self.sum_up_file(context, file),
+            None if self.reading.is_given() => {
+                let reason = "--format and --columns are for files of other programs";
+                Err(Error::invalid("show the trace", reason).into())
+            }
+            None if self.summary => self.sum_up(context),
+            None => self.print(context),
+        }
+    }
+
+    /// Of a trace of another program there is only the summary.
+    fn sum_up_file(&self, context: &Context, file: &Path) -> Result<()> {
+        if !self.choice.is_whole() || self.limit.is_some() {
+            let reason = "a file of another program is only summed up, as a whole; `terrace trace \
+                          cut` cuts parts out of it";
+            return Err(Error::invalid("show the trace", reason).into());
+        }
+        let options = self.reading.options()?;
+        let format = Trace::open(file, &options)?.format();
+        let profile = profile(file, &options)?;
+        let mut output = Output::new();
+        if context.is_json {
+            output.json(&json!({ "format": format.word(), "load": load::value(&profile) }))?;
+        } else {
+            output.line(format_args!("{} ({format})", show_name(&file.display().to_string())))?;
+            load::lines(&profile).iter().try_for_each(|line| output.line(line))?;
+        }
+        output.flush()
     }
 
     fn print(&self, context: &Context) -> Result<()> {
@@ -53,15 +91,31 @@ impl Show {
             summary.add(found);
             Ok(true)
         })?;
+        // What is damaged cannot be followed as a whole.
+        let is_whole = self.choice.is_whole() && !came.is_damaged();
+        let directory = self.choice.directory(context)?;
+        let profile = is_whole.then(|| profile(&directory, &Options::default())).transpose()?;
         let mut output = Output::new();
         if context.is_json {
-            output.json(&summary.value(&came))?;
+            let mut value = summary.value(&came);
+            value["load"] = profile.as_ref().map(load::value).into();
+            output.json(&value)?;
         } else {
             for line in summary.lines(&came) {
                 output.line(line)?;
+            }
+            if let Some(profile) = profile.filter(|profile| profile.all.count > 0) {
+                output.line("")?;
+                load::lines(&profile).iter().try_for_each(|line| output.line(line))?;
             }
         }
         output.flush()?;
         came.finish()
     }
+}
+
+fn profile(trace: &Path, options: &Options) -> Result<Profile> {
+    let mut progress = Progress::items("show", None);
+    let open = || Trace::open(trace, options);
+    Ok(Profile::of(&open, &mut |requests| progress.advance(requests))?)
 }
