@@ -9,6 +9,7 @@ mod backup;
 mod configuration;
 mod control;
 mod files;
+mod foreign;
 mod fuse;
 mod input;
 mod items;
@@ -56,6 +57,8 @@ pub const TARGETS: &[Target] = &[
     // a few bytes takes a hundred.
     target("trace-file", trace::file, 1 << 20, 512, 5_000),
     target("trace-blocks", trace::blocks, 64 << 20, 4096, 5_000),
+    // Gzip packs a thousand to one, and what is not in the order of time is sorted in memory.
+    target("foreign-trace", foreign::trace, 2 << 20, 64 << 10, 5_000),
     target("control-calls", control::calls, 128 << 20, 4096, 150),
     // A frame may announce 1 MiB of head and 256 KiB of payload before it brings them, and what is
     // read ahead has 16 KiB.

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Traces of other programs.
+
+use std::io::Cursor;
+
+use terrace_core::ErrorKind;
+use terrace_replay::{Columns, Format, Options, Trace};
+
+use crate::input::Input;
+
+/// Any file is read to its end, or refused with a reason. The first byte chooses the format, which
+/// otherwise is recognised, or columns.
+pub(crate) fn trace(input: &[u8]) -> bool {
+    let mut input = Input::new(input);
+    let choice = input.choice(Format::ALL.len() + 2);
+    let columns = (choice == Format::ALL.len())
+        .then(|| Columns::parse("id=2,size=1,time=3").expect("as users are to write it"));
+    let options = Options { format: Format::ALL.get(choice).copied(), columns };
+    let stream = Box::new(Cursor::new(input.rest().to_vec()));
+    let mut requests = Vec::new();
+    let mut count = 0;
+    let read = Trace::from_stream(stream, "input", &options).and_then(|mut trace| {
+        loop {
+            trace.read(&mut requests)?;
+            if requests.is_empty() {
+                return Ok(());
+            }
+            count += requests.len();
+        }
+    });
+    if let Err(error) = read {
+        let kinds = [ErrorKind::Corrupt, ErrorKind::Invalid, ErrorKind::Unsupported];
+        assert!(kinds.contains(&error.kind()), "{error}");
+    }
+    count > 0
+}
