@@ -2,7 +2,8 @@
 //! Asks policies what they would have done with a trace.
 //!
 //! [`Trace`] reads requests from traces of many kinds; [`CacheReplay`] sends them through caches that
-//! give up objects in different orders; [`convert`] writes what was read; [`Profile`] sums it up.
+//! give up objects in different orders; [`TimedReplay`] has a policy move them between tiers in
+//! virtual time; [`convert`] writes what was read; [`Profile`] sums it up.
 //! `docs/replay.md` is the page for users.
 
 mod belady;
@@ -15,6 +16,7 @@ mod order;
 mod profile;
 mod read;
 mod request;
+mod timed;
 mod write;
 
 pub use cache::{CacheReplay, Capacity, Counts, Outcome, Wish};
@@ -24,4 +26,7 @@ pub use order::Order;
 pub use profile::{Profile, Sum, Window};
 pub use read::{Columns, Options, Trace};
 pub use request::{Operation, Request};
+pub use timed::{
+    Burst, Character, Latencies, Population, TierTimed, Timed, TimedOptions, TimedReplay, TimedTier,
+};
 pub use write::{Converted, WRITABLE, convert};

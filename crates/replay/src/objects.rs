@@ -65,6 +65,20 @@ impl Objects {
         Ok(())
     }
 
+    /// The number of an object that has one.
+    pub(crate) fn find(&self, object: u64) -> Option<u32> {
+        let mask = self.slots.len() - 1;
+        let mut at = hash(object) & mask;
+        loop {
+            let slot = self.slots[at];
+            match slot.number {
+                NONE => return None,
+                number if slot.object == object => return Some(number),
+                _ => at = (at + 1) & mask,
+            }
+        }
+    }
+
     /// The number of one object.
     fn number(&mut self, object: u64) -> Result<u32> {
         let mask = self.slots.len() - 1;

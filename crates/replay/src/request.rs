@@ -16,6 +16,8 @@ pub struct Request {
     pub length_bytes: u64,
     /// The number of who asked: a rank, a process; 0 where the trace does not tell.
     pub client: u32,
+    /// How long the answer took then; 0 where the trace does not tell.
+    pub latency_ns: u64,
     /// What for.
     pub operation: Operation,
 }
@@ -27,6 +29,16 @@ pub enum Operation {
     Read,
     /// Wrote it.
     Write,
+    /// Made it; of traces that tell, where [`crate::Options::has_lives`] asks for it.
+    Create,
+    /// Opened it; likewise.
+    Open,
+    /// Closed it; likewise.
+    Close,
+    /// Cut it, or made it longer: to `length_bytes`; likewise.
+    SetLength,
+    /// Deleted it; likewise.
+    Delete,
     /// The trace does not tell, or it was something else.
     Unknown,
 }
@@ -37,6 +49,11 @@ impl Operation {
         match self {
             Operation::Read => "read",
             Operation::Write => "write",
+            Operation::Create => "create",
+            Operation::Open => "open",
+            Operation::Close => "close",
+            Operation::SetLength => "set-length",
+            Operation::Delete => "delete",
             Operation::Unknown => "unknown",
         }
     }
@@ -52,6 +69,7 @@ impl Request {
             offset_bytes: 0,
             length_bytes: bytes,
             client: 0,
+            latency_ns: 0,
             operation,
         }
     }

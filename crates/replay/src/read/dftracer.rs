@@ -114,6 +114,7 @@ fn request(
         size_bytes: 0,
         offset_bytes,
         length_bytes,
+        latency_ns: 0,
         client: (event.pid & u64::from(u32::MAX)) as u32,
         operation,
     }))

@@ -81,7 +81,7 @@ fn access(line: &[u8], file: u64) -> Result<(bool, Request), &'static str> {
     };
     let length_bytes = number(word()?).ok_or("the length is no number")?;
     let time_ns = super::csv::seconds(word()?).ok_or("the start is no time")?;
-    super::csv::seconds(word()?).ok_or("the end is no time")?;
+    let end_ns = super::csv::seconds(word()?).ok_or("the end is no time")?;
     let client = u32::try_from(rank).map_err(|_| "the rank is too large")?;
     let request = Request {
         time_ns,
@@ -90,6 +90,7 @@ fn access(line: &[u8], file: u64) -> Result<(bool, Request), &'static str> {
         offset_bytes,
         length_bytes,
         client,
+        latency_ns: end_ns.saturating_sub(time_ns),
         operation,
     };
     Ok((is_posix, request))

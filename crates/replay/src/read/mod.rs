@@ -36,6 +36,9 @@ const START_BYTES: usize = 8192;
 pub struct Options {
     /// Its format; recognised where nobody says.
     pub format: Option<Format>,
+    /// Whether what makes, opens, closes, cuts and deletes objects comes, too, where the trace
+    /// tells of it; else reads and writes alone.
+    pub has_lives: bool,
     /// For text in columns, which column is what; guessed from the heading where nobody says.
     pub columns: Option<Columns>,
 }
@@ -72,7 +75,7 @@ impl Trace {
                 .with("directory", path.display())
                 .with("format", format));
             }
-            let source = Box::new(own::Own::open(path)?);
+            let source = Box::new(own::Own::open(path, options.has_lives)?);
             return Ok(Self { format: Format::Terrace, source });
         }
         Self::of(Input::open(path)?, options)

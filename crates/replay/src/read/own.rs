@@ -15,12 +15,14 @@ pub(super) struct Own {
     extents: Extents,
     notes: Vec<String>,
     summed_up: u64,
+    has_lives: bool,
 }
 
 impl Own {
-    pub(super) fn open(directory: &Path) -> Result<Self> {
+    pub(super) fn open(directory: &Path, has_lives: bool) -> Result<Self> {
         let reader = Reader::open(directory)?;
-        Ok(Self { reader, extents: Extents::default(), notes: Vec::new(), summed_up: 0 })
+        let (extents, notes) = (Extents::default(), Vec::new());
+        Ok(Self { reader, extents, notes, summed_up: 0, has_lives })
     }
 
     /// The request that an event is, if it is one.
@@ -35,10 +37,18 @@ impl Own {
             EventKind::Write => Operation::Write,
             EventKind::SetLen => {
                 self.extents.set(object, event.length_bytes);
-                return None;
+                Operation::SetLength
             }
+            EventKind::Create => Operation::Create,
+            EventKind::Open => Operation::Open,
+            EventKind::Close => Operation::Close,
+            EventKind::Delete => Operation::Delete,
             _ => return None,
         };
+        let is_access = matches!(operation, Operation::Read | Operation::Write);
+        if !is_access && !self.has_lives {
+            return None;
+        }
         self.summed_up += u64::from(event.count.saturating_sub(1));
         let wall = |head: &terrace_trace::Head| head.wall_of(event.time_ns);
         let mut request = Request {
@@ -48,9 +58,12 @@ impl Own {
             offset_bytes: event.offset_bytes,
             length_bytes: event.length_bytes,
             client: 0,
+            latency_ns: event.latency_ns,
             operation,
         };
-        request.size_bytes = self.extents.extend(&request);
+        if is_access {
+            request.size_bytes = self.extents.extend(&request);
+        }
         Some(request)
     }
 }

@@ -81,6 +81,7 @@ fn block(operation: Operation) -> Request {
         offset_bytes: 0,
         length_bytes: 4096,
         client: 0,
+        latency_ns: 0,
         operation,
     }
 }

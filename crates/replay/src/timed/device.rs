@@ -1,0 +1,295 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A device in virtual time: its servers share their time among all jobs that it has.
+
+use std::cmp::{Ordering, Reverse};
+use std::collections::BinaryHeap;
+
+use terrace_core::Figures;
+
+const SECOND_NS: f64 = 1e9;
+
+/// A job is over when no more than this is left of it: half of the clock's unit.
+const REST_S: f64 = 0.5e-9;
+
+/// What a device has beside what every tier is described by.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Character {
+    /// Added to a request that does not go on where the one before ended.
+    pub seek_ns: u64,
+    /// What it takes of writes before it becomes slow, if it does.
+    pub burst: Option<Burst>,
+}
+
+/// A device that writes fast for a while: a token bucket.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Burst {
+    /// Bytes that it takes at full rate; they come back while it rests.
+    pub bytes: u64,
+    /// The rate at which it goes on writing.
+    pub sustained_bytes_per_s: f64,
+}
+
+/// What is asked of a device.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Work {
+    pub(super) is_write: bool,
+    /// Requests that it comes as, each with its latency.
+    pub(super) requests: u32,
+    pub(super) bytes: u64,
+    /// Of which file of the device, and where in it: what follows on it needs no seek.
+    pub(super) at: (u32, u64),
+    /// Whether an application waits for it.
+    pub(super) is_foreground: bool,
+}
+
+/// Who hears that a job is over.
+pub(super) type Job = u64;
+
+#[derive(Debug)]
+pub(super) struct Device {
+    figures: Figures,
+    character: Character,
+    /// The jobs by when they are over, in what every one of them has got by then.
+    jobs: BinaryHeap<Reverse<Running>>,
+    foreground: usize,
+    /// What every job that was there all the time has got.
+    given_s: f64,
+    /// Until when that is computed.
+    now_ns: u64,
+    end: (u32, u64),
+    /// Bytes that can be written at full rate, and when that was so.
+    tokens: (f64, u64),
+    /// Time for which all servers together worked, divided by how many they are; and the same for
+    /// applications alone.
+    busy_s: f64,
+    foreground_s: f64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Running {
+    over_s: f64,
+    number: Job,
+    is_foreground: bool,
+}
+
+impl Ord for Running {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.over_s.total_cmp(&other.over_s).then(self.number.cmp(&other.number))
+    }
+}
+
+impl PartialOrd for Running {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Running {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl Eq for Running {}
+
+impl Device {
+    pub(super) fn new(figures: Figures, character: Character) -> Self {
+        Self {
+            figures,
+            character,
+            jobs: BinaryHeap::new(),
+            foreground: 0,
+            given_s: 0.0,
+            now_ns: 0,
+            end: (u32::MAX, 0),
+            tokens: (character.burst.map_or(0.0, |burst| burst.bytes as f64), 0),
+            busy_s: 0.0,
+            foreground_s: 0.0,
+        }
+    }
+
+    /// Begins a job now, which is [`Device::advance`]d to.
+    pub(super) fn begin(&mut self, number: Job, work: Work) {
+        let over_s = self.given_s + self.cost_s(work);
+        self.foreground += usize::from(work.is_foreground);
+        self.jobs.push(Reverse(Running { over_s, number, is_foreground: work.is_foreground }));
+    }
+
+    /// When the next job is over, if nothing else comes.
+    pub(super) fn next_ns(&self) -> Option<u64> {
+        let Reverse(first) = self.jobs.peek()?;
+        let left_s = (first.over_s - self.given_s).max(0.0) / self.rate(self.jobs.len());
+        Some(self.now_ns.saturating_add((left_s * SECOND_NS).ceil() as u64))
+    }
+
+    /// Goes on to a point in time that is not behind the next end; a job that is over then. To be
+    /// called again until there is none.
+    pub(super) fn advance(&mut self, now_ns: u64) -> Option<Job> {
+        let passed_s = (now_ns - self.now_ns) as f64 / SECOND_NS;
+        self.now_ns = now_ns;
+        self.given_s += passed_s * self.rate(self.jobs.len());
+        self.busy_s += passed_s * self.load(self.jobs.len());
+        self.foreground_s += passed_s * self.load(self.foreground);
+        let first = self.jobs.peek().map(|Reverse(first)| *first)?;
+        if first.over_s > self.given_s + REST_S {
+            return None;
+        }
+        self.jobs.pop();
+        self.foreground -= usize::from(first.is_foreground);
+        if self.jobs.is_empty() {
+            // Small numbers are exact for longer.
+            self.given_s = 0.0;
+        }
+        Some(first.number)
+    }
+
+    /// Time that all servers worked, divided by how many they are.
+    pub(super) fn busy_s(&self) -> f64 {
+        self.busy_s
+    }
+
+    /// The same for applications alone.
+    pub(super) fn foreground_s(&self) -> f64 {
+        self.foreground_s
+    }
+
+    /// What a job gets of a server's time.
+    fn rate(&self, jobs: usize) -> f64 {
+        (f64::from(self.servers()) / jobs.max(1) as f64).min(1.0)
+    }
+
+    /// Share of the servers that so many jobs use.
+    fn load(&self, jobs: usize) -> f64 {
+        (jobs as f64 / f64::from(self.servers())).min(1.0)
+    }
+
+    fn servers(&self) -> u32 {
+        self.figures.parallelism.max(1)
+    }
+
+    /// What a job takes of a server's time.
+    fn cost_s(&mut self, work: Work) -> f64 {
+        let goes_on = self.end == work.at;
+        self.end = (work.at.0, work.at.1 + work.bytes);
+        let latency_ns = self.figures.latency_ns.saturating_mul(u64::from(work.requests));
+        let seek_ns = if goes_on { 0 } else { self.character.seek_ns };
+        let latency_s = latency_ns.saturating_add(seek_ns) as f64 / SECOND_NS;
+        let bytes_s = match work.is_write {
+            true => self.write_s(work.bytes as f64),
+            false => work.bytes as f64 / self.figures.read_bytes_per_s,
+        };
+        latency_s + bytes_s
+    }
+
+    /// What bytes cost to write, as far as the device takes them at full rate, and beyond.
+    fn write_s(&mut self, bytes: f64) -> f64 {
+        let full_bytes_per_s = self.figures.write_bytes_per_s;
+        let Some(burst) = self.character.burst else { return bytes / full_bytes_per_s };
+        let rested_s = (self.now_ns - self.tokens.1) as f64 / SECOND_NS;
+        let back = rested_s * burst.sustained_bytes_per_s;
+        let tokens = (self.tokens.0 + back).min(burst.bytes as f64);
+        let fast = bytes.min(tokens);
+        self.tokens = (tokens - fast, self.now_ns);
+        fast / full_bytes_per_s + (bytes - fast) / burst.sustained_bytes_per_s
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const READ: Work =
+        Work { is_write: false, requests: 1, bytes: 1000, at: (1, 0), is_foreground: true };
+
+    /// 1 ms latency, 1 MB/s.
+    fn figures(parallelism: u32) -> Figures {
+        Figures {
+            latency_ns: 1_000_000,
+            read_bytes_per_s: 1e6,
+            write_bytes_per_s: 1e6,
+            parallelism,
+            ..Figures::default()
+        }
+    }
+
+    fn device(parallelism: u32) -> Device {
+        Device::new(figures(parallelism), Character::default())
+    }
+
+    fn microseconds(ns: u64) -> u64 {
+        (ns + 500) / 1000
+    }
+
+    /// Goes on until nothing is left; when each job was over, in microseconds.
+    fn ends(device: &mut Device) -> Vec<(Job, u64)> {
+        let mut ends = Vec::new();
+        while let Some(now_ns) = device.next_ns() {
+            while let Some(job) = device.advance(now_ns) {
+                ends.push((job, microseconds(now_ns)));
+            }
+        }
+        ends
+    }
+
+    #[test]
+    fn a_job_alone_takes_its_latency_and_its_bytes() {
+        let mut device = device(4);
+        device.begin(1, READ);
+        assert_eq!(ends(&mut device), [(1, 2000)]);
+        assert!((device.busy_s() - 0.0005).abs() < 1e-9, "one server of four for 2 ms");
+    }
+
+    #[test]
+    fn as_many_as_there_are_servers_do_not_slow_each_other() {
+        let mut device = device(2);
+        device.begin(1, READ);
+        device.begin(2, READ);
+        assert_eq!(ends(&mut device), [(1, 2000), (2, 2000)]);
+    }
+
+    #[test]
+    fn more_share_the_servers() {
+        let mut device = device(1);
+        device.begin(1, READ);
+        assert_eq!(device.advance(1_000_000), None);
+        // Half of the first is left. Each gets half of the server.
+        device.begin(2, READ);
+        assert_eq!(ends(&mut device), [(1, 3000), (2, 4000)]);
+    }
+
+    #[test]
+    fn what_does_not_go_on_seeks() {
+        let character = Character { seek_ns: 5_000_000, burst: None };
+        let mut device = Device::new(figures(1), character);
+        for (at, took_us) in
+            [((1, 0), 7000), ((1, 1000), 2000), ((1, 1000), 7000), ((2, 2000), 7000)]
+        {
+            let begun_us = microseconds(device.now_ns);
+            device.begin(1, Work { at, ..READ });
+            assert_eq!(ends(&mut device), [(1, begun_us + took_us)], "{at:?}");
+        }
+    }
+
+    #[test]
+    fn writes_beyond_a_burst_are_slow_until_it_has_rested() {
+        let burst = Burst { bytes: 1500, sustained_bytes_per_s: 1e5 };
+        let character = Character { seek_ns: 0, burst: Some(burst) };
+        let mut device = Device::new(figures(1), character);
+        let write = Work { is_write: true, ..READ };
+        device.begin(1, write);
+        device.begin(2, write);
+        // 1500 bytes at 1 MB/s, 500 at a tenth of it, and two latencies.
+        assert_eq!(ends(&mut device).last(), Some(&(2, 2000 + 1500 + 5000)));
+        let _ = device.advance(device.now_ns + 1_000_000_000);
+        let begun_us = microseconds(device.now_ns);
+        device.begin(3, write);
+        assert_eq!(ends(&mut device), [(3, begun_us + 2000)]);
+    }
+
+    #[test]
+    fn an_unbounded_device_takes_no_time() {
+        let mut device = Device::new(Figures::default(), Character::default());
+        device.begin(1, READ);
+        assert_eq!(ends(&mut device), [(1, 0)]);
+    }
+}

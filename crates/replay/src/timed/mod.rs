@@ -1,0 +1,583 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The time model: a trace on tiers in virtual time, with a policy that moves what lies on them.
+
+mod clients;
+mod device;
+mod mind;
+mod mover;
+mod pages;
+mod population;
+mod report;
+mod store;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use terrace_core::{
+    Action, Event, EventKind, Key, Outcome, Policy, Result, TierIndex, TierView, View,
+};
+
+use self::clients::Clients;
+pub use self::device::{Burst, Character};
+use self::device::{Job, Work};
+use self::mind::{Mind, Pace};
+use self::mover::{Effects, Manners, Mover};
+use self::pages::Pages;
+pub use self::population::Population;
+use self::report::{Course, Times};
+pub use self::report::{Latencies, TierTimed, Timed};
+use self::store::{INCARNATION, Part, Store, Tier};
+use crate::read::Trace;
+use crate::request::{Operation, Request};
+
+/// The namespace of keys of objects of which a trace tells no more than a number.
+const NAMESPACE: &str = "trace";
+
+/// How often a store measures how busy applications keep its tiers.
+const UTILISATION_NS: u64 = 50_000_000;
+
+/// Between two calls of `progress`.
+const PROGRESS_REQUESTS: u64 = 10_000;
+
+/// The job of nobody who waits for it.
+const UNAWAITED: Job = Job::MAX;
+
+const SECOND_NS: f64 = 1e9;
+
+/// A tier of the model.
+#[derive(Clone, Debug)]
+pub struct TimedTier {
+    /// As a policy is shown it, empty.
+    pub view: TierView,
+    /// What it has beside that.
+    pub character: Character,
+}
+
+/// How a trace is replayed in virtual time. Defaults are those of a store.
+#[derive(Clone, Debug)]
+pub struct TimedOptions {
+    /// In order of preference; at least one.
+    pub tiers: Vec<TimedTier>,
+    /// The policy is asked after so many events, …
+    pub after_events: u64,
+    /// … and this often.
+    pub every: Duration,
+    /// Most bytes that one round may ask to move.
+    pub round_bytes: u64,
+    /// Migrations that run at once from one tier to another.
+    pub move_threads: usize,
+    /// Most bytes per second that all migrations together read; `None` without a bound.
+    pub move_bytes_per_s: Option<f64>,
+    /// Whether migrations wait while applications keep a tier busy.
+    pub move_yields: bool,
+    /// Whether requests come when they came, whatever became of those before.
+    pub is_open_loop: bool,
+    /// What the machine keeps of what was read and written; 0 for nothing.
+    pub page_cache_bytes: u64,
+    /// Where objects are that the trace does not make.
+    pub present_on: TierIndex,
+    /// Of the only chance that a policy may use.
+    pub seed: u64,
+}
+
+/// Replays traces in virtual time.
+#[derive(Clone, Debug)]
+pub struct TimedReplay {
+    options: TimedOptions,
+}
+
+impl TimedOptions {
+    /// These tiers, and everything else as a store has it by itself; what is there before the trace
+    /// begins lies on the least preferred tier.
+    pub fn new(tiers: Vec<TimedTier>) -> Self {
+        let present_on = TierIndex(tiers.len().saturating_sub(1) as u8);
+        Self {
+            tiers,
+            after_events: 1000,
+            every: Duration::from_secs(1),
+            round_bytes: u64::MAX,
+            move_threads: 4,
+            move_bytes_per_s: None,
+            move_yields: true,
+            is_open_loop: false,
+            page_cache_bytes: 0,
+            present_on,
+            seed: 0,
+        }
+    }
+
+    /// The tiers as a policy sees them first: for making one.
+    pub fn view(&self) -> View {
+        View::new(self.tiers.iter().map(|tier| tier.view.clone()).collect(), self.seed)
+    }
+}
+
+impl TimedReplay {
+    /// A replay with these options.
+    pub fn new(options: TimedOptions) -> Self {
+        Self { options }
+    }
+
+    /// Replays a trace, whose population was read before, with a policy that was made for
+    /// [`TimedOptions::view`]. `progress` is told how many requests were answered since it was told
+    /// before.
+    ///
+    /// The same trace, options and policy come to the same, wherever and however often.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Trace::read`].
+    pub fn run(
+        &self,
+        population: &Population,
+        trace: &mut Trace,
+        policy: Box<dyn Policy>,
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<Timed> {
+        let mut run = Run::new(&self.options, population, trace, policy)?;
+        run.go(progress)?;
+        Ok(run.report())
+    }
+}
+
+struct Run<'a> {
+    options: &'a TimedOptions,
+    population: &'a Population,
+    clients: Clients<'a>,
+    store: Store,
+    mover: Mover,
+    mind: Mind,
+    pages: Option<Pages>,
+    flights: Vec<Option<Flight>>,
+    /// Numbers of flights that are over.
+    landed: Vec<usize>,
+    measured_ns: u64,
+    /// How busy applications had kept each tier until then.
+    measured_s: Vec<f64>,
+    tally: Tally,
+}
+
+/// A request that is being answered.
+struct Flight {
+    lane: usize,
+    kind: EventKind,
+    began_ns: u64,
+    /// Jobs that it waits for.
+    outstanding: usize,
+    parts: Vec<(Part, TierIndex)>,
+}
+
+/// What is counted.
+struct Tally {
+    requests: u64,
+    cached_requests: u64,
+    reads: Times,
+    writes: Times,
+    tiers: Vec<TierTimed>,
+    migrations: u64,
+    migrated_bytes: u64,
+    outcomes: BTreeMap<&'static str, u64>,
+    course: Course,
+    last_answer_ns: u64,
+}
+
+impl<'a> Run<'a> {
+    fn new(
+        options: &'a TimedOptions,
+        population: &'a Population,
+        trace: &'a mut Trace,
+        policy: Box<dyn Policy>,
+    ) -> Result<Self> {
+        let pace = Pace {
+            after_events: options.after_events.max(1),
+            every_ns: (options.every.as_nanos() as u64).max(1),
+            round_bytes: options.round_bytes,
+        };
+        let manners = Manners {
+            threads: options.move_threads.max(1),
+            bytes_per_s: options.move_bytes_per_s,
+            yields: options.move_yields,
+        };
+        let mut mind = Mind::new(policy, options.view(), pace);
+        let tiers = options.tiers.iter().map(|tier| Tier::new(tier.view.clone(), tier.character));
+        let mut store = Store::new(tiers.collect(), mind.placer());
+        for (number, known) in population.known().iter().enumerate() {
+            if let Some(bytes) = known.present_bytes {
+                store.present(number as u32, key_of(known.id)?, bytes, options.present_on);
+            }
+        }
+        mind.introduce(&mut store.told);
+        store.placer = mind.placer();
+        let names = options.tiers.iter().map(|tier| tier.view.name.clone());
+        let tiers = names.map(|name| TierTimed { name, ..TierTimed::default() }).collect();
+        let tally = Tally {
+            requests: 0,
+            cached_requests: 0,
+            reads: Times::new(),
+            writes: Times::new(),
+            tiers,
+            migrations: 0,
+            migrated_bytes: 0,
+            outcomes: BTreeMap::new(),
+            course: Course::new(),
+            last_answer_ns: 0,
+        };
+        Ok(Self {
+            options,
+            population,
+            clients: Clients::new(trace, options.is_open_loop),
+            store,
+            mover: Mover::new(manners),
+            mind,
+            pages: (options.page_cache_bytes > 0).then(|| Pages::new(options.page_cache_bytes)),
+            flights: Vec::new(),
+            landed: Vec::new(),
+            measured_ns: 0,
+            measured_s: vec![0.0; options.tiers.len()],
+            tally,
+        })
+    }
+
+    /// Until the last request is answered.
+    fn go(&mut self, progress: &mut dyn FnMut(u64)) -> Result<()> {
+        let mut told = 0;
+        loop {
+            let request_ns = self.clients.next_ns()?;
+            if request_ns.is_none() && self.landed.len() == self.flights.len() {
+                progress(self.tally.requests - told);
+                return Ok(());
+            }
+            let devices_ns = self.store.tiers.iter().filter_map(|tier| tier.device.next_ns()).min();
+            let moments = [request_ns, devices_ns, self.mover.next_ns()];
+            let round_ns = self.mind.next_round_ns();
+            let now_ns = moments.into_iter().flatten().min().unwrap_or(round_ns).min(round_ns);
+            self.store.now_ns = now_ns;
+            self.devices_go_on(now_ns)?;
+            self.measure(now_ns);
+            if self.mover.next_ns().is_some_and(|pause_ns| pause_ns <= now_ns) {
+                let mut effects = Effects::default();
+                self.mover.run(&mut self.store, &mut effects);
+                self.carry_out(effects);
+            }
+            if self.mind.is_full() || now_ns >= round_ns {
+                self.round(now_ns);
+            } else if request_ns.is_some_and(|request_ns| request_ns <= now_ns)
+                && let Some((lane, request)) = self.clients.take()?
+            {
+                self.begin(lane, &request)?;
+            }
+            if self.tally.requests - told >= PROGRESS_REQUESTS {
+                progress(self.tally.requests - told);
+                told = self.tally.requests;
+            }
+        }
+    }
+
+    /// Lets all devices work until now.
+    fn devices_go_on(&mut self, now_ns: u64) -> Result<()> {
+        for index in 0..self.store.tiers.len() {
+            while let Some(job) = self.store.tiers[index].device.advance(now_ns) {
+                if job == UNAWAITED {
+                    continue;
+                }
+                match job % 2 {
+                    0 => self.part_is_over((job / 2) as usize)?,
+                    _ => {
+                        let mut effects = Effects::default();
+                        self.mover.go_on(&mut self.store, job / 2, &mut effects);
+                        self.carry_out(effects);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Begins to answer a request.
+    fn begin(&mut self, lane: usize, request: &Request) -> Result<()> {
+        let Some(object) = self.population.number(request.object) else {
+            // It came between the two readings of a trace that grows.
+            return self.answer(lane);
+        };
+        if !matches!(request.operation, Operation::Read | Operation::Write | Operation::Unknown) {
+            self.live(object, request)?;
+            return self.answer(lane);
+        }
+        let (offset_bytes, bytes) = (request.offset_bytes, request.length_bytes);
+        let mut parts = Vec::with_capacity(1);
+        let is_write = request.operation == Operation::Write;
+        if is_write {
+            if self.store.slots(object).is_empty() {
+                self.store.create(object, &key_of(request.object)?);
+            }
+            self.store.write(object, offset_bytes, bytes, &mut parts);
+        } else {
+            self.store.parts(object, offset_bytes, bytes, &mut parts);
+        }
+        let now_ns = self.store.now_ns;
+        self.mind.tell(&mut self.store.told, now_ns);
+        let kind = if is_write { EventKind::Write } else { EventKind::Read };
+        let number = self.landed.pop().unwrap_or(self.flights.len());
+        let mut flight = Flight { lane, kind, began_ns: now_ns, outstanding: 0, parts: Vec::new() };
+        let mut is_cached = !parts.is_empty() && !is_write;
+        for part in parts {
+            let segment = self.store.segment(part.slot);
+            let tier = if is_write { segment.tier } else { self.store.serving(part.slot) };
+            if is_write && let Some(id) = segment.moving {
+                self.mover.note_write(id, part.bytes);
+            }
+            let touch = |pages: &mut Pages| pages.touch(part.slot, part.offset_bytes, part.bytes);
+            let missed_bytes = self.pages.as_mut().map_or(part.bytes, touch);
+            flight.parts.push((part, tier));
+            if is_write || missed_bytes > 0 {
+                is_cached = false;
+                flight.outstanding += 1;
+                let work = Work {
+                    is_write,
+                    requests: 1,
+                    bytes: if is_write { part.bytes } else { missed_bytes },
+                    at: (part.slot, part.offset_bytes),
+                    is_foreground: true,
+                };
+                self.store.tiers[tier.index()].device.begin(number as Job * 2, work);
+                self.tally.served(tier, work);
+            }
+        }
+        self.tally.cached_requests += u64::from(is_cached);
+        let waits = flight.outstanding > 0;
+        if number == self.flights.len() {
+            self.flights.push(None);
+        }
+        self.flights[number] = Some(flight);
+        if waits { Ok(()) } else { self.land(number) }
+    }
+
+    /// What takes no time: makes, opens, closes, cuts or deletes an object.
+    fn live(&mut self, object: u32, request: &Request) -> Result<()> {
+        let now_ns = self.store.now_ns;
+        match request.operation {
+            Operation::Create => self.store.create(object, &key_of(request.object)?),
+            Operation::SetLength => self.store.set_length(object, request.length_bytes),
+            Operation::Delete => {
+                let mut effects = Effects::default();
+                for index in 0..self.store.slots(object).len() {
+                    let slot = self.store.slots(object)[index];
+                    self.mover.cancel(&mut self.store, slot, &mut effects);
+                }
+                self.store.delete(object);
+                self.carry_out(effects);
+            }
+            _ => {}
+        }
+        self.mind.tell(&mut self.store.told, now_ns);
+        let kind = match request.operation {
+            Operation::Open => EventKind::Open,
+            Operation::Close => EventKind::Close,
+            Operation::SetLength => EventKind::SetLen,
+            _ => return Ok(()),
+        };
+        for slot in self.store.slots(object) {
+            let segment = self.store.segment(*slot);
+            self.mind.note(Event {
+                tier: segment.tier,
+                length_bytes: if kind == EventKind::SetLen { segment.size_bytes } else { 0 },
+                ..Event::new(kind, *slot, INCARNATION, now_ns)
+            });
+        }
+        Ok(())
+    }
+
+    fn part_is_over(&mut self, number: usize) -> Result<()> {
+        let flight = self.flights[number].as_mut().expect("a job belongs to a flight");
+        flight.outstanding -= 1;
+        if flight.outstanding > 0 { Ok(()) } else { self.land(number) }
+    }
+
+    /// A request is answered.
+    fn land(&mut self, number: usize) -> Result<()> {
+        let flight = self.flights[number].take().expect("it was under way");
+        self.landed.push(number);
+        let now_ns = self.store.now_ns;
+        let latency_ns = now_ns - flight.began_ns;
+        self.tally.answered(flight.kind, latency_ns, now_ns);
+        for (part, tier) in &flight.parts {
+            if !self.store.segment(part.slot).is_live {
+                continue;
+            }
+            self.mind.note(Event {
+                tier: *tier,
+                offset_bytes: part.offset_bytes,
+                length_bytes: part.bytes,
+                latency_ns,
+                ..Event::new(flight.kind, part.slot, INCARNATION, flight.began_ns)
+            });
+        }
+        self.answer(flight.lane)
+    }
+
+    /// Has the next request of a lane follow.
+    fn answer(&mut self, lane: usize) -> Result<()> {
+        match self.options.is_open_loop {
+            // It does not wait for this one.
+            true => Ok(()),
+            false => self.clients.answered(lane, self.store.now_ns),
+        }
+    }
+
+    /// Asks the policy.
+    fn round(&mut self, now_ns: u64) {
+        let tiers = self.store.tiers.iter().map(|tier| tier.view.clone());
+        let actions = self.mind.round(now_ns, tiers, self.mover.room());
+        let mut effects = Effects::default();
+        for action in &actions {
+            self.submit(action, &mut effects);
+        }
+        self.mover.run(&mut self.store, &mut effects);
+        self.carry_out(effects);
+        self.store.placer = self.mind.placer();
+        self.note_course(now_ns);
+    }
+
+    fn submit(&mut self, action: &Action, effects: &mut Effects) {
+        let now_ns = self.store.now_ns;
+        let submitted = match self.mind.knows(action) {
+            true => {
+                let how = (action.kind, action.priority);
+                self.mover.submit(&mut self.store, action.slot, how, effects)
+            }
+            false => Err(Outcome::Stale),
+        };
+        self.mind.tell(&mut self.store.told, now_ns);
+        let event = |kind| Event::new(kind, action.slot, action.incarnation, now_ns);
+        match submitted {
+            Ok(()) => self.mind.note(event(EventKind::Queued)),
+            Err(outcome) => {
+                self.tally.note_outcome(outcome);
+                self.mind.note(Event { outcome, ..event(EventKind::Receipt) });
+            }
+        }
+    }
+
+    /// Does what migrations ask for, until nothing is left to be done now.
+    fn carry_out(&mut self, mut effects: Effects) {
+        loop {
+            let now_ns = self.store.now_ns;
+            self.mind.tell(&mut self.store.told, now_ns);
+            for asked in effects.asked.drain(..) {
+                let job = asked.id.map_or(UNAWAITED, |id| id * 2 + 1);
+                self.store.tiers[asked.tier.index()].device.begin(job, asked.work);
+            }
+            if effects.ended.is_empty() {
+                return;
+            }
+            for ended in effects.ended.drain(..) {
+                self.tally.moved(&ended);
+                self.mind.note(Event {
+                    tier: ended.to,
+                    outcome: ended.outcome,
+                    length_bytes: ended.copied_bytes,
+                    ..Event::new(EventKind::Receipt, ended.slot, INCARNATION, now_ns)
+                });
+            }
+            // Whoever waited for the end of these.
+            self.mover.run(&mut self.store, &mut effects);
+        }
+    }
+
+    /// Computes how busy applications kept each tier since the last time.
+    fn measure(&mut self, now_ns: u64) {
+        let passed_ns = now_ns - self.measured_ns;
+        if passed_ns < UTILISATION_NS {
+            return;
+        }
+        for (tier, before_s) in self.store.tiers.iter_mut().zip(&mut self.measured_s) {
+            let busy_s = tier.device.foreground_s();
+            let share = (busy_s - *before_s) / (passed_ns as f64 / SECOND_NS);
+            tier.view.utilisation = share.clamp(0.0, 1.0);
+            *before_s = busy_s;
+        }
+        self.measured_ns = now_ns;
+    }
+
+    fn note_course(&mut self, now_ns: u64) {
+        let held = self.store.tiers.iter().map(|tier| tier.view.taken_bytes());
+        for (tally, held) in self.tally.tiers.iter_mut().zip(held.clone()) {
+            tally.most_bytes = tally.most_bytes.max(held);
+        }
+        self.tally.course.note(now_ns as f64 / SECOND_NS, held);
+    }
+
+    fn report(mut self) -> Timed {
+        self.note_course(self.store.now_ns);
+        let tally = self.tally;
+        let makespan_s = tally.last_answer_ns as f64 / SECOND_NS;
+        let mut tiers = tally.tiers;
+        for (timed, (tier, given)) in
+            tiers.iter_mut().zip(self.store.tiers.iter().zip(&self.options.tiers))
+        {
+            let figures = given.view.figures;
+            timed.busy_s = tier.device.busy_s();
+            timed.joules =
+                figures.idle_w * makespan_s + (figures.active_w - figures.idle_w) * timed.busy_s;
+        }
+        let joules = tiers.iter().map(|tier| tier.joules).sum::<f64>();
+        let outcomes = tally.outcomes.into_iter().map(|(word, count)| (word.into(), count));
+        Timed {
+            makespan_s,
+            requests: tally.requests,
+            reads: tally.reads.latencies(),
+            writes: tally.writes.latencies(),
+            tiers,
+            migrated_bytes: tally.migrated_bytes,
+            migrations: tally.migrations,
+            actions: self.mind.actions,
+            rounds: self.mind.rounds,
+            outcomes: outcomes.collect(),
+            joules,
+            edp_js: joules * makespan_s,
+            cached_requests: tally.cached_requests,
+            action_hash: self.mind.action_hash(),
+            fill: tally.course.into_points(),
+        }
+    }
+}
+
+impl Tally {
+    fn served(&mut self, tier: TierIndex, work: Work) {
+        let tier = &mut self.tiers[tier.index()];
+        let (requests, bytes) = match work.is_write {
+            true => (&mut tier.writes, &mut tier.written_bytes),
+            false => (&mut tier.reads, &mut tier.read_bytes),
+        };
+        *requests += 1;
+        *bytes += work.bytes;
+    }
+
+    fn answered(&mut self, kind: EventKind, latency_ns: u64, now_ns: u64) {
+        self.requests += 1;
+        self.last_answer_ns = now_ns;
+        match kind {
+            EventKind::Write => self.writes.note(latency_ns),
+            _ => self.reads.note(latency_ns),
+        }
+    }
+
+    fn moved(&mut self, ended: &mover::Ended) {
+        self.note_outcome(ended.outcome);
+        self.migrations += u64::from(ended.outcome == Outcome::Done);
+        self.migrated_bytes += ended.copied_bytes;
+        self.tiers[ended.from.index()].moved_out_bytes += ended.copied_bytes;
+        self.tiers[ended.to.index()].moved_in_bytes += ended.copied_bytes;
+    }
+
+    fn note_outcome(&mut self, outcome: Outcome) {
+        *self.outcomes.entry(outcome.word()).or_default() += 1;
+    }
+}
+
+/// The key of an object of which a trace tells the number.
+fn key_of(id: u64) -> Result<Key> {
+    Key::new(NAMESPACE, &format!("{id:016x}"))
+}

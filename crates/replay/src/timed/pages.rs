@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The page cache of a machine: what was read or written not long ago is read without a device.
+
+use std::collections::HashMap;
+
+use terrace_core::Slot;
+use terrace_policies::replacement::{Cache, Lru};
+
+/// What is remembered as one.
+const PAGE_BYTES: u64 = 64 << 10;
+
+pub(super) struct Pages {
+    cache: Cache<Lru>,
+    /// Numbers without gaps for the pages that were ever seen.
+    numbers: HashMap<(Slot, u64), u32>,
+}
+
+impl Pages {
+    pub(super) fn new(bytes: u64) -> Self {
+        Self { cache: Cache::new(Lru::default(), bytes), numbers: HashMap::new() }
+    }
+
+    /// Notes that a range is used; how much of it was not there.
+    pub(super) fn touch(&mut self, slot: Slot, offset_bytes: u64, bytes: u64) -> u64 {
+        let end_bytes = offset_bytes.saturating_add(bytes);
+        let mut missed_bytes = 0;
+        let mut at = offset_bytes;
+        while at < end_bytes {
+            let page = at / PAGE_BYTES;
+            let page_end = ((page + 1) * PAGE_BYTES).min(end_bytes);
+            let next = self.numbers.len() as u32;
+            let number = *self.numbers.entry((slot, page)).or_insert(next);
+            self.cache.grow(self.numbers.len());
+            if !self.cache.request(number, PAGE_BYTES) {
+                missed_bytes += page_end - at;
+            }
+            at = page_end;
+        }
+        missed_bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_used_is_there_until_others_push_it_out() {
+        let mut pages = Pages::new(2 * PAGE_BYTES);
+        assert_eq!(pages.touch(1, 100, 50), 50);
+        assert_eq!(pages.touch(1, 0, 100), 0, "its page is there");
+        assert_eq!(pages.touch(1, PAGE_BYTES - 10, 20), 10, "the next one is not");
+        assert_eq!(pages.touch(2, 0, PAGE_BYTES), PAGE_BYTES, "the same page of another one");
+        assert_eq!(pages.touch(1, 0, 1), 1, "it was used least recently");
+    }
+}

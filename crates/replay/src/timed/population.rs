@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What is there before a trace begins: everything that it reads before it writes it.
+
+use terrace_core::Result;
+
+use crate::objects::Objects;
+use crate::read::Trace;
+use crate::request::{Operation, Request};
+
+/// The objects of a trace.
+#[derive(Debug)]
+pub struct Population {
+    objects: Objects,
+    /// By number: the id, and the size of what is there from the beginning.
+    known: Vec<Known>,
+    requests: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Known {
+    pub(super) id: u64,
+    /// `None` for what is made while the trace runs.
+    pub(super) present_bytes: Option<u64>,
+    was_written: bool,
+}
+
+impl Population {
+    /// Reads a trace to its end; `progress` is told how many requests were read since it was told
+    /// before.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Trace::read`]; `Unsupported` for more objects than 32 bits count.
+    pub fn read(trace: &mut Trace, progress: &mut dyn FnMut(u64)) -> Result<Self> {
+        let mut population = Self { objects: Objects::new(), known: Vec::new(), requests: 0 };
+        let (mut batch, mut numbers) = (Vec::new(), Vec::new());
+        loop {
+            trace.read(&mut batch)?;
+            if batch.is_empty() {
+                return Ok(population);
+            }
+            numbers.clear();
+            let ids = batch.iter().map(|request| request.object);
+            population.objects.numbers(ids, &mut numbers)?;
+            for (request, number) in batch.iter().zip(&numbers) {
+                population.note(request, *number);
+            }
+            population.requests += batch.len() as u64;
+            progress(batch.len() as u64);
+        }
+    }
+
+    fn note(&mut self, request: &Request, number: u32) {
+        if self.known.len() == number as usize {
+            let id = request.object;
+            self.known.push(Known { id, present_bytes: None, was_written: false });
+        }
+        let known = &mut self.known[number as usize];
+        match request.operation {
+            Operation::Write | Operation::Create => known.was_written = true,
+            Operation::Read | Operation::Unknown if !known.was_written => {
+                let end_bytes = request.offset_bytes.saturating_add(request.length_bytes);
+                let bytes = end_bytes.max(request.size_bytes);
+                known.present_bytes = Some(known.present_bytes.map_or(bytes, |old| old.max(bytes)));
+            }
+            _ => {}
+        }
+    }
+
+    /// How many requests there are.
+    pub fn requests(&self) -> u64 {
+        self.requests
+    }
+
+    /// How many objects they are for.
+    pub fn objects(&self) -> usize {
+        self.known.len()
+    }
+
+    /// The number of an object; `None` for one that the trace did not have when it was read.
+    pub(super) fn number(&self, id: u64) -> Option<u32> {
+        self.objects.find(id)
+    }
+
+    pub(super) fn known(&self) -> &[Known] {
+        &self.known
+    }
+}

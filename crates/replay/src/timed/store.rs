@@ -1,0 +1,447 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What lies where in virtual time: objects, their segments, and the room of tiers.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use terrace_core::{
+    Hint, Key, Layout, Persistency, Placement, Placer, SegmentView, Slot, TierIndex, TierSet,
+    TierView,
+};
+
+use super::device::{Character, Device};
+
+/// No segment of a replay is another one's successor in its slot.
+pub(super) const INCARNATION: u32 = 1;
+
+/// The least that a segment of a layout has; the same as in a store.
+const SEGMENT_BYTES_MIN: u64 = 4096;
+
+pub(super) struct Tier {
+    /// What a policy is shown, but for the bytes on their way.
+    pub(super) view: TierView,
+    pub(super) device: Device,
+    /// The segments with a clean copy here.
+    copies: BTreeSet<Slot>,
+}
+
+impl Tier {
+    pub(super) fn new(view: TierView, character: Character) -> Self {
+        let device = Device::new(view.figures, character);
+        Self { view, device, copies: BTreeSet::new() }
+    }
+
+    /// Takes room for a class of bytes, if no more than `limit_bytes` are taken then.
+    fn has_room(&self, bytes: u64, limit_bytes: u64) -> bool {
+        self.view.taken_bytes().checked_add(bytes).is_some_and(|sum| sum <= limit_bytes)
+    }
+
+    fn critical_bytes(&self) -> u64 {
+        match self.view.figures.capacity_bytes {
+            u64::MAX => u64::MAX,
+            capacity => (self.view.watermarks.critical * capacity as f64) as u64,
+        }
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Segment {
+    pub(super) start_bytes: u64,
+    pub(super) size_bytes: u64,
+    /// Where it ends and the next one begins.
+    limit_bytes: u64,
+    pub(super) tier: TierIndex,
+    pub(super) copies: TierSet,
+    pub(super) is_live: bool,
+    /// The migration of it that waits or runs.
+    pub(super) moving: Option<u64>,
+}
+
+#[derive(Debug)]
+struct Object {
+    key: Key,
+    layout: Layout,
+    segments: Vec<Slot>,
+}
+
+/// A part of a request that concerns one segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Part {
+    pub(super) slot: Slot,
+    /// In the segment.
+    pub(super) offset_bytes: u64,
+    pub(super) bytes: u64,
+}
+
+/// Something that became of a segment, for the policy.
+pub(super) enum Told {
+    Created(Slot, SegmentView),
+    Moved(Slot, TierIndex),
+    Copied(Slot, TierIndex),
+    Uncopied(Slot, TierIndex),
+    Deleted(Slot),
+}
+
+pub(super) struct Store {
+    pub(super) tiers: Vec<Tier>,
+    pub(super) segments: Vec<Segment>,
+    objects: Vec<Option<Object>>,
+    pub(super) placer: Arc<dyn Placer>,
+    /// What is to be told since somebody asked.
+    pub(super) told: Vec<Told>,
+    pub(super) now_ns: u64,
+}
+
+impl Store {
+    pub(super) fn new(tiers: Vec<Tier>, placer: Arc<dyn Placer>) -> Self {
+        let (segments, objects, told) = (Vec::new(), Vec::new(), Vec::new());
+        Self { tiers, segments, objects, placer, told, now_ns: 0 }
+    }
+
+    pub(super) fn tier(&self, tier: TierIndex) -> &Tier {
+        &self.tiers[tier.index()]
+    }
+
+    pub(super) fn segment(&self, slot: Slot) -> &Segment {
+        &self.segments[slot as usize]
+    }
+
+    /// The tier that serves reads of a segment: the most preferred that has it.
+    pub(super) fn serving(&self, slot: Slot) -> TierIndex {
+        let segment = self.segment(slot);
+        let tiers = (0..segment.tier.0).map(TierIndex);
+        let mut copies = tiers.filter(|tier| segment.copies.contains(*tier));
+        copies.next().unwrap_or(segment.tier)
+    }
+
+    /// Has an object be there from the beginning, on `wanted` or the next tier with room.
+    pub(super) fn present(&mut self, object: u32, key: Key, bytes: u64, wanted: TierIndex) {
+        let tier = self.with_room(wanted, bytes);
+        self.insert(object, key, Layout::One);
+        self.append(object, tier, 0, u64::MAX);
+        let slot = self.last(object);
+        self.grow(slot, bytes);
+    }
+
+    /// Makes an object, if there is none.
+    pub(super) fn create(&mut self, object: u32, key: &Key) {
+        if self.object(object).is_some() {
+            return;
+        }
+        let placement = Placement {
+            key,
+            hint: Hint::default(),
+            size_hint_bytes: None,
+            segment: 0,
+            start_bytes: 0,
+        };
+        let placed = self.placer.place(&placement);
+        let tier = self.with_room(self.sane(placed.tier), 0);
+        let layout = sane_layout(placed.layout);
+        let limit_bytes = limit_of(&layout, 0);
+        self.insert(object, key.clone(), layout);
+        self.append(object, tier, 0, limit_bytes);
+    }
+
+    /// The parts of a read: what there is.
+    pub(super) fn parts(&self, object: u32, offset_bytes: u64, bytes: u64, parts: &mut Vec<Part>) {
+        let end_bytes = offset_bytes.saturating_add(bytes);
+        let Some(object) = self.object(object) else { return };
+        for slot in &object.segments {
+            let segment = self.segment(*slot);
+            let segment_end = segment.start_bytes.saturating_add(segment.size_bytes);
+            let (from, to) = (offset_bytes.max(segment.start_bytes), end_bytes.min(segment_end));
+            if from < to {
+                let offset_bytes = from - segment.start_bytes;
+                parts.push(Part { slot: *slot, offset_bytes, bytes: to - from });
+            }
+        }
+    }
+
+    /// Makes room for a write, and takes back the copies that it makes wrong; its parts.
+    pub(super) fn write(
+        &mut self,
+        object: u32,
+        offset_bytes: u64,
+        bytes: u64,
+        parts: &mut Vec<Part>,
+    ) {
+        let end_bytes = offset_bytes.saturating_add(bytes);
+        loop {
+            let slot = self.last(object);
+            let segment = self.segment(slot);
+            let segment_end = segment.start_bytes.saturating_add(segment.size_bytes);
+            if end_bytes <= segment_end {
+                break;
+            }
+            let wanted_bytes = end_bytes.min(segment.limit_bytes) - segment_end;
+            if wanted_bytes > 0 {
+                let tier = segment.tier;
+                let limit_bytes = match segment.size_bytes {
+                    // Its first bytes are what is placed.
+                    0 => self.tier(tier).critical_bytes(),
+                    _ => self.tier(tier).view.figures.capacity_bytes,
+                };
+                if self.take_room(tier, wanted_bytes, limit_bytes) {
+                    self.grow(slot, wanted_bytes);
+                    continue;
+                }
+                let next = self.with_room(tier, wanted_bytes);
+                if self.segment(slot).size_bytes == 0 && next != tier {
+                    self.segments[slot as usize].tier = next;
+                    self.told.push(Told::Moved(slot, next));
+                    continue;
+                }
+                if next == tier {
+                    // No tier has room: what a store would refuse goes on in the last one.
+                    self.grow(slot, wanted_bytes);
+                    continue;
+                }
+                // The rest of the object goes on elsewhere.
+                self.segments[slot as usize].limit_bytes = segment_end;
+                let limit_bytes = self.next_limit(object, segment_end);
+                self.append(object, next, segment_end, limit_bytes);
+                continue;
+            }
+            self.append_next(object, segment_end, end_bytes);
+        }
+        let from = parts.len();
+        self.parts(object, offset_bytes, bytes, parts);
+        for part in &parts[from..] {
+            self.drop_copies(part.slot);
+        }
+    }
+
+    /// Cuts an object, or makes it longer.
+    pub(super) fn set_length(&mut self, object: u32, bytes: u64) {
+        let Some(found) = self.object(object) else { return };
+        let slots = found.segments.clone();
+        for slot in slots.iter().rev() {
+            let segment = self.segment(*slot);
+            let kept = bytes.saturating_sub(segment.start_bytes).min(segment.size_bytes);
+            let cut_bytes = segment.size_bytes - kept;
+            if cut_bytes > 0 {
+                self.drop_copies(*slot);
+                self.shrink(*slot, cut_bytes);
+            }
+        }
+    }
+
+    /// Deletes an object.
+    pub(super) fn delete(&mut self, object: u32) {
+        let Some(found) = self.objects.get_mut(object as usize).and_then(Option::take) else {
+            return;
+        };
+        for slot in found.segments {
+            self.drop_copies(slot);
+            let size_bytes = self.segment(slot).size_bytes;
+            self.shrink(slot, size_bytes);
+            self.segments[slot as usize].is_live = false;
+            self.told.push(Told::Deleted(slot));
+        }
+    }
+
+    /// The segments of an object.
+    pub(super) fn slots(&self, object: u32) -> &[Slot] {
+        self.object(object).map_or(&[], |object| &object.segments)
+    }
+
+    /// Drops the clean copies of a segment.
+    pub(super) fn drop_copies(&mut self, slot: Slot) {
+        for index in 0..self.tiers.len() {
+            self.drop_copy(slot, TierIndex(index as u8));
+        }
+    }
+
+    /// Drops the clean copy on a tier; false where there is none.
+    pub(super) fn drop_copy(&mut self, slot: Slot, tier: TierIndex) -> bool {
+        let segment = &mut self.segments[slot as usize];
+        if !segment.copies.contains(tier) {
+            return false;
+        }
+        segment.copies = segment.copies.without(tier);
+        let from = &mut self.tiers[tier.index()];
+        from.view.copy_bytes -= segment.size_bytes;
+        from.copies.remove(&slot);
+        self.told.push(Told::Uncopied(slot, tier));
+        true
+    }
+
+    /// The primary of a segment is on another tier from now on; where it was, a clean copy stays if
+    /// `stays`.
+    pub(super) fn switch(&mut self, slot: Slot, to: TierIndex, stays: bool) {
+        self.drop_copy(slot, to);
+        let segment = &mut self.segments[slot as usize];
+        let (from, bytes) = (segment.tier, segment.size_bytes);
+        segment.tier = to;
+        self.tiers[from.index()].view.used_bytes -= bytes;
+        self.tiers[to.index()].view.used_bytes += bytes;
+        self.told.push(Told::Moved(slot, to));
+        if stays {
+            self.add_copy(slot, from);
+        }
+    }
+
+    /// A segment has a clean copy on a tier from now on.
+    pub(super) fn add_copy(&mut self, slot: Slot, tier: TierIndex) {
+        let segment = &mut self.segments[slot as usize];
+        segment.copies = segment.copies.with(tier);
+        let to = &mut self.tiers[tier.index()];
+        to.view.copy_bytes += segment.size_bytes;
+        to.copies.insert(slot);
+        self.told.push(Told::Copied(slot, tier));
+    }
+
+    /// Room on a tier, for which clean copies there go if need be.
+    pub(super) fn take_room(&mut self, tier: TierIndex, bytes: u64, limit_bytes: u64) -> bool {
+        if self.tier(tier).has_room(bytes, limit_bytes) {
+            return true;
+        }
+        while let Some(slot) = self.tier(tier).copies.first().copied() {
+            self.drop_copy(slot, tier);
+            if self.tier(tier).has_room(bytes, limit_bytes) {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// The limit up to which a migration may fill a tier.
+    pub(super) fn limit_bytes(&self, tier: TierIndex, is_move: bool) -> u64 {
+        match is_move {
+            true => self.tier(tier).view.figures.capacity_bytes,
+            false => self.tier(tier).critical_bytes(),
+        }
+    }
+
+    /// `wanted` or the next tier with room: first below the critical fill, then below capacity.
+    fn with_room(&self, wanted: TierIndex, bytes: u64) -> TierIndex {
+        let count = self.tiers.len() as u8;
+        let able = || (wanted.0..count).chain((0..wanted.0).rev()).map(TierIndex);
+        let has_room = |tier: &TierIndex| {
+            let tier = self.tier(*tier);
+            // Nothing fits on what is full.
+            tier.has_room(bytes.max(1), tier.critical_bytes())
+        };
+        let fits = |tier: &TierIndex| {
+            let tier = self.tier(*tier);
+            tier.has_room(bytes.max(1), tier.view.figures.capacity_bytes)
+        };
+        able().find(has_room).or_else(|| able().find(fits)).unwrap_or(TierIndex(count - 1))
+    }
+
+    fn sane(&self, tier: TierIndex) -> TierIndex {
+        if tier.index() < self.tiers.len() { tier } else { TierIndex(0) }
+    }
+
+    fn object(&self, object: u32) -> Option<&Object> {
+        self.objects.get(object as usize)?.as_ref()
+    }
+
+    fn last(&self, object: u32) -> Slot {
+        let object = self.object(object).expect("it was made before it is written");
+        *object.segments.last().expect("it has had a segment since it was made")
+    }
+
+    fn insert(&mut self, object: u32, key: Key, layout: Layout) {
+        let index = object as usize;
+        if self.objects.len() <= index {
+            self.objects.resize_with(index + 1, || None);
+        }
+        self.objects[index] = Some(Object { key, layout, segments: Vec::new() });
+    }
+
+    /// Where the segment that begins at `start_bytes` ends.
+    fn next_limit(&self, object: u32, start_bytes: u64) -> u64 {
+        let object = self.object(object).expect("it is being written");
+        limit_of(&object.layout, start_bytes)
+    }
+
+    /// Appends the next segment of a layout, which the placer places.
+    fn append_next(&mut self, object: u32, start_bytes: u64, end_bytes: u64) {
+        let found = self.object(object).expect("it is being written");
+        let placement = Placement {
+            key: &found.key,
+            hint: Hint::default(),
+            size_hint_bytes: None,
+            segment: found.segments.len() as u32,
+            start_bytes,
+        };
+        let wanted = self.sane(self.placer.place(&placement).tier);
+        let limit_bytes = self.next_limit(object, start_bytes);
+        let tier = self.with_room(wanted, end_bytes.min(limit_bytes) - start_bytes);
+        self.append(object, tier, start_bytes, limit_bytes);
+    }
+
+    fn append(&mut self, number: u32, tier: TierIndex, start_bytes: u64, limit_bytes: u64) {
+        let slot = self.segments.len() as Slot;
+        let object = self.objects[number as usize].as_mut().expect("it was just put there");
+        let segment = object.segments.len() as u32;
+        object.segments.push(slot);
+        let view = SegmentView {
+            key: object.key.clone(),
+            segment,
+            incarnation: INCARNATION,
+            is_live: true,
+            start_bytes,
+            size_bytes: 0,
+            tier,
+            copies: TierSet::default(),
+            opens: 0,
+            is_moving: false,
+            is_pinned: false,
+            persistency: Persistency::None,
+            hint: Hint::default(),
+            created_ns: self.now_ns,
+            last_read_ns: 0,
+            last_write_ns: 0,
+            last_close_ns: 0,
+        };
+        self.segments.push(Segment {
+            start_bytes,
+            size_bytes: 0,
+            limit_bytes,
+            tier,
+            copies: TierSet::default(),
+            is_live: true,
+            moving: None,
+        });
+        self.told.push(Told::Created(slot, view));
+    }
+
+    fn grow(&mut self, slot: Slot, bytes: u64) {
+        let segment = &mut self.segments[slot as usize];
+        segment.size_bytes += bytes;
+        self.tiers[segment.tier.index()].view.used_bytes += bytes;
+    }
+
+    fn shrink(&mut self, slot: Slot, bytes: u64) {
+        let segment = &mut self.segments[slot as usize];
+        segment.size_bytes -= bytes;
+        self.tiers[segment.tier.index()].view.used_bytes -= bytes;
+    }
+}
+
+/// Where a segment of a layout that begins at `start_bytes` ends.
+fn limit_of(layout: &Layout, start_bytes: u64) -> u64 {
+    match layout {
+        Layout::One => u64::MAX,
+        Layout::Fixed { segment_bytes } => (start_bytes / segment_bytes + 1) * segment_bytes,
+        Layout::Steps { starts_bytes } => {
+            starts_bytes.iter().copied().find(|start| *start > start_bytes).unwrap_or(u64::MAX)
+        }
+    }
+}
+
+/// A layout that can be carried out, as a store makes it of whatever a policy asked for.
+fn sane_layout(layout: Layout) -> Layout {
+    match layout {
+        Layout::Fixed { segment_bytes } if segment_bytes < SEGMENT_BYTES_MIN => Layout::One,
+        Layout::Steps { starts_bytes } => {
+            let ascending = starts_bytes.windows(2).all(|pair| pair[0] < pair[1]);
+            let positive = starts_bytes.first().is_some_and(|start| *start > 0);
+            if ascending && positive { Layout::Steps { starts_bytes } } else { Layout::One }
+        }
+        other => other,
+    }
+}

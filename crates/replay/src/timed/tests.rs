@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Small traces of which it is known what they must come to.
+
+use std::io::Cursor;
+
+use terrace_core::{Figures, Random, Watermarks};
+
+use super::*;
+use crate::format::Format;
+use crate::read::Options;
+
+const MIB: u64 = 1 << 20;
+
+/// A line of a trace: seconds, object, bytes, read or write.
+type Line = (u64, u64, u64, char);
+
+fn trace(lines: &[Line]) -> Trace {
+    let mut text = String::from("time,id,size,op\n");
+    for (time_s, id, bytes, op) in lines {
+        let op = if *op == 'r' { "read" } else { "write" };
+        text += &format!("{time_s},{id},{bytes},{op}\n");
+    }
+    let options = Options { format: Some(Format::Csv), ..Options::default() };
+    Trace::from_stream(Box::new(Cursor::new(text)), "test", &options).expect("it is a trace")
+}
+
+fn tier(name: &str, capacity_bytes: u64, latency_ns: u64, bytes_per_s: f64) -> TimedTier {
+    let figures = Figures {
+        capacity_bytes,
+        latency_ns,
+        read_bytes_per_s: bytes_per_s,
+        write_bytes_per_s: bytes_per_s,
+        parallelism: 1,
+        idle_w: 1.0,
+        active_w: 3.0,
+    };
+    let watermarks = Watermarks { low: 0.5, high: 0.9, critical: 1.0 };
+    let view = TierView { watermarks, ..TierView::empty(name, figures) };
+    TimedTier { view, character: Character::default() }
+}
+
+/// A fast tier of this capacity, and a slow one without a bound: 1 MiB takes 10 and 100 ms.
+fn options(fast_bytes: u64) -> TimedOptions {
+    let fast = tier("fast", fast_bytes, 0, 100.0 * MIB as f64);
+    let slow = tier("slow", u64::MAX, 0, 10.0 * MIB as f64);
+    TimedOptions { every: Duration::from_millis(100), ..TimedOptions::new(vec![fast, slow]) }
+}
+
+fn run_with(
+    options: &TimedOptions,
+    lines: &[Line],
+    policy: &str,
+    parameters: &[(&str, &str)],
+) -> Timed {
+    let given: Vec<_> =
+        parameters.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();
+    let policy = terrace_policies::create(policy, &options.view(), &given).expect("it is legal");
+    let population = Population::read(&mut trace(lines), &mut |_| {}).expect("readable");
+    let replay = TimedReplay::new(options.clone());
+    replay.run(&population, &mut trace(lines), policy, &mut |_| {}).expect("readable")
+}
+
+fn near(value: f64, expected: f64) -> bool {
+    (value - expected).abs() <= expected.abs() * 1e-6 + 1e-9
+}
+
+#[test]
+fn a_client_waits_for_its_answer_and_thinks_as_it_did() {
+    // Both reads take 0.1 s; the client thought for 2 s in between.
+    let timed = run_with(&options(MIB), &[(5, 1, MIB, 'r'), (7, 1, MIB, 'r')], "pinned", &[]);
+    assert!(near(timed.makespan_s, 2.2), "{timed:?}");
+    assert_eq!(timed.requests, 2);
+    assert!(near(timed.reads.mean_s, 0.1) && timed.reads.count == 2, "{timed:?}");
+    // In an open loop the second one comes when it came.
+    let open = TimedOptions { is_open_loop: true, ..options(MIB) };
+    let timed = run_with(&open, &[(5, 1, MIB, 'r'), (7, 1, MIB, 'r')], "pinned", &[]);
+    assert!(near(timed.makespan_s, 2.1), "{timed:?}");
+}
+
+#[test]
+fn what_is_read_first_was_there_and_what_is_written_is_placed() {
+    let timed = run_with(&options(8 * MIB), &[(0, 1, MIB, 'r'), (0, 2, MIB, 'w')], "pinned", &[]);
+    let [fast, slow] = &timed.tiers[..] else { panic!("two tiers") };
+    assert_eq!((fast.written_bytes, fast.read_bytes, fast.writes), (MIB, 0, 1));
+    assert_eq!((slow.written_bytes, slow.read_bytes, slow.reads), (0, MIB, 1));
+    assert!(near(timed.makespan_s, 0.11), "{timed:?}");
+    // 1 W each for 0.11 s, and 2 W more for as long as each worked.
+    assert!(near(timed.joules, 2.0 * 0.11 + 2.0 * 0.01 + 2.0 * 0.1), "{timed:?}");
+    assert!(near(timed.edp_js, timed.joules * 0.11));
+}
+
+#[test]
+fn what_has_no_room_goes_on_to_the_next_tier() {
+    let lines = [(0, 1, 3 * MIB, 'w'), (0, 2, 3 * MIB, 'w'), (0, 2, 3 * MIB, 'r')];
+    let timed = run_with(&options(4 * MIB), &lines, "pinned", &[]);
+    let [fast, slow] = &timed.tiers[..] else { panic!("two tiers") };
+    assert_eq!((fast.written_bytes, slow.written_bytes), (3 * MIB, 3 * MIB));
+    assert_eq!((fast.read_bytes, slow.read_bytes), (0, 3 * MIB));
+    assert_eq!(fast.most_bytes, 3 * MIB);
+}
+
+#[test]
+fn a_policy_moves_what_is_used_again() {
+    let mut lines = Vec::new();
+    for second in 0..40 {
+        lines.push((second, 1, MIB, 'r'));
+    }
+    let stays = run_with(&options(8 * MIB), &lines, "pinned", &[]);
+    let moves = run_with(&options(8 * MIB), &lines, "lru", &[]);
+    assert_eq!((stays.migrations, stays.migrated_bytes), (0, 0));
+    assert_eq!((moves.migrations, moves.migrated_bytes), (1, MIB), "{moves:?}");
+    assert!(moves.makespan_s < stays.makespan_s, "{moves:?}");
+    assert!(moves.tiers[0].read_bytes > 30 * MIB, "{moves:?}");
+    assert_eq!(moves.tiers[1].moved_out_bytes, MIB);
+    assert!(moves.outcomes.contains(&("done".into(), 1)), "{moves:?}");
+}
+
+#[test]
+fn the_page_cache_answers_what_is_read_again() {
+    let lines = [(0, 1, MIB, 'r'), (0, 1, MIB, 'r'), (0, 2, MIB, 'w'), (0, 2, MIB, 'r')];
+    let cached = TimedOptions { page_cache_bytes: 4 * MIB, ..options(8 * MIB) };
+    let timed = run_with(&cached, &lines, "pinned", &[]);
+    assert_eq!(timed.cached_requests, 2);
+    assert!(near(timed.makespan_s, 0.11), "{timed:?}");
+}
+
+/// Reads and writes of a few dozen objects of many sizes.
+fn mixed(seed: u64) -> Vec<Line> {
+    let mut random = Random::new(seed);
+    let line = |at: u64| {
+        let object = random.below(60) * random.below(3);
+        let op = if random.below(3) == 0 { 'w' } else { 'r' };
+        (at / 8, object, (1 + object % 7) * 300_000, op)
+    };
+    (0..2000).map(line).collect()
+}
+
+#[test]
+fn the_same_comes_to_the_same() {
+    for policy in ["lru", "write-buffer", "size", "pinned"] {
+        let all: Vec<_> =
+            (0..2).map(|_| run_with(&options(10 * MIB), &mixed(1), policy, &[])).collect();
+        assert_eq!(all[0], all[1], "{policy}");
+    }
+    let [one, other] = [1, 2].map(|seed| run_with(&options(10 * MIB), &mixed(seed), "lru", &[]));
+    assert_ne!(one.action_hash, other.action_hash);
+}
+
+#[test]
+fn no_tier_holds_more_than_its_capacity_and_nothing_is_lost() {
+    for policy in ["lru", "write-buffer", "size", "pinned"] {
+        for seed in 0..8 {
+            let lines = mixed(seed);
+            let timed = run_with(&options(10 * MIB), &lines, policy, &[]);
+            assert_eq!(timed.requests, lines.len() as u64, "{policy} {seed}");
+            let fast = &timed.tiers[0];
+            assert!(fast.most_bytes <= 10 * MIB, "{policy} {seed}: {fast:?}");
+            let served: u64 =
+                timed.tiers.iter().map(|tier| tier.read_bytes + tier.written_bytes).sum();
+            let asked: u64 = lines.iter().map(|(_, _, bytes, _)| bytes).sum();
+            assert_eq!(served, asked, "{policy} {seed}");
+        }
+    }
+}
+
+#[test]
+fn migrations_keep_to_their_rate() {
+    let lines: Vec<_> = (0..200).map(|at| (at / 2, 1 + at % 4, 4 * MIB, 'r')).collect();
+    let free = run_with(&options(64 * MIB), &lines, "lru", &[]);
+    let bound = TimedOptions { move_bytes_per_s: Some(0.25 * MIB as f64), ..options(64 * MIB) };
+    let bound = run_with(&bound, &lines, "lru", &[]);
+    assert_eq!((free.migrations, bound.migrations), (4, 4), "{bound:?}");
+    assert!(bound.makespan_s > free.makespan_s, "what is used comes to the fast tier later");
+}
+
+#[test]
+fn several_clients_ask_at_the_same_time() {
+    // Two ranks of DXT, each with two reads of 1 MiB, on one slow server.
+    let mut text = String::from("# DXT, file_id: 7, file_name: /f\n");
+    for rank in 1..=2 {
+        for at in 0..2 {
+            let (start, end) = (at as f64, at as f64 + 0.5);
+            text += &format!("X_POSIX {rank} read {at} {} {MIB} {start} {end}\n", at * MIB);
+        }
+    }
+    let open = || {
+        let options = Options { format: Some(Format::Dxt), ..Options::default() };
+        Trace::from_stream(Box::new(Cursor::new(text.clone())), "test", &options).expect("legal")
+    };
+    let options = options(MIB);
+    let policy = terrace_policies::create("pinned", &options.view(), &[]).expect("it is legal");
+    let population = Population::read(&mut open(), &mut |_| {}).expect("readable");
+    let replay = TimedReplay::new(options);
+    let timed = replay.run(&population, &mut open(), policy, &mut |_| {}).expect("readable");
+    // Both at once take 0.2 s, then each thinks for the half second in which it had its answer.
+    assert!(near(timed.makespan_s, 0.2 + 0.5 + 0.2), "{timed:?}");
+    assert!(near(timed.reads.mean_s, 0.2), "{timed:?}");
+}
