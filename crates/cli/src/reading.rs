@@ -25,7 +25,7 @@ impl Reading {
     pub(crate) fn options(&self) -> Result<Options> {
         let format = self.format.as_deref().map(Format::from_word).transpose()?;
         let columns = self.columns.as_deref().map(Columns::parse).transpose()?;
-        Ok(Options { format, columns })
+        Ok(Options { format, columns, ..Options::default() })
     }
 
     /// Whether any was given.

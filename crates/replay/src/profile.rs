@@ -162,7 +162,7 @@ impl Profiler {
         match request.operation {
             Operation::Read => profile.reads.add(request.length_bytes),
             Operation::Write => profile.writes.add(request.length_bytes),
-            Operation::Unknown => {}
+            _ => {}
         }
         let first_ns = profile.span_ns.map_or(0, |(first, _)| first);
         let index = request.time_ns.saturating_sub(first_ns) / self.window_ns;

@@ -59,6 +59,13 @@ impl Operation {
     }
 }
 
+impl Operation {
+    /// Whether it reads or writes, as far as is known, and does not make or end something.
+    pub(crate) fn is_access(self) -> bool {
+        matches!(self, Operation::Read | Operation::Write | Operation::Unknown)
+    }
+}
+
 impl Request {
     /// A request for a whole object.
     pub(crate) fn whole(time_ns: u64, object: u64, bytes: u64, operation: Operation) -> Self {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `replay`: what caches would have made of a trace.
+//! `replay`: what caches, and tiers in virtual time, would have made of a trace.
 
 use serde_json::Value;
 
@@ -85,4 +85,115 @@ fn a_recorded_store_is_replayed() {
     let found = scene.json(words.split_whitespace()).remove(0);
     assert_eq!((&found["format"], &found["misses"]), (&"terrace".into(), &found["objects"]));
     assert!(found["requests"].as_u64() > found["objects"].as_u64(), "{found}");
+}
+
+/// A fast tier of 4 MB and a slow one: a block of 1 MB takes 10 ms and 100 ms.
+const TIERS: &str = "
+[[tier]]
+name = \"fast\"
+path = \"fast\"
+capacity = \"4MB\"
+bandwidth = \"100MB/s\"
+idle_power = \"1W\"
+active_power = \"3W\"
+
+[[tier]]
+name = \"slow\"
+path = \"slow\"
+bandwidth = \"10MB/s\"
+idle_power = \"2W\"
+active_power = \"7W\"
+
+[policy]
+name = \"lru\"
+every = \"100ms\"
+";
+
+/// One object that is read every second, and others that come once.
+fn with_load() -> Scene {
+    let scene = Scene::empty();
+    scene.file("store.toml", TIERS);
+    let lines: String = (0..60)
+        .flat_map(|at| [(at, 1), (at, 100 + at)])
+        .map(|(at, id)| format!("{at},{id},1000000,read\n"))
+        .collect();
+    scene.file("load.csv", format!("time,id,size,op\n{lines}"));
+    scene
+}
+
+#[test]
+fn policies_are_compared_between_their_bounds() {
+    let scene = with_load();
+    let words = "replay load.csv --store store.toml --policy pinned,lru,lru:idle=1h";
+    let found = scene.json(words.split_whitespace()).remove(0);
+    assert_eq!((&found["requests"], &found["objects"]), (&120.into(), &61.into()));
+    let replays = found["replays"].as_array().expect("a list");
+    let names: Vec<_> = replays.iter().filter_map(|one| one["policy"].as_str()).collect();
+    assert_eq!(names, ["fast-only", "pinned", "lru", "lru:idle=1h", "slow-only"]);
+    let makespans: Vec<_> = replays.iter().filter_map(|one| one["makespan_s"].as_f64()).collect();
+    let [fast, pinned, lru, _, slow] = makespans[..] else { panic!("{makespans:?}") };
+    assert!(fast < lru && lru < pinned, "{makespans:?}");
+    assert!((pinned - slow).abs() < 1e-9, "nothing is on the fast tier: {makespans:?}");
+    // 60 seconds less one, and 12 s of reading 120 MB at 10 MB/s, of which the last two count
+    // behind the last second.
+    assert!((slow - (59.0 + 12.0)).abs() < 0.2, "{makespans:?}");
+    let lru = &replays[2];
+    assert!(lru["tiers"][0]["read_bytes"].as_u64() > Some(50_000_000), "{lru}");
+    assert_eq!(lru["requests"], 120);
+    // 2 W for as long as it takes, and 5 W more for the 12 s for which it worked.
+    let joules = replays[4]["joules"].as_f64().expect("a number");
+    assert!((joules - (2.0 * slow + 5.0 * 12.0)).abs() < 1e-6, "{joules}");
+    let again = scene.json(words.split_whitespace()).remove(0);
+    assert_eq!(found, again, "the same comes to the same");
+}
+
+#[test]
+fn without_a_policy_it_is_that_of_the_store() {
+    let scene = with_load();
+    let text = scene.ok("replay load.csv --store store.toml".split_whitespace());
+    assert!(text.starts_with("load.csv (csv): 120 requests for 61 objects\n\npolicy"), "{text}");
+    let rows: Vec<_> = text.lines().filter_map(|line| line.split_whitespace().next()).collect();
+    assert_eq!(rows[2..], ["fast-only", "lru", "slow-only"], "{text}");
+}
+
+#[test]
+fn what_cannot_be_timed_says_why() {
+    let scene = with_load();
+    for (status, words, why) in [
+        (2, "--store store.toml --capacity 1MB", "--model cache"),
+        (2, "--model cache --policy lru --capacity 1MB --open-loop", "--model time"),
+        (2, "--model cache --policy lru", "--capacity 128MiB"),
+        (2, "--model cache --capacity 1MB", "--policy lru"),
+        (3, "", "file=store"),
+        (3, "--store nothing.toml", "nothing.toml"),
+        (3, "--store store.toml --policy lfu", "pinned, lru"),
+        (2, "--store store.toml --policy lru:idle", "lru:idle=5s"),
+        (2, "--store store.toml --policy lru:idle=soon", "idle"),
+        (2, "--store store.toml --present-on medium", "fast, slow"),
+        (2, "--store store.toml --page-cache much", "--page-cache"),
+        (2, "--store terrace://127.0.0.1:9/", "terrace.toml"),
+    ] {
+        let words = format!("replay load.csv {words}");
+        let said = scene.fails(status, words.split_whitespace());
+        assert!(said.contains(why), "{words}: {said}");
+    }
+}
+
+#[test]
+fn a_recorded_store_is_replayed_on_its_own_tiers() {
+    let scene = Scene::new();
+    let held = scene.hold();
+    scene.ok(["trace", "record"]);
+    for name in ["a", "b", "a"] {
+        scene.ok_with(b"hello", ["put", name]);
+        scene.ok(["get", name]);
+    }
+    scene.ok(["rm", "b"]);
+    scene.ok(["trace", "stop"]);
+    held.stop();
+    let found = scene.json("replay store/trace".split_whitespace()).remove(0);
+    assert_eq!(found["format"], "terrace");
+    let replays = found["replays"].as_array().expect("a list");
+    assert_eq!(replays.len(), 3);
+    assert!(replays.iter().all(|one| one["requests"] == found["requests"]), "{found}");
 }

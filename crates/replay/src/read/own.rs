@@ -45,7 +45,7 @@ impl Own {
             EventKind::Delete => Operation::Delete,
             _ => return None,
         };
-        let is_access = matches!(operation, Operation::Read | Operation::Write);
+        let is_access = operation.is_access();
         if !is_access && !self.has_lives {
             return None;
         }

@@ -301,7 +301,7 @@ impl<'a> Run<'a> {
             // It came between the two readings of a trace that grows.
             return self.answer(lane);
         };
-        if !matches!(request.operation, Operation::Read | Operation::Write | Operation::Unknown) {
+        if !request.operation.is_access() {
             self.live(object, request)?;
             return self.answer(lane);
         }

@@ -32,7 +32,7 @@ impl Population {
     ///
     /// Those of [`Trace::read`]; `Unsupported` for more objects than 32 bits count.
     pub fn read(trace: &mut Trace, progress: &mut dyn FnMut(u64)) -> Result<Self> {
-        let mut population = Self { objects: Objects::new(), known: Vec::new(), requests: 0 };
+        let mut population = Self { objects: Objects::default(), known: Vec::new(), requests: 0 };
         let (mut batch, mut numbers) = (Vec::new(), Vec::new());
         loop {
             trace.read(&mut batch)?;
@@ -45,7 +45,8 @@ impl Population {
             for (request, number) in batch.iter().zip(&numbers) {
                 population.note(request, *number);
             }
-            population.requests += batch.len() as u64;
+            let accesses = batch.iter().filter(|request| request.operation.is_access());
+            population.requests += accesses.count() as u64;
             progress(batch.len() as u64);
         }
     }

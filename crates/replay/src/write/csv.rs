@@ -24,9 +24,9 @@ impl Csv {
 
 impl Sink for Csv {
     fn push(&mut self, request: &Request) -> Result<()> {
-        let Request { time_ns, object, size_bytes, offset_bytes, length_bytes, client, operation } =
+        let Request { time_ns, object, size_bytes, offset_bytes, length_bytes, client, .. } =
             request;
-        let word = operation.word();
+        let word = request.operation.word();
         self.line.clear();
         writeln!(
             self.line,

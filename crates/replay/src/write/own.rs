@@ -76,7 +76,9 @@ impl Own {
         let mut events = Vec::new();
         if slot as usize == self.sizes.len() {
             self.sizes.push(0);
-            events.push(event(EventKind::Create));
+            // What is read first was there before.
+            let is_new = request.operation == Operation::Write;
+            events.push(event(if is_new { EventKind::Create } else { EventKind::Present }));
         }
         let size = &mut self.sizes[slot as usize];
         let end_bytes = request.offset_bytes.saturating_add(request.length_bytes);
@@ -87,7 +89,7 @@ impl Own {
         *size = end_bytes.max(*size);
         let kind = match request.operation {
             Operation::Write => EventKind::Write,
-            Operation::Read | Operation::Unknown => EventKind::Read,
+            _ => EventKind::Read,
         };
         let Request { offset_bytes, length_bytes, .. } = *request;
         events.push(Event { offset_bytes, length_bytes, ..event(kind) });

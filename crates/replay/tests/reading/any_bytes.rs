@@ -50,7 +50,7 @@ fn any_bytes_are_read_or_refused() {
         for format in formats {
             let columns = random.chance(0.2).then(|| Columns::parse("id=2,size=1,time=3").unwrap());
             // Either is right; that it comes to an end is what is tried.
-            let _ = read(&bytes, &Options { format, columns });
+            let _ = read(&bytes, &Options { format, columns, ..Options::default() });
         }
     }
 }

@@ -33,10 +33,10 @@ fn requests(bytes: &[u8]) -> (Format, Vec<Request>) {
 
 /// Why bytes of a format cannot be read.
 fn refusal(bytes: &[u8], format: Format) -> Error {
-    read(bytes, &Options { format: Some(format), columns: None }).unwrap_err()
+    read(bytes, &Options { format: Some(format), ..Options::default() }).unwrap_err()
 }
 
 fn with_columns(bytes: &[u8], columns: &str) -> Result<Vec<Request>> {
     let columns = Some(Columns::parse(columns)?);
-    Ok(read(bytes, &Options { format: None, columns })?.1)
+    Ok(read(bytes, &Options { columns, ..Options::default() })?.1)
 }
