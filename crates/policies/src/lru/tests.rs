@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 use terrace_core::{Action, ActionKind, EventKind, Outcome, Persistency, Slot, TierIndex};
 
-use super::STEPS_MAX;
 use crate::harness::{Harness, tiers};
+use crate::mechanism::tiering::STEPS_MAX;
 
 const MB: u64 = 1_000_000;
 

@@ -5,8 +5,6 @@
 
 use terrace_core::{Event, EventKind, SegmentView, TierIndex, TierView, View};
 
-use super::habits::Habit;
-
 /// Share of a move's cost that counts even when nobody uses the tiers: the next request may
 /// come while it runs, and the bytes wear the device all the same.
 const IDLE_WEIGHT: f64 = 0.25;
@@ -37,11 +35,22 @@ impl Judgement {
     }
 }
 
+/// What to expect of a segment within the horizon.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Demand {
+    /// How often it will be read or written.
+    pub(crate) accesses: f64,
+    /// The usual length of an access.
+    pub(crate) access_bytes: u64,
+    /// Which share of the accesses writes.
+    pub(crate) write_share: f64,
+}
+
 /// What has to leave so that a segment can come.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Victim<'a> {
     pub(crate) segment: &'a SegmentView,
-    pub(crate) habit: Habit,
+    pub(crate) demand: Demand,
 }
 
 /// Knows how many requests are under way at once, and judges.
@@ -81,33 +90,31 @@ impl Gate {
     pub(crate) fn judge(
         &self,
         view: &View,
-        terms: &Terms,
         segment: &SegmentView,
-        habit: &Habit,
+        demand: &Demand,
         to: TierIndex,
         victim: Option<Victim<'_>>,
     ) -> Judgement {
         let (source, target) = (&view.tiers[segment.tier.index()], &view.tiers[to.index()]);
-        let expected_accesses = habit.expected_accesses(view.now_ns, terms.horizon_ns);
-        let saving_s = expected_accesses * self.difference_s(habit, source, target);
+        let saving_s = demand.accesses * self.difference_s(demand, source, target);
         let copying_s = match segment.copies.contains(to) {
             true => 0.0,
             false => copy_s(source, target, segment.size_bytes),
         };
         let displaced_s =
-            victim.map_or(0.0, |victim| self.displaced_s(view, terms, segment, target, &victim));
-        Judgement { expected_accesses, saving_s, cost_s: copying_s + displaced_s }
+            victim.map_or(0.0, |victim| self.displaced_s(view, segment, target, &victim));
+        Judgement { expected_accesses: demand.accesses, saving_s, cost_s: copying_s + displaced_s }
     }
 
     /// Seconds that one access is longer on `slow` than on `fast`; negative where it is shorter.
-    fn difference_s(&self, habit: &Habit, slow: &TierView, fast: &TierView) -> f64 {
-        self.access_s(habit, slow) - self.access_s(habit, fast)
+    fn difference_s(&self, demand: &Demand, slow: &TierView, fast: &TierView) -> f64 {
+        self.access_s(demand, slow) - self.access_s(demand, fast)
     }
 
     /// Seconds of one access of the usual length. Requests beyond what a tier serves at once share
     /// it, so a tier with more parallelism can be the better one for many large reads.
-    fn access_s(&self, habit: &Habit, tier: &TierView) -> f64 {
-        let (bytes, write_share) = (habit.access_bytes(), habit.write_share());
+    fn access_s(&self, demand: &Demand, tier: &TierView) -> f64 {
+        let (bytes, write_share) = (demand.access_bytes, demand.write_share);
         let alone_s = (1.0 - write_share) * tier.figures.read_s(bytes)
             + write_share * tier.figures.write_s(bytes);
         let sharing = self.concurrency / f64::from(tier.figures.parallelism.max(1));
@@ -119,15 +126,14 @@ impl Gate {
     fn displaced_s(
         &self,
         view: &View,
-        terms: &Terms,
         segment: &SegmentView,
         target: &TierView,
         victim: &Victim<'_>,
     ) -> f64 {
         let below = victim.segment.tier.below();
         let Some(lower) = view.tiers.get(below.index()) else { return 0.0 };
-        let lost_s = victim.habit.expected_accesses(view.now_ns, terms.horizon_ns)
-            * self.difference_s(&victim.habit, lower, target).max(0.0);
+        let lost_s =
+            victim.demand.accesses * self.difference_s(&victim.demand, lower, target).max(0.0);
         let copying_s = match victim.segment.copies.contains(below) {
             true => 0.0,
             false => copy_s(target, lower, victim.segment.size_bytes),
@@ -166,20 +172,20 @@ mod tests {
     }
 
     /// Reads of the whole segment once a second.
-    fn read_times(times: u64, bytes: u64) -> Habit {
+    fn read_times(times: u64, bytes: u64) -> Demand {
         let mut habits = Habits::default();
         for second in 1..=times {
             let event = Event::new(EventKind::Read, 0, 0, second * 1_000_000_000);
             let event = Event { length_bytes: bytes, ..event };
             habits.access(&event, bytes, TERMS.horizon_ns);
         }
-        habits.of(0)
+        habits.of(0).demand(view().now_ns, TERMS.horizon_ns)
     }
 
     fn judge(view: &View, times: u64, victim: Option<Victim<'_>>) -> Judgement {
         let candidate = segment("n/a", 10 * MB, TierIndex(1));
-        let habit = read_times(times, 10 * MB);
-        Gate::new(0).judge(view, &TERMS, &candidate, &habit, TierIndex(0), victim)
+        let demand = read_times(times, 10 * MB);
+        Gate::new(0).judge(view, &candidate, &demand, TierIndex(0), victim)
     }
 
     #[test]
@@ -204,8 +210,8 @@ mod tests {
     fn a_victim_that_is_as_hot_closes_the_gate() {
         let view = view();
         let resident = segment("n/b", 10 * MB, TierIndex(0));
-        let cold = Victim { segment: &resident, habit: Habit::default() };
-        let hot = Victim { segment: &resident, habit: read_times(20, 10 * MB) };
+        let cold = Victim { segment: &resident, demand: Demand::default() };
+        let hot = Victim { segment: &resident, demand: read_times(20, 10 * MB) };
         assert!(judge(&view, 20, Some(cold)).passes(&TERMS));
         assert!(!judge(&view, 20, Some(hot)).passes(&TERMS));
     }
@@ -215,7 +221,7 @@ mod tests {
         let view = view();
         let mut resident = segment("n/b", 10 * MB, TierIndex(0));
         let cost = |resident: &SegmentView| {
-            judge(&view, 4, Some(Victim { segment: resident, habit: Habit::default() })).cost_s
+            judge(&view, 4, Some(Victim { segment: resident, demand: Demand::default() })).cost_s
         };
         let copied = cost(&resident);
         resident.copies = TierSet::default().with(TierIndex(1));
@@ -228,8 +234,8 @@ mod tests {
         view.tiers[0].figures.parallelism = 1;
         view.tiers[1].figures.parallelism = 64;
         let mut gate = Gate::new(0);
-        let (candidate, habit) = (segment("n/a", 10 * MB, TierIndex(1)), read_times(20, 10 * MB));
-        let judge = |gate: &Gate| gate.judge(&view, &TERMS, &candidate, &habit, TierIndex(0), None);
+        let (candidate, demand) = (segment("n/a", 10 * MB, TierIndex(1)), read_times(20, 10 * MB));
+        let judge = |gate: &Gate| gate.judge(&view, &candidate, &demand, TierIndex(0), None);
         assert!(judge(&gate).passes(&TERMS));
         // 64 requests under way all the time.
         for second in 1..30 {

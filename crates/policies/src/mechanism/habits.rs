@@ -5,6 +5,8 @@ use std::collections::HashMap;
 
 use terrace_core::{Event, EventKind, Slot};
 
+use super::gate::Demand;
+
 /// Weight of the newest observation in a moving average, once there are as many as its inverse;
 /// until then it is the plain mean. With 1/16 the average of random intervals strays by 18 %,
 /// which the gate's factor of 1.5 takes for chance.
@@ -34,7 +36,7 @@ impl Habit {
     ///
     /// Reading on in a segment is no sign that it will be read again: an object that is read once
     /// from its header to its end promises nothing.
-    pub(crate) fn expected_accesses(&self, now_ns: u64, horizon_ns: u64) -> f64 {
+    fn expected_accesses(&self, now_ns: u64, horizon_ns: u64) -> f64 {
         let pause_ns = now_ns.saturating_sub(self.last_ns);
         if pause_ns > horizon_ns {
             return 0.0;
@@ -43,14 +45,13 @@ impl Habit {
         f64::from(self.reuses).min(horizon_ns as f64 / f64::from(interval_ns))
     }
 
-    /// The usual length of an access.
-    pub(crate) fn access_bytes(&self) -> u64 {
-        self.access_bytes as u64
-    }
-
-    /// Which share of the accesses writes.
-    pub(crate) fn write_share(&self) -> f64 {
-        f64::from(self.write_share)
+    /// What to expect within the horizon, for the gate.
+    pub(crate) fn demand(&self, now_ns: u64, horizon_ns: u64) -> Demand {
+        Demand {
+            accesses: self.expected_accesses(now_ns, horizon_ns),
+            access_bytes: self.access_bytes as u64,
+            write_share: f64::from(self.write_share),
+        }
     }
 }
 
@@ -212,6 +213,6 @@ mod tests {
         let event = Event { count: 4, ..read(1, 0, 400) };
         assert_eq!(habits.access(&event, 100, HORIZON_NS), 4);
         let habit = habits.of(0);
-        assert_eq!((habit.access_bytes(), habit.reuses), (100, 3.0));
+        assert_eq!((habit.access_bytes, habit.reuses), (100.0, 3.0));
     }
 }

@@ -11,4 +11,5 @@ pub(crate) mod place;
 pub(crate) mod roster;
 pub(crate) mod saved;
 pub(crate) mod staging;
+pub(crate) mod tiering;
 pub(crate) mod window;

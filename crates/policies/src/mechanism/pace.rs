@@ -39,6 +39,12 @@ pub(crate) fn committed_bytes(tier: &TierView) -> u64 {
     (tier.used_bytes + tier.reserved_bytes).saturating_sub(tier.outgoing_bytes)
 }
 
+/// How long a segment was not used; a close is a use.
+pub(crate) fn idle_ns(view: &View, segment: &SegmentView) -> u64 {
+    let used_ns = segment.last_access_ns().max(segment.last_close_ns);
+    view.now_ns.saturating_sub(used_ns)
+}
+
 /// Whether applications keep a tier so busy that only urgent moves should run.
 pub(crate) fn is_busy(tier: &TierView, busy: f64) -> bool {
     tier.utilisation > busy

@@ -3,12 +3,13 @@
 
 use terrace_core::{Action, ActionKind, SegmentView, Slot, TierIndex};
 
-use super::Lru;
+use super::settings::Tiered;
+use super::{Choice, Tiering};
 use crate::mechanism::gate::{Judgement, Victim};
 use crate::mechanism::pace::{self, Fits, Turn};
 use crate::mechanism::roster::Asked;
 
-impl Lru {
+impl<C: Choice> Tiering<C> {
     /// Asks for the promotions that pay.
     pub(super) fn promote(&mut self, turn: &mut Turn<'_>) {
         let view = turn.view;
@@ -50,7 +51,7 @@ impl Lru {
                 }
                 continue;
             }
-            let share = match self.settings.is_gated {
+            let share = match self.common().is_gated {
                 true => pace::quiet_share(&view.tiers[segment.tier.index()], target),
                 false => 1.0,
             };
@@ -79,23 +80,23 @@ impl Lru {
         let bytes_to = |to| if segment.copies.contains(to) { 0 } else { segment.size_bytes };
         let fits = |to: &TierIndex| {
             let target = &view.tiers[to.index()];
-            segment.size_bytes <= self.settings.levels.high_bytes(target)
+            segment.size_bytes <= self.common().levels.high_bytes(target)
         };
         let mut able = (0..segment.tier.0)
             .map(TierIndex)
             .filter(|to| pace::can_take(view, *to, segment) && fits(to));
-        if !self.settings.is_gated {
+        if !self.common().is_gated {
             let to = able.next()?;
             let reason = "used again (the gate is off)".into();
             let bytes = bytes_to(to);
             return Some(Wish { slot, to, bytes, is_displacing: true, benefit_s: 0.0, reason });
         }
-        let habit = self.habits.of(slot);
+        let terms = &self.settings.common().terms;
+        let demand = self.choice.demand(view, &self.settings, slot);
         let judged = able.filter_map(|to| {
             let victim = self.victim(turn, to, segment.size_bytes);
-            let judgement =
-                self.gate.judge(view, &self.settings.terms, segment, &habit, to, victim);
-            judgement.passes(&self.settings.terms).then_some((to, judgement))
+            let judgement = self.gate.judge(view, segment, &demand, to, victim);
+            judgement.passes(terms).then_some((to, judgement))
         });
         let benefit_s = |judgement: &Judgement| judgement.saving_s - judgement.cost_s;
         let (to, judgement) =
@@ -119,18 +120,19 @@ impl Lru {
         let after_bytes = pace::committed_bytes(target) + turn.coming_bytes(tier) + bytes;
         after_bytes
             .saturating_sub(turn.leaving_bytes(tier))
-            .saturating_sub(self.settings.levels.high_bytes(target))
+            .saturating_sub(self.common().levels.high_bytes(target))
     }
 
-    /// What would have to leave a tier for `bytes` more: its least recently used segment, as an
-    /// example of all that would.
+    /// What would have to leave a tier for `bytes` more: the first of its row, as an example of
+    /// all that would.
     fn victim<'a>(&self, turn: &Turn<'a>, tier: TierIndex, bytes: u64) -> Option<Victim<'a>> {
         if self.missing_bytes(turn, tier, bytes) == 0 {
             return None;
         }
-        let slot = self.order.oldest(tier.index())?;
+        let slot = self.choice.first(tier.index())?;
         let segment = self.roster.segment(turn.view, slot)?;
-        Some(Victim { segment, habit: self.habits.of(slot) })
+        let demand = self.choice.demand(turn.view, &self.settings, slot);
+        Some(Victim { segment, demand })
     }
 }
 
