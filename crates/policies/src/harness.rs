@@ -54,6 +54,10 @@ pub(crate) fn segment(key: &str, size_bytes: u64, tier: TierIndex) -> SegmentVie
     }
 }
 
+fn owned(parameters: &[(&str, &str)]) -> Vec<(String, String)> {
+    parameters.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect()
+}
+
 /// A policy over a view that does what it asks for.
 pub(crate) struct Harness {
     pub(crate) view: View,
@@ -72,12 +76,8 @@ impl Harness {
     pub(crate) fn new(name: &str, parameters: &[(&str, &str)], tiers: Vec<TierView>) -> Self {
         let mut view = View::new(tiers, 0);
         view.now_ns = SECOND_NS;
-        let parameters: Vec<_> = parameters
-            .iter()
-            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
-            .collect();
         Self {
-            policy: registry::create(name, &view, &parameters).expect("legal parameters"),
+            policy: registry::create(name, &view, &owned(parameters)).expect("legal parameters"),
             view,
             budget: (u64::MAX, usize::MAX),
             is_slow: false,
@@ -187,6 +187,24 @@ impl Harness {
         for action in std::mem::take(&mut self.waiting) {
             self.end(&action, outcome);
         }
+    }
+
+    /// Ends all moves that wait, and shows the policy what happened.
+    pub(crate) fn settle(&mut self) {
+        self.finish();
+        self.policy.observe(&self.view, &std::mem::take(&mut self.events));
+    }
+
+    /// Puts a new policy in the place of the old one, with its state.
+    pub(crate) fn restart(&mut self, name: &str, parameters: &[(&str, &str)]) {
+        let mut state = Vec::new();
+        self.policy.save(&self.view, &mut state);
+        let version = self.policy.state_version();
+        let parameters = owned(parameters);
+        self.policy = registry::create(name, &self.view, &parameters).expect("legal parameters");
+        self.policy.restore(&self.view, version, &state).expect("its own state");
+        let live: Vec<_> = self.view.live().map(|(slot, _)| slot).collect();
+        live.into_iter().for_each(|slot| self.event(EventKind::Present, slot));
     }
 
     /// The fill of a tier, 0 to 1.

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use terrace_core::{Event, EventKind, Policy, Result, SegmentView, Slot, TierIndex, View, units};
 
 use crate::mechanism::gate::Demand;
-use crate::mechanism::habits::Habits;
+use crate::mechanism::habits::{Habits, SavedHabit};
 use crate::mechanism::order::Order;
 use crate::mechanism::pace;
 use crate::mechanism::parameters::Chosen;
@@ -39,6 +39,9 @@ struct Lru {
 struct Saved {
     /// Tier names with their segments, newest first.
     tiers: Vec<(String, Vec<Name>)>,
+    // States of earlier releases have none.
+    #[serde(default)]
+    habits: Vec<SavedHabit>,
 }
 
 impl Choice for Lru {
@@ -100,6 +103,10 @@ impl Choice for Lru {
         self.order.newer(slot)
     }
 
+    fn contains(&self, slot: Slot) -> bool {
+        self.order.contains(slot)
+    }
+
     fn count(&self, tier: usize) -> usize {
         self.order.count(tier)
     }
@@ -126,26 +133,21 @@ impl Choice for Lru {
         };
         let tiers = view.tiers.iter().enumerate();
         let tiers = tiers.map(|(index, tier)| (tier.name.clone(), newest_first(index)));
-        Saved { tiers: tiers.collect() }
+        Saved { tiers: tiers.collect(), habits: self.habits.save(view, roster) }
     }
 
     fn names(saved: &Saved) -> Vec<&Name> {
-        saved.tiers.iter().flat_map(|(_, names)| names).collect()
+        let tiers = saved.tiers.iter().flat_map(|(_, names)| names);
+        tiers.chain(saved.habits.iter().map(SavedHabit::name)).collect()
     }
 
-    fn restore(
-        &mut self,
-        view: &View,
-        _: &LruSettings,
-        names: &Names<'_>,
-        saved: &Saved,
-        roster: &mut Roster,
-    ) {
+    fn restore(&mut self, view: &View, names: &Names<'_>, saved: &Saved, roster: &mut Roster) {
         for (_, newest_first) in &saved.tiers {
             for slot in newest_first.iter().rev().filter_map(|name| names.slot(name)) {
                 roster.adopt(view, slot);
                 self.order.touch(view.segments[slot as usize].tier.index(), slot);
             }
         }
+        self.habits.restore(view, names, &saved.habits);
     }
 }

@@ -3,6 +3,7 @@
 //!
 //! `docs/policies/gate.md` has the formulas with their units.
 
+use serde::{Deserialize, Serialize};
 use terrace_core::{Event, EventKind, SegmentView, TierIndex, TierView, View};
 
 /// Share of a move's cost that counts even when nobody uses the tiers: the next request may
@@ -61,9 +62,35 @@ pub(crate) struct Gate {
     since_ns: u64,
 }
 
+/// A gate as it is saved: with the time that has passed, because clocks start anew.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct SavedGate {
+    concurrency: f64,
+    latency_ns: u64,
+    passed_ns: u64,
+}
+
 impl Gate {
     pub(crate) fn new(now_ns: u64) -> Self {
         Self { concurrency: 1.0, latency_ns: 0, since_ns: now_ns }
+    }
+
+    /// What it knows.
+    pub(crate) fn save(&self, now_ns: u64) -> SavedGate {
+        SavedGate {
+            concurrency: self.concurrency,
+            latency_ns: self.latency_ns,
+            passed_ns: now_ns.saturating_sub(self.since_ns),
+        }
+    }
+
+    /// Takes over what a gate knew.
+    pub(crate) fn restore(&mut self, now_ns: u64, saved: &SavedGate) {
+        *self = Self {
+            concurrency: saved.concurrency.max(1.0),
+            latency_ns: saved.latency_ns,
+            since_ns: now_ns.saturating_sub(saved.passed_ns),
+        };
     }
 
     /// Takes note of how long applications waited.

@@ -3,9 +3,12 @@
 
 use std::collections::HashMap;
 
-use terrace_core::{Event, EventKind, Slot};
+use serde::{Deserialize, Serialize};
+use terrace_core::{Event, EventKind, Slot, View};
 
 use super::gate::Demand;
+use super::roster::Roster;
+use super::saved::{Name, Names};
 
 /// Weight of the newest observation in a moving average, once there are as many as its inverse;
 /// until then it is the plain mean. With 1/16 the average of random intervals strays by 18 %,
@@ -17,7 +20,7 @@ const NEWEST: f32 = 1.0 / 16.0;
 const PAUSE_MAX: f32 = 8.0;
 
 /// What is known of one segment since it was last left alone for a whole horizon.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Habit {
     last_ns: u64,
     read_end_bytes: u64,
@@ -65,7 +68,39 @@ pub(crate) struct Habits {
     of: HashMap<Slot, Habit>,
 }
 
+/// A habit as it is saved: `last_ns` is how long ago, because clocks start anew.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct SavedHabit(Name, Habit);
+
+impl SavedHabit {
+    /// The segment whose habit it is.
+    pub(crate) fn name(&self) -> &Name {
+        &self.0
+    }
+}
+
 impl Habits {
+    /// All habits, to be saved.
+    pub(crate) fn save(&self, view: &View, roster: &Roster) -> Vec<SavedHabit> {
+        let mut slots: Vec<_> = self.of.keys().copied().collect();
+        slots.sort_unstable();
+        let saved = |slot: Slot| {
+            let mut habit = self.of(slot);
+            habit.last_ns = view.now_ns.saturating_sub(habit.last_ns);
+            Some(SavedHabit(Name::of(roster.segment(view, slot)?), habit))
+        };
+        slots.into_iter().filter_map(saved).collect()
+    }
+
+    /// Takes over habits; those of segments that are gone are forgotten.
+    pub(crate) fn restore(&mut self, view: &View, names: &Names<'_>, saved: &[SavedHabit]) {
+        for SavedHabit(name, habit) in saved.iter().take(HABITS_MAX) {
+            let Some(slot) = names.slot(name) else { continue };
+            let last_ns = view.now_ns.saturating_sub(habit.last_ns);
+            self.of.insert(slot, Habit { last_ns, ..*habit });
+        }
+    }
+
     /// Takes note of a read or write of a segment of `size_bytes`; returns how many accesses there
     /// were without a pause of a horizon between them.
     pub(crate) fn access(&mut self, event: &Event, size_bytes: u64, horizon_ns: u64) -> u32 {

@@ -61,6 +61,22 @@ pub(crate) struct Drain {
 }
 
 impl Drain {
+    /// The names of the tiers that are being drained, to be saved.
+    pub(crate) fn save(&self, view: &View) -> Vec<String> {
+        let tiers = view.tiers.iter().enumerate();
+        let drained = tiers.filter(|(index, _)| self.tiers.contains(TierIndex(*index as u8)));
+        drained.map(|(_, tier)| tier.name.clone()).collect()
+    }
+
+    /// Goes on with the drains of these tiers.
+    pub(crate) fn restore(&mut self, view: &View, saved: &[String]) {
+        let find = |name: &String| view.tiers.iter().position(|tier| tier.name == *name);
+        self.tiers = saved
+            .iter()
+            .filter_map(find)
+            .fold(TierSet::default(), |tiers, index| tiers.with(TierIndex(index as u8)));
+    }
+
     /// Bytes that should leave a tier besides those that this turn has asked for, if
     /// `coming_bytes` more are wanted there. While a tier `is_busy`, only what is above high; the
     /// rest waits until it is quiet.

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Who is in which slot, and what was asked for it.
 
+use serde::{Deserialize, Serialize};
 use terrace_core::{Event, EventKind, Outcome, SegmentView, Slot, View};
+
+use super::saved::{Name, Names};
 
 /// How long a segment is left alone after a move of it failed, so that a full or broken tier is
 /// not asked the same thing in every round.
@@ -49,7 +52,51 @@ struct Entry {
     asked: Asked,
 }
 
+/// For how long a segment is left alone, as it is saved.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct SavedRest {
+    name: Name,
+    rest_left_ns: u64,
+    retry_left_ns: u64,
+}
+
+impl SavedRest {
+    /// The segment that is left alone.
+    pub(crate) fn name(&self) -> &Name {
+        &self.name
+    }
+}
+
 impl Roster {
+    /// The segments that are left alone, to be saved.
+    pub(crate) fn save(&self, view: &View) -> Vec<SavedRest> {
+        let left = |until_ns: u64| until_ns.saturating_sub(view.now_ns);
+        let saved = |(index, entry): (usize, &Entry)| {
+            let (rest_left_ns, retry_left_ns) = (left(entry.rest_until_ns), left(entry.retry_ns));
+            let is_left_alone = rest_left_ns > 0 || retry_left_ns > 0;
+            let segment = self.segment(view, index as Slot).filter(|_| is_left_alone)?;
+            Some(SavedRest { name: Name::of(segment), rest_left_ns, retry_left_ns })
+        };
+        self.entries.iter().enumerate().filter_map(saved).collect()
+    }
+
+    /// Goes on leaving segments alone.
+    pub(crate) fn restore(&mut self, view: &View, names: &Names<'_>, saved: &[SavedRest]) {
+        for rest in saved {
+            let Some(slot) = names.slot(&rest.name) else { continue };
+            self.adopt(view, slot);
+            let entry = &mut self.entries[slot as usize];
+            entry.rest_until_ns = view.now_ns.saturating_add(rest.rest_left_ns);
+            entry.retry_ns = view.now_ns.saturating_add(rest.retry_left_ns);
+        }
+    }
+
+    /// The segments that were seen and live, by slot.
+    pub(crate) fn live<'a>(&self, view: &'a View) -> impl Iterator<Item = (Slot, &'a SegmentView)> {
+        let slots = 0..self.entries.len() as Slot;
+        slots.filter_map(move |slot| Some((slot, self.segment(view, slot)?)))
+    }
+
     /// Takes note of an event. `rest_ns` is the least time between two moves of a segment.
     pub(crate) fn see<'a>(&mut self, view: &'a View, event: &Event, rest_ns: u64) -> Seen<'a> {
         let index = event.slot as usize;

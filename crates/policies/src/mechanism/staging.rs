@@ -54,6 +54,13 @@ pub(crate) struct SavedLease {
     name: Name,
     tier: String,
     left_ns: Option<u64>,
+    /// Whether the segment is not on its tier yet; earlier releases did not say.
+    #[serde(default = "always")]
+    is_waiting: bool,
+}
+
+fn always() -> bool {
+    true
 }
 
 impl SavedLease {
@@ -232,6 +239,11 @@ impl Staging {
         waiting_bytes
     }
 
+    /// The slot whose turn is next, to be saved. Where slots differ it is as fair as any other.
+    pub(crate) fn next(&self) -> Slot {
+        self.next
+    }
+
     /// All leases, to be saved.
     pub(crate) fn save(&self, view: &View) -> Vec<SavedLease> {
         let saved = |(slot, lease): (&Slot, &Lease)| {
@@ -241,14 +253,21 @@ impl Staging {
                 name: Name::of(segment),
                 tier: view.tiers[lease.tier.index()].name.clone(),
                 left_ns: (!is_endless).then(|| lease.until_ns.saturating_sub(view.now_ns)),
+                is_waiting: self.wanted.contains(slot),
             })
         };
         self.leases.iter().filter_map(saved).collect()
     }
 
     /// Takes over leases; those of segments or tiers that are gone have ended.
-    pub(crate) fn restore(&mut self, view: &View, names: &Names<'_>, saved: &[SavedLease]) {
-        *self = Self::default();
+    pub(crate) fn restore(
+        &mut self,
+        view: &View,
+        names: &Names<'_>,
+        saved: &[SavedLease],
+        next: Slot,
+    ) {
+        *self = Self { next, ..Self::default() };
         for lease in saved.iter().take(LEASES_MAX) {
             let tier = view.tiers.iter().position(|tier| tier.name == lease.tier);
             let (Some(slot), Some(tier)) = (names.slot(&lease.name), tier) else { continue };
@@ -256,6 +275,9 @@ impl Staging {
                 lease.left_ns.map_or(u64::MAX, |left_ns| view.now_ns.saturating_add(left_ns));
             let segment = &view.segments[slot as usize];
             self.lease(slot, segment, TierIndex(tier as u8), until_ns);
+            if !lease.is_waiting {
+                self.wanted.remove(&slot);
+            }
         }
     }
 

@@ -170,7 +170,7 @@ impl Policy for WriteBuffer {
         let state: State = saved::read(self.state_version(), version, state)?;
         self.classes.restore(&state.classes, view.now_ns);
         let names = Names::new(view, state.leases.iter().map(SavedLease::name));
-        self.staging.restore(view, &names, &state.leases);
+        self.staging.restore(view, &names, &state.leases, 0);
         Ok(())
     }
 }

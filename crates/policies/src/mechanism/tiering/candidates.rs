@@ -33,6 +33,11 @@ impl Candidates {
         self.queue.push_back(slot);
     }
 
+    /// The segments that wait, oldest first.
+    pub(super) fn slots(&self) -> impl Iterator<Item = Slot> {
+        self.queue.iter().copied()
+    }
+
     /// Takes all.
     pub(super) fn take(&mut self) -> VecDeque<Slot> {
         self.queue.iter().for_each(|slot| self.is_queued[*slot as usize] = false);

@@ -44,12 +44,7 @@ impl<C: Choice> Tiering<C> {
                 self.choice.unlist(slot);
                 continue;
             };
-            // A close, a receipt, a release, an unpin or a write brings these back.
-            let is_held = segment.opens > 0
-                || segment.size_bytes == 0
-                || self.staging.holds(slot)
-                || !self.roster.is_free(slot, segment);
-            if is_held {
+            if self.is_held(slot, segment) {
                 self.choice.unlist(slot);
                 continue;
             }

@@ -6,10 +6,11 @@ mod candidates;
 mod demotion;
 mod promotion;
 pub(crate) mod settings;
+mod state;
 
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use serde::{Serialize, de::DeserializeOwned};
 use serde_json::json;
 use terrace_core::{
     ActionKind, Actions, Event, EventKind, Outcome, Parameter, Placer, Policy, Result, SegmentView,
@@ -22,7 +23,7 @@ use super::parameters::Chosen;
 use super::place::On;
 use super::roster::{Asked, Roster, Seen};
 use super::saved::{self, Name, Names};
-use super::staging::{SavedLease, Staging};
+use super::staging::Staging;
 use candidates::Candidates;
 use settings::{Common, Tiered};
 
@@ -84,6 +85,9 @@ pub(crate) trait Choice: Send + 'static {
     /// The next in the row of a segment that is in one.
     fn after(&self, slot: Slot) -> Option<Slot>;
 
+    /// Whether a segment is in its row.
+    fn contains(&self, slot: Slot) -> bool;
+
     /// How many are in a tier's row.
     fn count(&self, tier: usize) -> usize;
 
@@ -102,15 +106,8 @@ pub(crate) trait Choice: Send + 'static {
     /// The segments that a saved choice names.
     fn names(saved: &Self::Saved) -> Vec<&Name>;
 
-    /// Takes over what was saved, and [adopts](Roster::adopt) the segments.
-    fn restore(
-        &mut self,
-        view: &View,
-        settings: &Self::Settings,
-        names: &Names<'_>,
-        saved: &Self::Saved,
-        roster: &mut Roster,
-    );
+    /// Takes over what was saved, and [adopts](Roster::adopt) the segments in rows.
+    fn restore(&mut self, view: &View, names: &Names<'_>, saved: &Self::Saved, roster: &mut Roster);
 }
 
 /// A policy with watermarks and promotions.
@@ -135,13 +132,6 @@ struct Counts {
     /// Promotions that the gate refused.
     refused: u64,
     cancelled: u64,
-}
-
-#[derive(Serialize, Deserialize)]
-struct State<S> {
-    #[serde(flatten)]
-    choice: S,
-    leases: Vec<SavedLease>,
 }
 
 impl<C: Choice> Tiering<C> {
@@ -243,18 +233,12 @@ impl<C: Choice> Policy for Tiering<C> {
     }
 
     fn save(&self, view: &View, out: &mut Vec<u8>) {
-        let state =
-            State { choice: self.choice.save(view, &self.roster), leases: self.staging.save(view) };
-        saved::write(&state, out);
+        saved::write(&self.to_state(view), out);
     }
 
     fn restore(&mut self, view: &View, version: u32, state: &[u8]) -> Result<()> {
-        let state: State<C::Saved> = saved::read(self.state_version(), version, state)?;
-        let leased = state.leases.iter().map(SavedLease::name);
-        let names = Names::new(view, C::names(&state.choice).into_iter().chain(leased));
-        self.choice.adapt(view, &self.settings);
-        self.choice.restore(view, &self.settings, &names, &state.choice, &mut self.roster);
-        self.staging.restore(view, &names, &state.leases);
+        let state = saved::read(self.state_version(), version, state)?;
+        self.take_over(view, &state);
         Ok(())
     }
 }
