@@ -8,6 +8,7 @@
 pub mod host;
 pub mod replacement;
 
+mod heat;
 mod lru;
 mod mechanism;
 mod pinned;

@@ -12,10 +12,11 @@ use crate::registry::POLICIES;
 const SEEDS: u64 = 20;
 const ROUNDS: usize = 150;
 
-/// Every policy, `lru` also without its gate.
+/// Every policy, some also without their gates.
 fn cases() -> Vec<(&'static str, Vec<(&'static str, &'static str)>)> {
     let mut cases: Vec<_> = POLICIES.iter().map(|entry| (entry.name, Vec::new())).collect();
     cases.push(("lru", vec![("gate", "off")]));
+    cases.push(("heat", vec![("gate", "off")]));
     cases.push(("write-buffer", vec![("timeout", "2s")]));
     cases
 }

@@ -3,7 +3,7 @@
 
 use terrace_core::{Error, ErrorKind, Policy, Result, View};
 
-use crate::{lru, pinned, size, write_buffer};
+use crate::{heat, lru, pinned, size, write_buffer};
 
 /// Makes a policy for the tiers of a view, with parameters as (name, value) in readable units.
 ///
@@ -44,6 +44,11 @@ pub const POLICIES: &[PolicyEntry] = &[
         name: "size",
         summary: "small objects and heads of large ones on the fast tiers; never moves",
         create: size::create,
+    },
+    PolicyEntry {
+        name: "heat",
+        summary: "what is read most and most lately moves up, the coldest moves down",
+        create: heat::create,
     },
 ];
 
@@ -89,6 +94,7 @@ mod tests {
             ("write-buffer", "timeout", "2", ErrorKind::Invalid, "80us"),
             ("pinned", "tier", "quick", ErrorKind::Invalid, "t0, t1"),
             ("size", "steps", "0B", ErrorKind::Invalid, "above zero"),
+            ("heat", "half_life", "0s", ErrorKind::Invalid, "above zero"),
         ] {
             let error = create(policy, &view, &given(name, value)).err().expect(value);
             assert_eq!(error.kind(), kind);

@@ -82,6 +82,10 @@ impl Choice for Lru {
         self.order.touch(segment.tier.index(), slot);
     }
 
+    fn put_last(&mut self, slot: Slot, segment: &SegmentView) {
+        self.order.touch(segment.tier.index(), slot);
+    }
+
     fn unlist(&mut self, slot: Slot) {
         self.order.unlink(slot);
     }

@@ -160,7 +160,7 @@ impl Habits {
 }
 
 /// Takes the newest `count` of `all` observations into their average.
-fn mix(average: &mut f32, newest: f32, count: u32, all: u32) {
+pub(crate) fn mix(average: &mut f32, newest: f32, count: u32, all: u32) {
     let weight = count as f32 * NEWEST.max(1.0 / all as f32);
     *average += weight.min(1.0) * (newest - *average);
 }

@@ -61,7 +61,7 @@ impl<C: Choice> Tiering<C> {
                 Below::To(to, bytes) => (to, bytes),
                 Below::Full => return,
                 Below::Never => {
-                    self.choice.postpone(slot, segment);
+                    self.choice.put_last(slot, segment);
                     continue;
                 }
             };
@@ -69,7 +69,7 @@ impl<C: Choice> Tiering<C> {
                 Fits::Yes => {}
                 Fits::Later => return,
                 Fits::Never => {
-                    self.choice.postpone(slot, segment);
+                    self.choice.put_last(slot, segment);
                     continue;
                 }
             }

@@ -67,8 +67,11 @@ pub(crate) trait Choice: Send + 'static {
     /// Puts a segment into its row, unless it is in it: what kept it out may be over.
     fn list(&mut self, view: &View, slot: Slot, segment: &SegmentView);
 
-    /// A segment cannot leave now: it comes behind the others.
+    /// A move of the segment has failed, and is not tried again for a while.
     fn postpone(&mut self, slot: Slot, segment: &SegmentView);
+
+    /// Puts a segment that nothing below can take behind all others.
+    fn put_last(&mut self, slot: Slot, segment: &SegmentView);
 
     /// Takes a segment out of its row.
     fn unlist(&mut self, slot: Slot);

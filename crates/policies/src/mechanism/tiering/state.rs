@@ -69,8 +69,9 @@ impl<C: Choice> Tiering<C> {
             self.roster.adopt(view, slot);
             let segment = &view.segments[slot as usize];
             // Who had it open before a restart does not close it after.
-            if !self.is_held(slot, segment) {
-                self.choice.list(view, slot, segment);
+            match self.is_held(slot, segment) {
+                true => self.choice.unlist(slot),
+                false => self.choice.list(view, slot, segment),
             }
         }
     }
