@@ -132,7 +132,13 @@ impl Harness {
         slot
     }
 
+    /// A write takes clean copies back, as a stack does it.
     pub(crate) fn overwrite(&mut self, slot: Slot, bytes: u64) {
+        let copies = self.view.segments[slot as usize].copies;
+        let tiers = (0..self.view.tiers.len() as u8).map(TierIndex);
+        for tier in tiers.filter(|tier| copies.contains(*tier)) {
+            self.emit(Event { tier, ..self.blank(EventKind::Uncopied, slot) });
+        }
         self.access(EventKind::Write, slot, 0, bytes);
     }
 
@@ -258,17 +264,22 @@ impl Harness {
     /// What no policy may ask for, whatever happens.
     fn check(&self, action: &Action) {
         let segment = self.view.segment(action.slot, action.incarnation).expect("it is not stale");
-        if let ActionKind::Move { to } | ActionKind::Promote { to } = action.kind {
-            assert!(!segment.is_pinned, "{action:?}");
-            assert!(!segment.is_moving, "{action:?}");
-            assert_ne!(to, segment.tier, "{action:?}");
-            let tier = &self.view.tiers[to.index()];
-            assert!(tier.is_writable && tier.persistency >= segment.persistency, "{action:?}");
-            // A stack drops clean copies where room is wanted.
-            let free_bytes = tier.free_bytes() + tier.copy_bytes;
-            let is_free = segment.copies.contains(to) || segment.size_bytes <= free_bytes;
-            assert!(is_free, "{action:?}");
-        }
+        let (ActionKind::Move { to } | ActionKind::Promote { to } | ActionKind::Copy { to }) =
+            action.kind
+        else {
+            return;
+        };
+        assert!(!segment.is_pinned, "{action:?}");
+        assert!(!segment.is_moving, "{action:?}");
+        assert_ne!(to, segment.tier, "{action:?}");
+        let is_again = matches!(action.kind, ActionKind::Copy { .. });
+        assert!(!(is_again && segment.copies.contains(to)), "{action:?}");
+        let tier = &self.view.tiers[to.index()];
+        assert!(tier.is_writable && tier.persistency >= segment.persistency, "{action:?}");
+        // A stack drops clean copies where room is wanted.
+        let free_bytes = tier.free_bytes() + tier.copy_bytes;
+        let is_free = segment.copies.contains(to) || segment.size_bytes <= free_bytes;
+        assert!(is_free, "{action:?}");
     }
 
     fn begin(&mut self, action: Action) {
@@ -290,14 +301,23 @@ impl Harness {
                 }
                 self.event(EventKind::Receipt, slot);
             }
-            ActionKind::Copy { .. } | ActionKind::DropCopy { .. } => {
-                unreachable!("no policy here asks for these")
+            ActionKind::Copy { to } => {
+                let bytes = self.view.segments[slot as usize].size_bytes;
+                self.view.tiers[to.index()].incoming_bytes += bytes;
+                self.event(EventKind::Queued, slot);
+                self.waiting.push(action);
             }
+            ActionKind::DropCopy { .. } => unreachable!("no policy here asks for it"),
         }
     }
 
     fn end(&mut self, action: &Action, outcome: Outcome) {
-        let (ActionKind::Move { to } | ActionKind::Promote { to }) = action.kind else { return };
+        let (ActionKind::Move { to } | ActionKind::Promote { to } | ActionKind::Copy { to }) =
+            action.kind
+        else {
+            return;
+        };
+        let is_copy = matches!(action.kind, ActionKind::Copy { .. });
         // The accounts of migrations hold the size that it had when it was asked for; tests that
         // write to moving segments look at decisions, not at these.
         let Some(segment) = self.view.segment(action.slot, action.incarnation).cloned() else {
@@ -307,12 +327,16 @@ impl Harness {
             return;
         };
         let (from, bytes) = (segment.tier, segment.size_bytes);
-        let outgoing = &mut self.view.tiers[from.index()].outgoing_bytes;
-        *outgoing = outgoing.saturating_sub(bytes);
+        if !is_copy {
+            let outgoing = &mut self.view.tiers[from.index()].outgoing_bytes;
+            *outgoing = outgoing.saturating_sub(bytes);
+        }
         let incoming = &mut self.view.tiers[to.index()].incoming_bytes;
         *incoming = incoming.saturating_sub(bytes);
         let slot = action.slot;
-        if outcome == Outcome::Done {
+        if outcome == Outcome::Done && is_copy {
+            self.emit(Event { tier: to, ..self.blank(EventKind::Copied, slot) });
+        } else if outcome == Outcome::Done {
             if segment.copies.contains(to) {
                 self.emit(Event { tier: to, ..self.blank(EventKind::Uncopied, slot) });
             }

@@ -8,6 +8,7 @@
 pub mod host;
 pub mod replacement;
 
+mod elevator;
 mod heat;
 mod lru;
 mod mechanism;

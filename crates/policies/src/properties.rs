@@ -18,6 +18,7 @@ fn cases() -> Vec<(&'static str, Vec<(&'static str, &'static str)>)> {
     cases.push(("lru", vec![("gate", "off")]));
     cases.push(("heat", vec![("gate", "off")]));
     cases.push(("write-buffer", vec![("timeout", "2s")]));
+    cases.push(("elevator", vec![("idle", "0s"), ("share", "1"), ("streams", "9")]));
     cases
 }
 

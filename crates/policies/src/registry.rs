@@ -3,7 +3,7 @@
 
 use terrace_core::{Error, ErrorKind, Policy, Result, View};
 
-use crate::{heat, lru, pinned, size, write_buffer};
+use crate::{elevator, heat, lru, pinned, size, write_buffer};
 
 /// Makes a policy for the tiers of a view, with parameters as (name, value) in readable units.
 ///
@@ -50,6 +50,11 @@ pub const POLICIES: &[PolicyEntry] = &[
         summary: "what is read most and most lately moves up, the coldest moves down",
         create: heat::create,
     },
+    PolicyEntry {
+        name: "elevator",
+        summary: "everything on the fast tier, copied down in write order in the background",
+        create: elevator::create,
+    },
 ];
 
 /// Makes the built-in policy of this name for the tiers of a view.
@@ -95,6 +100,7 @@ mod tests {
             ("pinned", "tier", "quick", ErrorKind::Invalid, "t0, t1"),
             ("size", "steps", "0B", ErrorKind::Invalid, "above zero"),
             ("heat", "half_life", "0s", ErrorKind::Invalid, "above zero"),
+            ("elevator", "streams", "0", ErrorKind::Invalid, "from 1 to 64"),
         ] {
             let error = create(policy, &view, &given(name, value)).err().expect(value);
             assert_eq!(error.kind(), kind);

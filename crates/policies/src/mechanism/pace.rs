@@ -45,6 +45,11 @@ pub(crate) fn idle_ns(view: &View, segment: &SegmentView) -> u64 {
     view.now_ns.saturating_sub(used_ns)
 }
 
+/// When a segment was last written; its create counts.
+pub(crate) fn last_write_ns(segment: &SegmentView) -> u64 {
+    segment.created_ns.max(segment.last_write_ns)
+}
+
 /// Whether applications keep a tier so busy that only urgent moves should run.
 pub(crate) fn is_busy(tier: &TierView, busy: f64) -> bool {
     tier.utilisation > busy
@@ -245,6 +250,16 @@ impl<'a> Turn<'a> {
             self.under_way_bytes = self.under_way_bytes.saturating_add(bytes);
             self.leaving_bytes[segment.tier.index()] += segment.size_bytes;
             self.coming_bytes[to.index()] += segment.size_bytes;
+        }
+        is_taken
+    }
+
+    /// Asks for a clean copy of `bytes` on `to`; false when the stack's budget is used.
+    pub(crate) fn ask_copy(&mut self, action: Action, to: TierIndex, bytes: u64) -> bool {
+        let is_taken = self.actions.push(action, bytes);
+        if is_taken {
+            self.room.take(to, bytes);
+            self.under_way_bytes = self.under_way_bytes.saturating_add(bytes);
         }
         is_taken
     }

@@ -37,6 +37,8 @@ pub(crate) enum Value<'a> {
     Watermark(&'a mut Option<f64>),
     /// A number within bounds.
     Number(&'a mut f64, RangeInclusive<f64>),
+    /// A whole number within bounds.
+    Count(&'a mut u32, RangeInclusive<u32>),
     /// Nanoseconds.
     Duration(&'a mut u64),
     /// Nanoseconds, or `deduced` for what experience says.
@@ -136,6 +138,7 @@ impl Value<'_> {
                 }
             }
             Value::Number(place, bounds) => *place = read_number(text, &bounds)?,
+            Value::Count(place, bounds) => *place = read_count(text, &bounds)?,
             Value::Duration(place) => *place = read_duration_ns(text)?,
             Value::Timeout(place) => {
                 *place = match text {
@@ -163,6 +166,7 @@ impl Value<'_> {
     fn show(self, tiers: &[String]) -> String {
         match self {
             Value::Fraction(place) | Value::Number(place, _) => place.to_string(),
+            Value::Count(place, _) => place.to_string(),
             Value::Watermark(place) => place.map_or("tier".into(), |share| share.to_string()),
             Value::Duration(place) => show_duration(*place),
             Value::Timeout(place) => place.map_or("deduced".into(), show_duration),
@@ -197,6 +201,14 @@ pub(crate) fn read_duration_ns(text: &str) -> Result<u64> {
 fn read_number(text: &str, bounds: &RangeInclusive<f64>) -> Result<f64> {
     text.parse().ok().filter(|number| bounds.contains(number)).ok_or_else(|| {
         let reason = format!("a number from {} to {} is expected", bounds.start(), bounds.end());
+        Error::invalid("read a number", reason).with("value", format!("{text:?}"))
+    })
+}
+
+fn read_count(text: &str, bounds: &RangeInclusive<u32>) -> Result<u32> {
+    text.parse().ok().filter(|count| bounds.contains(count)).ok_or_else(|| {
+        let reason =
+            format!("a whole number from {} to {} is expected", bounds.start(), bounds.end());
         Error::invalid("read a number", reason).with("value", format!("{text:?}"))
     })
 }
@@ -254,6 +266,7 @@ mod tests {
         share: f64,
         mark: Option<f64>,
         limit: f64,
+        count: u32,
         pause_ns: u64,
         bytes: u64,
         is_on: bool,
@@ -273,6 +286,11 @@ mod tests {
             Declaration {
                 name: "limit",
                 value: |s| Value::Number(&mut s.limit, 0.0..=9.0),
+                description: "",
+            },
+            Declaration {
+                name: "count",
+                value: |s| Value::Count(&mut s.count, 0..=9),
                 description: "",
             },
             Declaration {
@@ -302,6 +320,7 @@ mod tests {
         let mut chosen = example();
         for (name, text, shown) in [
             ("limit", "2.5", "2.5"),
+            ("count", "7", "7"),
             ("share", "0.75", "0.75"),
             ("mark", "0.5", "0.5"),
             ("mark", "tier", "tier"),
@@ -331,6 +350,8 @@ mod tests {
             ("share", "1.5", "from 0 to 1"),
             ("share", "NaN", "from 0 to 1"),
             ("limit", "-1", "from 0 to 9"),
+            ("count", "2.5", "a whole number from 0 to 9"),
+            ("count", "10", "from 0 to 9"),
             ("pause", "5", "80us"),
             ("bytes", "5", "200GB"),
             ("on", "yes", "on or off"),
@@ -339,7 +360,7 @@ mod tests {
             ("rules", "*", "pattern=tier"),
             ("rules", "*=fast", "t0, t1"),
             ("share", "0.9", "needs limit"),
-            ("nothing", "1", "share, mark, limit"),
+            ("nothing", "1", "share, mark, limit, count"),
         ] {
             let error = chosen.set(name, text).expect_err(text).to_string();
             assert!(error.contains(right) && error.contains(name), "{error}");

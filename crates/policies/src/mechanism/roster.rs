@@ -18,6 +18,8 @@ pub(crate) enum Asked {
     Demotion,
     Promotion,
     Staging,
+    /// A clean copy.
+    Copy,
     /// The end of what was asked for before.
     Cancel,
 }

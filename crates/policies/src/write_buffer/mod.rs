@@ -18,7 +18,7 @@ use terrace_core::{
 use crate::mechanism::order::Order;
 use crate::mechanism::pace::{self, Below, Drain, Fits, Turn};
 use crate::mechanism::parameters::Chosen;
-use crate::mechanism::place::On;
+use crate::mechanism::place::{self, On};
 use crate::mechanism::roster::{Asked, Roster, Seen};
 use crate::mechanism::saved::{self, Names};
 use crate::mechanism::staging::{SavedLease, Staging};
@@ -114,7 +114,7 @@ impl Policy for WriteBuffer {
                 Seen::Known(segment) => self.note(view, event, segment, asked),
             }
         }
-        present.sort_by_key(|slot| (last_write_ns(&view.segments[*slot as usize]), *slot));
+        present.sort_by_key(|slot| (pace::last_write_ns(&view.segments[*slot as usize]), *slot));
         for slot in present {
             self.enlist(slot, &view.segments[slot as usize]);
         }
@@ -129,7 +129,7 @@ impl Policy for WriteBuffer {
         let coming_bytes = self.staging.plan(&mut turn, &mut self.roster);
         self.demote_due(&mut turn);
         self.demote_oldest(&mut turn, coming_bytes[self.settings.buffer.index()]);
-        self.placed = self.choose_place(view);
+        self.placed = place::buffer_or_below(view, self.settings.buffer, &self.settings.levels);
     }
 
     fn message(&mut self, view: &View, kind: &str, body: &[u8]) -> Result<Vec<u8>> {
@@ -294,7 +294,7 @@ impl WriteBuffer {
                     continue;
                 };
                 // All that follow were written later.
-                if view.now_ns.saturating_sub(last_write_ns(segment)) < timeout_ns {
+                if view.now_ns.saturating_sub(pace::last_write_ns(segment)) < timeout_ns {
                     break;
                 }
                 let cause = Cause::Timeout(timeout_ns);
@@ -389,15 +389,6 @@ impl WriteBuffer {
         true
     }
 
-    /// The buffer, or the tier below it while the buffer is above high.
-    fn choose_place(&self, view: &View) -> TierIndex {
-        let buffer = self.settings.buffer;
-        let tier = &view.tiers[buffer.index()];
-        let is_full = tier.used_bytes + tier.reserved_bytes > self.settings.levels.high_bytes(tier);
-        let has_below = buffer.index() + 1 < view.tiers.len();
-        if is_full && has_below { buffer.below() } else { buffer }
-    }
-
     /// Puts segments back into the lists whose leases have ended.
     fn free(&mut self, view: &View, slots: &[Slot]) {
         for slot in slots {
@@ -429,9 +420,4 @@ impl WriteBuffer {
             "staging": self.staging.status(),
         })
     }
-}
-
-/// When a segment was last written; its create counts.
-fn last_write_ns(segment: &SegmentView) -> u64 {
-    segment.created_ns.max(segment.last_write_ns)
 }
