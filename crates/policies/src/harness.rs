@@ -209,8 +209,13 @@ impl Harness {
         let parameters = owned(parameters);
         self.policy = registry::create(name, &self.view, &parameters).expect("legal parameters");
         self.policy.restore(&self.view, version, &state).expect("its own state");
+        let mut again = Vec::new();
+        self.policy.save(&self.view, &mut again);
+        assert_eq!(String::from_utf8(again), String::from_utf8(state), "{name} saves what it took");
         let live: Vec<_> = self.view.live().map(|(slot, _)| slot).collect();
         live.into_iter().for_each(|slot| self.event(EventKind::Present, slot));
+        // Before anything happens that could delete one of them.
+        self.settle();
     }
 
     /// The fill of a tier, 0 to 1.

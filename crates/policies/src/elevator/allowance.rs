@@ -15,7 +15,8 @@ pub(super) struct Allowance {
 /// An allowance as it is saved: with the time that has passed, because clocks start anew.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct SavedAllowance {
-    bytes: f64,
+    /// The bits of the number, which JSON would round.
+    bytes_bits: u64,
     passed_ns: u64,
 }
 
@@ -56,12 +57,13 @@ impl Allowance {
     }
 
     pub(super) fn save(&self, now_ns: u64) -> SavedAllowance {
-        SavedAllowance { bytes: self.bytes, passed_ns: now_ns.saturating_sub(self.since_ns) }
+        let passed_ns = now_ns.saturating_sub(self.since_ns);
+        SavedAllowance { bytes_bits: self.bytes.to_bits(), passed_ns }
     }
 
     pub(super) fn restore(&mut self, now_ns: u64, saved: &SavedAllowance) {
         let since_ns = now_ns.saturating_sub(saved.passed_ns);
-        *self = Self { bytes: saved.bytes, since_ns };
+        *self = Self { bytes: f64::from_bits(saved.bytes_bits), since_ns };
     }
 }
 

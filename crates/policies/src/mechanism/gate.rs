@@ -65,7 +65,8 @@ pub(crate) struct Gate {
 /// A gate as it is saved: with the time that has passed, because clocks start anew.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct SavedGate {
-    concurrency: f64,
+    /// The bits of the number, which JSON would round.
+    concurrency_bits: u64,
     latency_ns: u64,
     passed_ns: u64,
 }
@@ -78,7 +79,7 @@ impl Gate {
     /// What it knows.
     pub(crate) fn save(&self, now_ns: u64) -> SavedGate {
         SavedGate {
-            concurrency: self.concurrency,
+            concurrency_bits: self.concurrency.to_bits(),
             latency_ns: self.latency_ns,
             passed_ns: now_ns.saturating_sub(self.since_ns),
         }
@@ -87,7 +88,7 @@ impl Gate {
     /// Takes over what a gate knew.
     pub(crate) fn restore(&mut self, now_ns: u64, saved: &SavedGate) {
         *self = Self {
-            concurrency: saved.concurrency.max(1.0),
+            concurrency: f64::from_bits(saved.concurrency_bits).max(1.0),
             latency_ns: saved.latency_ns,
             since_ns: now_ns.saturating_sub(saved.passed_ns),
         };
