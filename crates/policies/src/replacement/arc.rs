@@ -2,7 +2,7 @@
 //! ARC, the adaptive replacement cache (Megiddo and Modha, FAST 2003).
 
 use super::lists::Lists;
-use super::{Replacement, Victim};
+use super::{Replacement, Resident, Snapshot, Victim};
 
 /// Lists of the paper: asked for once, and more often; and names of those that left them.
 const T1: usize = 0;
@@ -110,5 +110,40 @@ impl Replacement for Arc {
     fn insert(&mut self, object: u32, bytes: u64) -> bool {
         self.lists.push(if self.came_from.is_some() { T2 } else { T1 }, object, bytes);
         true
+    }
+}
+
+impl Resident for Arc {
+    fn remembers(&self, object: u32) -> bool {
+        matches!(self.lists.list_of(object), Some(B1 | B2))
+    }
+
+    fn bytes_of(&self, object: u32) -> u64 {
+        self.lists.bytes_of(object)
+    }
+
+    fn resize(&mut self, object: u32, bytes: u64) {
+        self.lists.resize(object, bytes);
+    }
+
+    fn forget(&mut self, object: u32) {
+        self.lists.forget(object);
+    }
+
+    /// Something may have to go without a miss, so what the last one left behind counts.
+    fn snapshot(&self) -> Snapshot {
+        let came_from = self.came_from.map_or(0, |list| list as u64 + 1);
+        let numbers = vec![self.target_bytes.to_bits(), came_from, self.incoming_bytes];
+        Snapshot { lists: self.lists.snapshot(), hand: None, numbers }
+    }
+
+    fn resume(&mut self, snapshot: &Snapshot) {
+        self.lists.resume(&snapshot.lists);
+        if let [target_bits, came_from, incoming_bytes] = snapshot.numbers[..] {
+            self.target_bytes = f64::from_bits(target_bits).clamp(0.0, self.capacity_bytes as f64);
+            self.came_from =
+                [None, None, None, Some(B1), Some(B2)].get(came_from as usize).copied().flatten();
+            self.incoming_bytes = incoming_bytes;
+        }
     }
 }

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{Replacement, Victim};
+use super::{Replacement, Resident, Snapshot, Victim};
 
 /// What was asked for least often for its size goes first, and what is there ages as others go:
 /// priority = clock + requests / size, where the clock is the priority of what went last. The cost
@@ -72,5 +72,51 @@ impl Replacement for Gdsf {
     fn insert(&mut self, object: u32, bytes: u64) -> bool {
         self.put(object, 1, bytes);
         true
+    }
+}
+
+impl Resident for Gdsf {
+    fn remembers(&self, _: u32) -> bool {
+        false
+    }
+
+    fn bytes_of(&self, object: u32) -> u64 {
+        self.objects[object as usize].map_or(0, |known| known.bytes)
+    }
+
+    fn resize(&mut self, object: u32, bytes: u64) {
+        if let Some(Known { priority, requests, .. }) = self.objects[object as usize] {
+            self.order.remove(&(priority, object));
+            self.put(object, requests, bytes);
+        }
+    }
+
+    fn forget(&mut self, object: u32) {
+        if let Some(known) = self.objects[object as usize].take() {
+            self.order.remove(&(known.priority, object));
+        }
+    }
+
+    fn snapshot(&self) -> Snapshot {
+        let known = self.order.iter().filter_map(|((priority, _), object)| {
+            let Known { requests, bytes, .. } = self.objects[*object as usize]?;
+            let (object, priority) = (*object, *priority);
+            Some(super::Known { object, bytes, count: requests, priority })
+        });
+        let numbers = vec![self.clock.to_bits()];
+        Snapshot { lists: vec![known.collect()], hand: None, numbers }
+    }
+
+    /// Of equal priorities those that came first stay first.
+    fn resume(&mut self, snapshot: &Snapshot) {
+        self.clock = snapshot.numbers.first().map_or(0.0, |clock| f64::from_bits(*clock));
+        for known in snapshot.lists.iter().flatten() {
+            self.forget(known.object);
+            self.now += 1;
+            let priority = (known.priority, self.now);
+            let object = &mut self.objects[known.object as usize];
+            *object = Some(Known { priority, requests: known.count, bytes: known.bytes });
+            self.order.insert((priority, known.object));
+        }
     }
 }

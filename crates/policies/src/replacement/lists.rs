@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Lists of objects, of which each is in one at a time.
 
-use super::Victim;
+use super::{Known, Victim};
 
 /// No object.
 const NONE: u32 = u32::MAX;
@@ -9,6 +9,9 @@ const NONE: u32 = u32::MAX;
 /// The bits of a state that say in which list an object is, from 1; 0 for none.
 const LIST_BITS: u32 = 3;
 const LIST_MASK: u8 = (1 << LIST_BITS) - 1;
+
+/// The largest count.
+const COUNT_MAX: u8 = u8::MAX >> LIST_BITS;
 
 /// So many lists that share their objects, and a small count for each object.
 #[derive(Debug)]
@@ -66,7 +69,7 @@ impl<const COUNT: usize> Lists<COUNT> {
 
     /// Sets the count of an object, which is below 32.
     pub(super) fn set_count(&mut self, object: u32, count: u8) {
-        debug_assert!(count <= u8::MAX >> LIST_BITS, "the count has so many bits");
+        debug_assert!(count <= COUNT_MAX, "the count has so many bits");
         let state = &mut self.states[object as usize];
         *state = *state & LIST_MASK | count << LIST_BITS;
     }
@@ -163,6 +166,51 @@ impl<const COUNT: usize> Lists<COUNT> {
         match to_tail {
             NONE => ends.tail = to_head,
             _ => self.links[to_tail as usize].to_head = to_head,
+        }
+    }
+
+    /// One more than the largest number of an object.
+    pub(super) fn objects(&self) -> usize {
+        self.links.len()
+    }
+
+    /// Changes the size of an object.
+    pub(super) fn resize(&mut self, object: u32, bytes: u64) {
+        let before = std::mem::replace(&mut self.bytes[object as usize], bytes);
+        if let Some(list) = self.list_of(object) {
+            self.ends[list].bytes = self.ends[list].bytes - before + bytes;
+        }
+    }
+
+    /// Takes an object out of its list, and forgets its count.
+    pub(super) fn forget(&mut self, object: u32) {
+        self.take(object);
+        self.set_count(object, 0);
+    }
+
+    /// All objects in lists, those at the tails first.
+    pub(super) fn snapshot(&self) -> Vec<Vec<Known>> {
+        let list = |list| {
+            let objects = std::iter::successors(self.tail(list), |object| self.to_head(*object));
+            let known = objects.map(|object| Known {
+                object,
+                bytes: self.bytes_of(object),
+                count: self.count_of(object).into(),
+                priority: 0,
+            });
+            known.collect()
+        };
+        (0..COUNT).map(list).collect()
+    }
+
+    /// Puts objects into lists that are empty.
+    pub(super) fn resume(&mut self, lists: &[Vec<Known>]) {
+        for (list, known) in lists.iter().take(COUNT).enumerate() {
+            for known in known {
+                self.forget(known.object);
+                self.push(list, known.object, known.bytes);
+                self.set_count(known.object, known.count.min(COUNT_MAX.into()) as u8);
+            }
         }
     }
 

@@ -2,7 +2,7 @@
 //! S3-FIFO (Yang et al., SOSP 2023).
 
 use super::lists::Lists;
-use super::{Replacement, Victim};
+use super::{Replacement, Resident, Snapshot, Victim};
 
 /// Lists: where new objects prove themselves, where those are that did, and names of those that did
 /// not.
@@ -140,5 +140,33 @@ impl Replacement for S3Fifo {
         self.lists.set_count(object, 0);
         self.lists.push(list, object, bytes);
         true
+    }
+}
+
+impl Resident for S3Fifo {
+    fn remembers(&self, object: u32) -> bool {
+        self.lists.list_of(object) == Some(GHOST)
+    }
+
+    fn bytes_of(&self, object: u32) -> u64 {
+        self.lists.bytes_of(object)
+    }
+
+    fn resize(&mut self, object: u32, bytes: u64) {
+        self.lists.resize(object, bytes);
+    }
+
+    fn forget(&mut self, object: u32) {
+        self.lists.forget(object);
+    }
+
+    fn snapshot(&self) -> Snapshot {
+        let numbers = vec![self.fills_main.into()];
+        Snapshot { lists: self.lists.snapshot(), hand: None, numbers }
+    }
+
+    fn resume(&mut self, snapshot: &Snapshot) {
+        self.lists.resume(&snapshot.lists);
+        self.fills_main = snapshot.numbers.first() == Some(&1);
     }
 }

@@ -2,7 +2,7 @@
 //! SIEVE (Zhang et al., NSDI 2024).
 
 use super::lists::Lists;
-use super::{Replacement, Victim};
+use super::{Replacement, Resident, Snapshot, Victim};
 
 /// A hand goes from the oldest to the newest and takes the first that was not asked for since it
 /// last came by. Nothing changes its place.
@@ -52,5 +52,35 @@ impl Replacement for Sieve {
         self.list.set_count(object, 0);
         self.list.push(0, object, bytes);
         true
+    }
+}
+
+impl Resident for Sieve {
+    fn remembers(&self, _: u32) -> bool {
+        false
+    }
+
+    fn bytes_of(&self, object: u32) -> u64 {
+        self.list.bytes_of(object)
+    }
+
+    fn resize(&mut self, object: u32, bytes: u64) {
+        self.list.resize(object, bytes);
+    }
+
+    fn forget(&mut self, object: u32) {
+        if self.hand == Some(object) {
+            self.hand = self.list.to_head(object);
+        }
+        self.list.forget(object);
+    }
+
+    fn snapshot(&self) -> Snapshot {
+        Snapshot { lists: self.list.snapshot(), hand: self.hand, numbers: Vec::new() }
+    }
+
+    fn resume(&mut self, snapshot: &Snapshot) {
+        self.list.resume(&snapshot.lists);
+        self.hand = snapshot.hand;
     }
 }

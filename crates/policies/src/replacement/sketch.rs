@@ -57,6 +57,35 @@ impl Sketch {
         self.least(self.places(object))
     }
 
+    /// Takes what is counted of an object from its counters. What shares all of them with it seems
+    /// to have been asked for less often; what shares some does not.
+    pub(super) fn forget(&mut self, object: u32) {
+        let places = self.places(object);
+        let least = self.least(places);
+        for (row, place) in self.rows.iter_mut().zip(places) {
+            row[place] -= least;
+        }
+    }
+
+    /// Lets an object have been asked for so often at least.
+    pub(super) fn raise(&mut self, object: u32, estimate: u8) {
+        self.widen(object);
+        let places = self.places(object);
+        for (row, place) in self.rows.iter_mut().zip(places) {
+            row[place] = row[place].max(estimate.min(COUNTER_MAX));
+        }
+    }
+
+    /// Additions since the counters were last halved.
+    pub(super) fn additions(&self) -> u64 {
+        self.additions
+    }
+
+    /// Goes on after so many additions.
+    pub(super) fn resume(&mut self, additions: u64) {
+        self.additions = additions.min(SAMPLE_FACTOR * self.rows[0].len() as u64 - 1);
+    }
+
     fn least(&self, places: [usize; ROWS]) -> u8 {
         self.rows.iter().zip(places).map(|(row, place)| row[place]).min().unwrap_or(0)
     }

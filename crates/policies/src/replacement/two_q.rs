@@ -2,7 +2,7 @@
 //! 2Q (Johnson and Shasha, VLDB 1994), the full version.
 
 use super::lists::Lists;
-use super::{Replacement, Victim};
+use super::{Replacement, Resident, Snapshot, Victim};
 
 /// Lists of the paper: new objects, names of those that left it, and those that came back.
 const A1_IN: usize = 0;
@@ -82,5 +82,31 @@ impl Replacement for TwoQ {
     fn insert(&mut self, object: u32, bytes: u64) -> bool {
         self.lists.push(if self.is_back { AM } else { A1_IN }, object, bytes);
         true
+    }
+}
+
+impl Resident for TwoQ {
+    fn remembers(&self, object: u32) -> bool {
+        self.lists.list_of(object) == Some(A1_OUT)
+    }
+
+    fn bytes_of(&self, object: u32) -> u64 {
+        self.lists.bytes_of(object)
+    }
+
+    fn resize(&mut self, object: u32, bytes: u64) {
+        self.lists.resize(object, bytes);
+    }
+
+    fn forget(&mut self, object: u32) {
+        self.lists.forget(object);
+    }
+
+    fn snapshot(&self) -> Snapshot {
+        Snapshot { lists: self.lists.snapshot(), ..Snapshot::default() }
+    }
+
+    fn resume(&mut self, snapshot: &Snapshot) {
+        self.lists.resume(&snapshot.lists);
     }
 }

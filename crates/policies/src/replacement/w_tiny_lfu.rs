@@ -3,7 +3,7 @@
 
 use super::lists::Lists;
 use super::sketch::Sketch;
-use super::{Replacement, Victim};
+use super::{Known, Replacement, Resident, Snapshot, Victim};
 
 /// Lists: the window, and the two segments of the main cache, of which the upper is protected.
 const WINDOW: usize = 0;
@@ -143,5 +143,46 @@ impl Replacement for WTinyLfu {
     fn insert(&mut self, object: u32, bytes: u64) -> bool {
         self.lists.push(WINDOW, object, bytes);
         true
+    }
+}
+
+impl Resident for WTinyLfu {
+    fn remembers(&self, _: u32) -> bool {
+        false
+    }
+
+    fn bytes_of(&self, object: u32) -> u64 {
+        self.lists.bytes_of(object)
+    }
+
+    fn resize(&mut self, object: u32, bytes: u64) {
+        self.lists.resize(object, bytes);
+    }
+
+    fn forget(&mut self, object: u32) {
+        self.lists.forget(object);
+        self.sketch.forget(object);
+    }
+
+    /// The last list is what the sketch says of each object.
+    fn snapshot(&self) -> Snapshot {
+        let mut lists = self.lists.snapshot();
+        let objects = (0..self.lists.objects() as u32).map(|object| Known {
+            object,
+            bytes: 0,
+            count: self.sketch.estimate(object).into(),
+            priority: 0,
+        });
+        lists.push(objects.filter(|known| known.count > 0).collect());
+        Snapshot { lists, hand: None, numbers: vec![self.sketch.additions()] }
+    }
+
+    fn resume(&mut self, snapshot: &Snapshot) {
+        let Some((estimates, lists)) = snapshot.lists.split_last() else { return };
+        self.lists.resume(lists);
+        for known in estimates {
+            self.sketch.raise(known.object, known.count.min(u8::MAX.into()) as u8);
+        }
+        self.sketch.resume(snapshot.numbers.first().copied().unwrap_or(0));
     }
 }
