@@ -9,6 +9,7 @@ pub mod host;
 pub mod replacement;
 
 mod elevator;
+mod filter;
 mod heat;
 mod lru;
 mod mechanism;

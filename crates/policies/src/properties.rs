@@ -18,6 +18,12 @@ fn cases() -> Vec<(&'static str, Vec<(&'static str, &'static str)>)> {
     cases.push(("lru", vec![("gate", "off")]));
     cases.push(("heat", vec![("gate", "off")]));
     cases.push(("write-buffer", vec![("timeout", "2s")]));
+    cases.push(("sieve", vec![("gate", "off"), ("together", "0s")]));
+    cases.push(("s3-fifo", vec![("gate", "off"), ("together", "0s")]));
+    cases.push(("arc", vec![("gate", "off"), ("together", "0s")]));
+    cases.push(("2q", vec![("gate", "off"), ("together", "0s")]));
+    cases.push(("w-tinylfu", vec![("gate", "off"), ("together", "0s")]));
+    cases.push(("gdsf", vec![("gate", "off"), ("together", "0s")]));
     cases.push(("elevator", vec![("idle", "0s"), ("share", "1"), ("streams", "9")]));
     cases
 }

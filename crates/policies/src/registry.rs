@@ -3,7 +3,7 @@
 
 use terrace_core::{Error, ErrorKind, Policy, Result, View};
 
-use crate::{elevator, heat, lru, pinned, size, write_buffer};
+use crate::{elevator, filter, heat, lru, pinned, size, write_buffer};
 
 /// Makes a policy for the tiers of a view, with parameters as (name, value) in readable units.
 ///
@@ -54,6 +54,36 @@ pub const POLICIES: &[PolicyEntry] = &[
         name: "elevator",
         summary: "everything on the fast tier, copied down in write order in the background",
         create: elevator::create,
+    },
+    PolicyEntry {
+        name: "s3-fifo",
+        summary: "S3-FIFO says what may come up: what comes back soon",
+        create: filter::create_s3_fifo,
+    },
+    PolicyEntry {
+        name: "sieve",
+        summary: "SIEVE says what may come up: what is touched again",
+        create: filter::create_sieve,
+    },
+    PolicyEntry {
+        name: "arc",
+        summary: "ARC says what may come up: recency and frequency in shares that adapt",
+        create: filter::create_arc,
+    },
+    PolicyEntry {
+        name: "2q",
+        summary: "2Q says what may come up: what comes back after a first queue",
+        create: filter::create_two_q,
+    },
+    PolicyEntry {
+        name: "w-tinylfu",
+        summary: "W-TinyLFU says what may come up: what is touched more often than others",
+        create: filter::create_w_tiny_lfu,
+    },
+    PolicyEntry {
+        name: "gdsf",
+        summary: "GDSF says what may come up: what is touched often for its size",
+        create: filter::create_gdsf,
     },
 ];
 
