@@ -15,7 +15,8 @@ pub(crate) fn trace(input: &[u8]) -> bool {
     let choice = input.choice(Format::ALL.len() + 2);
     let columns = (choice == Format::ALL.len())
         .then(|| Columns::parse("id=2,size=1,time=3").expect("as users are to write it"));
-    let options = Options { format: Format::ALL.get(choice).copied(), columns };
+    let format = Format::ALL.get(choice).copied();
+    let options = Options { format, columns, ..Options::default() };
     let stream = Box::new(Cursor::new(input.rest().to_vec()));
     let mut requests = Vec::new();
     let mut count = 0;
