@@ -224,11 +224,11 @@ fn hsm_study_runs_every_policy_single_and_in_batches_and_draws_it() {
     let text = scene.ok(["bench", "hsm-study"].into_iter().chain(small).chain(pairs));
     let report: Value = serde_json::from_str(&text).expect("JSON");
     let cases = report["cases"].as_array().expect("rows");
-    let policies = ["pinned", "lru", "write-buffer", "size"];
+    let policies = terrace_policies::POLICIES.iter().map(|entry| entry.name).collect::<Vec<_>>();
     let mut expected = Vec::new();
     for (pair, level) in [("memory/tmpfs", "none"), ("tmpfs/disk", "process")] {
         for batch in [1, 8] {
-            expected.extend(policies.map(|policy| (pair, level, batch, policy)));
+            expected.extend(policies.iter().map(|policy| (pair, level, batch, *policy)));
         }
     }
     let seen = cases.iter().map(|row| {

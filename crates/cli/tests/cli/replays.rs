@@ -171,7 +171,7 @@ fn what_cannot_be_timed_says_why() {
         (2, "--store store.toml --policy lru:idle=soon", "idle"),
         (2, "--store store.toml --present-on medium", "fast, slow"),
         (2, "--store store.toml --page-cache much", "--page-cache"),
-        (2, "--store terrace://127.0.0.1:9/", "terrace.toml"),
+        (10, "--store terrace://127.0.0.1:9/", "terrace.toml"),
     ] {
         let words = format!("replay load.csv {words}");
         let said = scene.fails(status, words.split_whitespace());
