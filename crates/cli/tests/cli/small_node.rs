@@ -96,7 +96,8 @@ fn a_small_node_keeps_its_bound_on_memory() {
         batch(&store, read.collect());
         assert!(buffers == contents, "an object has other bytes");
     }
-    assert!(store.check(true, &mut |_, _| {}).expect("checked").problems.is_empty());
+    let problems = store.check(true, &mut |_, _| {}).expect("checked").problems;
+    assert!(problems.is_empty(), "{problems:?}");
     println!("{count} objects: {}", memory_of(held.process()));
     drop(store);
     held.stop();
