@@ -313,6 +313,11 @@ impl Mover {
         meant(&state).is_empty()
     }
 
+    /// Migrations that were ever queued.
+    pub(crate) fn submitted(&self) -> u64 {
+        self.next_id.load(Ordering::Acquire)
+    }
+
     /// Migrations that may still be queued.
     pub(crate) fn room(&self, shared: &Shared) -> usize {
         shared.settings.queue_max - crate::lock(&self.state).waiting.min(shared.settings.queue_max)

@@ -754,3 +754,27 @@ fn a_move_accounts_for_the_tier_that_it_really_leaves() {
     migrate(&stack, &name, TierIndex(2), MoveKind::Move);
     assert_sound(&world, &stack);
 }
+
+/// What moves while the records are read is counted where it was, and accounted for where it is.
+#[test]
+fn a_migration_while_a_store_is_checked_is_no_damage() {
+    let world = World::two();
+    let stack = world.create();
+    // More than are checked before somebody is told how far it is.
+    let names: Vec<_> = (0..300).map(|number| key(&format!("{number:03}"))).collect();
+    for name in &names {
+        put(&stack, name, &[7; 100]);
+    }
+    let mut told = 0;
+    let mut progress = |_, _| {
+        told += 1;
+        if told == 1 {
+            migrate(&stack, &names[0], SLOW, MoveKind::Move);
+        }
+    };
+    let report = stack.check(true, &mut progress).expect("checks");
+    assert!(told > 1, "it was told in between");
+    assert!(report.problems.is_empty(), "{:?}", report.problems);
+    assert!(report.notes.iter().any(|note| note.kind == "in-use"), "{:?}", report.notes);
+    assert_sound(&world, &stack);
+}
