@@ -7,6 +7,7 @@ use std::collections::{BTreeSet, BinaryHeap, HashMap, VecDeque};
 
 use terrace_core::Result;
 
+use crate::format::Format;
 use crate::read::Trace;
 use crate::request::Request;
 
@@ -22,8 +23,13 @@ pub(super) struct Clients<'a> {
     is_open: bool,
     lanes: Vec<Lane>,
     by_client: HashMap<u32, usize>,
-    /// Where nobody says who asked: lanes by when what was recorded last in them ended.
+    /// Whether the trace tells how long answers took, but not who asked: then what overlapped was
+    /// asked by several.
+    has_overlaps: bool,
+    /// Then: lanes by when what was recorded last in them ended, …
     free: BTreeSet<(u64, usize)>,
+    /// … and the last one that each object was in: whoever uses an object goes on with it.
+    by_object: HashMap<u64, usize>,
     /// The time of the first request.
     began_ns: Option<u64>,
     queued: usize,
@@ -37,6 +43,8 @@ pub(super) struct Clients<'a> {
 #[derive(Default)]
 struct Lane {
     queue: VecDeque<Request>,
+    /// When what was read of it last ended in the trace.
+    read_until_ns: u64,
     /// When its last answer came here, while nothing of it is asked or ready.
     idle_since_ns: Option<u64>,
     /// When that answer came in the trace.
@@ -45,6 +53,7 @@ struct Lane {
 
 impl<'a> Clients<'a> {
     pub(super) fn new(trace: &'a mut Trace, is_open: bool) -> Self {
+        let has_overlaps = trace.format() == Format::Terrace;
         Self {
             trace,
             batch: Vec::new(),
@@ -52,7 +61,9 @@ impl<'a> Clients<'a> {
             is_open,
             lanes: Vec::new(),
             by_client: HashMap::new(),
+            has_overlaps,
             free: BTreeSet::new(),
+            by_object: HashMap::new(),
             began_ns: None,
             queued: 0,
             ready: BinaryHeap::new(),
@@ -137,21 +148,25 @@ impl<'a> Clients<'a> {
             lanes.push(lane);
             lanes.len() - 1
         };
-        if request.client != 0 || request.latency_ns == 0 {
+        if !self.has_overlaps {
             let lanes = &mut self.lanes;
             return *self.by_client.entry(request.client).or_insert_with(|| new(lanes));
         }
-        // What overlapped was asked by several; of those that were free the one that was busy last.
+        let is_free = |lane: &usize| self.lanes[*lane].read_until_ns <= request.time_ns;
+        let of_object = self.by_object.get(&request.object).copied();
+        // Else of those that were free the one that was busy last.
+        let free = || self.free.range(..=(request.time_ns, usize::MAX)).next_back();
+        // What takes no time waits for whatever was asked of the object before.
+        let found = of_object
+            .filter(|lane| request.latency_ns == 0 || is_free(lane))
+            .or_else(|| free().map(|(_, lane)| *lane));
+        let lane = found.unwrap_or_else(|| new(&mut self.lanes));
         let end_ns = request.time_ns.saturating_add(request.latency_ns);
-        let found = self.free.range(..=(request.time_ns, usize::MAX)).next_back().copied();
-        let lane = match found {
-            Some(free) => {
-                self.free.remove(&free);
-                free.1
-            }
-            None => new(&mut self.lanes),
-        };
-        self.free.insert((end_ns, lane));
+        let until_ns = &mut self.lanes[lane].read_until_ns;
+        self.free.remove(&(*until_ns, lane));
+        *until_ns = end_ns.max(*until_ns);
+        self.free.insert((*until_ns, lane));
+        self.by_object.insert(request.object, lane);
         lane
     }
 }

@@ -344,10 +344,12 @@ impl Mover {
         let (slot, to, wish, from) = (one.slot, one.to, one.wish, one.from);
         let was_written = one.dirty_bytes > 0;
         store.tiers[to.index()].view.reserved_bytes -= std::mem::take(&mut one.reserved_bytes);
-        let segment = store.segment(slot);
+        let (tier, bytes) = (store.segment(slot).tier, store.segment(slot).size_bytes);
         let outcome = match wish {
-            _ if segment.tier != from => Outcome::Stale,
+            _ if tier != from => Outcome::Stale,
             Wish::Copy if was_written => Outcome::HotWrite,
+            // It may have grown beyond what was reserved.
+            _ if !store.take_room(to, bytes, store.limit_bytes(to, true)) => Outcome::NoSpace,
             Wish::Copy => {
                 store.add_copy(slot, to);
                 Outcome::Done

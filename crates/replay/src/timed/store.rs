@@ -166,7 +166,41 @@ impl Store {
         bytes: u64,
         parts: &mut Vec<Part>,
     ) {
-        let end_bytes = offset_bytes.saturating_add(bytes);
+        self.extend(object, offset_bytes.saturating_add(bytes));
+        let from = parts.len();
+        self.parts(object, offset_bytes, bytes, parts);
+        for part in &parts[from..] {
+            self.drop_copies(part.slot);
+        }
+    }
+
+    /// Cuts an object, or makes it longer.
+    pub(super) fn set_length(&mut self, object: u32, bytes: u64) {
+        if self.object(object).is_none() {
+            return;
+        }
+        loop {
+            let slot = self.last(object);
+            let segment = self.segment(slot);
+            let kept = bytes.saturating_sub(segment.start_bytes).min(segment.size_bytes);
+            let (cut_bytes, starts_behind) =
+                (segment.size_bytes - kept, segment.start_bytes >= bytes);
+            if cut_bytes > 0 {
+                self.drop_copies(slot);
+                self.shrink(slot, cut_bytes);
+            }
+            if !starts_behind || self.slots(object).len() == 1 {
+                break;
+            }
+            let found = self.objects[object as usize].as_mut().expect("it was found above");
+            found.segments.pop();
+            self.end(slot);
+        }
+        self.extend(object, bytes);
+    }
+
+    /// Makes an object at least so long.
+    fn extend(&mut self, object: u32, end_bytes: u64) {
         loop {
             let slot = self.last(object);
             let segment = self.segment(slot);
@@ -205,26 +239,6 @@ impl Store {
             }
             self.append_next(object, segment_end, end_bytes);
         }
-        let from = parts.len();
-        self.parts(object, offset_bytes, bytes, parts);
-        for part in &parts[from..] {
-            self.drop_copies(part.slot);
-        }
-    }
-
-    /// Cuts an object, or makes it longer.
-    pub(super) fn set_length(&mut self, object: u32, bytes: u64) {
-        let Some(found) = self.object(object) else { return };
-        let slots = found.segments.clone();
-        for slot in slots.iter().rev() {
-            let segment = self.segment(*slot);
-            let kept = bytes.saturating_sub(segment.start_bytes).min(segment.size_bytes);
-            let cut_bytes = segment.size_bytes - kept;
-            if cut_bytes > 0 {
-                self.drop_copies(*slot);
-                self.shrink(*slot, cut_bytes);
-            }
-        }
     }
 
     /// Deletes an object.
@@ -236,9 +250,14 @@ impl Store {
             self.drop_copies(slot);
             let size_bytes = self.segment(slot).size_bytes;
             self.shrink(slot, size_bytes);
-            self.segments[slot as usize].is_live = false;
-            self.told.push(Told::Deleted(slot));
+            self.end(slot);
         }
+    }
+
+    /// A segment without bytes or copies is gone.
+    fn end(&mut self, slot: Slot) {
+        self.segments[slot as usize].is_live = false;
+        self.told.push(Told::Deleted(slot));
     }
 
     /// The segments of an object.
@@ -409,7 +428,9 @@ impl Store {
         self.told.push(Told::Created(slot, view));
     }
 
+    /// Makes a segment longer, whose clean copies then are none.
     fn grow(&mut self, slot: Slot, bytes: u64) {
+        self.drop_copies(slot);
         let segment = &mut self.segments[slot as usize];
         segment.size_bytes += bytes;
         self.tiers[segment.tier.index()].view.used_bytes += bytes;
@@ -443,5 +464,95 @@ fn sane_layout(layout: Layout) -> Layout {
             if ascending && positive { Layout::Steps { starts_bytes } } else { Layout::One }
         }
         other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use terrace_core::{Figures, Placed, Random};
+
+    use super::*;
+
+    /// New objects to the first tier, the second segment and all others to the last.
+    #[derive(Debug)]
+    struct Spread;
+
+    impl Placer for Spread {
+        fn place(&self, new: &Placement<'_>) -> Placed {
+            let layout = Layout::Fixed { segment_bytes: 1 << 14 };
+            Placed { tier: TierIndex(u8::from(new.segment > 0) * 2), layout }
+        }
+    }
+
+    fn store() -> Store {
+        let capacities = [60_000, 90_000, u64::MAX];
+        let tiers = capacities.map(|capacity_bytes| {
+            let figures = Figures { capacity_bytes, ..Figures::default() };
+            Tier::new(TierView::empty("tier", figures), Character::default())
+        });
+        Store::new(tiers.into(), Arc::new(Spread))
+    }
+
+    /// Whether the accounts of tiers are what lies there, and none holds more than it may.
+    fn check(store: &Store, what: &str) {
+        for (index, tier) in store.tiers.iter().enumerate() {
+            let here = TierIndex(index as u8);
+            let sum = |is_here: &dyn Fn(&Segment) -> bool| {
+                let found = store.segments.iter().filter(|one| one.is_live && is_here(one));
+                found.map(|one| one.size_bytes).sum::<u64>()
+            };
+            assert_eq!(tier.view.used_bytes, sum(&|one| one.tier == here), "{what}");
+            assert_eq!(tier.view.copy_bytes, sum(&|one| one.copies.contains(here)), "{what}");
+            assert!(tier.view.taken_bytes() <= tier.view.figures.capacity_bytes, "{what}");
+        }
+    }
+
+    #[test]
+    fn accounts_are_what_lies_on_the_tiers() {
+        let mut random = Random::new(4);
+        let mut store = store();
+        let mut parts = Vec::new();
+        for step in 0..20_000 {
+            let object = random.below(12) as u32;
+            let key = Key::new("test", &object.to_string()).expect("legal");
+            let act = random.below(12);
+            match act {
+                0 => store.delete(object),
+                1 => store.set_length(object, random.below(40_000)),
+                2..=5 => {
+                    if let Some(slot) = random_slot(&store, object, &mut random) {
+                        let tier = TierIndex(random.below(3) as u8);
+                        let bytes = store.segment(slot).size_bytes;
+                        let is_there = store.segment(slot).tier == tier;
+                        let has_copy = store.segment(slot).copies.contains(tier);
+                        let limit_bytes = store.limit_bytes(tier, true);
+                        let fits = has_copy || store.take_room(tier, bytes, limit_bytes);
+                        match act {
+                            // Its copies may have gone to make room.
+                            2 if fits && !is_there => {
+                                store.switch(slot, tier, random.below(2) == 0)
+                            }
+                            3 => drop(store.drop_copy(slot, tier)),
+                            _ if fits && !is_there && !has_copy => store.add_copy(slot, tier),
+                            _ => {}
+                        }
+                    }
+                }
+                _ => {
+                    store.create(object, &key);
+                    let (offset_bytes, bytes) = (random.below(40_000), 1 + random.below(20_000));
+                    parts.clear();
+                    store.write(object, offset_bytes, bytes, &mut parts);
+                    assert_eq!(parts.iter().map(|part| part.bytes).sum::<u64>(), bytes, "{step}");
+                }
+            }
+            check(&store, &format!("step {step}, act {act}"));
+            store.told.clear();
+        }
+    }
+
+    fn random_slot(store: &Store, object: u32, random: &mut Random) -> Option<Slot> {
+        let slots = store.slots(object);
+        (!slots.is_empty()).then(|| slots[random.below(slots.len() as u64) as usize])
     }
 }

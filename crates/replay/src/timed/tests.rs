@@ -163,6 +163,35 @@ fn no_tier_holds_more_than_its_capacity_and_nothing_is_lost() {
     }
 }
 
+/// Whole objects that grow and are read, with pauses in which policies act.
+fn growing(seed: u64) -> Vec<Line> {
+    let mut random = Random::new(seed);
+    let line = |at: u64| {
+        let object = random.below(30);
+        let op = if random.below(2) == 0 { 'w' } else { 'r' };
+        (at / 4 + at / 40 * 7, object, 100_000 * (1 + at / 100 + object % 3), op)
+    };
+    (0..800).map(line).collect()
+}
+
+#[test]
+fn every_policy_keeps_to_capacity_and_loses_nothing() {
+    for policy in terrace_policies::POLICIES.iter().map(|entry| entry.name) {
+        for seed in 0..4 {
+            let lines = growing(seed);
+            let all = [(); 2].map(|()| run_with(&options(10 * MIB), &lines, policy, &[]));
+            assert_eq!(all[0], all[1], "{policy} {seed}: the same comes to the same");
+            let timed = &all[0];
+            assert_eq!(timed.requests, lines.len() as u64, "{policy} {seed}");
+            let fast = &timed.tiers[0];
+            assert!(fast.most_bytes <= 10 * MIB, "{policy} {seed}: {fast:?}");
+            let written: u64 = timed.tiers.iter().map(|tier| tier.written_bytes).sum();
+            let asked = lines.iter().filter(|line| line.3 == 'w').map(|line| line.2).sum::<u64>();
+            assert_eq!(written, asked, "{policy} {seed}");
+        }
+    }
+}
+
 #[test]
 fn migrations_keep_to_their_rate() {
     let lines: Vec<_> = (0..200).map(|at| (at / 2, 1 + at % 4, 4 * MIB, 'r')).collect();
