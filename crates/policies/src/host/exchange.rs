@@ -7,6 +7,8 @@ use std::slice;
 use terrace_core::{Action, ActionKind, Actions, Event, Parameter, TierIndex, View};
 use terrace_policy_abi::{self as abi, action, status};
 
+use crate::mechanism::wish::moved_bytes;
+
 /// The bytes of a text from a library; `None` for one that cannot be meant.
 ///
 /// # Safety
@@ -149,23 +151,8 @@ impl<'a> Wishes<'a> {
             reason,
             benefit_s: if wish.benefit_s.is_finite() { wish.benefit_s } else { 0.0 },
         };
-        let moved_bytes = self.moved_bytes(&action);
+        let moved_bytes = moved_bytes(self.view, &action);
         if self.actions.push(action, moved_bytes) { status::OK } else { status::FULL }
-    }
-
-    /// What the action copies; nothing where a clean copy is there already.
-    fn moved_bytes(&self, action: &Action) -> u64 {
-        let (ActionKind::Move { to } | ActionKind::Promote { to } | ActionKind::Copy { to }) =
-            action.kind
-        else {
-            return 0;
-        };
-        match self.view.segment(action.slot, action.incarnation) {
-            Some(segment) if to.index() >= self.view.tiers.len() => segment.size_bytes,
-            Some(segment) if segment.copies.contains(to) => 0,
-            Some(segment) => segment.size_bytes,
-            None => 0,
-        }
     }
 }
 

@@ -13,3 +13,4 @@ pub(crate) mod saved;
 pub(crate) mod staging;
 pub(crate) mod tiering;
 pub(crate) mod window;
+pub(crate) mod wish;

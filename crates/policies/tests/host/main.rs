@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Policies in shared libraries: the examples, libraries that misbehave, and the layout of structs.
+//! Policies from outside, in shared libraries and in Python: the examples, libraries that misbehave, and the layout of structs.
 
 mod binding;
 mod build;
@@ -7,6 +7,7 @@ mod layout;
 mod loading;
 mod lru;
 mod misbehaviour;
+mod program;
 mod tutorial;
 mod world;
 mod write_buffer;

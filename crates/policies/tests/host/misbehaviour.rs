@@ -104,7 +104,7 @@ fn a_failed_call_is_a_panic_that_names_policy_and_call() {
     assert_eq!(text, "the policy library scripted failed in plan with status 99");
 }
 
-fn panic_text(call: impl FnOnce()) -> String {
+pub(crate) fn panic_text(call: impl FnOnce()) -> String {
     let payload = catch_unwind(AssertUnwindSafe(call)).expect_err("panics");
     *payload.downcast::<String>().expect("a text")
 }
@@ -188,7 +188,12 @@ fn load_seeded(seed: u64) -> Box<dyn Policy> {
 
 #[test]
 fn the_library_sees_the_segments_as_they_are() {
-    let mut world = World::new(scripted(), &[]);
+    sees_the_segments_as_they_are(scripted());
+}
+
+/// A policy that answers `segments` by what it sees of them sees what is there.
+pub(crate) fn sees_the_segments_as_they_are(policy: &Path) {
+    let mut world = World::new(policy, &[]);
     let mut random = Random::new(42);
     for step in 0..2000 {
         let slots = world.view.segments.len() as u64;

@@ -8,7 +8,7 @@ use terrace_core::{
     ActionKind, Actions, Error, Event, EventKind, Figures, Hint, Key, Outcome, Persistency,
     Placement, Policy, SLOT_NONE, SegmentView, Slot, TierIndex, TierSet, TierView, View,
 };
-use terrace_policies::host;
+use terrace_policies::{host, program};
 
 pub(crate) const SECOND_NS: u64 = 1_000_000_000;
 
@@ -51,7 +51,10 @@ pub(crate) fn two_tiers() -> View {
 pub(crate) fn load(path: &Path, parameters: &[(&str, &str)]) -> Result<Box<dyn Policy>, Error> {
     let parameters: Vec<_> =
         parameters.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect();
-    host::load(path, &two_tiers(), &parameters)
+    match path.extension().is_some_and(|extension| extension == "py") {
+        true => program::start(path, &two_tiers(), &parameters),
+        false => host::load(path, &two_tiers(), &parameters),
+    }
 }
 
 pub(crate) struct World {

@@ -1,0 +1,618 @@
+# SPDX-License-Identifier: Apache-2.0 OR MIT
+"""Policies for Terrace in Python.
+
+A policy decides on which tier each segment of each object lives. Terrace tells it what happened
+(`observe`), and asks it what to do (`plan`). This file is the manual; docs/tutorial-python.md goes
+through it step by step. A policy that moves whatever is read to the first tier:
+
+    from terrace.policy import READ, Policy
+
+    class Eager(Policy):
+        def __init__(self, view):
+            self.wanted = set()
+
+        def observe(self, view, events):
+            self.wanted.update(events["slot"][events["kind"] == READ].tolist())
+
+        def plan(self, view, actions):
+            for slot in sorted(self.wanted):
+                actions.promote(slot, to=0, reason="it was read")
+            self.wanted.clear()
+
+`terrace policy run eager.py` runs it on a store until Ctrl-C, `terrace policy use ./eager.py` for
+good, `terrace replay TRACE --policy ./eager.py` on a recorded load. None of them needs this file to
+be installed, only NumPy; `pip install bindings/python` is for editors and tests.
+
+A policy is pure: it reads no clock (`view.now_ns` is the time) and no files, and takes chance from
+`view.random` only; the same load then gives the same decisions. It has its process for itself, and
+may take seconds before it is replaced; applications never wait for it. An exception that leaves it
+ends it: the store goes on with its fallback, and shows the traceback. What it prints goes to
+standard error.
+
+Units are in the names: _bytes, _ns (nanoseconds, monotonic, with an arbitrary origin), _s, _w.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import math
+import os
+import random
+import resource
+import select
+import signal
+import socket
+import struct
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, fields
+from enum import IntEnum
+from pathlib import Path
+from typing import Any
+
+try:
+    import numpy as np
+    import numpy.typing as npt
+except ImportError as error:  # Told to whoever started the policy; see `main`.
+    MISSING: ImportError | None = error
+else:
+    MISSING = None
+
+# What both sides speak; docs/formats/policy-program.md.
+VERSION = 1
+
+# Kinds of events: events["kind"].
+CREATE, PRESENT, OPEN, CLOSE, READ, WRITE, SET_LEN, DELETE = range(1, 9)
+QUEUED, MOVED, COPIED, UNCOPIED, RECEIPT, TIMER, PIN, UNPIN = range(9, 17)
+
+
+# Advice of applications: segments["temperature"].
+UNKNOWN, HOT, COLD = range(3)
+
+# The slot of events that are about no segment, such as TIMER.
+SLOT_NONE = 0xFFFF_FFFF
+
+
+class Outcome(IntEnum):
+    """How an action ended: events["outcome"] of receipts."""
+
+    DONE = 0  # the segment is there
+    STALE = 1  # the slot is another segment's, or none's, by now
+    ALREADY = 2  # it was there already
+    PINNED = 3  # a person pinned it
+    TOO_WEAK = 4  # the target cannot keep what the segment was promised
+    INVALID = 5  # no such tier, or nothing to drop or cancel
+    BUSY = 6  # another migration of it waits or runs, or too many do
+    HOT_WRITE = 7  # writers never paused long enough
+    NO_SPACE = 8  # the target is full
+    IO = 9  # a tier failed
+    CANCELLED = 10  # somebody cancelled it
+    DRY_RUN = 11  # only decided: the store runs dry
+
+
+if MISSING is None:
+    # One thing that happened, or several of a kind where a full ring had to sum them up: `count`
+    # tells how many; lengths and latencies are sums then. `tier` served it, or has the segment now.
+    EVENT = np.dtype(
+        [
+            ("kind", "<u4"),
+            ("slot", "<u4"),
+            ("incarnation", "<u4"),
+            ("count", "<u4"),
+            ("time_ns", "<u8"),
+            ("offset_bytes", "<u8"),
+            ("length_bytes", "<u8"),
+            ("latency_ns", "<u8"),
+            ("tier", "<u4"),
+            ("outcome", "<u4"),
+        ]
+    )
+    # A segment: a contiguous part of an object, the unit of location and migration; most objects
+    # have one. Its slot is its index. Slots are used again after a delete; `incarnation` tells the
+    # users of a slot apart. `copies` has bit 1 << tier for each clean copy.
+    SEGMENT = np.dtype(
+        [
+            ("start_bytes", "<u8"),
+            ("size_bytes", "<u8"),
+            ("created_ns", "<u8"),
+            ("last_read_ns", "<u8"),
+            ("last_write_ns", "<u8"),
+            ("last_close_ns", "<u8"),
+            ("incarnation", "<u4"),
+            ("copies", "<u4"),
+            ("opens", "<u4"),
+            ("segment", "<u4"),
+            ("tier", "u1"),
+            ("persistency", "u1"),
+            ("temperature", "u1"),
+            ("is_live", "?"),
+            ("is_moving", "?"),
+            ("is_pinned", "?"),
+            ("reserved", "V2"),
+        ]
+    )
+    Records = npt.NDArray[np.void]
+    Slots = npt.NDArray[np.intp]
+
+
+@dataclass(frozen=True)
+class Tier:
+    """A tier as it is now. Its number is its index in `view.tiers`; 0 is the most preferred."""
+
+    name: str
+    capacity_bytes: float  # inf: not bounded
+    latency_ns: int
+    read_bytes_per_s: float  # of one large read; inf where nothing was said
+    write_bytes_per_s: float
+    parallelism: int
+    idle_w: float
+    active_w: float
+    low: float  # watermarks: fractions of the capacity
+    high: float
+    critical: float
+    persistency: int  # 0 none, 1 process, 2 storage
+    used_bytes: int  # of primaries
+    reserved_bytes: int  # promised to growing objects and running migrations
+    copy_bytes: int  # of clean copies, which the store drops by itself when it needs room
+    garbage_bytes: int  # superseded and not yet deleted
+    incoming_bytes: int  # of migrations that wait or run
+    outgoing_bytes: int
+    utilisation: float  # share of the last interval that applications kept it busy
+    is_writable: bool
+
+    def expected_bytes(self) -> int:
+        """What primaries will take when all queued migrations have ended: plan with this, so that
+        the same room is not freed twice."""
+        return max(0, self.used_bytes + self.incoming_bytes - self.outgoing_bytes)
+
+    def read_s(self, size_bytes: float) -> float:
+        """Seconds that one read takes on an idle tier."""
+        return self.latency_ns * 1e-9 + size_bytes / self.read_bytes_per_s
+
+    def write_s(self, size_bytes: float) -> float:
+        """Seconds that one write takes on an idle tier."""
+        return self.latency_ns * 1e-9 + size_bytes / self.write_bytes_per_s
+
+
+class View:
+    """What is where. It changes between calls only."""
+
+    now_ns: int
+    tiers: list[Tier]
+    keys: list[str]  # by slot: "namespace/name"
+    random: random.Random  # the only chance that a policy may use
+
+    def __init__(self, seed: int) -> None:
+        self.now_ns, self.tiers, self.keys = 0, [], []
+        self.random = random.Random(seed)
+        self._room = np.zeros(1024, SEGMENT)
+        self._count = 0
+
+    @property
+    def segments(self) -> Records:
+        """All slots, dead ones included, with the fields of SEGMENT."""
+        return self._room[: self._count]
+
+    def live(self) -> Slots:
+        """The slots that have a segment."""
+        return np.flatnonzero(self.segments["is_live"])
+
+    def on(self, tier: int) -> Slots:
+        """The slots whose segments have their primary on a tier."""
+        segments = self.segments
+        return np.flatnonzero(segments["is_live"] & (segments["tier"] == tier))
+
+    def last_access_ns(self) -> npt.NDArray[np.uint64]:
+        """When each segment was last touched, by slot."""
+        segments = self.segments
+        latest: npt.NDArray[np.uint64] = np.maximum(
+            np.maximum(segments["last_read_ns"], segments["last_write_ns"]), segments["created_ns"]
+        )
+        return latest
+
+    def _update(self, head: dict[str, Any], body: memoryview) -> tuple[Records, memoryview]:
+        """Takes over what a call says; returns the events, and what follows them."""
+        self.now_ns = head["now_ns"]
+        self.tiers = [_tier(told) for told in head["tiers"]]
+        self._grow(head["slots"])
+        changed, count = head.get("changed", 0), head.get("events", 0)
+        for slot, key in head.get("keys", ()):
+            self.keys[slot] = key
+        slots, body = body[: 4 * changed], body[4 * changed :]
+        rows, body = body[: SEGMENT.itemsize * changed], body[SEGMENT.itemsize * changed :]
+        events, body = body[: EVENT.itemsize * count], body[EVENT.itemsize * count :]
+        # As opaque bytes: field by field would be several times as slow.
+        opaque = np.dtype(f"V{SEGMENT.itemsize}")
+        self._room.view(opaque)[np.frombuffer(slots, "<u4")] = np.frombuffer(rows, opaque)
+        return np.frombuffer(events, EVENT), body
+
+    def _grow(self, count: int) -> None:
+        if count > len(self._room):
+            room = np.zeros(max(count, 2 * len(self._room)), SEGMENT)
+            room[: self._count] = self.segments
+            self._room = room
+        self.keys.extend([""] * (count - len(self.keys)))
+        self._count = count
+
+
+def _tier(told: dict[str, Any]) -> Tier:
+    bounded: dict[str, Any] = {
+        name: float("inf") if value is None else value for name, value in told.items()
+    }
+    return Tier(**bounded)
+
+
+class Actions:
+    """Takes the wishes of a plan, most useful first.
+
+    The store checks each and carries it out when it can; a RECEIPT event tells how it ended. Each
+    method returns False once the budget is used: stop then, there is a next round.
+    """
+
+    bytes_left: int
+    count_left: int
+
+    def __init__(self, view: View, bytes_left: int, count_left: int) -> None:
+        self.bytes_left, self.count_left = bytes_left, count_left
+        self._segments = view.segments
+        self._packed: list[bytes] = []
+        self._reasons: dict[str, int] = {}
+
+    def move(
+        self, slot: int, to: int, reason: str, *, priority: int = 0, benefit_s: float = 0.0
+    ) -> bool:
+        """Moves the primary to a tier; a clean copy there becomes it."""
+        return self._push(1, slot, to, reason, priority, benefit_s)
+
+    def promote(
+        self, slot: int, to: int, reason: str, *, priority: int = 0, benefit_s: float = 0.0
+    ) -> bool:
+        """Moves the primary to a tier and keeps the old location as a clean copy.
+
+        `benefit_s` is how many seconds it should save; `terrace explain` compares.
+        """
+        return self._push(2, slot, to, reason, priority, benefit_s)
+
+    def copy(
+        self, slot: int, to: int, reason: str, *, priority: int = 0, benefit_s: float = 0.0
+    ) -> bool:
+        """Makes a clean copy on a tier."""
+        return self._push(3, slot, to, reason, priority, benefit_s)
+
+    def drop_copy(self, slot: int, tier: int, reason: str) -> bool:
+        """Drops the clean copy on a tier."""
+        return self._push(4, slot, tier, reason, 0, 0.0)
+
+    def cancel(self, slot: int, reason: str) -> bool:
+        """Cancels the migration that waits or runs."""
+        return self._push(5, slot, 0, reason, 0, 0.0)
+
+    def _push(
+        self, kind: int, slot: int, tier: int, reason: str, priority: int, benefit_s: float
+    ) -> bool:
+        slot = int(slot)
+        if not 0 <= slot < len(self._segments):
+            raise IndexError(f"there is no slot {slot}, only {len(self._segments)}")
+        segment = self._segments[slot]
+        has_copy = tier < 32 and int(segment["copies"]) >> int(tier) & 1
+        cost_bytes = int(segment["size_bytes"]) if kind <= 3 and not has_copy else 0
+        if self.count_left < 1 or cost_bytes > self.bytes_left:
+            return False
+        self.count_left -= 1
+        self.bytes_left -= cost_bytes
+        number = self._reasons.setdefault(reason, len(self._reasons))
+        incarnation = int(segment["incarnation"])
+        self._packed.append(
+            struct.pack("<4IiId", kind, slot, incarnation, int(tier), priority, number, benefit_s)
+        )
+        return True
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Where new segments go: all that it says must be so."""
+
+    tier: int
+    glob: str | None = None  # over "namespace/name": * is any text, ? one character
+    size_min_bytes: int | None = None  # an object whose size nobody said matches no size
+    size_max_bytes: int | None = None
+    temperature: str | None = None  # "hot", "cold", "unknown": advice of the application
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Where new segments go; creates never wait for a policy, so this is asked in its place."""
+
+    tier: int = 0  # where no rule matches; the store goes on to the next where it is full
+    rules: list[Rule] = field(default_factory=list)  # the first that matches counts
+    segment_bytes: int | None = None  # cuts new objects into segments of this size
+
+
+class Parameter:
+    """A setting of a policy, as an attribute of its class:
+
+        high = Parameter(0.9, "share of the first tier from which on it is emptied", 0, 1)
+
+    In the policy `self.high` is its value. People set it in the configuration or with
+    `terrace policy set high=0.8`; the type is that of the default (float, int, bool, str), the
+    bounds are included.
+    """
+
+    def __init__(
+        self,
+        default: float | bool | str,
+        description: str,
+        least: float | None = None,
+        most: float | None = None,
+    ) -> None:
+        self.default, self.description, self.least, self.most = default, description, least, most
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def __get__(self, policy: Any, owner: type | None = None) -> Any:
+        return self if policy is None else policy.__dict__.get(self.name, self.default)
+
+    def __set__(self, policy: Any, value: Any) -> None:
+        policy.__dict__[self.name] = value
+
+    def parse(self, text: str) -> float | bool | str:
+        """The value that a text means, or ValueError."""
+        if isinstance(self.default, bool):
+            if text not in ("on", "off"):
+                raise ValueError("expected `on` or `off`")
+            return text == "on"
+        if isinstance(self.default, str):
+            return text
+        try:
+            value = type(self.default)(text)
+        except ValueError:
+            kind = "a whole number" if isinstance(self.default, int) else "a number"
+            raise ValueError(f"expected {kind}") from None
+        is_low = self.least is not None and value < self.least
+        is_high = self.most is not None and value > self.most
+        if is_low or is_high or math.isnan(value):
+            least = "-inf" if self.least is None else self.least
+            most = "inf" if self.most is None else self.most
+            raise ValueError(f"expected a number from {least} to {most}")
+        return value
+
+    def show(self, value: float | bool | str) -> str:
+        """The text of a value."""
+        return ("on" if value else "off") if isinstance(self.default, bool) else str(value)
+
+
+class Unsupported(Exception):
+    """For `message` and `restore`: a message of this kind, or a state of this version, is not
+    known."""
+
+
+class Policy:
+    """The base of a policy. Everything is optional; one that says nothing moves nothing.
+
+    Calls never overlap. A ValueError from `__init__`, `message`, `restore` and a parameter refuses,
+    with its text for the person who asked; any other exception ends the policy.
+    """
+
+    placement: Placement = Placement()  # set it whenever you like; it counts from the next answer
+    state_version: int = 0  # of what `save` writes; change it with the format
+
+    def __init__(self, view: View) -> None:
+        """Starts over these tiers. The segments that there are come as PRESENT events."""
+
+    def observe(self, view: View, events: Records) -> None:
+        """Takes note of events, oldest first; the view already includes what they say."""
+
+    def plan(self, view: View, actions: Actions) -> None:
+        """Asks for actions, most useful first."""
+
+    def message(self, view: View, kind: str, body: bytes) -> bytes:
+        """Answers `terrace policy message`, and applications."""
+        raise Unsupported(f"there are no messages of kind {kind!r}")
+
+    def save(self, view: View) -> bytes:
+        """What a restart should keep. Slots differ after it, so name segments by key."""
+        return b""
+
+    def restore(self, view: View, version: int, state: bytes) -> None:
+        """Takes over what `save` wrote, perhaps of another version. Events come after it."""
+
+    def parameter_changed(self, name: str) -> None:
+        """Called after somebody set a parameter."""
+
+
+def parameters(policy: type[Policy]) -> Iterator[Parameter]:
+    """The parameters of a policy, its bases' first."""
+    seen = set()
+    for base in reversed(policy.__mro__):
+        for value in vars(base).values():
+            if isinstance(value, Parameter) and value.name not in seen:
+                seen.add(value.name)
+                yield value
+
+
+def load(path: str) -> type[Policy]:
+    """The policy of a file: the one class in it that has `Policy` as its base and no class in the
+    file below it."""
+    sys.path.insert(0, str(Path(path).resolve().parent))
+    scope: dict[str, Any] = {"__name__": "terrace_policy_file", "__file__": path}
+    source = Path(path).read_bytes()
+    exec(compile(source, path, "exec"), scope)
+    mine = [
+        value
+        for value in scope.values()
+        if isinstance(value, type)
+        and issubclass(value, Policy)
+        and value.__module__ == "terrace_policy_file"
+    ]
+    last = [one for one in mine if not any(one in other.__mro__[1:] for other in mine)]
+    if len(last) != 1:
+        names = ", ".join(one.__name__ for one in last) or "none"
+        raise ValueError(f"{path}: expected one class derived from terrace.policy.Policy: {names}")
+    return last[0]
+
+
+# How both sides talk. ---------------------------------------------------------------------------
+
+_PREFIX = struct.Struct("<IIQ")
+_OK, _INVALID, _NOT_FOUND, _UNSUPPORTED, _FAILED = 0, 1, 2, 3, 6
+_START, _OBSERVE, _PLAN, _MESSAGE, _SET_PARAMETER, _SAVE, _RESTORE = range(1, 8)
+
+
+class _Refused(Exception):
+    def __init__(self, status: int, text: str) -> None:
+        super().__init__(text)
+        self.status = status
+
+
+class _Host:
+    """Answers calls with a policy."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._policy: Policy | None = None
+        self._view: View | None = None
+        self._told: dict[str, Any] = {}
+
+    def answer(
+        self, call: int, head: dict[str, Any], body: memoryview
+    ) -> tuple[int, dict[str, Any], bytes]:
+        """Status, head and body of the answer."""
+        try:
+            said, out = self._start(head) if call == _START else self._call(call, head, body)
+        except _Refused as refused:
+            return refused.status, {"error": str(refused)}, b""
+        except Unsupported as refused:
+            return _UNSUPPORTED, {"error": str(refused)}, b""
+        except BaseException as error:
+            is_refusal = call in (_MESSAGE, _RESTORE) or (call == _START and self._policy is None)
+            if isinstance(error, ValueError) and is_refusal:
+                return _INVALID, {"error": str(error)}, b""
+            print(traceback.format_exc(), file=sys.stderr, end="")
+            return _FAILED, {"error": _summary(error)}, b""
+        return _OK, said, out
+
+    def _start(self, head: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
+        if MISSING is not None:
+            raise ValueError(f"{MISSING}: install python3-numpy, or numpy with pip")
+        if head["version"] != VERSION:
+            raise ValueError(f"terrace speaks version {head['version']}, this file {VERSION}")
+        chosen = load(self._path)
+        self._view = View(head["seed"])
+        self._view._update(head, memoryview(b""))
+        self._policy = chosen(self._view)
+        said = {"name": chosen.__name__, "state_version": chosen.state_version}
+        return said | self._news(), b""
+
+    def _call(
+        self, call: int, head: dict[str, Any], body: memoryview
+    ) -> tuple[dict[str, Any], bytes]:
+        policy, view = self._policy, self._view
+        if policy is None or view is None:
+            raise _Refused(_FAILED, "it was not started")
+        if call == _SET_PARAMETER:
+            self._set_parameter(policy, head["name"], head["value"])
+            return self._news(), b""
+        events, body = view._update(head, body)
+        if len(events) > 0:
+            policy.observe(view, events)
+        said: dict[str, Any] = {}
+        out = b""
+        if call == _PLAN:
+            actions = Actions(view, head["bytes_left"], head["count_left"])
+            policy.plan(view, actions)
+            out, said = b"".join(actions._packed), {"reasons": list(actions._reasons)}
+        elif call == _MESSAGE:
+            out = policy.message(view, head["kind"], bytes(body))
+        elif call == _SAVE:
+            out = policy.save(view)
+        elif call == _RESTORE:
+            policy.restore(view, head["state_version"], bytes(body))
+        return said | self._news(), out
+
+    def _set_parameter(self, policy: Policy, name: str, text: str) -> None:
+        known = {one.name: one for one in parameters(type(policy))}
+        if name not in known:
+            names = f"only {', '.join(known)}" if known else "it has none"
+            raise _Refused(_NOT_FOUND, f"the policy has no such parameter, {names}")
+        before = getattr(policy, name)
+        try:
+            setattr(policy, name, known[name].parse(text))
+            policy.parameter_changed(name)
+        except ValueError as error:
+            setattr(policy, name, before)
+            raise _Refused(_INVALID, str(error)) from None
+
+    def _news(self) -> dict[str, Any]:
+        """Placement and parameters, where they are others than were told."""
+        policy = self._policy
+        assert policy is not None
+        place = policy.placement
+        rules = [
+            {one.name: getattr(rule, one.name) for one in fields(Rule)} for rule in place.rules
+        ]
+        now = {
+            "placement": {"tier": place.tier, "segment_bytes": place.segment_bytes, "rules": rules},
+            "parameters": [
+                (one.name, one.show(getattr(policy, one.name)), one.description)
+                for one in parameters(type(policy))
+            ],
+        }
+        new = {name: value for name, value in now.items() if self._told.get(name) != value}
+        self._told = now
+        return new
+
+
+def _summary(error: BaseException) -> str:
+    """An exception in one line, with the place where it left the policy."""
+    text = "".join(traceback.format_exception_only(error)).strip().replace("\n", "; ")
+    frames = [
+        frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename[0] != "<"
+    ]
+    return f"{text} ({frames[-1].filename}:{frames[-1].lineno})" if frames else text
+
+
+def _serve(host: _Host, stream: io.BufferedReader[Any], send: Callable[[bytes], None]) -> None:
+    """Answers until the other side has gone."""
+    while len(prefix := stream.read(_PREFIX.size)) == _PREFIX.size:
+        call, head_bytes, body_bytes = _PREFIX.unpack(prefix)
+        head, body = stream.read(head_bytes), stream.read(body_bytes)
+        if len(head) < head_bytes or len(body) < body_bytes:
+            return
+        status, said, out = host.answer(call, json.loads(head), memoryview(body))
+        text = json.dumps(said).encode()
+        send(_PREFIX.pack(status, len(text), len(out)) + text + out)
+
+
+def _end_with(peer: socket.socket) -> None:
+    """Ends this process once its peer has gone, also where the policy is in a call for ever."""
+    gone = select.poll()
+    gone.register(peer, select.POLLRDHUP)
+    gone.poll()
+    time.sleep(0.2)  # The main thread usually sees it, and ends properly.
+    os._exit(1)
+
+
+def main(path: str) -> None:
+    """Serves the policy of a file over standard input, which is a socket."""
+    # These go to everything at a terminal or in a service. Who started this ends it, once its state
+    # is saved, or has gone, which ends it, too.
+    for ignored in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(ignored, signal.SIG_IGN)
+    # One that leaks shall fail by itself, and be the first to go where memory is short.
+    half = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+    resource.setrlimit(resource.RLIMIT_DATA, (half, half))
+    with contextlib.suppress(OSError):  # A container may not offer it; the limit above holds.
+        Path("/proc/self/oom_score_adj").write_text("800")
+    with socket.socket(fileno=os.dup(0)) as peer:
+        with open(os.devnull, "rb") as nothing:
+            os.dup2(nothing.fileno(), 0)
+        threading.Thread(target=_end_with, args=[peer], daemon=True).start()
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            stream = io.BufferedReader(peer.makefile("rb", buffering=0), 1 << 20)
+            _serve(_Host(path), stream, peer.sendall)

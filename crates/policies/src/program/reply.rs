@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What a program answers.
+
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use terrace_core::{Action, ActionKind, Error, ErrorKind, Result, TierIndex};
+use terrace_policy_abi::{REASON_BYTES_MAX, action};
+
+use super::placement::Placement;
+
+/// Bytes of an action: kind, slot, incarnation, tier, priority, number of the reason, benefit.
+const ACTION_BYTES: usize = 32;
+
+/// An answer, as it came.
+#[derive(Debug)]
+pub(super) struct Reply {
+    pub(super) status: u32,
+    pub(super) head: Vec<u8>,
+    pub(super) body: Vec<u8>,
+}
+
+/// Why an answer is none.
+pub(super) struct Refusal {
+    /// `None` for a policy that cannot go on.
+    pub(super) kind: Option<ErrorKind>,
+    pub(super) reason: String,
+}
+
+/// Of a policy that starts.
+#[derive(Debug, Deserialize)]
+pub(super) struct Start {
+    pub(super) name: String,
+    #[serde(default)]
+    pub(super) state_version: u32,
+}
+
+/// What any answer may say.
+#[derive(Debug, Deserialize)]
+pub(super) struct Says {
+    pub(super) placement: Option<Placement>,
+    /// Name, value and description of each.
+    pub(super) parameters: Option<Vec<(String, String, String)>>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Refused {
+    #[serde(default)]
+    error: String,
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct Reasons {
+    #[serde(default)]
+    reasons: Vec<String>,
+}
+
+impl Reply {
+    /// Why the program refused, where it did.
+    pub(super) fn refusal(&self, operation: &'static str) -> Option<Refusal> {
+        if self.status == 0 {
+            return None;
+        }
+        let reason = match self.parse::<Refused>() {
+            Ok(refused) if !refused.error.is_empty() => refused.error,
+            _ => format!("it refused to {operation}"),
+        };
+        Some(Refusal { kind: super::kind(self.status), reason })
+    }
+
+    pub(super) fn parse<T: DeserializeOwned>(&self) -> Result<T> {
+        serde_json::from_slice(&self.head).map_err(|error| {
+            Error::invalid("understand the policy", "its answer is damaged").caused_by(error)
+        })
+    }
+
+    /// The actions of a plan. Tiers and slots that do not exist are the stack's to refuse.
+    pub(super) fn actions(&self) -> Result<Vec<Action>> {
+        const OPERATION: &str = "understand the policy";
+        let reasons = self.parse::<Reasons>()?.reasons;
+        if !self.body.len().is_multiple_of(ACTION_BYTES) {
+            return Err(Error::invalid(OPERATION, "its actions end in the middle of one"));
+        }
+        let one = |bytes: &[u8]| {
+            let number =
+                |field: usize| u32::from_le_bytes([0, 1, 2, 3].map(|byte| bytes[4 * field + byte]));
+            let tier = TierIndex(u8::try_from(number(3)).unwrap_or(u8::MAX));
+            let kind = match number(0) {
+                action::MOVE => ActionKind::Move { to: tier },
+                action::PROMOTE => ActionKind::Promote { to: tier },
+                action::COPY => ActionKind::Copy { to: tier },
+                action::DROP_COPY => ActionKind::DropCopy { tier },
+                action::CANCEL => ActionKind::Cancel,
+                kind => {
+                    let reason = format!("there is no action {kind}");
+                    return Err(Error::invalid(OPERATION, reason));
+                }
+            };
+            let benefit = u64::from(number(6)) | u64::from(number(7)) << 32;
+            let benefit_s = f64::from_bits(benefit);
+            let reason = reasons.get(number(5) as usize).map_or("", String::as_str);
+            Ok(Action {
+                slot: number(1),
+                incarnation: number(2),
+                kind,
+                priority: number(4) as i32,
+                reason: cut(reason).into(),
+                benefit_s: if benefit_s.is_finite() { benefit_s } else { 0.0 },
+            })
+        };
+        self.body.chunks_exact(ACTION_BYTES).map(one).collect()
+    }
+}
+
+/// The beginning of a reason, of the length that is shown.
+fn cut(reason: &str) -> &str {
+    let mut end = reason.len().min(REASON_BYTES_MAX);
+    while !reason.is_char_boundary(end) {
+        end -= 1;
+    }
+    &reason[..end]
+}

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Frames to a program and its answers: numbers of 32 and 64 bits, a JSON head, bytes.
+
+use std::io::{self, IoSlice, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use serde_json::Value;
+use terrace_core::{Error, Result};
+
+use super::reply::Reply;
+
+/// Longest that an answer may take. A store gives up on its policy long before; this ends the
+/// thread that waited, and a replay, which has nobody who watches.
+const ANSWER_TIME_MAX: Duration = Duration::from_secs(60);
+
+/// Most bytes of a head, and of what follows it.
+const HEAD_BYTES_MAX: u32 = 64 << 20;
+const BODY_BYTES_MAX: u64 = 256 << 20;
+
+const PREFIX_BYTES: usize = 16;
+
+/// What a program is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub(super) enum Call {
+    Start = 1,
+    Observe = 2,
+    Plan = 3,
+    Message = 4,
+    SetParameter = 5,
+    Save = 6,
+    Restore = 7,
+}
+
+impl Call {
+    pub(super) fn word(self) -> &'static str {
+        match self {
+            Call::Start => "start",
+            Call::Observe => "observe",
+            Call::Plan => "plan",
+            Call::Message => "message",
+            Call::SetParameter => "set_parameter",
+            Call::Save => "save",
+            Call::Restore => "restore",
+        }
+    }
+
+    pub(super) fn operation(self) -> &'static str {
+        match self {
+            Call::Start => "start the policy",
+            Call::Observe | Call::Plan => "ask the policy",
+            Call::Message => "answer the message",
+            Call::SetParameter => "set the parameter",
+            Call::Save => "save the policy's state",
+            Call::Restore => "restore the policy's state",
+        }
+    }
+}
+
+/// The way to a program.
+#[derive(Debug)]
+pub(super) struct Socket {
+    stream: UnixStream,
+}
+
+impl Socket {
+    pub(super) fn new(stream: UnixStream) -> Result<Self> {
+        let longest = Some(ANSWER_TIME_MAX);
+        stream
+            .set_read_timeout(longest)
+            .and_then(|()| stream.set_write_timeout(longest))
+            .map_err(|error| Error::from_io("reach the policy", error))?;
+        Ok(Self { stream })
+    }
+
+    /// Sends a call and waits for its answer.
+    pub(super) fn ask(&self, call: Call, head: &Value, body: &[&[u8]]) -> Result<Reply> {
+        self.exchange(call, head, body).map_err(|error| {
+            let told = match error.kind() {
+                io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
+                    format!("no answer within {} s", ANSWER_TIME_MAX.as_secs())
+                }
+                io::ErrorKind::UnexpectedEof
+                | io::ErrorKind::BrokenPipe
+                | io::ErrorKind::ConnectionReset => "its process ended".into(),
+                io::ErrorKind::InvalidData => return invalid(call, &error.to_string()),
+                _ => return Error::from_io(call.operation(), error),
+            };
+            invalid(call, &told)
+        })
+    }
+
+    fn exchange(&self, call: Call, head: &Value, body: &[&[u8]]) -> io::Result<Reply> {
+        let head = serde_json::to_vec(head)?;
+        let body_bytes: usize = body.iter().map(|part| part.len()).sum();
+        let mut front = Vec::with_capacity(PREFIX_BYTES + head.len());
+        front.extend((call as u32).to_le_bytes());
+        front.extend((head.len() as u32).to_le_bytes());
+        front.extend((body_bytes as u64).to_le_bytes());
+        front.extend(head);
+        let mut parts = vec![IoSlice::new(&front)];
+        parts.extend(body.iter().map(|part| IoSlice::new(part)));
+        let mut parts = parts.as_mut_slice();
+        IoSlice::advance_slices(&mut parts, 0);
+        while !parts.is_empty() {
+            match (&self.stream).write_vectored(parts) {
+                Ok(0) => return Err(io::ErrorKind::BrokenPipe.into()),
+                Ok(written) => IoSlice::advance_slices(&mut parts, written),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        self.answer()
+    }
+
+    fn answer(&self) -> io::Result<Reply> {
+        let mut stream = &self.stream;
+        let mut prefix = [0; PREFIX_BYTES];
+        stream.read_exact(&mut prefix)?;
+        let number = |at: usize| u32::from_le_bytes([0, 1, 2, 3].map(|byte| prefix[at + byte]));
+        let (status, head_bytes) = (number(0), number(4));
+        let body_bytes = u64::from(number(8)) | u64::from(number(12)) << 32;
+        if head_bytes > HEAD_BYTES_MAX || body_bytes > BODY_BYTES_MAX {
+            let told = format!("an answer of {head_bytes} and {body_bytes} bytes");
+            return Err(io::Error::new(io::ErrorKind::InvalidData, told));
+        }
+        let read = |bytes: u64| {
+            // Grows with what comes: who announces much and sends little gets little.
+            let mut into = Vec::new();
+            stream.take(bytes).read_to_end(&mut into)?;
+            if (into.len() as u64) < bytes {
+                return Err(io::Error::from(io::ErrorKind::UnexpectedEof));
+            }
+            Ok(into)
+        };
+        let (head, body) = (read(head_bytes.into())?, read(body_bytes)?);
+        Ok(Reply { status, head, body })
+    }
+}
+
+fn invalid(call: Call, told: &str) -> Error {
+    Error::invalid(call.operation(), told)
+}

@@ -1,0 +1,332 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Policies in Python: what they see, what they may ask for, and how they fail.
+
+use std::path::{Path, PathBuf};
+
+use terrace_core::{
+    ActionKind, Actions, ErrorKind, EventKind, Hint, Key, Layout, Placed, Placement, Policy,
+    Random, Temperature, TierIndex,
+};
+
+use crate::loading::place;
+use crate::misbehaviour::{panic_text, sees_the_segments_as_they_are};
+use crate::world::{World, load, two_tiers};
+
+fn scripted() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/host/fixtures/scripted.py")
+}
+
+/// A world with one object of 10 bytes, which the policy knows.
+fn world(mode: &str) -> World {
+    let mut world = World::new(&scripted(), &[("mode", mode)]);
+    world.create("t/a", 10);
+    world.observe();
+    world
+}
+
+fn plan(world: &mut World, bytes: u64, count: usize) -> Vec<terrace_core::Action> {
+    let mut actions = Actions::with_budget(bytes, count);
+    world.policy.plan(&world.view, &mut actions);
+    actions.into_list()
+}
+
+#[test]
+fn a_program_sees_the_segments_as_they_are() {
+    sees_the_segments_as_they_are(&scripted());
+}
+
+#[test]
+fn a_program_sees_the_tiers_as_they_are() {
+    let mut world = world("");
+    world.view.tiers[0].figures.capacity_bytes = u64::MAX;
+    world.view.tiers[0].utilisation = 0.25;
+    let told = world.policy.message(&world.view, "tiers", b"").expect("known");
+    let told = String::from_utf8(told).expect("text");
+    let (fast, slow) = told.split_once('\n').expect("two lines");
+    for (line, expected) in [
+        (fast, "name='fast', capacity_bytes=inf, latency_ns=0, read_bytes_per_s=inf"),
+        (fast, "used_bytes=10, reserved_bytes=0"),
+        (fast, "utilisation=0.25, is_writable=True"),
+        (slow, "name='slow', capacity_bytes=1000"),
+    ] {
+        assert!(line.contains(expected), "{expected} in {line}");
+    }
+}
+
+#[test]
+fn actions_come_as_they_were_meant() {
+    let actions = plan(&mut world("all kinds"), 1000, 10);
+    let to = TierIndex;
+    let kinds: Vec<_> = actions.iter().map(|action| action.kind).collect();
+    assert_eq!(
+        kinds,
+        [
+            ActionKind::Move { to: to(1) },
+            ActionKind::Promote { to: to(0) },
+            ActionKind::Copy { to: to(1) },
+            ActionKind::DropCopy { tier: to(1) },
+            ActionKind::Cancel,
+        ]
+    );
+    assert!(actions.iter().all(|action| (action.slot, action.incarnation) == (0, 1)));
+    assert_eq!((actions[0].priority, actions[0].reason.as_str()), (-7, "down"));
+    assert_eq!((actions[1].benefit_s, actions[1].reason.as_str()), (1.5, "up"));
+}
+
+#[test]
+fn tiers_that_do_not_exist_are_left_to_the_stack() {
+    let actions = plan(&mut world("tiers and slots"), 1000, 10);
+    let kinds: Vec<_> = actions.iter().map(|action| action.kind).collect();
+    let to = |tier| ActionKind::Move { to: TierIndex(tier) };
+    assert_eq!(kinds, [to(200), to(255)]);
+    assert_eq!(actions[0].reason, "x".repeat(200));
+    assert_eq!(actions[0].benefit_s, 0.0, "NaN is no benefit");
+}
+
+#[test]
+fn actions_are_bounded_by_the_budget() {
+    assert_eq!(plan(&mut world("a million"), 1 << 40, 100).len(), 100);
+    assert_eq!(plan(&mut world("a million"), 35, 100).len(), 3, "10 bytes each");
+}
+
+#[test]
+fn receipts_reach_the_program() {
+    let mut world = world("all kinds");
+    world.round();
+    world.observe();
+    let reply = world.policy.message(&world.view, "count", b"").expect("known");
+    assert_eq!(reply, b"1 5");
+}
+
+#[test]
+fn a_program_that_fails_is_a_panic_that_says_where() {
+    for (mode, expected) in [
+        ("plan fails", "failed in plan: IndexError: list index out of range ("),
+        ("observe fails", "failed in plan: RuntimeError: no more ("),
+        ("no such slot", "failed in plan: IndexError: there is no slot 12345678, only 1 ("),
+        ("exits", "failed in plan: SystemExit: 3 ("),
+        ("dies", "failed in plan: cannot ask the policy: its process ended"),
+        ("is killed", "failed in plan: cannot ask the policy: its process ended"),
+        ("leaks", "failed in plan: MemoryError ("),
+    ] {
+        let mut world = world(mode);
+        let text = panic_text(|| drop(plan(&mut world, 1, 1)));
+        assert!(text.starts_with("the policy program Scripted failed"), "{mode}: {text}");
+        assert!(text.contains(expected), "{mode}: {text}");
+        let is_placed = text.contains("scripted.py:") || !expected.ends_with('(');
+        assert!(is_placed, "the line is named: {text}");
+    }
+}
+
+#[test]
+fn a_program_that_has_gone_fails_every_call() {
+    let mut world = world("dies");
+    panic_text(|| drop(plan(&mut world, 1, 1)));
+    panic_text(|| drop(plan(&mut world, 1, 1)));
+    panic_text(|| drop(world.policy.message(&world.view, "echo", b"")));
+    let mut state = Vec::new();
+    panic_text(|| world.policy.save(&world.view, &mut state));
+}
+
+#[test]
+fn a_program_that_hangs_is_ended_with_its_policy() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("of-this-test.py");
+    std::fs::copy(scripted(), &path).expect("copies");
+    let World { mut policy, view, .. } = World::new(&path, &[("mode", "hangs")]);
+    let process = children_named(path.to_str().expect("text"));
+    assert_eq!(process.len(), 1);
+    let asked = std::thread::spawn(move || {
+        let mut actions = Actions::with_budget(1, 1);
+        // Nobody waits for it any longer: what the stack does with a policy that overran its time.
+        let asked = std::panic::AssertUnwindSafe(|| policy.plan(&view, &mut actions));
+        let ended = std::panic::catch_unwind(asked);
+        drop(policy);
+        ended.is_err()
+    });
+    for process in process {
+        // As the system does where memory is short, and a person who has enough of it.
+        drop(std::process::Command::new("kill").arg("-9").arg(process).status());
+    }
+    assert!(asked.join().expect("it returns"), "the call fails");
+}
+
+/// Numbers of the children of this process with this in their command.
+fn children_named(text: &str) -> Vec<String> {
+    let me = format!("PPid:\t{}\n", std::process::id());
+    let read = |process: &Path, file: &str| std::fs::read(process.join(file)).unwrap_or_default();
+    std::fs::read_dir("/proc")
+        .expect("there is one")
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .filter(|process| {
+            String::from_utf8_lossy(&read(process, "status")).contains(&me)
+                && String::from_utf8_lossy(&read(process, "cmdline")).contains(text)
+        })
+        .filter_map(|process| Some(process.file_name()?.to_str()?.to_owned()))
+        .collect()
+}
+
+#[test]
+fn messages_have_replies_and_refusals() {
+    let mut world = world("");
+    let mut message = |kind: &str, body: &[u8]| world.policy.message(&world.view, kind, body);
+    assert_eq!(message("echo", b"\0\xff").expect("known"), b"\0\xff");
+    assert_eq!(message("echo", b"").expect("known"), b"");
+    for (kind, expected, reason) in [
+        ("refuse", ErrorKind::Invalid, "the café is closed"),
+        ("what", ErrorKind::Unsupported, "what is not known"),
+    ] {
+        let error = message(kind, b"").expect_err(kind);
+        assert_eq!(error.kind(), expected, "{error}");
+        assert!(error.to_string().contains(reason), "{error}");
+    }
+    let text = panic_text(|| drop(message("fail", b"")));
+    assert!(text.contains("failed in message: KeyError: 'gone'"), "{text}");
+}
+
+#[test]
+fn parameters_have_the_type_of_their_default_and_bounds() {
+    let mut policy = load(&scripted(), &[("share", "0.25"), ("eager", "on")]).expect("loads");
+    let shown = |policy: &dyn Policy| -> Vec<_> {
+        let parameters = policy.parameters();
+        parameters.into_iter().map(|one| format!("{}={}", one.name, one.value)).collect()
+    };
+    assert_eq!(shown(&*policy), ["mode=", "share=0.25", "count=3", "eager=on"]);
+    for (name, value, kind, reason) in [
+        ("share", "2", ErrorKind::Invalid, "expected a number from 0 to 1"),
+        ("share", "nan", ErrorKind::Invalid, "expected a number from 0 to 1"),
+        ("share", "much", ErrorKind::Invalid, "expected a number"),
+        ("count", "1.5", ErrorKind::Invalid, "expected a whole number"),
+        ("count", "-1", ErrorKind::Invalid, "expected a number from 0 to inf"),
+        ("eager", "yes", ErrorKind::Invalid, "expected `on` or `off`"),
+        ("mode", "refused", ErrorKind::Invalid, "not this one"),
+        ("hihg", "1", ErrorKind::NotFound, "only mode, share, count, eager"),
+    ] {
+        let error = policy.set_parameter(name, value).expect_err(name);
+        assert_eq!(error.kind(), kind, "{error}");
+        assert!(error.to_string().contains(reason), "{error}");
+    }
+    assert_eq!(shown(&*policy), ["mode=", "share=0.25", "count=3", "eager=on"], "all as before");
+    let error = load(&scripted(), &[("share", "2")]).err().expect("refused");
+    assert!(error.to_string().contains("from 0 to 1"), "{error}");
+}
+
+#[test]
+fn creates_are_answered_from_what_the_program_published() {
+    let policy = load(&scripted(), &[("mode", "rules")]).expect("loads");
+    let placer = policy.placer();
+    drop(policy);
+    let place = |key: &str, size_hint_bytes, temperature| {
+        let key = Key::parse(key).expect("legal");
+        let hint = Hint { temperature };
+        placer.place(&Placement { key: &key, hint, size_hint_bytes, segment: 0, start_bytes: 0 })
+    };
+    let unknown = Temperature::Unknown;
+    for (placed, tier) in [
+        (place("abc/x.log", Some(150), unknown), 1),
+        (place("abd/x.log", Some(150), unknown), 2),
+        (place("abd/x.log", Some(99), unknown), 0),
+        (place("abd/x.log", Some(201), unknown), 0),
+        (place("abd/x.log", None, unknown), 0),
+        (place("abd/x.log", None, Temperature::Cold), 3),
+    ] {
+        assert_eq!(placed, Placed::on(TierIndex(tier)));
+    }
+}
+
+#[test]
+fn a_wild_placement_is_left_to_the_stack() {
+    for (mode, tier, layout) in
+        [("segments", 1, Layout::Fixed { segment_bytes: 4096 }), ("tier 70000", 255, Layout::One)]
+    {
+        let policy = load(&scripted(), &[("mode", mode)]).expect("loads");
+        assert_eq!(place(&*policy.placer()), Placed { tier: TierIndex(tier), layout }, "{mode}");
+    }
+}
+
+#[test]
+fn a_programs_state_survives_in_another_instance() {
+    let mut old = world("");
+    old.round();
+    let mut state = b"before".to_vec();
+    old.policy.save(&old.view, &mut state);
+    let state = state.strip_prefix(b"before").expect("save appends");
+    assert_eq!(state, b"1");
+
+    let mut new = load(&scripted(), &[]).expect("loads");
+    assert_eq!(new.state_version(), 3);
+    new.restore(&old.view, 3, state).expect("its own state");
+    assert_eq!(new.message(&old.view, "count", b"").expect("known"), b"1 0");
+    let error = new.restore(&old.view, 4, state).expect_err("another version");
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+    let error = new.restore(&old.view, 3, b"short").expect_err("damaged");
+    assert_eq!(error.kind(), ErrorKind::Invalid);
+    new.restore(&old.view, 3, b"").expect("nothing to restore");
+}
+
+#[test]
+fn a_programs_chance_comes_from_the_seed_of_the_view() {
+    let draw = |seed: u64| {
+        let mut view = two_tiers();
+        view.random = Random::new(seed);
+        let mut policy = terrace_policies::program::start(&scripted(), &view, &[]).expect("loads");
+        policy.message(&view, "drawn", b"").expect("known")
+    };
+    assert_eq!(draw(1), draw(1));
+    assert_ne!(draw(1), draw(2));
+}
+
+#[test]
+fn a_file_that_is_no_policy_is_refused_with_the_reason() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = |name: &str, text: &str| {
+        let path = dir.path().join(name);
+        std::fs::write(&path, text).expect("writes");
+        path
+    };
+    let two = "from terrace.policy import Policy\nclass A(Policy): pass\nclass B(Policy): pass\n";
+    let refuses = "from terrace.policy import Policy\nclass A(Policy):\n def __init__(self, view):\n  \
+                   raise ValueError(f'{len(view.tiers)} tiers are too few')\n";
+    for (path, kind, reason) in [
+        (dir.path().join("missing.py"), ErrorKind::NotFound, "missing.py"),
+        (file("empty.py", ""), ErrorKind::Invalid, "expected one class derived from"),
+        (file("two.py", two), ErrorKind::Invalid, "A, B"),
+        (file("refuses.py", refuses), ErrorKind::Invalid, "2 tiers are too few"),
+        (file("syntax.py", "def f(:"), ErrorKind::Invalid, "invalid syntax"),
+        (file("fails.py", "1 / 0"), ErrorKind::Invalid, "division by zero"),
+        (file("ends.py", "import os; os._exit(0)"), ErrorKind::Invalid, "does not answer"),
+    ] {
+        let error = load(&path, &[]).err().unwrap_or_else(|| panic!("{}", path.display()));
+        assert_eq!(error.kind(), kind, "{}", error.chain());
+        assert!(error.chain().contains(reason), "{}", error.chain());
+        assert!(error.to_string().contains(".py"), "the file is named: {error}");
+    }
+}
+
+#[test]
+fn a_derived_policy_is_the_one_that_is_meant() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("mine.py");
+    std::fs::write(dir.path().join("beside.py"), "TIER = 1\n").expect("writes");
+    let text = "from beside import TIER\nfrom terrace.policy import Placement, Policy\n\
+                class Base(Policy):\n placement = Placement(TIER)\nclass Mine(Base): pass\n";
+    std::fs::write(&path, text).expect("writes");
+    let policy = load(&path, &[]).expect("loads, with the module beside it");
+    assert_eq!(place(&*policy.placer()), Placed::on(TierIndex(1)));
+}
+
+#[test]
+fn many_segments_are_shown_in_parts_and_whole() {
+    let mut world = World::new(&scripted(), &[]);
+    for number in 0..100_000 {
+        world.create(&format!("t/{number}"), 1);
+    }
+    for slot in 0..1000 {
+        world.happen(EventKind::Delete, slot * 7);
+    }
+    world.observe();
+    let reply = world.policy.message(&world.view, "segments", b"").expect("known");
+    let reply = String::from_utf8(reply).expect("text");
+    assert_eq!(reply.lines().count(), 100_000);
+    assert_eq!(reply.lines().filter(|line| line.contains("live 0")).count(), 1000);
+}
