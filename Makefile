@@ -13,6 +13,10 @@ export CARGO_TARGET_DIR ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/terrace/target
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
 TERRACE := $(CARGO_TARGET_DIR)/release/terrace
+# Where setup.sh puts the Python packages that checks and tests need.
+PYTHON := $(CARGO_TARGET_DIR)/python/bin
+# Python beside that of the bindings, as seen from there.
+PYTHON_FILES := ../../crates/policies/tests/host/fixtures/scripted.py
 # What `terrace demo` is given, for example `make run DEMO=--full`.
 DEMO ?=
 # How long `make fuzz` searches in each target, and which ones: all, unless some are named.
@@ -53,11 +57,14 @@ bench: release
 	$(TERRACE) bench mount
 
 test: check
+	cd bindings/python && $(PYTHON)/python -m pytest -q
 	@# Tests send signals, which whoever started this may have ignored, as `nohup make test &` does.
-	env --default-signal=INT,TERM,HUP cargo test --locked --workspace
+	env --default-signal=INT,TERM,HUP TERRACE_PYTHON=$(PYTHON)/python cargo test --locked --workspace
 	cargo test --locked --manifest-path examples/policies/write-buffer-rust/Cargo.toml
 	cargo build --locked -p terrace-cli
 	PATH="$(CARGO_TARGET_DIR)/debug:$$PATH" tools/run-tutorial.py docs/tutorial-policy.md
+	PATH="$(CARGO_TARGET_DIR)/debug:$$PATH" TERRACE_PYTHON=$(PYTHON)/python \
+		env --default-signal=INT,TERM,HUP tools/run-tutorial.py docs/tutorial-python.md
 	@echo "make test: everything passed"
 
 check: setup-test
@@ -66,6 +73,9 @@ check: setup-test
 	tools/check-names.py
 	tools/check-links.py
 	tools/check-licences.py
+	cd bindings/python && $(PYTHON)/ruff check . $(PYTHON_FILES)
+	cd bindings/python && $(PYTHON)/ruff format --check . $(PYTHON_FILES)
+	cd bindings/python && $(PYTHON)/mypy . $(PYTHON_FILES)
 	cargo fmt --all --check
 	cargo fmt --check --manifest-path examples/policies/write-buffer-rust/Cargo.toml
 	cargo fmt --check --manifest-path fuzz/Cargo.toml
@@ -79,7 +89,7 @@ check: setup-test
 	@echo "make check: everything passed"
 
 setup-test:
-	@tools/setup.sh --suites rustfmt clippy
+	@tools/setup.sh --suites --python rustfmt clippy
 
 fuzz:
 	@tools/setup.sh --fuzz

@@ -3,8 +3,8 @@
 # Installs what the build needs and the machine lacks: Debian packages, and the rustup components
 # given as arguments. `--fuzz` adds what `make fuzz` needs, `--arm64` what `make test-arm64` does,
 # `--bench` what `make bench` compares with, `--suites` the suites and the applications of others that
-# `make test` runs.
-# Crates are fetched by cargo itself; the tools need no Python packages.
+# `make test` runs. `--python` makes a Python beside the build with what policies in Python and their
+# checks need. Crates are fetched by cargo itself; the tools need no Python packages.
 set -eu
 
 RUST_MINOR_MIN=90 # rust-version in Cargo.toml
@@ -12,12 +12,16 @@ RUST_MINOR_MIN=90 # rust-version in Cargo.toml
 # Crates with programs, and the versions that the tests read the output of.
 SUITES="pjdfstest@0.2.2 fsx@0.3.2"
 
+# Python packages: what policies in Python need, and what checks and tests them.
+PYTHON_PACKAGES="numpy>=1.24,<3 mypy==1.18.* pytest>=8,<10 ruff==0.14.*"
+
 # Packages whose source the tests build.
 SOURCES="bzip2"
 
 packages=
 target=
 suites=
+python=
 while [ $# -gt 0 ]; do
     case $1 in
     --bench) command -v iperf3 >/dev/null || packages="$packages iperf3" ;;
@@ -27,6 +31,10 @@ while [ $# -gt 0 ]; do
         command -v aarch64-linux-gnu-gcc >/dev/null ||
             packages="$packages gcc-aarch64-linux-gnu libc6-dev-arm64-cross"
         command -v qemu-aarch64 >/dev/null || packages="$packages qemu-user"
+        ;;
+    --python)
+        python=yes
+        python3 -c "import venv, ensurepip" 2>/dev/null || packages="$packages python3-venv"
         ;;
     --suites)
         suites=$SUITES
@@ -121,4 +129,16 @@ if [ -n "$suites" ]; then
             apt-get "$@" source --tar-only --download-only "$package")
         rm -rf "$lists"
     done
+fi
+
+if [ -n "$python" ]; then
+    place=${CARGO_TARGET_DIR:-target}/python
+    if [ "$(cat "$place/packages" 2>/dev/null)" != "$PYTHON_PACKAGES" ]; then
+        echo "setup: installing $PYTHON_PACKAGES below $place"
+        rm -rf "$place"
+        python3 -m venv "$place"
+        # shellcheck disable=SC2086 # one word a package
+        "$place/bin/pip" install --quiet --disable-pip-version-check $PYTHON_PACKAGES
+        echo "$PYTHON_PACKAGES" >"$place/packages"
+    fi
 fi

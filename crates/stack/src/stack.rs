@@ -430,6 +430,12 @@ impl Stack {
         runner::set_policy(&self.inner.shared, tactics)
     }
 
+    /// Goes on as a stack without a policy does: new objects go to the first tier with room, and
+    /// stay. Errors: as [`Stack::set_policy`].
+    pub fn unset_policy(&self) -> Result<()> {
+        self.set_policy(runner::none(&self.inner.shared))
+    }
+
     /// Changes a parameter of the running policy. Errors: `NotFound`, `Invalid`, `Busy`.
     pub fn set_parameter(&self, name: &str, value: &str) -> Result<()> {
         runner::set_parameter(&self.inner.shared, name, value)

@@ -13,7 +13,7 @@ use terrace_stack::{MoveKind, MoveTicket, ScrubOptions};
 
 use crate::Store;
 use crate::control::Call;
-use crate::policy;
+use crate::policy::{self, Guest};
 use crate::store::Side;
 
 impl Store {
@@ -209,8 +209,8 @@ impl Store {
     /// Swaps the policy while the store runs; when it is called stays as it is. Each policy keeps
     /// its state under its name.
     ///
-    /// `name` is that of a built-in policy or the path of a shared library, which has a `/` or a
-    /// `.` in it. Kept over restarts, like all changes of the policy: they are written into
+    /// `name` is that of a built-in policy or a path, which has a `/` or a `.` in it: of a Python
+    /// file where it ends in `.py`, else of a shared library. Kept over restarts, like all changes of the policy: they are written into
     /// `terrace.toml`, which otherwise stays as it is.
     ///
     /// # Errors
@@ -225,6 +225,31 @@ impl Store {
                 let name = policy::absolute(name)?;
                 link.ask(&Call::SetPolicy { name, parameters: parameters.to_vec() })
             }
+        }
+    }
+
+    /// Lets a policy in another process decide until [`Store::end_guest`]. Nothing of it is written
+    /// into `terrace.toml`; when its process fails, the fallback takes over as for any policy.
+    ///
+    /// # Errors
+    ///
+    /// As [`Store::set_policy`], and where nobody answers at its socket.
+    pub fn use_guest(&self, guest: &Guest, parameters: &[(String, String)]) -> Result<()> {
+        match &self.side {
+            Side::Owned(owned) => owned.use_guest(guest, parameters),
+            Side::Attached(link) => link.ask(&Call::UseGuest {
+                name: guest.name.clone(),
+                socket: guest.socket.clone(),
+                parameters: parameters.to_vec(),
+            }),
+        }
+    }
+
+    /// Goes back to the policy that `terrace.toml` names, or to none. Errors: `Busy`, `Denied`.
+    pub fn end_guest(&self) -> Result<()> {
+        match &self.side {
+            Side::Owned(owned) => owned.end_guest(),
+            Side::Attached(link) => link.ask(&Call::EndGuest),
         }
     }
 

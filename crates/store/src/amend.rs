@@ -128,11 +128,16 @@ fn checked(document: &DocumentMut, origin: &str) -> Result<String> {
 }
 
 fn set_source(policy: &mut dyn TableLike, source: &PolicySource) {
-    let (key, other, value) = match source {
-        PolicySource::Name(name) => ("name", "library", name.clone()),
-        PolicySource::Library(path) => ("library", "name", path.display().to_string()),
+    let (key, value) = match source {
+        PolicySource::Name(name) => ("name", name.clone()),
+        PolicySource::Library(path) => ("library", path.display().to_string()),
+        PolicySource::Program(path) => ("program", path.display().to_string()),
     };
-    policy.remove(other);
+    for other in ["name", "library", "program"] {
+        if other != key {
+            policy.remove(other);
+        }
+    }
     set(policy, key, Value::from(value));
 }
 
@@ -204,6 +209,9 @@ mod tests {
         let expected = "[policy]\nevery = \"1s\"\nlibrary = \"/lib/mine.so\"\n\
                         parameters.size = 5\nparameters.\"a b\" = \"-\"\n";
         assert_eq!(changed, expected);
+        let source = PolicySource::Program("/lib/mine.py".into());
+        let changed = amended(&changed, &Change::Policy(&source, &[]));
+        assert_eq!(changed, "[policy]\nevery = \"1s\"\nprogram = \"/lib/mine.py\"\n");
     }
 
     #[test]

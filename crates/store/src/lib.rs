@@ -39,6 +39,7 @@ mod watch;
 
 pub use check_files::FilesReport;
 pub use files::Alone;
+pub use policy::Guest;
 pub use recording::Recording;
 pub use repair::{Rebuilt, Source};
 pub use server::{ServerCall, ServerReport};

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Tiers that come and go while the store is open: the stack, and `terrace.toml` with it.
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
 use terrace_core::{Clock, Result, SystemClock};
@@ -43,6 +44,8 @@ impl Owned {
             made.keep();
             return Ok(false);
         }
+        // The tier needs a policy that was made for it: the one of the file.
+        self.has_guest.store(false, Ordering::Release);
         match self.stack.add_tier(tier, tactics) {
             Err(error) if self.stack.tier(&added.name).is_err() => {
                 // As it was before; what cannot be put back is told with the reason.
@@ -80,7 +83,7 @@ impl Owned {
     }
 
     /// The policy of a configuration over these tiers, called as the one that runs.
-    fn tactics(&self, settings: &Settings, tiers: &[Tier]) -> Result<Option<Tactics>> {
+    pub(crate) fn tactics(&self, settings: &Settings, tiers: &[Tier]) -> Result<Option<Tactics>> {
         let Some(configured) = &settings.policy else { return Ok(None) };
         let mut tactics = policy::tactics(configured, tiers)?;
         if let Some(now) = self.policy() {

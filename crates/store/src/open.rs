@@ -2,6 +2,7 @@
 //! Opening: owns the store, or attaches to the process that does.
 
 use std::path::Path;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -15,7 +16,7 @@ use crate::directory::Directory;
 use crate::files::Trees;
 use crate::lock::Lock;
 use crate::owner::{Owned, Owner};
-use crate::settings::Settings;
+use crate::settings::{PolicySource, Settings};
 use crate::store::{OpenOptions, Side};
 use crate::{policy, recording, tiers};
 
@@ -142,7 +143,9 @@ impl Ground {
         let tiers = tiers::open(&settings, options.access, may_miss, clock)?;
         let tactics = tactics(&settings, &tiers, options)?;
         let resting = match options.access {
-            Access::Read => tactics.as_ref().map(policy::resting),
+            Access::Read => {
+                settings.policy.as_ref().map(|policy| policy::resting(policy, tactics.as_ref()))
+            }
             Access::Write => None,
         };
         let trace = match (&settings.trace, options.access) {
@@ -180,6 +183,7 @@ impl Ground {
             tiers,
             resting,
             amending,
+            has_guest: AtomicBool::new(false),
             _lock: lock,
         })
     }
@@ -192,6 +196,10 @@ fn tactics(
     options: &mut OpenOptions,
 ) -> Result<Option<Tactics>> {
     let Some(policy) = &settings.policy else { return Ok(None) };
+    if options.access == Access::Read && matches!(policy.source, PolicySource::Program(_)) {
+        // Not worth a process: it would decide nothing.
+        return Ok(None);
+    }
     let mut tactics = match policy::tactics(policy, tiers) {
         Ok(tactics) => tactics,
         Err(_) if options.access == Access::Read => return Ok(None),

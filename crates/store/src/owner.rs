@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
-use terrace_core::{Access, Clock, Error, ErrorKind, Result, SystemClock};
+use terrace_core::{Access, Clock, Error, ErrorKind, Result, SystemClock, View};
 use terrace_server::{Server, Service};
 use terrace_stack::report::PolicyReport;
 use terrace_stack::{Stack, Tactics, Tier};
@@ -17,8 +17,8 @@ use crate::control::{self, Offer};
 use crate::directory::Directory;
 use crate::files::Trees;
 use crate::lock::Lock;
-use crate::policy;
-use crate::settings::Settings;
+use crate::policy::{self, Guest};
+use crate::settings::{PolicySource, Settings};
 
 /// How soon the end of [`Owner::serve`] is noticed.
 const TICK: Duration = Duration::from_millis(20);
@@ -136,6 +136,8 @@ pub(crate) struct Owned {
     pub(crate) tiers: Mutex<Vec<Tier>>,
     /// The configured policy, where nothing may be changed and none runs.
     pub(crate) resting: Option<PolicyReport>,
+    /// Whether the policy that runs is that of another process, of which the file tells nothing.
+    pub(crate) has_guest: AtomicBool,
     /// Held while policy or tiers are changed, so that the file tells the last change.
     pub(crate) amending: Mutex<()>,
     /// The last field: the next owner may come once everything else is gone.
@@ -152,13 +154,48 @@ impl Owned {
 
     pub(crate) fn set_policy(&self, name: &str, parameters: &[(String, String)]) -> Result<()> {
         self.check_writable("change the policy")?;
-        let source = policy::source(&policy::absolute(name)?);
+        let source = PolicySource::named(&policy::absolute(name)?);
         self.change(&Change::Policy(&source, parameters), || {
-            let tiers = self.tiers.lock().unwrap_or_else(PoisonError::into_inner);
-            let policy = policy::make(&source, parameters, &tiers)?;
-            let tactics = Tactics::new(&policy::name(&source), policy);
-            self.stack.set_policy(self.called_as_now(tactics))
+            let policy = source.make(&self.view(), parameters)?;
+            let tactics = Tactics::new(&source.to_string(), policy);
+            self.stack.set_policy(self.called_as_now(tactics))?;
+            self.has_guest.store(false, Ordering::Release);
+            Ok(())
         })
+    }
+
+    /// Lets a policy in another process decide until [`Owned::end_guest`]. The configuration keeps
+    /// its own.
+    pub(crate) fn use_guest(&self, guest: &Guest, parameters: &[(String, String)]) -> Result<()> {
+        self.check_writable("change the policy")?;
+        let _turn = self.amending.lock().unwrap_or_else(PoisonError::into_inner);
+        let policy = guest.connect(&self.view(), parameters)?;
+        self.stack.set_policy(self.called_as_now(Tactics::new(&guest.name, policy)))?;
+        self.has_guest.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    /// Goes back to the policy of the configuration, or to none.
+    pub(crate) fn end_guest(&self) -> Result<()> {
+        self.check_writable("change the policy")?;
+        let _turn = self.amending.lock().unwrap_or_else(PoisonError::into_inner);
+        let settings = Settings::read(&self.directory.settings())?;
+        let settings = settings.resolved(self.directory.path())?;
+        let tactics = {
+            let tiers = self.tiers.lock().unwrap_or_else(PoisonError::into_inner);
+            self.tactics(&settings, &tiers)?
+        };
+        match tactics {
+            Some(tactics) => self.stack.set_policy(tactics),
+            None => self.stack.unset_policy(),
+        }?;
+        self.has_guest.store(false, Ordering::Release);
+        Ok(())
+    }
+
+    /// The tiers as a policy sees them that is made now.
+    pub(crate) fn view(&self) -> View {
+        policy::view(&self.tiers.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// A policy that is called as the present one is.
@@ -176,6 +213,10 @@ impl Owned {
     }
 
     pub(crate) fn set_parameter(&self, name: &str, value: &str) -> Result<()> {
+        if self.has_guest.load(Ordering::Acquire) {
+            self.check_writable("change the policy")?;
+            return self.stack.set_parameter(name, value);
+        }
         let change = Change::Parameter(name, value);
         self.change(&change, || self.stack.set_parameter(name, value))
     }

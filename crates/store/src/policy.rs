@@ -1,87 +1,124 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! From the name of a policy to the policy.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 
-use terrace_core::{Error, Policy, Result, TierView, View};
-use terrace_policies::{POLICIES, host};
+use terrace_core::{Error, Parameter, Policy, Result, TierView, View};
+use terrace_policies::{POLICIES, host, program};
 use terrace_stack::report::{ParameterReport, PolicyReport};
 use terrace_stack::{Tactics, Tier};
 
 use crate::settings::{PolicySettings, PolicySource};
 
+impl PolicySource {
+    /// What somebody means who names a policy: a built-in one, or one from outside by its path, which
+    /// has a `/` or a `.` in it.
+    pub fn named(name: &str) -> Self {
+        let is_built_in = POLICIES.iter().any(|entry| entry.name == name);
+        if is_built_in || !name.contains(['/', '.']) {
+            PolicySource::Name(name.into())
+        } else if name.ends_with(".py") {
+            PolicySource::Program(PathBuf::from(name))
+        } else {
+            PolicySource::Library(PathBuf::from(name))
+        }
+    }
+
+    /// Makes the policy for the tiers of a view.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound` for an unknown policy or parameter, `Invalid` for a wrong value or file.
+    pub fn make(&self, view: &View, parameters: &[(String, String)]) -> Result<Box<dyn Policy>> {
+        match self {
+            PolicySource::Name(name) => terrace_policies::create(name, view, parameters),
+            PolicySource::Library(path) => host::load(path, view, parameters)
+                .map_err(|error| error.with("policy", path.display())),
+            PolicySource::Program(path) => program::start(path, view, parameters),
+        }
+    }
+}
+
+impl fmt::Display for PolicySource {
+    /// What a policy is called.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            PolicySource::Name(name) => f.write_str(name),
+            PolicySource::Library(path) | PolicySource::Program(path) => path.display().fmt(f),
+        }
+    }
+}
+
 /// Makes the policy of a configuration, ready to be called as it says.
 pub(crate) fn tactics(settings: &PolicySettings, tiers: &[Tier]) -> Result<Tactics> {
-    let policy = make(&settings.source, &settings.parameters, tiers)?;
+    let policy = settings.source.make(&view(tiers), &settings.parameters)?;
     Ok(Tactics {
         after_events: settings.after_events,
         every: settings.every,
         round_bytes: settings.round_bytes,
         call_time_max: settings.call_time_max,
         is_dry_run: settings.dry_run,
-        ..Tactics::new(&name(&settings.source), policy)
+        ..Tactics::new(&settings.source.to_string(), policy)
     })
 }
 
-/// Makes a policy for these tiers.
-pub(crate) fn make(
-    source: &PolicySource,
-    parameters: &[(String, String)],
-    tiers: &[Tier],
-) -> Result<Box<dyn Policy>> {
-    let view = View::new(tiers.iter().map(view).collect(), 0);
-    match source {
-        PolicySource::Name(name) => terrace_policies::create(name, &view, parameters),
-        PolicySource::Library(path) => host::load(path, &view, parameters)
-            .map_err(|error| error.with("policy", path.display())),
-    }
+/// A policy that another process offers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Guest {
+    /// What it is called: the path of its file. Its state is kept under this name.
+    pub name: String,
+    /// The Unix socket where it is asked.
+    pub socket: PathBuf,
 }
 
-/// What a policy is called.
-pub(crate) fn name(source: &PolicySource) -> String {
-    match source {
-        PolicySource::Name(name) => name.clone(),
-        PolicySource::Library(path) => path.display().to_string(),
-    }
-}
-
-/// What somebody means who names a policy: a built-in one, or a library by its path.
-pub(crate) fn source(name: &str) -> PolicySource {
-    let is_built_in = POLICIES.iter().any(|entry| entry.name == name);
-    if !is_built_in && name.contains(['/', '.']) {
-        PolicySource::Library(PathBuf::from(name))
-    } else {
-        PolicySource::Name(name.into())
+impl Guest {
+    /// Takes the policy, for the tiers of a view.
+    pub(crate) fn connect(
+        &self,
+        view: &View,
+        parameters: &[(String, String)],
+    ) -> Result<Box<dyn Policy>> {
+        program::connect(&self.socket, view, parameters)
+            .map_err(|error| error.with("program", &self.name))
     }
 }
 
 /// The same name for a process with another working directory.
 pub(crate) fn absolute(name: &str) -> Result<String> {
-    let PolicySource::Library(path) = source(name) else { return Ok(name.into()) };
-    let absolute = std::path::absolute(&path).map_err(|error| {
-        Error::from_io("find the policy", error).with("library", path.display())
-    })?;
+    let (PolicySource::Library(path) | PolicySource::Program(path)) = PolicySource::named(name)
+    else {
+        return Ok(name.into());
+    };
+    let absolute = std::path::absolute(&path)
+        .map_err(|error| Error::from_io("find the policy", error).with("policy", path.display()))?;
     // The name was text, the working directory may not be.
     absolute.into_os_string().into_string().map_err(|path| {
         Error::invalid("find the policy", "its path is not UTF-8")
-            .with("library", Path::new(&path).display())
+            .with("policy", Path::new(&path).display())
     })
 }
 
-/// A policy that does not run, for people who look at a store that is open for reading.
-pub(crate) fn resting(tactics: &Tactics) -> PolicyReport {
-    let parameter = |parameter: terrace_core::Parameter| ParameterReport {
+/// A configured policy that does not run, for people who look at a store that is open for reading.
+/// `tactics` knows more than the file, where it could be made.
+pub(crate) fn resting(settings: &PolicySettings, tactics: Option<&Tactics>) -> PolicyReport {
+    let of_file = || {
+        let pairs = settings.parameters.iter();
+        pairs.map(|(name, value)| Parameter::new(name, value, "")).collect()
+    };
+    let parameters = tactics.map_or_else(of_file, |tactics| tactics.policy.parameters());
+    let parameter = |parameter: Parameter| ParameterReport {
         name: parameter.name,
         value: parameter.value,
         description: parameter.description,
     };
     PolicyReport {
-        name: tactics.name.clone(),
+        name: settings.source.to_string(),
         replaced: None,
-        is_dry_run: tactics.is_dry_run,
-        after_events: tactics.after_events,
-        every_ns: crate::control::nanoseconds(tactics.every),
-        parameters: tactics.policy.parameters().into_iter().map(parameter).collect(),
+        is_dry_run: settings.dry_run,
+        after_events: settings.after_events,
+        every_ns: crate::control::nanoseconds(settings.every),
+        parameters: parameters.into_iter().map(parameter).collect(),
         rounds: 0,
         events: 0,
         coalesced_events: 0,
@@ -91,14 +128,15 @@ pub(crate) fn resting(tactics: &Tactics) -> PolicyReport {
     }
 }
 
-/// A tier as a policy sees it before anything is stored.
-fn view(tier: &Tier) -> TierView {
-    TierView {
+/// Tiers as a policy sees them before anything is stored.
+pub(crate) fn view(tiers: &[Tier]) -> View {
+    let one = |tier: &Tier| TierView {
         watermarks: tier.watermarks,
         persistency: tier.backend.capability().persistency,
         is_writable: tier.offline.is_none(),
         ..TierView::empty(&tier.name, tier.figures)
-    }
+    };
+    View::new(tiers.iter().map(one).collect(), 0)
 }
 
 #[cfg(test)]
@@ -106,11 +144,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_is_a_library_and_a_word_is_built_in() {
-        assert_eq!(source("lru"), PolicySource::Name("lru".into()));
-        assert_eq!(source("lfu"), PolicySource::Name("lfu".into()));
-        assert_eq!(source("./lru"), PolicySource::Library("./lru".into()));
-        assert_eq!(source("liblru.so"), PolicySource::Library("liblru.so".into()));
+    fn a_path_is_a_library_or_a_program_and_a_word_is_built_in() {
+        assert_eq!(PolicySource::named("lru"), PolicySource::Name("lru".into()));
+        assert_eq!(PolicySource::named("lfu"), PolicySource::Name("lfu".into()));
+        assert_eq!(PolicySource::named("./lru"), PolicySource::Library("./lru".into()));
+        assert_eq!(PolicySource::named("liblru.so"), PolicySource::Library("liblru.so".into()));
+        assert_eq!(PolicySource::named("lru.py"), PolicySource::Program("lru.py".into()));
         assert_eq!(absolute("lru").expect("legal"), "lru");
         assert!(absolute("liblru.so").expect("legal").starts_with('/'));
     }

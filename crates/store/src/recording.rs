@@ -3,7 +3,6 @@
 
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
-use std::sync::PoisonError;
 
 use serde::{Deserialize, Serialize};
 use terrace_core::{Error, Result};
@@ -14,8 +13,7 @@ use crate::Store;
 use crate::control::Call;
 use crate::directory::Directory;
 use crate::owner::Owned;
-use crate::policy;
-use crate::settings::{Settings, TraceSettings};
+use crate::settings::{PolicySource, Settings, TraceSettings};
 use crate::store::Side;
 
 /// What to record.
@@ -115,11 +113,8 @@ impl Owned {
     fn same_policy(&self) -> Result<Option<Tactics>> {
         let Some(now) = self.policy() else { return Ok(None) };
         let pairs = now.parameters.iter().map(|one| (one.name.clone(), one.value.clone()));
-        let source = policy::source(&now.name);
-        let policy = {
-            let tiers = self.tiers.lock().unwrap_or_else(PoisonError::into_inner);
-            policy::make(&source, &pairs.collect::<Vec<_>>(), &tiers)?
-        };
+        let policy =
+            PolicySource::named(&now.name).make(&self.view(), &pairs.collect::<Vec<_>>())?;
         Ok(Some(self.called_as_now(Tactics::new(&now.name, policy))))
     }
 }

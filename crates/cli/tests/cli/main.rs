@@ -20,6 +20,7 @@ mod network;
 mod objects;
 mod pairs;
 mod placement;
+mod programs;
 mod quotas;
 mod repair;
 mod replays;

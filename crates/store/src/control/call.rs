@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What can be asked of the control plane. Specified in `docs/formats/control.md`.
 
+use std::path::PathBuf;
+
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use terrace_core::Key;
 use terrace_stack::{MoveKind, WatchFilter};
@@ -68,6 +70,12 @@ pub(crate) enum Call {
         name: String,
         parameters: Vec<(String, String)>,
     },
+    UseGuest {
+        name: String,
+        socket: PathBuf,
+        parameters: Vec<(String, String)>,
+    },
+    EndGuest,
     SetParameter {
         name: String,
         value: String,
@@ -132,6 +140,8 @@ impl Call {
                 | Call::Pin { .. }
                 | Call::Unpin { .. }
                 | Call::SetPolicy { .. }
+                | Call::UseGuest { .. }
+                | Call::EndGuest
                 | Call::SetParameter { .. }
                 | Call::SetDryRun { .. }
                 | Call::SetCalls { .. }

@@ -13,6 +13,7 @@ use terrace_server::{Called, Caller, Kept, Service};
 use terrace_stack::{MoveTicket, ScrubOptions, Stack, WatchFilter};
 
 use super::call::Call;
+use crate::Guest;
 use crate::owner::Owned;
 use crate::repair::write_backup;
 
@@ -98,6 +99,7 @@ fn check_reach(call: &Call) -> Result<()> {
         Call::AddTier { .. } => "add a tier",
         Call::RemoveTier { .. } => "remove a tier",
         Call::SetPolicy { name, .. } if name.contains(['/', '.']) => "load a policy",
+        Call::UseGuest { .. } | Call::EndGuest => "use a policy of another process",
         Call::Record(recording) if recording.directory.is_some() => "record a trace elsewhere",
         _ => return Ok(()),
     };
@@ -196,6 +198,10 @@ pub(super) fn carry_out(
         Call::SetPolicy { name, parameters } => {
             owned.set_policy(&name, &parameters).map(Answer::done)
         }
+        Call::UseGuest { name, socket, parameters } => {
+            owned.use_guest(&Guest { name, socket }, &parameters).map(Answer::done)
+        }
+        Call::EndGuest => owned.end_guest().map(Answer::done),
         Call::SetParameter { name, value } => owned.set_parameter(&name, &value).map(Answer::done),
         Call::SetDryRun { is_dry_run } => owned.set_dry_run(is_dry_run).map(Answer::done),
         Call::SetCalls { after_events, every_ns } => {

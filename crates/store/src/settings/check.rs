@@ -145,7 +145,7 @@ fn check_policy(
     levels: &[Persistency],
     section: &Section<'_>,
 ) -> Result<()> {
-    // What a library takes is known only once it is loaded.
+    // What others take is known only once they are loaded.
     let PolicySource::Name(name) = &policy.source else { return Ok(()) };
     let Some(entry) = POLICIES.iter().find(|entry| entry.name == name) else {
         let known: Vec<_> = POLICIES.iter().map(|entry| entry.name).collect();

@@ -139,6 +139,8 @@ pub enum PolicySource {
     Name(String),
     /// A shared library.
     Library(PathBuf),
+    /// A Python file, whose policy runs in a process of its own.
+    Program(PathBuf),
 }
 
 impl Settings {

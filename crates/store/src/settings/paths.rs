@@ -41,7 +41,7 @@ pub(super) fn resolved(settings: &Settings, dir: &Path) -> Result<Settings> {
     if let Some(trace) = &mut settings.trace {
         trace.path = dir.join(&trace.path);
     }
-    if let Some(PolicySource::Library(path)) =
+    if let Some(PolicySource::Library(path) | PolicySource::Program(path)) =
         settings.policy.as_mut().map(|policy| &mut policy.source)
     {
         *path = dir.join(&*path);

@@ -215,17 +215,24 @@ fn read_policy(section: &Section<'_>) -> Result<Option<PolicySettings>> {
     }
     let name = section.text("name", "lru")?;
     let library = read_path(section, "library", "./liblru.so")?;
-    let source = match (name, library) {
-        (Some(name), None) => PolicySource::Name(name.into()),
-        (None, Some(library)) => PolicySource::Library(library),
-        (Some(_), Some(_)) => {
+    let program = read_path(section, "program", "./mine.py")?;
+    let source = match (name, library, program) {
+        (Some(name), None, None) => PolicySource::Name(name.into()),
+        (None, Some(library), None) => PolicySource::Library(library),
+        (None, None, Some(program)) => PolicySource::Program(program),
+        (None, None, None) => {
+            let reason = "there is neither `name` nor `library` nor `program`; one of them is \
+                          expected, or no [policy] at all";
+            return Err(section.wrong("name", reason));
+        }
+        (Some(_), Some(_), _) => {
             let reason = "there are `name` and `library`; one of them is expected";
             return Err(section.wrong("library", reason));
         }
-        (None, None) => {
-            let reason = "there is neither `name` nor `library`; one of them is expected, \
-                          or no [policy] at all";
-            return Err(section.wrong("name", reason));
+        (name, _, Some(_)) => {
+            let other = if name.is_some() { "name" } else { "library" };
+            let reason = format!("there are `{other}` and `program`; one of them is expected");
+            return Err(section.wrong("program", reason));
         }
     };
     let parameters = section.pairs("parameters")?;

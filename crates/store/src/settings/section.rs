@@ -51,6 +51,7 @@ pub(super) const SECTIONS: &[(&str, &[&str])] = &[
         &[
             "name",
             "library",
+            "program",
             "after_events",
             "every",
             "round_bytes",

@@ -110,7 +110,9 @@ const REFUSED: &[(&str, &str, &[&str])] = &[
         &["no tier gives persistency \"storage\"", "persistency = \"none\""]),
     ("[[tier]]\nname = \"m\"\nbackend = \"memory\"", "3:11", &["\"process\" (the default)"]),
     // Policy.
-    ("TIER[policy]\n", "4:1", &["neither `name` nor `library`"]),
+    ("TIER[policy]\n", "4:1", &["neither `name` nor `library` nor `program`"]),
+    ("TIER[policy]\nname = \"lru\"\nprogram = \"a.py\"", "6:1", &["`name` and `program`"]),
+    ("TIER[policy]\nlibrary = \"a.so\"\nprogram = \"a.py\"", "6:1", &["`library` and `program`"]),
     ("TIER[policy]\nname = \"lru\"\nlibrary = \"a.so\"", "6:11", &["one of them"]),
     ("TIER[policy]\nname = \"lur\"", "5:8",
         &["did you mean \"lru\"?", "pinned, lru, write-buffer, size"]),
@@ -325,6 +327,9 @@ fn relative_paths_are_below_the_store() {
     assert_eq!(resolved.catalog.path, Path::new("/srv/s/catalog"));
     let source = resolved.policy.expect("given").source;
     assert_eq!(source, PolicySource::Library("/srv/s/./x.so".into()));
+    let resolved = legal("TIER[policy]\nprogram = \"x.py\"").resolved(Path::new("/srv/s"));
+    let source = resolved.expect("legal").policy.expect("given").source;
+    assert_eq!(source, PolicySource::Program("/srv/s/x.py".into()));
 }
 
 #[test]

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `terrace policy`.
 
+mod guest;
 mod show;
 
 use std::io::{self, Read};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
@@ -36,8 +38,8 @@ pub(crate) struct Policy {
 enum Action {
     /// List the policies there are
     ///
-    /// Prints the built-in policies with what they do. Others are loaded from shared libraries:
-    /// `terrace policy use --library PATH`.
+    /// Prints the built-in policies with what they do. Others are loaded from shared libraries
+    /// (`terrace policy use --library PATH`) and from Python files (`terrace policy use ./mine.py`).
     #[command(after_long_help = "Examples:
   terrace policy list")]
     List,
@@ -61,7 +63,8 @@ enum Action {
     /// both have the same name.
     #[command(after_long_help = "Examples:
   terrace policy use size steps=1MB
-  terrace policy use --library ./libmine.so high=0.8")]
+  terrace policy use --library ./libmine.so high=0.8
+  terrace policy use ./mine.py high=0.8")]
     Use(Use),
     /// Send a message to the policy and print its reply
     ///
@@ -78,15 +81,28 @@ enum Action {
         #[arg(default_value = "", allow_hyphen_values = true)]
         body: String,
     },
-    /// Call the policy now and wait for the migrations that it asks for
+    /// Call the policy now; or run the policy of a Python file until Ctrl-C
     ///
-    /// Prints what it decided.
+    /// Without FILE: calls the policy, waits for the migrations that it asks for, and prints what it
+    /// decided.
+    ///
+    /// With FILE: the policy of the file decides for as long as the command runs, in a process of its
+    /// own. Its decisions are printed as it makes them, and what it prints itself. Then the
+    /// configured policy decides again: nothing is written into the configuration. When it fails, the
+    /// store goes on at once, and the command ends with the reason. It needs Python 3.10 and NumPy
+    /// (TERRACE_PYTHON names another Python than `python3`). docs/tutorial-python.md is a tutorial.
     #[command(after_long_help = "Examples:
-  terrace policy run
-  terrace policy run --dry-run          what would it do now?")]
+  terrace policy run                    call the policy
+  terrace policy run --dry-run          what would it do now?
+  terrace policy run mine.py high=0.8   try a policy of your own")]
     Run {
+        /// A Python file with a policy
+        file: Option<PathBuf>,
+        /// Parameters of the policy
+        #[arg(value_name = "NAME=VALUE", requires = "file")]
+        parameters: Vec<String>,
         /// Record the decisions without carrying them out
-        #[arg(long)]
+        #[arg(long, conflicts_with = "file")]
         dry_run: bool,
     },
 }
@@ -116,7 +132,8 @@ enum Switch {
 
 #[derive(Args, Debug)]
 struct Use {
-    /// The name of a built-in policy (unless --library is given), then parameters NAME=VALUE
+    /// The name of a built-in policy, or the path of a Python file or library with a / or . in it
+    /// (unless --library is given), then parameters NAME=VALUE
     #[arg(value_name = "NAME", required_unless_present = "library")]
     words: Vec<String>,
     /// Load the policy from this shared library
@@ -143,7 +160,10 @@ impl Verb for Policy {
             Action::Set(set) => set.run(context),
             Action::Use(chosen) => chosen.run(context),
             Action::Message { kind, body } => message(context, &kind, body),
-            Action::Run { dry_run } => run_now(context, dry_run),
+            Action::Run { file: Some(file), parameters, .. } => {
+                guest::run(context, &file, &assignments(&parameters)?)
+            }
+            Action::Run { dry_run, .. } => run_now(context, dry_run),
         }
     }
 }

@@ -39,18 +39,7 @@ pub(super) fn report(context: &Context, report: &PolicyReport) -> Result<()> {
         return output.flush();
     }
     print_head(report, &mut output)?;
-    output.line(format!(
-        "{}, {} ({} summed up), {}",
-        count(report.rounds, "call"),
-        count(report.events, "event"),
-        report.coalesced_events,
-        count(report.actions, "action"),
-    ))?;
-    if !report.outcomes.is_empty() {
-        let outcomes = report.outcomes.iter();
-        let outcomes: Vec<_> = outcomes.map(|(word, number)| format!("{number} {word}")).collect();
-        output.line(format!("actions ended: {}", outcomes.join(", ")))?;
-    }
+    print_counts(report, &mut output)?;
     print_parameters(report, &mut output)?;
     if !report.decisions.is_empty() {
         output.line("")?;
@@ -79,7 +68,7 @@ pub(super) fn decisions_since(
     after: &PolicyReport,
 ) -> Result<()> {
     let made = after.actions.saturating_sub(before.actions) as usize;
-    let kept = &after.decisions[after.decisions.len().saturating_sub(made)..];
+    let kept = made_since(before, after);
     let mut output = Output::new();
     if context.is_json {
         output.json(&json!({ "actions": made, "decisions": kept }))?;
@@ -92,6 +81,74 @@ pub(super) fn decisions_since(
         (made, _) => count(made as u64, "action"),
     })?;
     output.flush()
+}
+
+/// That a policy runs for as long as this command does.
+pub(super) fn begins(context: &Context, report: &PolicyReport, output: &mut Output) -> Result<()> {
+    if context.is_json {
+        return output.json(&json!({ "policy": report.name, "parameters": report.parameters }));
+    }
+    print_head(report, output)?;
+    output.line("Ctrl-C ends it; the configured policy then decides again")
+}
+
+/// The decisions that were made between two reports, a line each.
+pub(super) fn decisions_live(
+    context: &Context,
+    before: &PolicyReport,
+    after: &PolicyReport,
+    output: &mut Output,
+) -> Result<()> {
+    for decision in made_since(before, after) {
+        match context.is_json {
+            true => output.json(decision)?,
+            false => output.line(format!(
+                "{}  {}  {}: {}",
+                show_wall(decision.wall_ns),
+                show_name(&decision.key),
+                decision.what,
+                decision.reason
+            ))?,
+        }
+    }
+    Ok(())
+}
+
+/// What came of a policy that ran for as long as this command.
+pub(super) fn ends(context: &Context, report: &PolicyReport, output: &mut Output) -> Result<()> {
+    if context.is_json {
+        let outcomes: serde_json::Map<_, _> =
+            report.outcomes.iter().map(|(word, number)| (word.clone(), (*number).into())).collect();
+        return output.json(&json!({
+            "rounds": report.rounds,
+            "events": report.events,
+            "actions": report.actions,
+            "outcomes": outcomes,
+        }));
+    }
+    print_counts(report, output)
+}
+
+/// The decisions between two reports, as far as the later one has them.
+fn made_since<'a>(before: &PolicyReport, after: &'a PolicyReport) -> &'a [DecisionReport] {
+    let made = after.actions.saturating_sub(before.actions) as usize;
+    &after.decisions[after.decisions.len().saturating_sub(made)..]
+}
+
+fn print_counts(report: &PolicyReport, output: &mut Output) -> Result<()> {
+    output.line(format!(
+        "{}, {} ({} summed up), {}",
+        count(report.rounds, "call"),
+        count(report.events, "event"),
+        report.coalesced_events,
+        count(report.actions, "action"),
+    ))?;
+    if report.outcomes.is_empty() {
+        return Ok(());
+    }
+    let outcomes = report.outcomes.iter();
+    let outcomes: Vec<_> = outcomes.map(|(word, number)| format!("{number} {word}")).collect();
+    output.line(format!("actions ended: {}", outcomes.join(", ")))
 }
 
 fn print_head(report: &PolicyReport, output: &mut Output) -> Result<()> {

@@ -119,11 +119,7 @@ impl Scene {
             // What a store without one does.
             None => (PolicySource::Name(PINNED.into()), Vec::new()),
         };
-        let name = match &source {
-            PolicySource::Name(name) => name.clone(),
-            PolicySource::Library(path) => path.display().to_string(),
-        };
-        make(name, &source, &parameters, options.clone())
+        make(source.to_string(), &source, &parameters, options.clone())
     }
 
     /// A policy as the command line names it, with parameters behind colons.
@@ -141,11 +137,7 @@ impl Scene {
             };
             parameters.push((parameter.to_string(), value.to_string()));
         }
-        let source = match name.contains(['/', '.']) {
-            true => PolicySource::Library(name.into()),
-            false => PolicySource::Name(name.into()),
-        };
-        make(text.into(), &source, &parameters, options.clone())
+        make(text.into(), &PolicySource::named(name), &parameters, options.clone())
     }
 
     /// Everything on one tier, without a bound.
@@ -164,11 +156,6 @@ fn make(
     parameters: &[(String, String)],
     options: TimedOptions,
 ) -> Result<Contender> {
-    let view = options.view();
-    let policy = match source {
-        PolicySource::Name(name) => terrace_policies::create(name, &view, parameters)?,
-        PolicySource::Library(path) => terrace_policies::host::load(path, &view, parameters)
-            .map_err(|error| error.with("policy", path.display()))?,
-    };
+    let policy = source.make(&options.view(), parameters)?;
     Ok(Contender { name, options, policy })
 }

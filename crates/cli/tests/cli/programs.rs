@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Policies in Python: `policy run FILE`, `policy use`, and `replay`.
+
+use std::io::{BufRead, BufReader, Read};
+use std::path::PathBuf;
+use std::process::{Child, ChildStdout, Stdio};
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::scene::{Scene, signal};
+
+/// New objects go to the last tier; what is read moves to the first.
+const EAGER: &str = r#"
+import time
+from terrace.policy import READ, Parameter, Placement, Policy
+
+class Eager(Policy):
+    placement = Placement(tier=1)
+    fails = Parameter("", "how it fails at the first read")
+    state_version = 1
+
+    def __init__(self, view):
+        self.wanted, self.seen = set(), 0
+
+    def observe(self, view, events):
+        read = events["slot"][events["kind"] == READ]
+        self.wanted.update(read.tolist())
+        self.seen += len(read)
+
+    def plan(self, view, actions):
+        if self.wanted and self.fails == "raises":
+            raise RuntimeError("had enough")
+        if self.wanted and self.fails == "hangs":
+            time.sleep(1000)
+        for slot in sorted(self.wanted):
+            actions.promote(slot, to=0, reason="it was read", benefit_s=0.5)
+        self.wanted.clear()
+
+    def message(self, view, kind, body):
+        return f"{self.seen} reads".encode()
+
+    def save(self, view):
+        return str(self.seen).encode()
+
+    def restore(self, view, version, state):
+        self.seen = int(state)
+"#;
+
+fn eager(scene: &Scene) -> PathBuf {
+    scene.file("eager.py", EAGER)
+}
+
+/// A running `policy run`.
+struct Guest {
+    child: Child,
+    stdout: BufReader<ChildStdout>,
+}
+
+impl Guest {
+    /// Returns once its policy decides.
+    fn start(scene: &Scene, more: &[&str]) -> Self {
+        let arguments = ["policy", "run", "eager.py"].iter().chain(more);
+        let mut command = scene.command(arguments);
+        let mut child =
+            command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the binary runs");
+        let mut stdout = BufReader::new(child.stdout.take().expect("a pipe"));
+        let mut line = String::new();
+        stdout.read_line(&mut line).expect("it prints");
+        if !line.contains("eager.py, called after 1000 events") {
+            child.stderr.take().expect("a pipe").read_to_string(&mut line).expect("text");
+            panic!("{line}");
+        }
+        Self { child, stdout }
+    }
+
+    /// Its status, and what else it printed.
+    fn end(mut self) -> (Option<i32>, String, String) {
+        let (mut out, mut errors) = (String::new(), String::new());
+        self.stdout.read_to_string(&mut out).expect("text");
+        let mut stderr = self.child.stderr.take().expect("a pipe");
+        stderr.read_to_string(&mut errors).expect("text");
+        (self.child.wait().expect("it ends").code(), out, errors)
+    }
+}
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        // A test that failed must not leave it behind.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn policy(scene: &Scene) -> Value {
+    scene.json(["policy", "show"])[0].clone()
+}
+
+/// Asks again until it is so; the commands that ask take their time.
+#[track_caller]
+fn wait_until(mut is_so: impl FnMut() -> bool) {
+    assert!((0..1000).any(|_| is_so()), "it never is");
+}
+
+fn tier(scene: &Scene, key: &str) -> String {
+    scene.json(["stat", key])[0]["tiers"][0].as_str().expect("a tier").to_string()
+}
+
+#[test]
+fn a_python_policy_decides_for_as_long_as_its_command_runs() {
+    for is_held in [true, false] {
+        let scene = Scene::with_policy();
+        let held = is_held.then(|| scene.hold());
+        eager(&scene);
+        let before = scene.read("store/terrace.toml");
+        let guest = Guest::start(&scene, &[]);
+        scene.ok_with(&[1; 1000], ["put", "a/x"]);
+        assert_eq!(tier(&scene, "a/x"), "slow", "creates are answered as it published");
+        scene.ok(["get", "a/x", "got"]);
+        wait_until(|| scene.ok(["explain", "a/x"]).contains("eager.py: it was read"));
+        assert_eq!(tier(&scene, "a/x"), "fast");
+        let seen = scene.ok(["policy", "message", "what"]);
+        assert_ne!(seen, "0 reads");
+        let told = scene.ok(["policy", "set", "fails=never"]);
+        assert!(told.contains("never"), "{told}");
+        signal(&guest.child, Signal::INT);
+        let (status, out, errors) = guest.end();
+        assert_eq!((status, errors.as_str()), (Some(0), ""), "{out}");
+        assert!(out.contains("a/x  promote to fast: it was read"), "{out}");
+        assert!(out.contains("1 action\nactions ended: 1 done\n"), "{out}");
+        assert_eq!(policy(&scene)["name"], "lru", "the configured one decides again");
+        assert_eq!(scene.read("store/terrace.toml"), before, "nothing was written");
+        // What it knew is kept under its name.
+        let guest = Guest::start(&scene, &[]);
+        assert_eq!(scene.ok(["policy", "message", "what"]), seen);
+        drop(guest);
+        if let Some(held) = held {
+            held.stop();
+        }
+    }
+}
+
+#[test]
+fn a_store_without_a_policy_goes_back_to_none() {
+    let scene = Scene::new();
+    let held = scene.hold();
+    eager(&scene);
+    let guest = Guest::start(&scene, &[]);
+    assert!(policy(&scene)["name"].as_str().expect("text").ends_with("eager.py"));
+    signal(&guest.child, Signal::TERM);
+    assert_eq!(guest.end().0, Some(0));
+    scene.fails(2, ["policy", "show"]);
+    held.stop();
+}
+
+#[test]
+fn a_python_policy_that_fails_ends_its_command_and_not_the_store() {
+    let scene = Scene::with_policy();
+    let held = scene.hold();
+    eager(&scene);
+    scene.ok_with(&[1; 1000], ["put", "a/x"]);
+    for (fails, expected) in [
+        ("raises", "failed in plan: RuntimeError: had enough ("),
+        ("is killed", "its process ended"),
+    ] {
+        let guest = Guest::start(&scene, &[&format!("fails={fails}")]);
+        if fails == "is killed" {
+            let name = scene.path("eager.py").canonicalize().expect("it exists");
+            let python = format!("{}$", name.display());
+            let killed = std::process::Command::new("pkill").args(["-9", "-f", &python]).status();
+            assert!(killed.expect("it runs").success(), "there was one");
+        }
+        scene.ok(["get", "a/x", "got"]);
+        let (status, _, errors) = guest.end();
+        assert_eq!(status, Some(1), "{errors}");
+        assert!(errors.contains(expected), "{errors}");
+        assert_eq!(policy(&scene)["name"], "lru", "the configured one decides again");
+        scene.ok(["get", "a/x", "got"]);
+    }
+    held.stop();
+}
+
+#[test]
+fn a_python_policy_that_hangs_is_replaced_and_nobody_waits_for_it() {
+    let scene = Scene::with_policy();
+    eager(&scene);
+    let settings = String::from_utf8(scene.read("store/terrace.toml")).expect("text");
+    let settings = settings.replace("name = \"lru\"", "name = \"lru\"\ncall_time_max = \"300ms\"");
+    scene.file("store/terrace.toml", settings);
+    let held = scene.hold();
+    scene.ok(["policy", "use", "./eager.py", "fails=hangs"]);
+    scene.ok_with(&[1; 1000], ["put", "a/x"]);
+    scene.ok(["get", "a/x", "got"]);
+    wait_until(|| {
+        scene.ok_with(&[1; 1000], ["put", "a/y"]);
+        scene.ok(["rm", "a/y"]);
+        policy(&scene)["name"] == "pinned"
+    });
+    let why = policy(&scene)["replaced"].to_string();
+    assert!(why.contains("eager.py: a call took longer than 300ms"), "{why}");
+    held.stop();
+    // Its process ends with the store's, although the policy sleeps.
+    let name = scene.path("eager.py").canonicalize().expect("it exists");
+    let find = || std::process::Command::new("pgrep").arg("-f").arg(&name).output();
+    wait_until(|| find().expect("it runs").stdout.is_empty());
+}
+
+#[test]
+fn a_python_policy_in_the_configuration_starts_with_the_store() {
+    let scene = Scene::with_policy();
+    eager(&scene);
+    scene.ok(["policy", "use", "./eager.py", "fails=never"]);
+    let settings = String::from_utf8(scene.read("store/terrace.toml")).expect("text");
+    assert!(settings.contains("program = \"/"), "{settings}");
+    assert!(settings.contains("fails = \"never\""), "{settings}");
+    scene.ok_with(&[1; 1000], ["put", "a/x"]);
+    assert_eq!(tier(&scene, "a/x"), "slow");
+    scene.ok(["get", "a/x", "got"]);
+    let seen = scene.ok(["policy", "message", "what"]);
+    assert_ne!(seen, "0 reads");
+    let held = scene.hold();
+    assert_eq!(scene.ok(["policy", "message", "what"]), seen, "its state is kept");
+    held.stop();
+    let error = scene.fails(3, ["policy", "use", "./missing.py"]);
+    assert!(error.contains("missing.py"), "{error}");
+    let error = scene.fails(2, ["policy", "run", "eager.py", "novalue"]);
+    assert!(error.contains("novalue"), "{error}");
+    assert!(policy(&scene)["name"].as_str().expect("text").ends_with("eager.py"));
+}
+
+#[test]
+fn a_python_policy_is_replayed_as_any_other_and_always_the_same() {
+    let scene = Scene::with_policy();
+    eager(&scene);
+    let requests: String = (0..2000u32)
+        .map(|number| {
+            format!("{}.0{},{},4096,read\n", number / 100, number % 100, number * 7 % 300)
+        })
+        .collect();
+    scene.file("load.csv", format!("time,id,size,op\n{requests}"));
+    let replay = || {
+        let arguments = ["replay", "load.csv", "--policy", "./eager.py:fails=never,lru"];
+        scene.json(arguments)[0]["replays"].as_array().expect("a list").clone()
+    };
+    let (first, second) = (replay(), replay());
+    assert_eq!(first[1]["policy"], "./eager.py:fails=never");
+    assert!(first[1]["tiers"][0]["moved_in_bytes"].as_u64().expect("a number") > 0, "{}", first[1]);
+    assert_eq!(first, second);
+}
