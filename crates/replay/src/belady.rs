@@ -64,10 +64,6 @@ impl Replacement for Belady {
         Some(Victim { object, bytes: known.bytes })
     }
 
-    fn also_left(&mut self) -> Option<Victim> {
-        None
-    }
-
     fn insert(&mut self, object: u32, bytes: u64) -> bool {
         self.put(object, bytes);
         true

@@ -103,10 +103,6 @@ impl Replacement for Arc {
         self.replace()
     }
 
-    fn also_left(&mut self) -> Option<Victim> {
-        None
-    }
-
     fn insert(&mut self, object: u32, bytes: u64) -> bool {
         self.lists.push(if self.came_from.is_some() { T2 } else { T1 }, object, bytes);
         true

@@ -38,10 +38,6 @@ impl Replacement for Clock {
         }
     }
 
-    fn also_left(&mut self) -> Option<Victim> {
-        None
-    }
-
     fn insert(&mut self, object: u32, bytes: u64) -> bool {
         self.0.set_count(object, 0);
         self.0.push(0, object, bytes);

@@ -35,10 +35,6 @@ impl Replacement for Fifo {
         Some(victim)
     }
 
-    fn also_left(&mut self) -> Option<Victim> {
-        None
-    }
-
     fn insert(&mut self, object: u32, bytes: u64) -> bool {
         self.is_there[object as usize] = true;
         self.queue.push_back(Victim { object, bytes });

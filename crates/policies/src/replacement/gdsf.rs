@@ -65,10 +65,6 @@ impl Replacement for Gdsf {
         Some(Victim { object, bytes: known.bytes })
     }
 
-    fn also_left(&mut self) -> Option<Victim> {
-        None
-    }
-
     fn insert(&mut self, object: u32, bytes: u64) -> bool {
         self.put(object, 1, bytes);
         true

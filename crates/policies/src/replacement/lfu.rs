@@ -54,10 +54,6 @@ impl Replacement for Lfu {
         Some(Victim { object, bytes })
     }
 
-    fn also_left(&mut self) -> Option<Victim> {
-        None
-    }
-
     fn insert(&mut self, object: u32, bytes: u64) -> bool {
         self.put(object, 1, bytes);
         true

@@ -221,4 +221,16 @@ impl<const COUNT: usize> Lists<COUNT> {
         self.take(object);
         Some(Victim { object, bytes })
     }
+
+    /// Keeps the name of a victim in a list of names of `bytes_max`, from which the oldest go for it;
+    /// one that is larger than all of it is not kept.
+    pub(super) fn remember(&mut self, list: usize, victim: Victim, bytes_max: u64) {
+        if victim.bytes > bytes_max {
+            return;
+        }
+        while self.bytes(list) + victim.bytes > bytes_max {
+            self.pop(list);
+        }
+        self.push(list, victim.object, victim.bytes);
+    }
 }

@@ -94,10 +94,6 @@ impl Replacement for Lru {
         }
     }
 
-    fn also_left(&mut self) -> Option<Victim> {
-        None
-    }
-
     fn insert(&mut self, object: u32, bytes: u64) -> bool {
         self.bytes[object as usize] = bytes;
         self.count += 1;

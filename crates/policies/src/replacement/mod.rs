@@ -63,8 +63,11 @@ pub trait Replacement {
     /// Gives up an object; `None` where there is none.
     fn evict(&mut self) -> Option<Victim>;
 
-    /// What else left with the last hit or eviction, one object a call.
-    fn also_left(&mut self) -> Option<Victim>;
+    /// What else left with the last hit or eviction, one object a call. Most orders give up one
+    /// object at a time.
+    fn also_left(&mut self) -> Option<Victim> {
+        None
+    }
 
     /// The object of the last miss enters, in room that was made for it; false where the order
     /// keeps it out.

@@ -73,20 +73,11 @@ impl S3Fifo {
             let oldest = self.lists.tail(SMALL)?;
             if self.lists.count_of(oldest) < PROVEN {
                 let victim = self.lists.pop(SMALL)?;
-                self.remember(victim);
+                self.lists.remember(GHOST, victim, self.ghost_max_bytes);
                 return Some(victim);
             }
             self.lists.set_count(oldest, 0);
             self.lists.promote(MAIN, oldest);
-        }
-    }
-
-    fn remember(&mut self, Victim { object, bytes }: Victim) {
-        if bytes <= self.ghost_max_bytes {
-            while self.lists.bytes(GHOST) + bytes > self.ghost_max_bytes {
-                self.lists.pop(GHOST);
-            }
-            self.lists.push(GHOST, object, bytes);
         }
     }
 }
@@ -123,10 +114,6 @@ impl Replacement for S3Fifo {
             true => self.evict_main(),
             false => self.evict_small().or_else(|| self.evict_main()),
         }
-    }
-
-    fn also_left(&mut self) -> Option<Victim> {
-        None
     }
 
     fn insert(&mut self, object: u32, bytes: u64) -> bool {

@@ -44,10 +44,6 @@ impl Replacement for Sieve {
         Some(Victim { object, bytes })
     }
 
-    fn also_left(&mut self) -> Option<Victim> {
-        None
-    }
-
     fn insert(&mut self, object: u32, bytes: u64) -> bool {
         self.list.set_count(object, 0);
         self.list.push(0, object, bytes);

@@ -66,17 +66,8 @@ impl Replacement for TwoQ {
             return self.lists.pop(AM);
         }
         let victim = self.lists.pop(A1_IN)?;
-        if victim.bytes <= self.out_max_bytes {
-            while self.lists.bytes(A1_OUT) + victim.bytes > self.out_max_bytes {
-                self.lists.pop(A1_OUT);
-            }
-            self.lists.push(A1_OUT, victim.object, victim.bytes);
-        }
+        self.lists.remember(A1_OUT, victim, self.out_max_bytes);
         Some(victim)
-    }
-
-    fn also_left(&mut self) -> Option<Victim> {
-        None
     }
 
     fn insert(&mut self, object: u32, bytes: u64) -> bool {
