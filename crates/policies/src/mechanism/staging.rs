@@ -14,7 +14,7 @@ use super::glob::Glob;
 use super::pace::{self, Fits, Turn};
 use super::parameters::{read_duration_ns, read_tier};
 use super::roster::{Asked, Roster};
-use super::saved::{Name, Names};
+use super::saved::{self, Name, Names};
 
 /// Leases at a time; each takes about 100 bytes.
 const LEASES_MAX: usize = 100_000;
@@ -92,8 +92,24 @@ impl Staging {
         self.leases.contains_key(&slot)
     }
 
+    /// Answers `stage` and `release`, and refuses what is neither. Returns the reply, and the slots
+    /// that are free again.
+    pub(crate) fn answer(
+        &mut self,
+        view: &View,
+        kind: &str,
+        body: &[u8],
+    ) -> Result<(Vec<u8>, Vec<Slot>)> {
+        let (reply, released) = match kind {
+            "stage" => (self.stage(view, body)?, Vec::new()),
+            "release" => self.release(view, body)?,
+            _ => return Err(saved::unknown_message(kind, "stage, release, status")),
+        };
+        Ok((saved::reply(&reply), released))
+    }
+
     /// Answers `stage`: leases the segments of the keys, or of the keys that match, as of now.
-    pub(crate) fn stage(&mut self, view: &View, body: &[u8]) -> Result<Value> {
+    fn stage(&mut self, view: &View, body: &[u8]) -> Result<Value> {
         let body: StageBody = read_body(body)?;
         let tiers: Vec<_> = view.tiers.iter().map(|tier| tier.name.clone()).collect();
         let tier = read_tier(&body.tier, &tiers)?;
@@ -134,8 +150,8 @@ impl Staging {
     }
 
     /// Answers `release`: ends the leases of the keys, or of the keys that match, or all.
-    /// Returns the slots that are free again.
-    pub(crate) fn release(&mut self, view: &View, body: &[u8]) -> Result<(Value, Vec<Slot>)> {
+    /// Returns also the slots that are free again.
+    fn release(&mut self, view: &View, body: &[u8]) -> Result<(Value, Vec<Slot>)> {
         let body: ReleaseBody = match body.trim_ascii() {
             [] => ReleaseBody::default(),
             body => read_body(body)?,

@@ -210,17 +210,12 @@ impl<C: Choice> Policy for Tiering<C> {
     }
 
     fn message(&mut self, view: &View, kind: &str, body: &[u8]) -> Result<Vec<u8>> {
-        let reply = match kind {
-            "stage" => self.staging.stage(view, body)?,
-            "release" => {
-                let (reply, released) = self.staging.release(view, body)?;
-                self.free(view, &released);
-                reply
-            }
-            "status" => self.status(view),
-            _ => return Err(saved::unknown_message(kind, "stage, release, status")),
-        };
-        Ok(saved::reply(&reply))
+        if kind == "status" {
+            return Ok(saved::reply(&self.status(view)));
+        }
+        let (reply, released) = self.staging.answer(view, kind, body)?;
+        self.free(view, &released);
+        Ok(reply)
     }
 
     fn parameters(&self) -> Vec<Parameter> {
