@@ -17,6 +17,7 @@ mod mechanism;
 mod pinned;
 mod registry;
 mod size;
+mod workflow;
 mod write_buffer;
 
 #[cfg(test)]

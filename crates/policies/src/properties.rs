@@ -52,9 +52,17 @@ fn act(harness: &mut Harness, random: &mut Random, serial: usize) {
         _ => {
             let key = harness.view.segments[slot as usize].key.clone();
             let tier = random.below(3);
-            let stage = format!(r#"{{"keys":["{key}"],"tier":"t{tier}","until":"20s"}}"#);
-            // Policies that never move refuse it, which is as good.
-            let _ = harness.policy.message(&harness.view, "stage", stage.as_bytes());
+            let (kind, body) = match random.below(4) {
+                0 => ("keep", format!(r#"{{"keys":["{key}"],"until":"20s"}}"#)),
+                1 => ("done", format!(r#"{{"keys":["{key}"]}}"#)),
+                2 => ("stage", format!(r#"{{"keys":["{key}"],"tier":"t{tier}","until":"20s"}}"#)),
+                _ => {
+                    let times = r#""deadline":"12s","until":"40s""#;
+                    ("stage", format!(r#"{{"keys":["{key}"],"tier":"t{tier}",{times}}}"#))
+                }
+            };
+            // Policies that do not know it refuse it, which is as good.
+            let _ = harness.policy.message(&harness.view, kind, body.as_bytes());
         }
     }
 }

@@ -3,7 +3,7 @@
 
 use terrace_core::{Error, ErrorKind, Policy, Result, View};
 
-use crate::{elevator, filter, heat, lru, pinned, size, write_buffer};
+use crate::{elevator, filter, heat, lru, pinned, size, workflow, write_buffer};
 
 /// Makes a policy for the tiers of a view, with parameters as (name, value) in readable units.
 ///
@@ -85,6 +85,11 @@ pub const POLICIES: &[PolicyEntry] = &[
         summary: "GDSF says what may come up: what is touched often for its size",
         create: filter::create_gdsf,
     },
+    PolicyEntry {
+        name: "workflow",
+        summary: "follows a plan that messages tell; heat decides about the rest",
+        create: workflow::create,
+    },
 ];
 
 /// Makes the built-in policy of this name for the tiers of a view.
@@ -131,6 +136,7 @@ mod tests {
             ("size", "steps", "0B", ErrorKind::Invalid, "above zero"),
             ("heat", "half_life", "0s", ErrorKind::Invalid, "above zero"),
             ("elevator", "streams", "0", ErrorKind::Invalid, "from 1 to 64"),
+            ("workflow", "lease", "0s", ErrorKind::Invalid, "above zero"),
         ] {
             let error = create(policy, &view, &given(name, value)).err().expect(value);
             assert_eq!(error.kind(), kind);

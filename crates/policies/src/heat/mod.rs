@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Keeps what is read most, and most lately, on the fast tiers: heat that halves with time.
 
-mod settings;
+pub(crate) mod settings;
 #[cfg(test)]
 mod tests;
 mod warmth;
+
+use std::marker::PhantomData;
 
 use serde::{Deserialize, Serialize};
 use terrace_core::{Event, EventKind, Policy, Result, SegmentView, Slot, TierIndex, View};
@@ -15,7 +17,7 @@ use crate::mechanism::parameters::Chosen;
 use crate::mechanism::roster::Roster;
 use crate::mechanism::saved::{Name, Names};
 use crate::mechanism::tiering::{Choice, Tiering};
-use settings::{HeatSettings, Weights};
+use settings::{HeatSettings, Heated, Weights};
 use warmth::{Heat, Rows};
 
 /// Segments whose heat is saved, the warmest; others are as good as cold.
@@ -24,17 +26,19 @@ const SAVED_MAX: usize = 200_000;
 /// Makes the policy; `docs/policies/heat.md` is its definition.
 pub(crate) fn create(view: &View, parameters: &[(String, String)]) -> Result<Box<dyn Policy>> {
     let settings = Chosen::new(HeatSettings::default(), view, parameters)?;
-    let heats = Heats { half_life_ns: settings.half_life_ns, ..Heats::default() };
+    let heats = Heats::new(&*settings);
     Ok(Box::new(Tiering::new(settings, heats, view)))
 }
 
-#[derive(Debug, Default)]
-struct Heats {
+/// What leaves first is what is coldest, and what is warm enough may come up.
+#[derive(Debug)]
+pub(crate) struct Heats<S> {
     /// By slot.
     used: Vec<Used>,
     rows: Rows,
     /// With which the heats were computed.
     half_life_ns: u64,
+    settings: PhantomData<S>,
 }
 
 /// What is known of a segment beside the view.
@@ -47,6 +51,8 @@ struct Used {
     /// Moving averages, as the gate needs them.
     access_bytes: f32,
     write_share: f32,
+    /// When somebody said that it is not needed any more, until it is used again.
+    done_ns: Option<u64>,
 }
 
 impl Used {
@@ -74,7 +80,7 @@ impl Used {
 /// What is saved of a segment; `age_ns` is how long ago its heat was computed, because clocks start
 /// anew.
 #[derive(Serialize, Deserialize)]
-struct SavedHeat {
+pub(crate) struct SavedHeat {
     name: Name,
     /// The bits of the number, which JSON would round.
     heat_bits: u64,
@@ -83,14 +89,34 @@ struct SavedHeat {
     accesses: u32,
     access_bytes: f32,
     write_share: f32,
+    /// How long ago somebody said that it is not needed any more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    done_age_ns: Option<u64>,
 }
 
 #[derive(Serialize, Deserialize)]
-struct Saved {
+pub(crate) struct Saved {
     heats: Vec<SavedHeat>,
 }
 
-impl Heats {
+impl<S: Heated> Heats<S> {
+    pub(crate) fn new(settings: &S) -> Self {
+        Self {
+            used: Vec::new(),
+            rows: Rows::default(),
+            half_life_ns: settings.warming().half_life_ns,
+            settings: PhantomData,
+        }
+    }
+
+    /// Nobody needs the segment any more, until it is used again: it leaves before all others.
+    pub(crate) fn finish(&mut self, view: &View, slot: Slot) {
+        self.used_mut(slot).done_ns = Some(view.now_ns);
+        if self.rows.tier_of(slot).is_some() {
+            self.enlist(slot, view.segments[slot as usize].tier);
+        }
+    }
+
     fn used(&self, slot: Slot) -> Used {
         self.used.get(slot as usize).copied().unwrap_or_default()
     }
@@ -108,27 +134,30 @@ impl Heats {
     }
 
     fn enlist(&mut self, slot: Slot, tier: TierIndex) {
-        let heat = self.used(slot).heat;
-        self.rows.list(tier.index(), slot, &heat, self.half_life_ns);
+        let used = self.used(slot);
+        match used.done_ns {
+            Some(_) => self.rows.put_first(tier.index(), slot),
+            None => self.rows.list(tier.index(), slot, &used.heat, self.half_life_ns),
+        }
     }
 }
 
-impl Choice for Heats {
-    const NAME: &'static str = "heat";
+impl<S: Heated> Choice for Heats<S> {
+    const NAME: &'static str = S::NAME;
     const IS_BY_USE: bool = false;
 
-    type Settings = HeatSettings;
+    type Settings = S;
     type Saved = Saved;
 
     /// Heats keep what they are when another half-life begins to hold.
-    fn adapt(&mut self, view: &View, settings: &HeatSettings) {
-        if settings.half_life_ns == self.half_life_ns {
+    fn adapt(&mut self, view: &View, settings: &S) {
+        if settings.warming().half_life_ns == self.half_life_ns {
             return;
         }
         for used in &mut self.used {
             used.heat.add(0.0, view.now_ns, self.half_life_ns);
         }
-        self.half_life_ns = settings.half_life_ns;
+        self.half_life_ns = settings.warming().half_life_ns;
         for slot in 0..self.used.len() as Slot {
             if let Some(tier) = self.rows.tier_of(slot) {
                 self.enlist(slot, TierIndex(tier as u8));
@@ -137,28 +166,27 @@ impl Choice for Heats {
     }
 
     /// As warm as if it had been written when it was last used.
-    fn meet(&mut self, _: &View, settings: &HeatSettings, slot: Slot, segment: &SegmentView) {
-        let heat = Heat { at: settings.weights.write, at_ns: segment.last_access_ns() };
+    fn meet(&mut self, _: &View, settings: &S, slot: Slot, segment: &SegmentView) {
+        let heat = Heat { at: settings.warming().weights.write, at_ns: segment.last_access_ns() };
         *self.used_mut(slot) = Used { heat, size_bytes: segment.size_bytes, ..Used::default() };
         self.enlist(slot, segment.tier);
     }
 
-    fn observe(
-        &mut self,
-        view: &View,
-        settings: &HeatSettings,
-        event: &Event,
-        segment: &SegmentView,
-    ) -> bool {
+    fn observe(&mut self, view: &View, settings: &S, event: &Event, segment: &SegmentView) -> bool {
         let slot = event.slot;
         let is_access = matches!(event.kind, EventKind::Read | EventKind::Write);
+        let is_use = is_access || event.kind == EventKind::Open;
+        // What was used before the message may be shown after it.
+        if is_use && self.used(slot).done_ns.is_some_and(|done_ns| event.time_ns > done_ns) {
+            self.used_mut(slot).done_ns = None;
+        }
         if is_access {
             let half_life_ns = self.half_life_ns;
             let used = self.used_mut(slot);
-            used.access(event, segment.size_bytes, settings.weights, half_life_ns);
+            used.access(event, segment.size_bytes, settings.warming().weights, half_life_ns);
         }
         self.enlist(slot, segment.tier);
-        is_access && self.heat(view, slot) > settings.min_heat
+        is_access && self.heat(view, slot) > settings.warming().min_heat
     }
 
     fn list(&mut self, _: &View, slot: Slot, segment: &SegmentView) {
@@ -205,8 +233,11 @@ impl Choice for Heats {
     fn offer(&mut self, _: &View, _: TierIndex, _: u64) {}
 
     /// Heat counts whole segments, so it stands for so many accesses of the usual length.
-    fn demand(&self, view: &View, _: &HeatSettings, slot: Slot) -> Demand {
+    fn demand(&self, view: &View, _: &S, slot: Slot) -> Demand {
         let used = self.used(slot);
+        if used.done_ns.is_some() {
+            return Demand::default();
+        }
         let access_bytes = used.access_bytes.max(1.0);
         let accesses_each = used.size_bytes as f64 / f64::from(access_bytes);
         Demand {
@@ -216,7 +247,10 @@ impl Choice for Heats {
         }
     }
 
-    fn excuse(&self, view: &View, _: &HeatSettings, slot: Slot) -> String {
+    fn excuse(&self, view: &View, _: &S, slot: Slot) -> String {
+        if self.used(slot).done_ns.is_some() {
+            return "nobody needs this any more".into();
+        }
         format!("this has a heat of {:.3}, and what stays is warmer", self.heat(view, slot))
     }
 
@@ -237,6 +271,7 @@ impl Choice for Heats {
                 accesses: used.accesses,
                 access_bytes: used.access_bytes,
                 write_share: used.write_share,
+                done_age_ns: used.done_ns.map(|done_ns| view.now_ns.saturating_sub(done_ns)),
             }
         };
         Saved { heats: slots.into_iter().map(saved).collect() }
@@ -264,6 +299,7 @@ impl Choice for Heats {
                 accesses: saved.accesses,
                 access_bytes: saved.access_bytes,
                 write_share: saved.write_share,
+                done_ns: saved.done_age_ns.map(|age_ns| view.now_ns.saturating_sub(age_ns)),
             };
             roster.adopt(view, slot);
             self.enlist(slot, view.segments[slot as usize].tier);

@@ -6,12 +6,22 @@ use crate::mechanism::tiering::settings::{self, Common, Tiered};
 
 const SECOND_NS: u64 = 1_000_000_000;
 
+/// What a person may change about any policy that goes by heat.
 #[derive(Clone, Debug)]
-pub(super) struct HeatSettings {
+pub(crate) struct Warming {
     pub(super) half_life_ns: u64,
     pub(super) weights: Weights,
     pub(super) min_heat: f64,
-    common: Common,
+}
+
+/// Settings of a policy that goes by heat.
+pub(crate) trait Heated: Tiered {
+    /// The policy's name.
+    const NAME: &'static str;
+
+    fn warming(&self) -> &Warming;
+
+    fn warming_mut(&mut self) -> &mut Warming;
 }
 
 /// How much heat it is to read, or to write, a whole segment once.
@@ -21,7 +31,7 @@ pub(super) struct Weights {
     pub(super) write: f64,
 }
 
-impl Default for HeatSettings {
+impl Default for Warming {
     fn default() -> Self {
         Self {
             half_life_ns: 300 * SECOND_NS,
@@ -29,8 +39,72 @@ impl Default for HeatSettings {
             // requests; a second read within a half-life goes beyond.
             weights: Weights { read: 1.0, write: 0.5 },
             min_heat: 1.5,
-            common: Common::default(),
         }
+    }
+}
+
+impl Warming {
+    /// What stands in the way of parameters like these.
+    pub(crate) fn check(&self) -> Result<(), &'static str> {
+        if self.half_life_ns == 0 { Err("half_life must be above zero") } else { Ok(()) }
+    }
+}
+
+pub(crate) const fn half_life<S: Heated>() -> Declaration<S> {
+    Declaration {
+        name: "half_life",
+        value: |s| Value::Duration(&mut s.warming_mut().half_life_ns),
+        description: "Time in which heat halves, above zero.",
+    }
+}
+
+pub(crate) const fn read_weight<S: Heated>() -> Declaration<S> {
+    Declaration {
+        name: "read_weight",
+        value: |s| Value::Number(&mut s.warming_mut().weights.read, 0.0..=100.0),
+        description: "Heat of reading a whole segment once, 0 to 100.",
+    }
+}
+
+pub(crate) const fn write_weight<S: Heated>() -> Declaration<S> {
+    Declaration {
+        name: "write_weight",
+        value: |s| Value::Number(&mut s.warming_mut().weights.write, 0.0..=100.0),
+        description: "Heat of writing a whole segment once, 0 to 100.",
+    }
+}
+
+pub(crate) const fn min_heat<S: Heated>() -> Declaration<S> {
+    Declaration {
+        name: "min_heat",
+        value: |s| Value::Number(&mut s.warming_mut().min_heat, 0.0..=1e6),
+        description: "Heat that a segment must exceed to become a candidate for promotion, \
+                      0 to 1000000.",
+    }
+}
+
+pub(crate) const fn gate<S: Heated>() -> Declaration<S> {
+    settings::gate(
+        "Whether promotions must pay and moves yield to applications; \
+         `off` promotes whatever exceeds `min_heat`.",
+    )
+}
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct HeatSettings {
+    warming: Warming,
+    common: Common,
+}
+
+impl Heated for HeatSettings {
+    const NAME: &'static str = "heat";
+
+    fn warming(&self) -> &Warming {
+        &self.warming
+    }
+
+    fn warming_mut(&mut self) -> &mut Warming {
+        &mut self.warming
     }
 }
 
@@ -46,34 +120,14 @@ impl Tiered for HeatSettings {
 
 impl Settings for HeatSettings {
     const TABLE: &'static [Declaration<Self>] = &[
-        Declaration {
-            name: "half_life",
-            value: |s| Value::Duration(&mut s.half_life_ns),
-            description: "Time in which heat halves, above zero.",
-        },
-        Declaration {
-            name: "read_weight",
-            value: |s| Value::Number(&mut s.weights.read, 0.0..=100.0),
-            description: "Heat of reading a whole segment once, 0 to 100.",
-        },
-        Declaration {
-            name: "write_weight",
-            value: |s| Value::Number(&mut s.weights.write, 0.0..=100.0),
-            description: "Heat of writing a whole segment once, 0 to 100.",
-        },
-        Declaration {
-            name: "min_heat",
-            value: |s| Value::Number(&mut s.min_heat, 0.0..=1e6),
-            description: "Heat that a segment must exceed to become a candidate for promotion, \
-                          0 to 1000000.",
-        },
+        half_life(),
+        read_weight(),
+        write_weight(),
+        min_heat(),
         settings::high(),
         settings::low(),
         settings::idle(),
-        settings::gate(
-            "Whether promotions must pay and moves yield to applications; \
-             `off` promotes whatever exceeds `min_heat`.",
-        ),
+        gate(),
         settings::factor(),
         settings::min_residency(),
         settings::busy(),
@@ -82,9 +136,7 @@ impl Settings for HeatSettings {
     ];
 
     fn check(&self) -> Result<(), &'static str> {
-        match self.half_life_ns {
-            0 => Err("half_life must be above zero"),
-            _ => self.common.levels.check(),
-        }
+        self.warming.check()?;
+        self.common.levels.check()
     }
 }

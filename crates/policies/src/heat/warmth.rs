@@ -74,6 +74,11 @@ impl Rows {
         self.insert(tier, slot, heat.rank(half_life_ns));
     }
 
+    /// Puts a segment before all others of a tier, until it is listed again.
+    pub(super) fn put_first(&mut self, tier: usize, slot: Slot) {
+        self.insert(tier, slot, Rank(f64::NEG_INFINITY));
+    }
+
     /// Puts a segment behind all others of a tier, until it is listed again.
     pub(super) fn put_last(&mut self, tier: usize, slot: Slot) {
         self.insert(tier, slot, Rank(f64::INFINITY));

@@ -27,7 +27,7 @@ const READS: usize = 2;
 /// Parameters other than the defaults, which are made for hours and not for a second.
 fn parameters(policy: &str) -> &'static [(&'static str, &'static str)] {
     match policy {
-        "lru" | "heat" => &[("idle", "20ms"), ("min_residency", "100ms")],
+        "lru" | "heat" | "workflow" => &[("idle", "20ms"), ("min_residency", "100ms")],
         "write-buffer" => &[("timeout", "50ms")],
         "elevator" => &[("idle", "20ms")],
         "s3-fifo" | "sieve" | "arc" | "2q" | "w-tinylfu" | "gdsf" => {

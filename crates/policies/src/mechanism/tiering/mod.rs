@@ -153,6 +153,26 @@ impl<C: Choice> Tiering<C> {
         }
     }
 
+    /// The parameters as they are now.
+    pub(crate) fn settings(&self) -> &C::Settings {
+        &self.settings
+    }
+
+    pub(crate) fn choice_mut(&mut self) -> &mut C {
+        &mut self.choice
+    }
+
+    pub(crate) fn staging(&self) -> &Staging {
+        &self.staging
+    }
+
+    /// Puts other leases in the place of those that there are.
+    pub(crate) fn set_staging(&mut self, view: &View, staging: Staging) {
+        let before = std::mem::replace(&mut self.staging, staging);
+        let ended: Vec<_> = before.slots().filter(|slot| !self.staging.holds(*slot)).collect();
+        self.free(view, &ended);
+    }
+
     fn common(&self) -> &Common {
         self.settings.common()
     }
