@@ -15,6 +15,7 @@ mod heat;
 mod lru;
 mod mechanism;
 mod pinned;
+mod prefetch;
 mod registry;
 mod size;
 mod workflow;

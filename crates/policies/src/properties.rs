@@ -24,6 +24,9 @@ fn cases() -> Vec<(&'static str, Vec<(&'static str, &'static str)>)> {
     cases.push(("2q", vec![("gate", "off"), ("together", "0s")]));
     cases.push(("w-tinylfu", vec![("gate", "off"), ("together", "0s")]));
     cases.push(("gdsf", vec![("gate", "off"), ("together", "0s")]));
+    let eager =
+        vec![("gate", "off"), ("together", "0s"), ("min_hit_rate", "0"), ("deadline", "5s")];
+    cases.push(("prefetch", eager));
     cases.push(("elevator", vec![("idle", "0s"), ("share", "1"), ("streams", "9")]));
     cases
 }

@@ -3,7 +3,7 @@
 
 use terrace_core::{Error, ErrorKind, Policy, Result, View};
 
-use crate::{elevator, filter, heat, lru, pinned, size, workflow, write_buffer};
+use crate::{elevator, filter, heat, lru, pinned, prefetch, size, workflow, write_buffer};
 
 /// Makes a policy for the tiers of a view, with parameters as (name, value) in readable units.
 ///
@@ -90,6 +90,11 @@ pub const POLICIES: &[PolicyEntry] = &[
         summary: "follows a plan that messages tell; heat decides about the rest",
         create: workflow::create,
     },
+    PolicyEntry {
+        name: "prefetch",
+        summary: "brings up what is going to be read next; heat decides about the rest",
+        create: prefetch::create,
+    },
 ];
 
 /// Makes the built-in policy of this name for the tiers of a view.
@@ -136,6 +141,7 @@ mod tests {
             ("size", "steps", "0B", ErrorKind::Invalid, "above zero"),
             ("heat", "half_life", "0s", ErrorKind::Invalid, "above zero"),
             ("elevator", "streams", "0", ErrorKind::Invalid, "from 1 to 64"),
+            ("prefetch", "deadline", "0s", ErrorKind::Invalid, "above zero"),
             ("workflow", "lease", "0s", ErrorKind::Invalid, "above zero"),
         ] {
             let error = create(policy, &view, &given(name, value)).err().expect(value);

@@ -233,15 +233,17 @@ impl<S: Heated> Choice for Heats<S> {
     fn offer(&mut self, _: &View, _: TierIndex, _: u64) {}
 
     /// Heat counts whole segments, so it stands for so many accesses of the usual length.
-    fn demand(&self, view: &View, _: &S, slot: Slot) -> Demand {
+    fn demand(&self, view: &View, settings: &S, slot: Slot) -> Demand {
         let used = self.used(slot);
-        if used.done_ns.is_some() {
+        let heat = self.heat(view, slot);
+        let is_faint = heat <= settings.warming().min_heat && !S::COUNTS_FAINT;
+        if used.done_ns.is_some() || is_faint {
             return Demand::default();
         }
         let access_bytes = used.access_bytes.max(1.0);
         let accesses_each = used.size_bytes as f64 / f64::from(access_bytes);
         Demand {
-            accesses: self.heat(view, slot) * accesses_each,
+            accesses: heat * accesses_each,
             access_bytes: access_bytes as u64,
             write_share: f64::from(used.write_share),
         }

@@ -19,6 +19,9 @@ pub(crate) trait Heated: Tiered {
     /// The policy's name.
     const NAME: &'static str;
 
+    /// Whether what is not warm enough to come up still counts where its room is wanted.
+    const COUNTS_FAINT: bool;
+
     fn warming(&self) -> &Warming;
 
     fn warming_mut(&mut self) -> &mut Warming;
@@ -98,6 +101,7 @@ pub(super) struct HeatSettings {
 
 impl Heated for HeatSettings {
     const NAME: &'static str = "heat";
+    const COUNTS_FAINT: bool = true;
 
     fn warming(&self) -> &Warming {
         &self.warming

@@ -47,6 +47,13 @@ pub(crate) struct Demand {
     pub(crate) write_share: f64,
 }
 
+impl Demand {
+    /// Bytes that will be read or written.
+    pub(crate) fn bytes(&self) -> f64 {
+        self.accesses * self.access_bytes as f64
+    }
+}
+
 /// What has to leave so that a segment can come.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Victim<'a> {

@@ -281,6 +281,13 @@ pub(crate) fn quiet_share(source: &TierView, target: &TierView) -> f64 {
     (1.0 - utilisation).clamp(BUSY_SHARE_MIN, 1.0)
 }
 
+/// Seconds that copying `bytes` takes beside what applications do: reading and writing go on at the
+/// same time.
+pub(crate) fn move_s(bytes: u64, source: &TierView, target: &TierView) -> f64 {
+    let alone_s = source.figures.read_s(bytes).max(target.figures.write_s(bytes));
+    alone_s / quiet_share(source, target)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -33,6 +33,7 @@ impl Tiered for WorkflowSettings {
 
 impl Heated for WorkflowSettings {
     const NAME: &'static str = "workflow";
+    const COUNTS_FAINT: bool = true;
 
     fn warming(&self) -> &Warming {
         &self.warming

@@ -28,6 +28,9 @@ const READS: usize = 2;
 fn parameters(policy: &str) -> &'static [(&'static str, &'static str)] {
     match policy {
         "lru" | "heat" | "workflow" => &[("idle", "20ms"), ("min_residency", "100ms")],
+        "prefetch" => {
+            &[("idle", "20ms"), ("min_residency", "100ms"), ("together", "1ms"), ("deadline", "1s")]
+        }
         "write-buffer" => &[("timeout", "50ms")],
         "elevator" => &[("idle", "20ms")],
         "s3-fifo" | "sieve" | "arc" | "2q" | "w-tinylfu" | "gdsf" => {

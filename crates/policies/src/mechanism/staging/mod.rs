@@ -301,7 +301,7 @@ impl Staging {
             let lease = self.leases[slot];
             let Some(segment) = view.segment(*slot, lease.incarnation) else { continue };
             due.push(*slot);
-            needed_s += MARGIN * request::move_s(view, segment, lease.tier);
+            needed_s += MARGIN * move_s(view, segment, lease.tier);
             // All that come before have to be done as well.
             if needed_s >= deadline_ns.saturating_sub(view.now_ns) as f64 * 1e-9 {
                 due_count = due.len();
@@ -378,6 +378,17 @@ impl Staging {
         }
     }
 
+    /// Leases a segment where it is.
+    pub(crate) fn hold(&mut self, slot: Slot, segment: &SegmentView, until_ns: u64) {
+        let SegmentView { incarnation, tier, .. } = *segment;
+        self.lease(slot, Lease { incarnation, tier, term: Term { deadline_ns: 0, until_ns } });
+    }
+
+    /// When the lease of a slot ends, if it has one.
+    pub(crate) fn ends_at(&self, slot: Slot) -> Option<u64> {
+        self.leases.get(&slot).map(|lease| lease.term.until_ns)
+    }
+
     fn lease(&mut self, slot: Slot, lease: Lease) {
         self.forget(slot);
         self.leases.insert(slot, lease);
@@ -402,6 +413,15 @@ fn wish(view: &View, slot: Slot, segment: &SegmentView, lease: Lease) -> Action 
     };
     let reason = format!("staged to {} by a message", view.tiers[lease.tier.index()].name);
     Action { priority: PRIORITY, ..pace::action(slot, segment, kind, reason) }
+}
+
+/// Seconds that a move to a lease's tier takes beside what applications do.
+fn move_s(view: &View, segment: &SegmentView, to: TierIndex) -> f64 {
+    if segment.tier == to || segment.copies.contains(to) {
+        return 0.0;
+    }
+    let (source, target) = (&view.tiers[segment.tier.index()], &view.tiers[to.index()]);
+    pace::move_s(segment.size_bytes, source, target)
 }
 
 fn select<'a>(set: Set<'a>, view: &View) -> Result<Selected<'a>> {

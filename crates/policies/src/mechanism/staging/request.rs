@@ -4,10 +4,9 @@
 use std::collections::{HashMap, HashSet};
 
 use serde::Deserialize;
-use terrace_core::{Error, Result, SegmentView, Slot, TierIndex, View};
+use terrace_core::{Error, Result, Slot, TierIndex, View};
 
 use crate::mechanism::glob::Glob;
-use crate::mechanism::pace;
 use crate::mechanism::parameters::{read_duration_ns, read_tier};
 
 /// Patterns that messages which are carried out together may have: each is tried on every key.
@@ -178,15 +177,4 @@ pub(crate) fn read_body<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T> {
             r#"a body like {"keys": ["a/b"], "tier": "fast", "until": "10min"} is expected"#;
         Error::invalid("read a message", reason).with("cause", &error)
     })
-}
-
-/// Seconds that moving a segment takes beside what applications do.
-pub(super) fn move_s(view: &View, segment: &SegmentView, to: TierIndex) -> f64 {
-    if segment.tier == to || segment.copies.contains(to) {
-        return 0.0;
-    }
-    let (source, target) = (&view.tiers[segment.tier.index()], &view.tiers[to.index()]);
-    let alone_s = source.figures.read_s(segment.size_bytes);
-    let alone_s = alone_s.max(target.figures.write_s(segment.size_bytes));
-    alone_s / pace::quiet_share(source, target)
 }

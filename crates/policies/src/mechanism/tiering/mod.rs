@@ -26,6 +26,7 @@ use super::saved::{self, Name, Names};
 use super::staging::Staging;
 use candidates::Candidates;
 use settings::{Common, Tiered};
+pub(crate) use state::State;
 
 /// Segments that one round looks at on a tier to find some that can be demoted. What cannot is
 /// taken out of its row until an event says that it can, so a long row of it costs only once.
@@ -122,6 +123,8 @@ pub(crate) struct Tiering<C: Choice> {
     drain: Drain,
     staging: Staging,
     candidates: Candidates,
+    /// Segments of which something is known beside the choice, for the next round.
+    proposals: Vec<(Slot, Demand)>,
     /// Segments that were used after their demotion was asked for.
     regrets: Vec<Slot>,
     counts: Counts,
@@ -148,6 +151,7 @@ impl<C: Choice> Tiering<C> {
             drain: Drain::default(),
             staging: Staging::default(),
             candidates: Candidates::default(),
+            proposals: Vec::new(),
             regrets: Vec::new(),
             counts: Counts::default(),
         }
@@ -164,6 +168,26 @@ impl<C: Choice> Tiering<C> {
 
     pub(crate) fn staging(&self) -> &Staging {
         &self.staging
+    }
+
+    /// Has the promotion of these judged in the next round, with at least this demand.
+    pub(crate) fn propose(&mut self, proposals: Vec<(Slot, Demand)>) {
+        self.proposals = proposals;
+    }
+
+    /// Leases a segment where it is, unless somebody has leased it.
+    pub(crate) fn hold(&mut self, slot: Slot, segment: &SegmentView, until_ns: u64) {
+        if !self.staging.holds(slot) {
+            self.staging.hold(slot, segment, until_ns);
+        }
+    }
+
+    /// Ends the lease of a segment until this time, if it has one.
+    pub(crate) fn let_go(&mut self, view: &View, slot: Slot, until_ns: u64) {
+        if self.staging.ends_at(slot) == Some(until_ns) {
+            self.staging.forget(slot);
+            self.free(view, &[slot]);
+        }
     }
 
     /// Puts other leases in the place of those that there are.
@@ -336,7 +360,8 @@ impl<C: Choice> Tiering<C> {
         }
     }
 
-    fn status(&self, view: &View) -> serde_json::Value {
+    /// The reply to `status`.
+    pub(crate) fn status(&self, view: &View) -> serde_json::Value {
         let tiers = view.tiers.iter().enumerate().map(|(index, tier)| {
             json!({ "tier": tier.name, "demotable": self.choice.count(index), "fill": tier.fill() })
         });

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Which of the segments that were used again move up.
 
+use std::collections::BTreeMap;
+
 use terrace_core::{Action, ActionKind, SegmentView, Slot, TierIndex};
 
 use super::settings::Tiered;
 use super::{Choice, Tiering};
-use crate::mechanism::gate::{Judgement, Victim};
+use crate::mechanism::gate::{Demand, Judgement, Victim};
 use crate::mechanism::pace::{self, Fits, Turn};
 use crate::mechanism::roster::Asked;
 
@@ -14,7 +16,12 @@ impl<C: Choice> Tiering<C> {
     pub(super) fn promote(&mut self, turn: &mut Turn<'_>) {
         let view = turn.view;
         let mut wishes = Vec::new();
-        for slot in self.candidates.take() {
+        let proposals = std::mem::take(&mut self.proposals);
+        let proposed: BTreeMap<Slot, Demand> = proposals.iter().copied().collect();
+        let candidates = self.candidates.take().into_iter();
+        let candidates = candidates.filter(|slot| !proposed.contains_key(slot));
+        let candidates: Vec<_> = candidates.chain(proposals.iter().map(|it| it.0)).collect();
+        for slot in candidates {
             let Some(segment) = self.roster.segment(view, slot) else { continue };
             let can_move = self.roster.is_free(slot, segment)
                 && !self.staging.holds(slot)
@@ -22,9 +29,10 @@ impl<C: Choice> Tiering<C> {
             if !can_move {
                 continue;
             }
-            match self.best_target(turn, slot, segment) {
+            match self.best_target(turn, slot, segment, proposed.get(&slot)) {
                 Some(wish) => wishes.push(wish),
-                None => self.counts.refused += 1,
+                // What is only expected is judged in each round.
+                None => self.counts.refused += u64::from(!proposed.contains_key(&slot)),
             }
         }
         // Most seconds a byte first. Without the gate all are worth nothing, and the order of
@@ -75,7 +83,13 @@ impl<C: Choice> Tiering<C> {
     }
 
     /// The tier above that pays most, or, without the gate, the first that can take the segment.
-    fn best_target(&self, turn: &Turn<'_>, slot: Slot, segment: &SegmentView) -> Option<Wish> {
+    fn best_target(
+        &self,
+        turn: &Turn<'_>,
+        slot: Slot,
+        segment: &SegmentView,
+        proposed: Option<&Demand>,
+    ) -> Option<Wish> {
         let view = turn.view;
         let bytes_to = |to| if segment.copies.contains(to) { 0 } else { segment.size_bytes };
         let fits = |to: &TierIndex| {
@@ -87,12 +101,14 @@ impl<C: Choice> Tiering<C> {
             .filter(|to| pace::can_take(view, *to, segment) && fits(to));
         if !self.common().is_gated {
             let to = able.next()?;
-            let reason = "used again (the gate is off)".into();
+            let why = if proposed.is_some() { "expected soon" } else { "used again" };
+            let reason = format!("{why} (the gate is off)");
             let bytes = bytes_to(to);
             return Some(Wish { slot, to, bytes, is_displacing: true, benefit_s: 0.0, reason });
         }
         let terms = &self.settings.common().terms;
-        let demand = self.choice.demand(view, &self.settings, slot);
+        let known = self.choice.demand(view, &self.settings, slot);
+        let demand = proposed.copied().filter(|it| it.bytes() > known.bytes()).unwrap_or(known);
         let judged = able.filter_map(|to| {
             let victim = self.victim(turn, to, segment.size_bytes);
             let judgement = self.gate.judge(view, segment, &demand, to, victim);

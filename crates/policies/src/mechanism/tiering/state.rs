@@ -12,7 +12,7 @@ use crate::mechanism::saved::{Name, Names};
 use crate::mechanism::staging::SavedLease;
 
 #[derive(Serialize, Deserialize)]
-pub(super) struct State<S> {
+pub(crate) struct State<S> {
     #[serde(flatten)]
     choice: S,
     leases: Vec<SavedLease>,
@@ -32,7 +32,7 @@ pub(super) struct State<S> {
 }
 
 impl<C: Choice> Tiering<C> {
-    pub(super) fn to_state(&self, view: &View) -> State<C::Saved> {
+    pub(crate) fn to_state(&self, view: &View) -> State<C::Saved> {
         let candidates = self.candidates.slots();
         let candidates = candidates.filter_map(|slot| self.roster.segment(view, slot));
         let unlisted = self.roster.live(view).filter(|(slot, _)| !self.choice.contains(*slot));
@@ -48,7 +48,7 @@ impl<C: Choice> Tiering<C> {
         }
     }
 
-    pub(super) fn take_over(&mut self, view: &View, state: &State<C::Saved>) {
+    pub(crate) fn take_over(&mut self, view: &View, state: &State<C::Saved>) {
         let named = C::names(&state.choice).into_iter();
         let named = named.chain(state.leases.iter().map(SavedLease::name));
         let named = named.chain(state.rests.iter().map(SavedRest::name));
