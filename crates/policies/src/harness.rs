@@ -332,6 +332,8 @@ impl Harness {
             return;
         };
         let (from, bytes) = (segment.tier, segment.size_bytes);
+        let is_copied = outcome == Outcome::Done && !segment.copies.contains(to);
+        let length_bytes = if is_copied { bytes } else { 0 };
         if !is_copy {
             let outgoing = &mut self.view.tiers[from.index()].outgoing_bytes;
             *outgoing = outgoing.saturating_sub(bytes);
@@ -350,6 +352,7 @@ impl Harness {
                 self.emit(Event { tier: from, ..self.blank(EventKind::Copied, slot) });
             }
         }
-        self.emit(Event { outcome, tier: to, ..self.blank(EventKind::Receipt, slot) });
+        let receipt = self.blank(EventKind::Receipt, slot);
+        self.emit(Event { outcome, tier: to, length_bytes, ..receipt });
     }
 }

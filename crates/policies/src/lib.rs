@@ -10,6 +10,7 @@ pub mod program;
 pub mod replacement;
 
 mod elevator;
+mod energy;
 mod filter;
 mod heat;
 mod lru;

@@ -27,6 +27,7 @@ fn cases() -> Vec<(&'static str, Vec<(&'static str, &'static str)>)> {
     let eager =
         vec![("gate", "off"), ("together", "0s"), ("min_hit_rate", "0"), ("deadline", "5s")];
     cases.push(("prefetch", eager));
+    cases.push(("energy", vec![("batch", "0"), ("idle", "0s"), ("streams", "9")]));
     cases.push(("elevator", vec![("idle", "0s"), ("share", "1"), ("streams", "9")]));
     cases
 }

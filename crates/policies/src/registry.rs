@@ -3,7 +3,7 @@
 
 use terrace_core::{Error, ErrorKind, Policy, Result, View};
 
-use crate::{elevator, filter, heat, lru, pinned, prefetch, size, workflow, write_buffer};
+use crate::{elevator, energy, filter, heat, lru, pinned, prefetch, size, workflow, write_buffer};
 
 /// Makes a policy for the tiers of a view, with parameters as (name, value) in readable units.
 ///
@@ -95,6 +95,11 @@ pub const POLICIES: &[PolicyEntry] = &[
         summary: "brings up what is going to be read next; heat decides about the rest",
         create: prefetch::create,
     },
+    PolicyEntry {
+        name: "energy",
+        summary: "lets lower tiers rest: copies down in batches, brings up what would wake them",
+        create: energy::create,
+    },
 ];
 
 /// Makes the built-in policy of this name for the tiers of a view.
@@ -141,6 +146,7 @@ mod tests {
             ("size", "steps", "0B", ErrorKind::Invalid, "above zero"),
             ("heat", "half_life", "0s", ErrorKind::Invalid, "above zero"),
             ("elevator", "streams", "0", ErrorKind::Invalid, "from 1 to 64"),
+            ("energy", "batch", "2", ErrorKind::Invalid, "from 0 to 1"),
             ("prefetch", "deadline", "0s", ErrorKind::Invalid, "above zero"),
             ("workflow", "lease", "0s", ErrorKind::Invalid, "above zero"),
         ] {

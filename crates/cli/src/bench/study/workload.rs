@@ -32,7 +32,7 @@ fn parameters(policy: &str) -> &'static [(&'static str, &'static str)] {
             &[("idle", "20ms"), ("min_residency", "100ms"), ("together", "1ms"), ("deadline", "1s")]
         }
         "write-buffer" => &[("timeout", "50ms")],
-        "elevator" => &[("idle", "20ms")],
+        "elevator" | "energy" => &[("idle", "20ms")],
         "s3-fifo" | "sieve" | "arc" | "2q" | "w-tinylfu" | "gdsf" => {
             &[("idle", "20ms"), ("min_residency", "100ms"), ("together", "1ms")]
         }
