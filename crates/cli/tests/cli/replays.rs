@@ -19,6 +19,15 @@ fn replay(scene: &Scene, more: &[&str]) -> Value {
     scene.json(first.into_iter().chain(more.iter().copied())).remove(0)
 }
 
+/// Whatever follows `first` is refused with its status, and what is said has the words.
+fn assert_refused(scene: &Scene, first: &str, refused: &[(i32, &str, &str)]) {
+    for (status, more, why) in refused {
+        let words = format!("{first} {more}");
+        let said = scene.fails(*status, words.split_whitespace());
+        assert!(said.contains(why), "{words}: {said}");
+    }
+}
+
 #[test]
 fn one_cache_is_one_object() {
     let scene = with_trace();
@@ -54,20 +63,17 @@ fn what_cannot_be_replayed_says_why() {
     let scene = with_trace();
     scene.file("cut.csv", "id,size\n1,10\n2\n");
     scene.file("odd", [0, 1, 2]);
-    for (status, trace, more, why) in [
-        (2, "trace.csv", "--policy lru --capacity 1000", "1000obj"),
-        (2, "trace.csv", "--policy lru --capacity 1kB --ignore-size", "leave out --ignore-size"),
-        (2, "trace.csv", "--policy lru --capacity 1obj --columns id=nothing", "no column nothing"),
-        (2, "trace.csv", "--policy wrong --capacity 1obj", "s3-fifo"),
-        (2, "odd", "--policy lru --capacity 1obj", "not recognised"),
-        (3, "nothing", "--policy lru --capacity 1obj", "file=nothing"),
-        (8, "cut.csv", "--policy lru --capacity 1obj", "file=cut.csv line=3"),
-        (8, "trace.csv", "--policy lru --capacity 1obj --format lcs", "file=trace.csv"),
-    ] {
-        let words = format!("replay {trace} --model cache {more}");
-        let said = scene.fails(status, words.split_whitespace());
-        assert!(said.contains(why), "{words}: {said}");
-    }
+    let refused = [
+        (2, "trace.csv --policy lru --capacity 1000", "1000obj"),
+        (2, "trace.csv --policy lru --capacity 1kB --ignore-size", "leave out --ignore-size"),
+        (2, "trace.csv --policy lru --capacity 1obj --columns id=nothing", "no column nothing"),
+        (2, "trace.csv --policy wrong --capacity 1obj", "s3-fifo"),
+        (2, "odd --policy lru --capacity 1obj", "not recognised"),
+        (3, "nothing --policy lru --capacity 1obj", "file=nothing"),
+        (8, "cut.csv --policy lru --capacity 1obj", "file=cut.csv line=3"),
+        (8, "trace.csv --policy lru --capacity 1obj --format lcs", "file=trace.csv"),
+    ];
+    assert_refused(&scene, "replay --model cache", &refused);
 }
 
 #[test]
@@ -159,7 +165,7 @@ fn without_a_policy_it_is_that_of_the_store() {
 #[test]
 fn what_cannot_be_timed_says_why() {
     let scene = with_load();
-    for (status, words, why) in [
+    let refused = [
         (2, "--store store.toml --capacity 1MB", "--model cache"),
         (2, "--model cache --policy lru --capacity 1MB --open-loop", "--model time"),
         (2, "--model cache --policy lru", "--capacity 128MiB"),
@@ -172,11 +178,8 @@ fn what_cannot_be_timed_says_why() {
         (2, "--store store.toml --present-on medium", "fast, slow"),
         (2, "--store store.toml --page-cache much", "--page-cache"),
         (10, "--store terrace://127.0.0.1:9/", "terrace.toml"),
-    ] {
-        let words = format!("replay load.csv {words}");
-        let said = scene.fails(status, words.split_whitespace());
-        assert!(said.contains(why), "{words}: {said}");
-    }
+    ];
+    assert_refused(&scene, "replay load.csv", &refused);
 }
 
 #[test]
