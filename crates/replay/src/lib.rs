@@ -24,9 +24,10 @@ pub use cut::Cut;
 pub use format::Format;
 pub use order::Order;
 pub use profile::{Profile, Sum, Window};
-pub use read::{Columns, Options, Trace};
+pub use read::{Columns, Options, Trace, objects_named};
 pub use request::{Operation, Request};
 pub use timed::{
-    Burst, Character, Latencies, Population, TierTimed, Timed, TimedOptions, TimedReplay, TimedTier,
+    Burst, Character, Latencies, MoveStory, Population, Served, Story, TierTimed, Timed,
+    TimedOptions, TimedReplay, TimedTier, Traffic,
 };
 pub use write::{Converted, WRITABLE, convert};

@@ -151,6 +151,20 @@ impl Trace {
     }
 }
 
+/// The objects of a trace that each name may mean: its number there, its name, or, of a trace that
+/// `terrace trace record` wrote, its key, which may have several: one for each of its segments. Of
+/// other traces it is not known whether there is such an object.
+///
+/// # Errors
+///
+/// As [`Trace::open`] and [`Trace::read`].
+pub fn objects_named(path: &Path, names: &[String]) -> Result<Vec<Vec<u64>>> {
+    if path.is_dir() {
+        return own::named(path, names);
+    }
+    Ok(names.iter().map(|name| vec![ids::object_of(name.as_bytes())]).collect())
+}
+
 impl fmt::Debug for Trace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Trace").field("format", &self.format).finish_non_exhaustive()

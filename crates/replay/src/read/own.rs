@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The trace that `terrace trace record` writes: reads and writes of segments.
 
+use std::collections::{BTreeSet, HashSet};
 use std::path::Path;
 
 use terrace_core::{Error, ErrorKind, Event, EventKind, Result};
-use terrace_trace::{Access, Damage, Item, Reader, Record};
+use terrace_trace::{Access, Damage, Item, Reader, Record, Subject};
 
 use super::sorted::Extents;
 use super::{BATCH, Source};
@@ -27,9 +28,8 @@ impl Own {
 
     /// The request that an event is, if it is one.
     fn request(&mut self, event: &Event) -> Option<Request> {
-        // The number of the object, and of the segment in the upper half, where hardly any object is.
         let object = match self.reader.subject(event.slot, event.incarnation) {
-            Some(subject) => subject.object_id ^ u64::from(subject.segment).rotate_left(32),
+            Some(subject) => object_of(subject),
             None => u64::MAX ^ (u64::from(event.slot) << 32 | u64::from(event.incarnation)),
         };
         let operation = match event.kind {
@@ -66,6 +66,33 @@ impl Own {
         }
         Some(request)
     }
+}
+
+/// The number of the object, and of the segment in the upper half, where hardly any object is.
+fn object_of(subject: &Subject) -> u64 {
+    subject.object_id ^ u64::from(subject.segment).rotate_left(32)
+}
+
+/// The objects of each name: the segments of objects with this key, or this number.
+pub(super) fn named(directory: &Path, names: &[String]) -> Result<Vec<Vec<u64>>> {
+    let mut found = vec![BTreeSet::new(); names.len()];
+    let mut looked_at = HashSet::new();
+    let mut reader = Reader::open(directory)?;
+    while let Some(item) = reader.next_item()? {
+        let Item::Record(Record::Access(Access { event, .. })) = item else { continue };
+        let Some(subject) = reader.subject(event.slot, event.incarnation) else { continue };
+        if !looked_at.insert(object_of(subject)) {
+            continue;
+        }
+        let (key, number) = (subject.name.key().to_string(), subject.object_id.to_string());
+        for (name, found) in names.iter().zip(&mut found) {
+            if *name == key || *name == number {
+                found.insert((subject.segment, object_of(subject)));
+            }
+        }
+    }
+    let objects = |found: BTreeSet<(u32, u64)>| found.into_iter().map(|(_, object)| object);
+    Ok(found.into_iter().map(|found| objects(found).collect()).collect())
 }
 
 impl Source for Own {

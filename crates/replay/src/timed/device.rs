@@ -167,30 +167,47 @@ impl Device {
         self.figures.parallelism.max(1)
     }
 
+    /// How long a job would take that began now, if nothing came after it.
+    pub(super) fn would_take_s(&self, work: Work) -> f64 {
+        let (bytes_s, _) = self.bytes_s(work);
+        (self.latency_s(work) + bytes_s) / self.rate(self.jobs.len() + 1)
+    }
+
     /// What a job takes of a server's time.
     fn cost_s(&mut self, work: Work) -> f64 {
-        let goes_on = self.end == work.at;
+        let latency_s = self.latency_s(work);
         self.end = (work.at.0, work.at.1 + work.bytes);
-        let latency_ns = self.figures.latency_ns.saturating_mul(u64::from(work.requests));
-        let seek_ns = if goes_on { 0 } else { self.character.seek_ns };
-        let latency_s = latency_ns.saturating_add(seek_ns) as f64 / SECOND_NS;
-        let bytes_s = match work.is_write {
-            true => self.write_s(work.bytes as f64),
-            false => work.bytes as f64 / self.figures.read_bytes_per_s,
-        };
+        let (bytes_s, tokens) = self.bytes_s(work);
+        self.tokens = (tokens, self.now_ns);
         latency_s + bytes_s
     }
 
-    /// What bytes cost to write, as far as the device takes them at full rate, and beyond.
-    fn write_s(&mut self, bytes: f64) -> f64 {
-        let full_bytes_per_s = self.figures.write_bytes_per_s;
-        let Some(burst) = self.character.burst else { return bytes / full_bytes_per_s };
+    fn latency_s(&self, work: Work) -> f64 {
+        let latency_ns = self.figures.latency_ns.saturating_mul(u64::from(work.requests));
+        let seek_ns = if self.end == work.at { 0 } else { self.character.seek_ns };
+        latency_ns.saturating_add(seek_ns) as f64 / SECOND_NS
+    }
+
+    /// What the bytes of a job cost, and the bytes that can be written at full rate after it. Writes
+    /// are slower beyond that.
+    fn bytes_s(&self, work: Work) -> (f64, f64) {
+        let bytes = work.bytes as f64;
+        let tokens = self.tokens();
+        match (work.is_write, self.character.burst) {
+            (false, _) => (bytes / self.figures.read_bytes_per_s, tokens),
+            (true, None) => (bytes / self.figures.write_bytes_per_s, tokens),
+            (true, Some(burst)) => {
+                let fast = bytes.min(tokens);
+                let slow_s = (bytes - fast) / burst.sustained_bytes_per_s;
+                (fast / self.figures.write_bytes_per_s + slow_s, tokens - fast)
+            }
+        }
+    }
+
+    fn tokens(&self) -> f64 {
+        let Some(burst) = self.character.burst else { return 0.0 };
         let rested_s = (self.now_ns - self.tokens.1) as f64 / SECOND_NS;
-        let back = rested_s * burst.sustained_bytes_per_s;
-        let tokens = (self.tokens.0 + back).min(burst.bytes as f64);
-        let fast = bytes.min(tokens);
-        self.tokens = (tokens - fast, self.now_ns);
-        fast / full_bytes_per_s + (bytes - fast) / burst.sustained_bytes_per_s
+        (self.tokens.0 + rested_s * burst.sustained_bytes_per_s).min(burst.bytes as f64)
     }
 }
 

@@ -9,8 +9,10 @@ mod pages;
 mod population;
 mod report;
 mod store;
+mod stories;
 #[cfg(test)]
 mod tests;
+mod traffic;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -29,6 +31,10 @@ pub use self::population::Population;
 use self::report::{Course, Times};
 pub use self::report::{Latencies, TierTimed, Timed};
 use self::store::{INCARNATION, Part, Store, Tier};
+use self::stories::Stories;
+pub use self::stories::{MoveStory, Story};
+use self::traffic::Collector;
+pub use self::traffic::{Served, Traffic};
 use crate::read::Trace;
 use crate::request::{Operation, Request};
 
@@ -80,6 +86,8 @@ pub struct TimedOptions {
     pub present_on: TierIndex,
     /// Of the only chance that a policy may use.
     pub seed: u64,
+    /// Objects of which everything is told that was done with them.
+    pub followed: Vec<u64>,
 }
 
 /// Replays traces in virtual time.
@@ -105,6 +113,7 @@ impl TimedOptions {
             page_cache_bytes: 0,
             present_on,
             seed: 0,
+            followed: Vec::new(),
         }
     }
 
@@ -157,6 +166,7 @@ struct Run<'a> {
     /// How busy applications had kept each tier until then.
     measured_s: Vec<f64>,
     tally: Tally,
+    stories: Stories,
 }
 
 /// A request that is being answered.
@@ -180,6 +190,7 @@ struct Tally {
     migrated_bytes: u64,
     outcomes: BTreeMap<&'static str, u64>,
     course: Course,
+    traffic: Collector,
     last_answer_ns: u64,
 }
 
@@ -222,8 +233,12 @@ impl<'a> Run<'a> {
             migrated_bytes: 0,
             outcomes: BTreeMap::new(),
             course: Course::new(),
+            traffic: Collector::new(options.tiers.len()),
             last_answer_ns: 0,
         };
+        let followed = options.followed.iter().map(|id| (*id, population.number(*id)));
+        let mut stories = Stories::new(followed);
+        stories.look(&store);
         Ok(Self {
             options,
             population,
@@ -237,6 +252,7 @@ impl<'a> Run<'a> {
             measured_ns: 0,
             measured_s: vec![0.0; options.tiers.len()],
             tally,
+            stories,
         })
     }
 
@@ -318,6 +334,11 @@ impl<'a> Run<'a> {
         }
         let now_ns = self.store.now_ns;
         self.mind.tell(&mut self.store.told, now_ns);
+        let is_followed = self.stories.follows(object);
+        if is_followed {
+            self.stories.look(&self.store);
+            self.stories.begun(object, is_write);
+        }
         let kind = if is_write { EventKind::Write } else { EventKind::Read };
         let number = self.landed.pop().unwrap_or(self.flights.len());
         let mut flight = Flight { lane, kind, began_ns: now_ns, outstanding: 0, parts: Vec::new() };
@@ -341,8 +362,13 @@ impl<'a> Run<'a> {
                     at: (part.slot, part.offset_bytes),
                     is_foreground: true,
                 };
+                if is_followed && let Some(before) = self.stories.before(part.slot) {
+                    let would_s = self.store.tier(before).device.would_take_s(work);
+                    self.stories.would_take(number, part.slot, would_s);
+                }
                 self.store.tiers[tier.index()].device.begin(number as Job * 2, work);
                 self.tally.served(tier, work);
+                self.tally.traffic.note(now_ns, tier, work);
             }
         }
         self.tally.cached_requests += u64::from(is_cached);
@@ -402,6 +428,7 @@ impl<'a> Run<'a> {
         let now_ns = self.store.now_ns;
         let latency_ns = now_ns - flight.began_ns;
         self.tally.answered(flight.kind, latency_ns, now_ns);
+        self.stories.landed(number, latency_ns as f64 / SECOND_NS);
         for (part, tier) in &flight.parts {
             if !self.store.segment(part.slot).is_live {
                 continue;
@@ -451,6 +478,7 @@ impl<'a> Run<'a> {
         };
         self.mind.tell(&mut self.store.told, now_ns);
         let event = |kind| Event::new(kind, action.slot, action.incarnation, now_ns);
+        self.stories.asked(&self.store, action, submitted.err());
         match submitted {
             Ok(()) => self.mind.note(event(EventKind::Queued)),
             Err(outcome) => {
@@ -467,6 +495,7 @@ impl<'a> Run<'a> {
             self.mind.tell(&mut self.store.told, now_ns);
             for asked in effects.asked.drain(..) {
                 let job = asked.id.map_or(UNAWAITED, |id| id * 2 + 1);
+                self.tally.traffic.note(now_ns, asked.tier, asked.work);
                 self.store.tiers[asked.tier.index()].device.begin(job, asked.work);
             }
             if effects.ended.is_empty() {
@@ -474,6 +503,7 @@ impl<'a> Run<'a> {
             }
             for ended in effects.ended.drain(..) {
                 self.tally.moved(&ended);
+                self.stories.ended(now_ns, &ended);
                 self.mind.note(Event {
                     tier: ended.to,
                     outcome: ended.outcome,
@@ -540,6 +570,8 @@ impl<'a> Run<'a> {
             cached_requests: tally.cached_requests,
             action_hash: self.mind.action_hash(),
             fill: tally.course.into_points(),
+            traffic: tally.traffic.into_traffic(),
+            stories: self.stories.into_list(),
         }
     }
 }

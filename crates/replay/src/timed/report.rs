@@ -3,6 +3,8 @@
 
 use hdrhistogram::Histogram;
 
+use super::{Story, Traffic};
+
 /// What came of one policy.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Timed {
@@ -36,6 +38,10 @@ pub struct Timed {
     pub action_hash: u64,
     /// What each tier held, at even intervals: seconds, and bytes by tier.
     pub fill: Vec<(f64, Vec<u64>)>,
+    /// What each tier read and wrote over time.
+    pub traffic: Traffic,
+    /// What was done with each of [`super::TimedOptions::followed`].
+    pub stories: Vec<Story>,
 }
 
 /// Times from request to answer.

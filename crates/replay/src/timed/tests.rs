@@ -163,6 +163,43 @@ fn no_tier_holds_more_than_its_capacity_and_nothing_is_lost() {
     }
 }
 
+#[test]
+fn an_object_that_is_followed_tells_what_moved_it_and_what_that_saved() {
+    let lines: Vec<_> = (0..40).map(|second| (second, 1, MIB, 'r')).collect();
+    let followed = TimedOptions { followed: vec![1, 2], ..options(8 * MIB) };
+    let timed = run_with(&followed, &lines, "lru", &[]);
+    let [story, missing] = &timed.stories[..] else { panic!("{:?}", timed.stories) };
+    assert_eq!((story.placed, story.reads, story.writes), (Some((0.0, TierIndex(1))), 40, 0));
+    assert_eq!((missing.object, missing.placed, missing.moves.len()), (2, None, 0));
+    let [moved] = &story.moves[..] else { panic!("{story:?}") };
+    assert_eq!((moved.what, moved.from, moved.to), ("promote", TierIndex(1), TierIndex(0)));
+    assert_eq!(moved.copied_bytes, MIB);
+    assert!(!moved.reason.is_empty() && moved.expected_s > 0.0, "{moved:?}");
+    let (ended_s, outcome) = moved.ended.expect("it ended");
+    assert!(ended_s > moved.asked_s && outcome == Outcome::Done, "{moved:?}");
+    // Each takes 0.01 s, and would have taken 0.1 s.
+    assert!(moved.accesses > 30, "{moved:?}");
+    assert!(near(moved.saved_s, 0.09 * moved.accesses as f64), "{moved:?}");
+    // Nothing is different where nobody looks.
+    let unseen = run_with(&options(8 * MIB), &lines, "lru", &[]);
+    assert_eq!(unseen, Timed { stories: Vec::new(), ..timed });
+}
+
+#[test]
+fn traffic_over_time_adds_up_to_the_account_of_tiers() {
+    let timed = run_with(&options(10 * MIB), &mixed(1), "lru", &[]);
+    assert!(timed.traffic.intervals.len() > 50 && timed.migrated_bytes > 0, "{timed:?}");
+    for (index, tier) in timed.tiers.iter().enumerate() {
+        let sum = |of: fn(&Served) -> u64| {
+            timed.traffic.intervals.iter().map(|tiers| of(&tiers[index])).sum::<u64>()
+        };
+        assert_eq!(sum(|served| served.read_bytes), tier.read_bytes);
+        assert_eq!(sum(|served| served.written_bytes), tier.written_bytes);
+        assert_eq!(sum(|served| served.requests), tier.reads + tier.writes);
+        assert!(sum(|served| served.moved_bytes) >= tier.moved_in_bytes + tier.moved_out_bytes);
+    }
+}
+
 /// Whole objects that grow and are read, with pauses in which policies act.
 fn growing(seed: u64) -> Vec<Line> {
     let mut random = Random::new(seed);
