@@ -63,6 +63,21 @@ pub(crate) fn show_name(name: &str) -> String {
     shown
 }
 
+/// Quotes a word for a shell where it needs that.
+pub(crate) fn quote(word: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-+:@=,".contains(c);
+    if !word.is_empty() && word.chars().all(is_plain) {
+        word.into()
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''"))
+    }
+}
+
+/// The command that runs, as a shell reads it.
+pub(crate) fn command_line() -> String {
+    std::env::args().map(|word| quote(&word)).collect::<Vec<_>>().join(" ")
+}
+
 /// `1 object`, `2 objects`.
 pub(crate) fn count(number: u64, noun: &str) -> String {
     let plural = if number == 1 { "" } else { "s" };
@@ -72,6 +87,12 @@ pub(crate) fn count(number: u64, noun: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_shell_reads_a_quoted_word_as_it_was() {
+        assert_eq!((quote("lru:high=0.8"), quote("a b")), ("lru:high=0.8".into(), "'a b'".into()));
+        assert_eq!((quote("it's"), quote("")), (r"'it'\''s'".into(), "''".into()));
+    }
 
     #[test]
     fn a_shown_name_stays_on_its_line() {

@@ -11,7 +11,7 @@ use super::{Group, Verb};
 use crate::context::Context;
 use crate::demo;
 use crate::failure::Result;
-use crate::output::Output;
+use crate::output::{Output, command_line};
 
 /// See tiers and policies at work, in less than a minute
 ///
@@ -72,7 +72,7 @@ impl Verb for Demo {
             dimension: self.grid.unwrap_or(180).into(),
             interval: self.interval,
             latency: parse_duration(&self.latency)?,
-            command: std::env::args().collect::<Vec<_>>().join(" "),
+            command: command_line(),
         };
         let finished = demo::run(&options)?;
         let mut output = Output::new();

@@ -15,7 +15,7 @@ use super::{Group, Verb};
 use crate::address;
 use crate::context::{Context, alone};
 use crate::failure::Result;
-use crate::output::Output;
+use crate::output::{Output, quote};
 use crate::table::Table;
 
 /// Longest configuration that is read.
@@ -127,16 +127,6 @@ fn print_made(
         output.line(format!("  {line}"))?;
     }
     Ok(())
-}
-
-/// Quotes a word for a shell where it needs that.
-fn quote(word: &str) -> String {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-+:@".contains(c);
-    if word.chars().all(is_plain) {
-        word.into()
-    } else {
-        format!("'{}'", word.replace('\'', r"'\''"))
-    }
 }
 
 fn read_settings(file: &Path) -> Result<String> {

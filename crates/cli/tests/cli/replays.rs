@@ -163,6 +163,91 @@ fn without_a_policy_it_is_that_of_the_store() {
 }
 
 #[test]
+fn a_page_has_every_policy_and_every_plot_and_fetches_nothing() {
+    let scene = with_load();
+    let words = ["replay", "load.csv", "--store", "store.toml", "--explain", "1"];
+    let policies = ["pinned", "lru", "lru:idle=1h"];
+    let list = policies.join(",");
+    let more = ["--policy", &list, "--html", "page.html"];
+    let text = scene.ok(words.into_iter().chain(more));
+    assert!(text.contains("\nslow-only"), "the table comes all the same: {text}");
+    let page = String::from_utf8(scene.read("page.html")).expect("it is text");
+    for policy in policies {
+        assert!(page.contains(&format!("<h3>{policy}</h3>")), "{policy}");
+        assert!(page.contains(&format!("<p><b>{policy}</b>: on slow from")), "{policy}");
+    }
+    for (title, count) in [
+        ("Time", 1),
+        ("Energy", 1),
+        ("Moved bytes", 1),
+        ("Time against energy", 1),
+        ("Fill over time", 3),
+        ("Accesses over time", 3),
+    ] {
+        assert_eq!(page.matches(&format!("aria-label=\"{title}\"")).count(), count, "{title}");
+    }
+    let hash = &scene.json(words.into_iter().chain(["--policy", "lru"]))[0]["replays"][1];
+    let hash = hash["action_hash"].as_str().expect("a text");
+    for said in ["leaves out", "load.csv", "--html page.html", "bandwidth = &#34;10MB/s&#34;", hash]
+    {
+        assert!(page.contains(said), "{said}");
+    }
+    for word in ["http:", "https:", "src=", "@import", "url(", "<script", "<link"] {
+        assert!(!page.contains(word), "{word}");
+    }
+}
+
+#[test]
+fn a_page_escapes_names() {
+    let scene = with_load();
+    let (hostile, escaped) = ("<script>&\".csv", "&#60;script&#62;&#38;&#34;.csv");
+    scene.file(hostile, scene.read("load.csv"));
+    scene.file("<b>.toml", TIERS.replace("[policy]", "# <i>\n[policy]"));
+    scene.ok(["replay", hostile, "--store", "<b>.toml", "--html", "page.html"]);
+    let page = String::from_utf8(scene.read("page.html")).expect("it is text");
+    assert!(page.contains(escaped), "{page}");
+    for word in ["<script", "<b>", "<i>"] {
+        assert!(!page.contains(word), "{word}");
+    }
+}
+
+#[test]
+fn an_object_is_explained_with_what_was_expected_and_measured() {
+    let scene = with_load();
+    let words = "replay load.csv --store store.toml --policy lru --explain 1 --explain 101";
+    let found = scene.json(words.split_whitespace()).remove(0);
+    let [one, once] = &found["replays"][1]["explained"].as_array().expect("a list")[..] else {
+        panic!("{found}")
+    };
+    assert_eq!(
+        (&one["name"], &one["placed_on"], &one["reads"]),
+        (&"1".into(), &"slow".into(), &60.into())
+    );
+    let moved = &one["moves"][0];
+    assert_eq!((&moved["from"], &moved["to"]), (&"slow".into(), &"fast".into()));
+    assert_eq!(moved["outcome"], "done");
+    // Each takes 10 ms instead of 100 ms, or more where others are asked for.
+    let accesses = moved["accesses"].as_f64().expect("a number");
+    assert!(moved["saved_s"].as_f64() >= Some(0.0899 * accesses) && accesses > 50.0, "{moved}");
+    assert!(moved["expected_s"].as_f64() > Some(0.0), "{moved}");
+    assert_eq!((&once["reads"], &once["moves"]), (&1.into(), &Value::Array(Vec::new())));
+    let text = scene.ok(words.split_whitespace());
+    assert!(text.contains("\n\n1\n  fast-only: on fast from 0.000 s; 60 reads"), "{text}");
+    assert!(
+        text.contains(" slow -> fast, done at ") && text.contains("\n      expected "),
+        "{text}"
+    );
+    // Over time the same comes out as in sum.
+    let lru = &found["replays"][1];
+    let traffic = &lru["traffic"]["tiers"];
+    for (index, tier) in lru["tiers"].as_array().expect("a list").iter().enumerate() {
+        let intervals = traffic[index]["read_bytes"].as_array().expect("a list");
+        let sum: u64 = intervals.iter().filter_map(Value::as_u64).sum();
+        assert_eq!(Some(sum), tier["read_bytes"].as_u64());
+    }
+}
+
+#[test]
 fn what_cannot_be_timed_says_why() {
     let scene = with_load();
     let refused = [
@@ -177,6 +262,9 @@ fn what_cannot_be_timed_says_why() {
         (2, "--store store.toml --policy lru:idle=soon", "idle"),
         (2, "--store store.toml --present-on medium", "fast, slow"),
         (2, "--store store.toml --page-cache much", "--page-cache"),
+        (3, "--store store.toml --explain 7", "no request for it"),
+        (2, "--model cache --policy lru --capacity 1MB --explain 1", "--model time"),
+        (2, "--model cache --policy lru --capacity 1MB --html page.html", "--model time"),
         (10, "--store terrace://127.0.0.1:9/", "terrace.toml"),
     ];
     assert_refused(&scene, "replay load.csv", &refused);
@@ -199,4 +287,7 @@ fn a_recorded_store_is_replayed_on_its_own_tiers() {
     let replays = found["replays"].as_array().expect("a list");
     assert_eq!(replays.len(), 3);
     assert!(replays.iter().all(|one| one["requests"] == found["requests"]), "{found}");
+    let text = scene.ok("replay store/trace --explain a".split_whitespace());
+    assert!(text.contains("\n\na\n  fast-only: on fast from "), "{text}");
+    assert!(text.contains(" 2 writes; not moved"), "{text}");
 }

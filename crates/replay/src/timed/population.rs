@@ -78,6 +78,11 @@ impl Population {
         self.known.len()
     }
 
+    /// Whether there is an object with this number of the trace's.
+    pub fn has(&self, id: u64) -> bool {
+        self.number(id).is_some()
+    }
+
     /// The number of an object; `None` for one that the trace did not have when it was read.
     pub(super) fn number(&self, id: u64) -> Option<u32> {
         self.objects.find(id)

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What is tried side by side: policies on the tiers of a store, and what bounds them.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use terrace_core::units::parse_bytes;
 use terrace_core::{Error, ErrorKind, Policy, TierIndex, TierView};
 use terrace_replay::{Character, TimedOptions, TimedTier};
-use terrace_store::{PolicySource, Settings};
+use terrace_store::{PolicySource, Settings, TierSettings};
 
 use crate::context::Context;
 use crate::failure::Result;
@@ -24,6 +24,7 @@ const PINNED: &str = "pinned";
 /// A store as its configuration describes it.
 pub(super) struct Scene {
     settings: Settings,
+    file: PathBuf,
 }
 
 /// What the command line says beside policies.
@@ -39,6 +40,8 @@ pub(super) struct Contender {
     pub(super) name: String,
     pub(super) options: TimedOptions,
     pub(super) policy: Box<dyn Policy>,
+    /// Whether it only bounds what others can do.
+    pub(super) is_bound: bool,
 }
 
 impl Scene {
@@ -54,7 +57,17 @@ impl Scene {
         }
         let path = Path::new(context.store()?);
         let file = if path.is_dir() { path.join(SETTINGS_FILE) } else { path.to_path_buf() };
-        Ok(Self { settings: Settings::read(&file)? })
+        Ok(Self { settings: Settings::read(&file)?, file })
+    }
+
+    /// The file that it was read from.
+    pub(super) fn file(&self) -> &Path {
+        &self.file
+    }
+
+    /// The tiers, in order of preference.
+    pub(super) fn tiers(&self) -> &[TierSettings] {
+        &self.settings.tiers
     }
 
     /// Everything to try: the policies, or the store's own, between the bounds.
@@ -146,7 +159,8 @@ impl Scene {
         tier.view.figures.capacity_bytes = u64::MAX;
         let options =
             TimedOptions { tiers: vec![tier], present_on: TierIndex(0), ..options.clone() };
-        make(name.into(), &PolicySource::Name(PINNED.into()), &[], options)
+        let alone = make(name.into(), &PolicySource::Name(PINNED.into()), &[], options)?;
+        Ok(Contender { is_bound: true, ..alone })
     }
 }
 
@@ -157,5 +171,5 @@ fn make(
     options: TimedOptions,
 ) -> Result<Contender> {
     let policy = source.make(&options.view(), parameters)?;
-    Ok(Contender { name, options, policy })
+    Ok(Contender { name, options, policy, is_bound: false })
 }

@@ -3,6 +3,9 @@
 
 mod cache;
 mod contenders;
+mod page;
+mod report;
+mod stories;
 mod timed;
 
 use std::path::PathBuf;
@@ -65,6 +68,14 @@ pub(crate) struct Replay {
     /// Time: the tier with what was there before the trace begins [default: the last]
     #[arg(long, value_name = "TIER")]
     present_on: Option<String>,
+    /// Time: tell everything that each policy did with this object, why, and what it saved; may be
+    /// repeated. The number that the object has in the trace, its name there, or its key where the
+    /// trace is of a store
+    #[arg(long, value_name = "KEY|ID")]
+    explain: Vec<String>,
+    /// Time: write a page with tables and plots, for a browser, to this file
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
     #[command(flatten)]
     reading: Reading,
 }
@@ -83,6 +94,7 @@ impl Verb for Replay {
     const EXAMPLES: &'static str = "
   terrace replay my-store/trace --store my-store --policy lru,write-buffer
   terrace replay disk.vscsi --store my-store/terrace.toml --policy lru,lru:high=0.7:low=0.5 --json
+  terrace replay disk.vscsi --store my-store --policy lru,heat --html report.html --explain 1234
   terrace replay disk.vscsi --model cache --policy lru --capacity 128MiB
   terrace replay trace.csv --model cache --policy lru,s3-fifo,belady --capacity 1000obj,10000obj
   terrace replay trace.bin --model cache --policy arc --capacity 1GiB --json | jq .misses";
@@ -101,6 +113,8 @@ impl Replay {
             ("--open-loop", self.open_loop),
             ("--page-cache", self.page_cache.is_some()),
             ("--present-on", self.present_on.is_some()),
+            ("--explain", !self.explain.is_empty()),
+            ("--html", self.html.is_some()),
         ];
         refuse(&timed, "the cache model knows no time; it is for --model time")?;
         let missing = [
@@ -128,7 +142,9 @@ impl Replay {
             present_on: self.present_on.as_deref(),
         };
         let contenders = scene.contenders(&self.policies, &how)?;
-        timed::run(&self.trace, &self.reading.options()?, contenders, context)
+        let wanted = timed::Wanted { explained: &self.explain, page: self.html.as_deref() };
+        let options = self.reading.options()?;
+        timed::run(&self.trace, &options, &scene, contenders, &wanted, context)
     }
 }
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What drawings in SVG share: colours, places for values, text.
 
+pub(crate) mod plot;
+
 use std::fmt::Write;
 
 /// Colours and type, for pages and for drawings on their own; follows the reader's light or dark.
