@@ -154,6 +154,17 @@ fn policies_are_compared_between_their_bounds() {
 }
 
 #[test]
+fn a_device_has_what_the_configuration_says_of_it() {
+    let scene = Scene::empty();
+    let device = "bandwidth = \"100MB/s\"\nwrite_latency = \"1s\"";
+    scene.file("store.toml", TIERS.replace("bandwidth = \"100MB/s\"", device));
+    scene.file("write.csv", "time,id,size,op\n0,1,1000000,write\n");
+    let found = scene.json("replay write.csv --store store.toml".split_whitespace()).remove(0);
+    let makespan_s = found["replays"][0]["makespan_s"].as_f64().expect("a number");
+    assert!((makespan_s - 1.01).abs() < 1e-6, "{found}");
+}
+
+#[test]
 fn without_a_policy_it_is_that_of_the_store() {
     let scene = with_load();
     let text = scene.ok("replay load.csv --store store.toml".split_whitespace());

@@ -14,8 +14,10 @@ const REST_S: f64 = 0.5e-9;
 /// What a device has beside what every tier is described by.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Character {
-    /// Added to a request that does not go on where the one before ended.
+    /// The part of the latency that a request does not have that goes on where the one before ended.
     pub seek_ns: u64,
+    /// The latency of writes, where it is not that of reads.
+    pub write_latency_ns: Option<u64>,
     /// What it takes of writes before it becomes slow, if it does.
     pub burst: Option<Burst>,
 }
@@ -183,9 +185,15 @@ impl Device {
     }
 
     fn latency_s(&self, work: Work) -> f64 {
-        let latency_ns = self.figures.latency_ns.saturating_mul(u64::from(work.requests));
-        let seek_ns = if self.end == work.at { 0 } else { self.character.seek_ns };
-        latency_ns.saturating_add(seek_ns) as f64 / SECOND_NS
+        let of_writes = self.character.write_latency_ns.filter(|_| work.is_write);
+        let latency_ns = of_writes.unwrap_or(self.figures.latency_ns);
+        let going_on_ns = latency_ns.saturating_sub(self.character.seek_ns);
+        let goes_on = u32::from(self.end == work.at);
+        // The requests of one job go on behind each other.
+        let seeking = work.requests.min(1) - goes_on.min(work.requests);
+        let all_ns = u64::from(seeking) * latency_ns
+            + going_on_ns.saturating_mul(u64::from(work.requests - seeking));
+        all_ns as f64 / SECOND_NS
     }
 
     /// What the bytes of a job cost, and the bytes that can be written at full rate after it. Writes
@@ -276,21 +284,35 @@ mod tests {
 
     #[test]
     fn what_does_not_go_on_seeks() {
-        let character = Character { seek_ns: 5_000_000, burst: None };
+        let character = Character { seek_ns: 800_000, ..Character::default() };
         let mut device = Device::new(figures(1), character);
         for (at, took_us) in
-            [((1, 0), 7000), ((1, 1000), 2000), ((1, 1000), 7000), ((2, 2000), 7000)]
+            [((1, 0), 2000), ((1, 1000), 1200), ((1, 1000), 2000), ((2, 2000), 2000)]
         {
             let begun_us = microseconds(device.now_ns);
             device.begin(1, Work { at, ..READ });
             assert_eq!(ends(&mut device), [(1, begun_us + took_us)], "{at:?}");
         }
+        // Of three requests of one job only the first seeks.
+        let begun_us = microseconds(device.now_ns);
+        device.begin(1, Work { requests: 3, ..READ });
+        assert_eq!(ends(&mut device), [(1, begun_us + 1000 + 2 * 200 + 1000)]);
+    }
+
+    #[test]
+    fn writes_may_have_a_latency_of_their_own() {
+        let character = Character { write_latency_ns: Some(30_000), ..Character::default() };
+        let mut device = Device::new(figures(1), character);
+        device.begin(1, Work { is_write: true, ..READ });
+        assert_eq!(ends(&mut device), [(1, 1030)]);
+        device.begin(1, READ);
+        assert_eq!(ends(&mut device), [(1, 1030 + 2000)]);
     }
 
     #[test]
     fn writes_beyond_a_burst_are_slow_until_it_has_rested() {
         let burst = Burst { bytes: 1500, sustained_bytes_per_s: 1e5 };
-        let character = Character { seek_ns: 0, burst: Some(burst) };
+        let character = Character { burst: Some(burst), ..Character::default() };
         let mut device = Device::new(figures(1), character);
         let write = Work { is_write: true, ..READ };
         device.begin(1, write);

@@ -61,10 +61,32 @@ pub struct TierSettings {
     pub path: Option<PathBuf>,
     /// What it can do and what it costs.
     pub figures: Figures,
+    /// What its device has beside that, for replays.
+    pub device: DeviceSettings,
     /// Its fill levels.
     pub watermarks: Watermarks,
     /// The slower device that it simulates.
     pub throttle: Option<ThrottleSettings>,
+}
+
+/// What a device has beside the figures that policies are shown.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct DeviceSettings {
+    /// The part of the latency that a request does not have that goes on where the one before ended.
+    pub seek: Duration,
+    /// The latency of writes, where it is another one.
+    pub write_latency: Option<Duration>,
+    /// What it takes of writes before it becomes slow, where it does.
+    pub burst: Option<BurstSettings>,
+}
+
+/// A device that writes fast for a while.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct BurstSettings {
+    /// Bytes that it takes at full rate.
+    pub bytes: u64,
+    /// Bytes per second at which it goes on.
+    pub sustained_write_bandwidth: f64,
 }
 
 /// How slow a tier is made, to simulate another device.

@@ -11,7 +11,10 @@ use toml::de::DeTable;
 
 use super::check::{self, Sections};
 use super::section::{Section, Source};
-use super::{CatalogSettings, CheckpointSettings, PolicySettings, PolicySource, Settings};
+use super::{
+    BurstSettings, CatalogSettings, CheckpointSettings, DeviceSettings, PolicySettings,
+    PolicySource, Settings,
+};
 use super::{ThrottleSettings, TierSettings, TraceSettings};
 use crate::directory::TRACE;
 
@@ -91,11 +94,13 @@ fn read_tier(section: &mut Section<'_>) -> Result<TierSettings> {
     section.set_label(format!("tier \"{name}\""));
     let parallelism = section.count("parallelism", 1..=PARALLELISM_MAX)?;
     let throttle = read_throttle(&section.section("throttle", "throttle")?, parallelism)?;
+    let figures = read_figures(section, parallelism, throttle.as_ref())?;
     Ok(TierSettings {
         name: name.into(),
         backend: section.text("backend", "file")?.unwrap_or("file").into(),
         path: read_path(section, "path", "fast")?,
-        figures: read_figures(section, parallelism, throttle.as_ref())?,
+        device: read_device(section, &figures)?,
+        figures,
         watermarks: read_watermarks(&section.section("watermarks", "watermarks")?)?,
         throttle,
     })
@@ -130,6 +135,29 @@ fn read_figures(
         idle_w,
         active_w,
     })
+}
+
+fn read_device(section: &Section<'_>, figures: &Figures) -> Result<DeviceSettings> {
+    let seek = section.duration("seek")?.unwrap_or_default();
+    if nanoseconds(seek) > figures.latency_ns {
+        let reason =
+            "`seek` is above `latency`, of which it is a part; at most as much is expected";
+        return Err(section.wrong("seek", reason));
+    }
+    let bytes = section.size("write_burst")?;
+    let burst = match (bytes, section.rate("sustained_write_bandwidth")?) {
+        (Some(bytes), Some(sustained_write_bandwidth)) => {
+            Some(BurstSettings { bytes, sustained_write_bandwidth })
+        }
+        (None, None) => None,
+        (given, _) => {
+            let reason = "one of `write_burst` and `sustained_write_bandwidth` says nothing \
+                          without the other; both or none is expected";
+            let key = if given.is_some() { "write_burst" } else { "sustained_write_bandwidth" };
+            return Err(section.wrong(key, reason));
+        }
+    };
+    Ok(DeviceSettings { seek, write_latency: section.duration("write_latency")?, burst })
 }
 
 fn nanoseconds(duration: Duration) -> u64 {

@@ -53,6 +53,9 @@ const REFUSED: &[(&str, &str, &[&str])] = &[
     ("TIERcapacity = \"200\"", "4:12", &["\"200\"", "KiB"]),
     ("TIERlatency = \"80\"", "4:11", &["\"80us\""]),
     ("TIERlatency = \"999999d\"", "4:11", &["too long", "\"80us\""]),
+    ("TIERlatency = \"1ms\"\nseek = \"2ms\"", "5:8", &["`seek` is above `latency`"]),
+    ("TIERwrite_burst = \"1GB\"", "4:15", &["`sustained_write_bandwidth`", "both or none"]),
+    ("TIERsustained_write_bandwidth = \"1GB/s\"", "4:29", &["`write_burst`"]),
     ("TIERparallelism = 0", "4:15", &["from 1 to 65536"]),
     ("TIERparallelism = 1.5", "4:15", &["the number 1.5", "a whole number"]),
     ("TIERidle_power = \"5\"", "4:14", &["\"5W\""]),
@@ -237,6 +240,8 @@ fn everything_that_is_said_is_read() {
          move_yields = false\ndegraded = true\nobjects_in_memory = 1000\n\
          [[tier]]\nname = \"ram\"\nbackend = \"memory\"\ncapacity = \"1GiB\"\nlatency = \"80us\"\n\
          bandwidth = \"3GB/s\"\nwrite_bandwidth = \"2GB/s\"\nparallelism = 8\nidle_power = \"5W\"\n\
+         seek = \"70us\"\nwrite_latency = \"20us\"\nwrite_burst = \"1GB\"\n\
+         sustained_write_bandwidth = \"300MB/s\"\n\
          active_power = \"9W\"\nwatermarks = { low = 0.5, high = 1, critical = 1.0 }\n\
          throttle = { latency = \"1ms\", read_bandwidth = \"1GB/s\", parallelism = 2 }\n\
          [catalog]\nengine = \"memory\"\n\
@@ -276,6 +281,11 @@ fn everything_that_is_said_is_read() {
             backend: "memory".into(),
             path: None,
             figures,
+            device: DeviceSettings {
+                seek: Duration::from_micros(70),
+                write_latency: Some(Duration::from_micros(20)),
+                burst: Some(BurstSettings { bytes: 1_000_000_000, sustained_write_bandwidth: 3e8 }),
+            },
             watermarks: Watermarks { low: 0.5, high: 1.0, critical: 1.0 },
             throttle: Some(throttle),
         }],

@@ -2,10 +2,11 @@
 //! What is tried side by side: policies on the tiers of a store, and what bounds them.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use terrace_core::units::parse_bytes;
 use terrace_core::{Error, ErrorKind, Policy, TierIndex, TierView};
-use terrace_replay::{Character, TimedOptions, TimedTier};
+use terrace_replay::{Burst, Character, TimedOptions, TimedTier};
 use terrace_store::{PolicySource, Settings, TierSettings};
 
 use crate::context::Context;
@@ -92,7 +93,7 @@ impl Scene {
                 watermarks: tier.watermarks,
                 ..TierView::empty(&tier.name, tier.figures)
             },
-            character: Character::default(),
+            character: character(tier),
         });
         let mut options = TimedOptions::new(tiers.collect());
         options.move_threads = *move_threads;
@@ -161,6 +162,20 @@ impl Scene {
             TimedOptions { tiers: vec![tier], present_on: TierIndex(0), ..options.clone() };
         let alone = make(name.into(), &PolicySource::Name(PINNED.into()), &[], options)?;
         Ok(Contender { is_bound: true, ..alone })
+    }
+}
+
+/// What the device of a tier has beside its figures.
+fn character(tier: &TierSettings) -> Character {
+    let nanoseconds = |duration: Duration| duration.as_nanos() as u64;
+    let burst = tier.device.burst.map(|burst| Burst {
+        bytes: burst.bytes,
+        sustained_bytes_per_s: burst.sustained_write_bandwidth,
+    });
+    Character {
+        seek_ns: nanoseconds(tier.device.seek),
+        write_latency_ns: tier.device.write_latency.map(nanoseconds),
+        burst,
     }
 }
 
