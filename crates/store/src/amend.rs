@@ -32,6 +32,8 @@ pub(crate) enum Change<'a> {
     AddTier(&'a str, Option<&'a str>),
     /// No longer the tier of this name.
     RemoveTier(&'a str),
+    /// Keys of the tier of this name, as they are written; without those that have no value.
+    Figures(&'a str, &'a [(&'static str, Option<String>)]),
 }
 
 /// Replaces a configuration by the same with the change: a crash leaves one of the two.
@@ -83,6 +85,10 @@ pub(crate) fn amend(text: &str, origin: &str, change: &Change<'_>) -> Result<Str
             tiers::remove(&mut document, origin, name)?;
             return checked(&document, origin);
         }
+        Change::Figures(name, keys) => {
+            tiers::set_keys(&mut document, origin, name, keys)?;
+            return checked(&document, origin);
+        }
         _ => {}
     }
     if !document.contains_key("policy") {
@@ -115,7 +121,9 @@ pub(crate) fn amend(text: &str, origin: &str, change: &Change<'_>) -> Result<Str
                 set(policy, "every", Value::from(format_duration(*every)));
             }
         }
-        Change::AddTier(..) | Change::RemoveTier(_) => unreachable!("they were made above"),
+        Change::AddTier(..) | Change::RemoveTier(_) | Change::Figures(..) => {
+            unreachable!("they were made above")
+        }
     }
     checked(&document, origin)
 }

@@ -8,6 +8,7 @@
 mod admin;
 mod amend;
 mod attributes;
+mod calibrate;
 mod check_files;
 mod checkpoint;
 mod cluster;
@@ -37,6 +38,7 @@ mod tiers;
 mod url;
 mod watch;
 
+pub use calibrate::{CalibrateOptions, Calibrated, Sample, Threads, calibrate, write_calibration};
 pub use check_files::FilesReport;
 pub use files::Alone;
 pub use policy::Guest;

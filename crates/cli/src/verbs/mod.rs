@@ -3,6 +3,7 @@
 
 mod backup;
 mod bench;
+mod calibrate;
 mod collection;
 mod completions;
 mod cp;
@@ -73,6 +74,7 @@ pub(crate) const VERBS: &[Entry] = &[
     entry::<trace::Trace>(),
     entry::<watch::Watch>(),
     entry::<replay::Replay>(),
+    entry::<calibrate::Calibrate>(),
     entry::<demo::Demo>(),
     entry::<bench::Bench>(),
     entry::<completions::Completions>(),

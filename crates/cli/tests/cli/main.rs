@@ -5,6 +5,7 @@
 mod bench;
 mod bench_files;
 mod bench_served;
+mod calibrations;
 mod conversions;
 mod copies;
 mod cut_off;

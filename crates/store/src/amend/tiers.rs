@@ -43,6 +43,28 @@ pub(super) fn remove(document: &mut DocumentMut, origin: &str, name: &str) -> Re
     Ok(())
 }
 
+/// Sets keys of a tier, and takes out those without a value.
+pub(super) fn set_keys(
+    document: &mut DocumentMut,
+    origin: &str,
+    name: &str,
+    keys: &[(&str, Option<String>)],
+) -> Result<()> {
+    let list = sections(document, origin)?;
+    let at = find(list, name)?;
+    let tier = list.get_mut(at).expect("it was found there");
+    for (key, value) in keys {
+        match value {
+            None => drop(tier.remove(key)),
+            Some(value) => {
+                let value = value.parse().expect("a quoted text or a number is a value");
+                super::set(tier, key, value);
+            }
+        }
+    }
+    Ok(())
+}
+
 fn sections<'a>(document: &'a mut DocumentMut, origin: &str) -> Result<&'a mut ArrayOfTables> {
     document.get_mut("tier").and_then(Item::as_array_of_tables_mut).ok_or_else(|| {
         let reason = "its tiers are no [[tier]] sections; change it by hand";
@@ -91,6 +113,21 @@ mod tests {
     }
 
     #[test]
+    fn figures_of_a_tier_leave_comments_and_other_keys() {
+        let keys = [
+            ("latency", Some("\"80us\"".into())),
+            ("path", None),
+            ("name", Some("\"a\"".into())),
+            ("backend", Some("\"null\"".into())),
+            ("seek", None),
+        ];
+        let changed = amended(&Change::Figures("a", &keys));
+        let expected =
+            TEXT.replacen("path = \"a\"\n", "latency = \"80us\"\nbackend = \"null\"\n", 1);
+        assert_eq!(changed, expected);
+    }
+
+    #[test]
     fn what_makes_no_sense_is_refused() {
         for change in [
             Change::AddTier(SECTION, Some("x")),
@@ -98,6 +135,8 @@ mod tests {
             Change::AddTier("[[tier]]\nname = \"a\"\npath = \"z\"", None),
             Change::AddTier(&SECTION.repeat(2), None),
             Change::RemoveTier("x"),
+            Change::Figures("x", &[]),
+            Change::Figures("a", &[("latency", Some("1".into()))]),
         ] {
             amend(TEXT, "terrace.toml", &change).expect_err("refused");
         }

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `calibrate`: what tiers can do, for the configuration.
+
+use std::fs;
+use std::path::PathBuf;
+use std::thread;
+
+use terrace_store::Settings;
+
+use rustix::process::Signal;
+
+use crate::scene::{Scene, finish, piped, signal};
+
+/// A store with a slow tier of known figures, and comments.
+fn with_slow_tier() -> Scene {
+    let scene = Scene::new();
+    let file = scene.path("store/terrace.toml");
+    let text = fs::read_to_string(&file).expect("it was made");
+    let at = text.find("name = \"slow\"").expect("it has the tier");
+    let device = "# a disk\nthrottle = { latency = \"5ms\", bandwidth = \"20MB/s\" } # simulated\n";
+    fs::write(&file, format!("{}{device}{}", &text[..at], &text[at..])).expect("written");
+    scene
+}
+
+/// Files below the directories of the tiers.
+fn files(scene: &Scene) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut left = vec![scene.path("fast"), scene.path("slow")];
+    while let Some(directory) = left.pop() {
+        for entry in fs::read_dir(directory).expect("it is there") {
+            let path = entry.expect("it can be listed").path();
+            if path.is_dir() { left.push(path) } else { found.push(path) }
+        }
+    }
+    found.sort();
+    found
+}
+
+#[test]
+fn figures_are_written_and_everything_else_stays() {
+    let scene = with_slow_tier();
+    scene.ok_with(b"kept", ["put", "a"]);
+    let before = files(&scene);
+    let words = "calibrate store --tier slow --seconds 4 --write";
+    let found = scene.json(words.split_whitespace()).remove(0);
+    assert_eq!(files(&scene), before, "its objects are gone");
+    assert_eq!(scene.ok(["get", "a"]), "kept");
+    let tier = &found["tiers"][0];
+    assert_eq!((&tier["tier"], &tier["is_cold"]), (&"slow".into(), &false.into()));
+    let text = fs::read_to_string(scene.path("store/terrace.toml")).expect("it is there");
+    for kept in ["# a disk\n", " # simulated\n", "# The tiers, most preferred first."] {
+        assert!(text.contains(kept), "{text}");
+    }
+    let settings = Settings::read(&scene.path("store/terrace.toml")).expect("it is legal");
+    let [fast, slow] = &settings.tiers[..] else { panic!("{settings:?}") };
+    assert_eq!(fast.figures.latency_ns, 0, "nobody asked for it");
+    let within = |value: f64, expected: f64| value > expected / 2.0 && value < expected * 2.0;
+    assert!(within(slow.figures.latency_ns as f64, 5e6), "{found}");
+    assert!(within(slow.figures.read_bytes_per_s, 20e6), "{found}");
+    assert!(within(slow.figures.write_bytes_per_s, 20e6), "{found}");
+}
+
+#[test]
+fn without_write_it_only_prints() {
+    let scene = with_slow_tier();
+    let before = scene.read("store/terrace.toml");
+    let text = scene.ok("calibrate --tier fast --seconds 1".split_whitespace());
+    assert!(text.contains("# fast: measured on "), "{text}");
+    assert!(text.contains("[[tier]]  # fast\nlatency = \""), "{text}");
+    assert_eq!(scene.read("store/terrace.toml"), before);
+}
+
+#[test]
+fn an_interrupted_calibration_leaves_nothing_behind() {
+    let scene = with_slow_tier();
+    scene.ok_with(b"kept", ["put", "a"]);
+    let (before, settings) = (files(&scene), scene.read("store/terrace.toml"));
+    let mut child = piped(&mut scene.command("calibrate --seconds 60 --write".split_whitespace()));
+    while files(&scene) == before {
+        assert_eq!(child.try_wait().expect("it runs"), None, "it ended before it began");
+        thread::yield_now();
+    }
+    signal(&child, Signal::INT);
+    let ran = finish(child);
+    assert_eq!(ran.signal, Some(2), "{ran:?}");
+    assert_eq!((files(&scene), scene.read("store/terrace.toml")), (before, settings));
+}
+
+#[test]
+fn a_store_in_use_and_a_tier_without_room_are_refused() {
+    let scene = Scene::new();
+    let held = scene.hold();
+    let said = scene.fails(5, ["calibrate", "--seconds", "1"]);
+    assert!(said.contains("another process owns it"), "{said}");
+    held.stop();
+    let said = scene.fails(3, "calibrate --tier medium --seconds 1".split_whitespace());
+    assert!(said.contains("fast, slow"), "{said}");
+    let text = fs::read_to_string(scene.path("store/terrace.toml")).expect("it was made");
+    let small = text.replace("capacity = \"1MB\"", "capacity = \"100kB\"");
+    fs::write(scene.path("store/terrace.toml"), small).expect("written");
+    let said = scene.fails(4, "calibrate --tier fast --seconds 1".split_whitespace());
+    assert!(said.contains("tier=fast") && said.contains("left_bytes=100000"), "{said}");
+    scene.fails(2, ["calibrate", "--seconds", "0"]);
+    scene.fails(10, "calibrate --store terrace://127.0.0.1:9/".split_whitespace());
+}

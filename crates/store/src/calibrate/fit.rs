@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! From times of requests of several sizes to a latency and a bandwidth.
+
+/// What a request takes: this long, and its bytes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Line {
+    pub(super) latency_s: f64,
+    /// Infinite where more bytes take no longer.
+    pub(super) bytes_per_s: f64,
+}
+
+/// The median; 0 of nothing.
+pub(super) fn median(values: &mut [f64]) -> f64 {
+    values.sort_by(f64::total_cmp);
+    match values.len() {
+        0 => 0.0,
+        count if count % 2 == 1 => values[count / 2],
+        count => f64::midpoint(values[count / 2 - 1], values[count / 2]),
+    }
+}
+
+/// Fits a line through points of bytes and seconds. The slope is the median of those between all
+/// pairs (Theil 1950, Sen 1968), each weighted by how far apart its sizes are: so one odd point, or
+/// small sizes that tell little of bandwidth, do not decide. The latency is what is left of the
+/// smallest size, which larger ones would drown in their own errors.
+pub(super) fn fit(points: &[(f64, f64)]) -> Line {
+    let mut slopes = Vec::new();
+    for (index, (bytes, seconds)) in points.iter().enumerate() {
+        for (more_bytes, more_seconds) in &points[index + 1..] {
+            let apart = more_bytes - bytes;
+            if apart != 0.0 {
+                slopes.push(((more_seconds - seconds) / apart, apart.abs()));
+            }
+        }
+    }
+    slopes.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let half = slopes.iter().map(|(_, weight)| weight).sum::<f64>() / 2.0;
+    let mut below = 0.0;
+    let middle = slopes.iter().find(|(_, weight)| {
+        below += weight;
+        below >= half
+    });
+    let slope = middle.map_or(0.0, |(slope, _)| slope.max(0.0));
+    let smallest = points.iter().min_by(|a, b| a.0.total_cmp(&b.0));
+    let latency_s = smallest.map_or(0.0, |(bytes, seconds)| (seconds - slope * bytes).max(0.0));
+    Line { latency_s, bytes_per_s: if slope > 0.0 { 1.0 / slope } else { f64::INFINITY } }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_odd_point_does_not_decide() {
+        let seconds = |bytes: f64| 1e-3 + bytes / 1e8;
+        let mut points: Vec<_> =
+            [4e3, 6.4e4, 1e6, 4e6, 1.6e7].map(|bytes| (bytes, seconds(bytes))).into();
+        let near = |line: Line, share: f64| {
+            (line.latency_s - 1e-3).abs() < 1e-3 * share
+                && (line.bytes_per_s - 1e8).abs() < 1e8 * share
+        };
+        assert!(near(fit(&points), 1e-9), "{:?}", fit(&points));
+        points[2].1 *= 5.0;
+        assert!(near(fit(&points), 0.2), "{:?}", fit(&points));
+    }
+
+    #[test]
+    fn what_takes_no_time_has_no_bound() {
+        let line = fit(&[(4e3, 0.0), (1e6, 0.0)]);
+        assert_eq!(line, Line { latency_s: 0.0, bytes_per_s: f64::INFINITY });
+        assert_eq!(fit(&[(4e3, 0.5)]).latency_s, 0.5);
+    }
+
+    #[test]
+    fn a_median_is_in_the_middle() {
+        assert_eq!((median(&mut [3.0, 1.0, 9.0]), median(&mut [])), (3.0, 0.0));
+        assert_eq!(median(&mut [4.0, 1.0, 2.0, 9.0]), 3.0);
+    }
+}

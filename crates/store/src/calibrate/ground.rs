@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Objects that are measured on: made for that, and gone with it.
+
+use std::io::{IoSlice, IoSliceMut};
+
+use rustix::fs::{Advice, fadvise};
+use terrace_core::{
+    Backend, Clock, Cursor, FileLease, Key, Object, Open, Persistency, Random, Result, Semantics,
+};
+
+/// Where objects of calibrations are on a tier: no object of a store is ever there.
+pub(super) const NAMESPACE: &str = "calibrate";
+
+/// The least request.
+pub(super) const BLOCK: u64 = 4 << 10;
+
+/// Objects where there is room for all; with little room there is one.
+const OBJECTS: u64 = 16;
+
+/// From so much room on there are several.
+const SEVERAL_BYTES_MIN: u64 = 64 << 20;
+
+/// Bytes that are written at a time while objects are made.
+const FILL_BYTES: u64 = 1 << 20;
+
+/// The objects of one tier.
+pub(super) struct Ground<'a> {
+    backend: &'a dyn Backend,
+    pub(super) clock: &'a dyn Clock,
+    objects: Vec<Made>,
+    /// What is written; no device can make it smaller.
+    noise: Vec<u8>,
+}
+
+/// One object with what it holds.
+struct Made {
+    object: Box<dyn Object>,
+    bytes: u64,
+    /// The file behind it, where there is one whose pages can be dropped.
+    file: Option<FileLease>,
+}
+
+/// A place that is read or written.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct At {
+    object: usize,
+    offset_bytes: u64,
+}
+
+impl<'a> Ground<'a> {
+    /// Makes objects of so many bytes in all, or as many as are written until `is_over`.
+    pub(super) fn make(
+        backend: &'a dyn Backend,
+        clock: &'a dyn Clock,
+        bytes: u64,
+        is_over: &dyn Fn() -> bool,
+    ) -> Result<Self> {
+        // What one left that was killed.
+        clear(backend)?;
+        let count = if bytes >= SEVERAL_BYTES_MIN { OBJECTS } else { 1 };
+        let each_bytes = bytes / count / BLOCK * BLOCK;
+        let mut noise = vec![0; each_bytes as usize];
+        Random::new(0).fill(&mut noise);
+        let mut ground = Self { backend, clock, objects: Vec::new(), noise };
+        for index in 0..count {
+            if index > 0 && is_over() {
+                break;
+            }
+            ground.make_one(index, each_bytes, is_over)?;
+        }
+        Ok(ground)
+    }
+
+    fn make_one(&mut self, index: u64, each_bytes: u64, is_over: &dyn Fn() -> bool) -> Result<()> {
+        let key = Key::new(NAMESPACE, &index.to_string())?;
+        // Main memory gives no more, and files none the less.
+        let semantics = Semantics { persistency: Persistency::None, ..Semantics::default() };
+        let object = self.backend.open(&key, &Open { semantics, ..Open::create_new() })?;
+        // From here on it is deleted whatever happens.
+        self.objects.push(Made { object, bytes: 0, file: None });
+        let made = self.objects.last_mut().expect("it was pushed above");
+        while made.bytes < each_bytes && (made.bytes == 0 || !is_over()) {
+            let range = made.bytes as usize..(made.bytes + FILL_BYTES).min(each_bytes) as usize;
+            made.object.write_at(made.bytes, &[IoSlice::new(&self.noise[range.clone()])])?;
+            made.bytes = range.end as u64;
+        }
+        made.object.sync()?;
+        made.file = made.object.lease_file()?;
+        Ok(())
+    }
+
+    /// Bytes of all objects.
+    pub(super) fn bytes(&self) -> u64 {
+        self.objects.iter().map(|made| made.bytes).sum()
+    }
+
+    /// The largest request that there is room for.
+    pub(super) fn request_bytes_max(&self) -> u64 {
+        self.objects.iter().map(|made| made.bytes).max().unwrap_or(0)
+    }
+
+    /// Whether what is read next comes from the device, and not from the memory of the machine.
+    pub(super) fn is_cold(&self) -> bool {
+        self.objects.iter().all(|made| made.file.is_some())
+    }
+
+    /// Drops what the machine keeps of the objects in memory.
+    pub(super) fn drop_pages(&self) -> Result<()> {
+        for made in &self.objects {
+            let Some(lease) = &made.file else { continue };
+            made.object.sync()?;
+            // Advice that is not taken makes reads as fast as memory, which the figures show.
+            let _ = fadvise(&lease.file, 0, None, Advice::DontNeed);
+        }
+        Ok(())
+    }
+
+    /// A place anywhere for a request of this size.
+    pub(super) fn anywhere(&self, bytes: u64, random: &mut Random) -> At {
+        let able: Vec<_> =
+            (0..self.objects.len()).filter(|index| self.objects[*index].bytes >= bytes).collect();
+        let object = able[random.below(able.len() as u64) as usize];
+        let blocks = (self.objects[object].bytes - bytes) / BLOCK + 1;
+        At { object, offset_bytes: random.below(blocks) * BLOCK }
+    }
+
+    /// The block of this number of the first object.
+    pub(super) fn in_order(&self, number: u64) -> At {
+        At { object: 0, offset_bytes: number * BLOCK % self.objects[0].bytes.max(BLOCK) }
+    }
+
+    /// Reads; how long it took, in seconds.
+    pub(super) fn read(&self, at: At, buffer: &mut [u8]) -> Result<f64> {
+        let began_ns = self.clock.now_ns();
+        let object = &self.objects[at.object].object;
+        object.read_at(at.offset_bytes, &mut [IoSliceMut::new(buffer)])?;
+        Ok(self.since(began_ns))
+    }
+
+    /// Writes; how long it took, in seconds.
+    pub(super) fn write(&self, at: At, bytes: u64) -> Result<f64> {
+        let began_ns = self.clock.now_ns();
+        let object = &self.objects[at.object].object;
+        object.write_at(at.offset_bytes, &[IoSlice::new(&self.noise[..bytes as usize])])?;
+        Ok(self.since(began_ns))
+    }
+
+    /// Makes one object durable, or all; how long it took, in seconds.
+    pub(super) fn sync(&self, at: Option<At>) -> Result<f64> {
+        let began_ns = self.clock.now_ns();
+        match at {
+            Some(at) => self.objects[at.object].object.sync()?,
+            None => self.objects.iter().try_for_each(|made| made.object.sync())?,
+        }
+        Ok(self.since(began_ns))
+    }
+
+    fn since(&self, began_ns: u64) -> f64 {
+        (self.clock.now_ns() - began_ns) as f64 * 1e-9
+    }
+}
+
+impl Drop for Ground<'_> {
+    fn drop(&mut self) {
+        self.objects.clear();
+        // What cannot be deleted now is deleted by the next calibration.
+        let _ = clear(self.backend);
+    }
+}
+
+/// Deletes all objects of calibrations.
+fn clear(backend: &dyn Backend) -> Result<()> {
+    const PAGE_KEYS: usize = 1000;
+    loop {
+        let page = backend.list(NAMESPACE, "", &Cursor::start(), PAGE_KEYS)?;
+        if page.keys.is_empty() {
+            return Ok(());
+        }
+        for key in &page.keys {
+            backend.delete(key)?;
+        }
+    }
+}

@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The measurements of one tier, each within its share of the time.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+
+use terrace_core::{Random, Result};
+
+use super::fit::median;
+use super::ground::{BLOCK, Ground};
+use super::{Sample, Threads};
+
+/// Sizes of requests, as far as there is room.
+const SIZES: [u64; 5] = [BLOCK, 64 << 10, 1 << 20, 4 << 20, 16 << 20];
+
+/// Threads that ask at once.
+const THREADS: [u32; 5] = [1, 2, 4, 8, 16];
+
+/// Requests of one size at most, and at least, however long they take.
+const REQUESTS_MAX: usize = 200;
+const REQUESTS_MIN: usize = 3;
+
+/// Blocks that are read one behind the other.
+const IN_ORDER_MAX: u64 = 2000;
+
+/// Requests of all threads together at most.
+const TOGETHER_MAX: u64 = 8000;
+
+/// A write cliff is where the rate falls below this share of what it was first.
+const CLIFF: f64 = 0.6;
+
+/// Bytes of one step on the way to it.
+const CLIFF_STEP_BYTES: u64 = 32 << 20;
+
+/// Measures on the objects of a tier, until somebody says stop.
+pub(super) struct Measure<'a> {
+    pub(super) ground: &'a Ground<'a>,
+    pub(super) is_stopped: &'a (dyn Fn() -> bool + Sync),
+    /// Whether every write is made durable by itself.
+    pub(super) is_durable: bool,
+}
+
+impl Measure<'_> {
+    /// Reads anywhere: what requests of each size take.
+    pub(super) fn reads(&self, budget_ns: u64) -> Result<Vec<Sample>> {
+        let mut random = Random::new(1);
+        self.of_sizes(budget_ns, |bytes, until_ns| {
+            self.ground.drop_pages()?;
+            let mut buffer = vec![0; bytes as usize];
+            let mut left = self.unseen(bytes);
+            self.repeat(until_ns, || {
+                if left == 0 {
+                    self.ground.drop_pages()?;
+                    left = self.unseen(bytes);
+                }
+                left -= 1;
+                self.ground.read(self.ground.anywhere(bytes, &mut random), &mut buffer)
+            })
+        })
+    }
+
+    /// Writes anywhere. Where writes are not durable one by one, what it takes to make them so in
+    /// the end is a part of what their bytes take, but no part of what a small one waits for.
+    pub(super) fn writes(&self, budget_ns: u64) -> Result<Vec<Sample>> {
+        let mut random = Random::new(2);
+        self.of_sizes(budget_ns, |bytes, until_ns| {
+            let (mut written_bytes, mut unsynced_bytes, mut sync_s) = (0, 0, 0.0);
+            let mut times = self.repeat(until_ns, || {
+                // What is written twice before it is durable costs a device once.
+                if !self.is_durable && unsynced_bytes > self.ground.bytes() / 8 {
+                    sync_s += self.ground.sync(None)?;
+                    unsynced_bytes = 0;
+                }
+                let at = self.ground.anywhere(bytes, &mut random);
+                written_bytes += bytes;
+                unsynced_bytes += bytes;
+                let took_s = self.ground.write(at, bytes)?;
+                Ok(took_s + if self.is_durable { self.ground.sync(Some(at))? } else { 0.0 })
+            })?;
+            sync_s += self.ground.sync(None)?;
+            if !self.is_durable && bytes >= 1 << 20 {
+                let share_s = sync_s * bytes as f64 / written_bytes.max(1) as f64;
+                times.iter_mut().for_each(|took_s| *took_s += share_s);
+            }
+            Ok(times)
+        })
+    }
+
+    /// What a block takes that is read behind the one before, in the mean: what a system reads ahead
+    /// comes in lumps.
+    pub(super) fn in_order(&self, budget_ns: u64) -> Result<f64> {
+        self.ground.drop_pages()?;
+        let mut buffer = vec![0; BLOCK as usize];
+        let blocks = (self.ground.request_bytes_max() / BLOCK).min(IN_ORDER_MAX);
+        let (until_ns, mut sum_s) = (self.until(budget_ns), 0.0);
+        let mut number = 0;
+        while number < blocks && (number < 16 || self.goes_on(until_ns)) {
+            sum_s += self.ground.read(self.ground.in_order(number), &mut buffer)?;
+            number += 1;
+        }
+        Ok(sum_s / number.max(1) as f64)
+    }
+
+    /// Blocks that several threads read anywhere in a second.
+    pub(super) fn together(&self, budget_ns: u64) -> Result<Vec<Threads>> {
+        let mut all: Vec<Threads> = Vec::new();
+        for threads in THREADS {
+            let requests_per_s = self.with_threads(threads, budget_ns / THREADS.len() as u64)?;
+            all.push(Threads { threads, requests_per_s });
+            if (self.is_stopped)() {
+                break;
+            }
+        }
+        Ok(all)
+    }
+
+    fn with_threads(&self, threads: u32, budget_ns: u64) -> Result<f64> {
+        self.ground.drop_pages()?;
+        let until_ns = self.until(budget_ns);
+        let most = self.unseen(BLOCK).min(TOGETHER_MAX);
+        let asked = AtomicU64::new(0);
+        let has_failed = AtomicBool::new(false);
+        let began_ns = self.ground.clock.now_ns();
+        let read = |thread: u32| -> Result<u64> {
+            let mut random = Random::new(100 + u64::from(thread));
+            let (mut buffer, mut done) = (vec![0; BLOCK as usize], 0);
+            while asked.fetch_add(1, Ordering::Relaxed) < most
+                && (done == 0 || self.goes_on(until_ns))
+                && !has_failed.load(Ordering::Relaxed)
+            {
+                let at = self.ground.anywhere(BLOCK, &mut random);
+                if let Err(error) = self.ground.read(at, &mut buffer) {
+                    has_failed.store(true, Ordering::Relaxed);
+                    return Err(error);
+                }
+                done += 1;
+            }
+            Ok(done)
+        };
+        let done: Vec<Result<u64>> = thread::scope(|scope| {
+            let running: Vec<_> =
+                (0..threads).map(|thread| scope.spawn(move || read(thread))).collect();
+            let join = |one: thread::ScopedJoinHandle<'_, Result<u64>>| {
+                one.join().expect("reading does not panic")
+            };
+            running.into_iter().map(join).collect()
+        });
+        let done = done.into_iter().sum::<Result<u64>>()?;
+        let took_s = (self.ground.clock.now_ns() - began_ns) as f64 * 1e-9;
+        Ok(if took_s > 0.0 { done as f64 / took_s } else { f64::INFINITY })
+    }
+
+    /// Writes until it becomes slow: the bytes until then, and the bytes per second after that.
+    pub(super) fn cliff(&self, budget_ns: u64) -> Result<Option<(u64, f64)>> {
+        let bytes = self.ground.request_bytes_max().min(1 << 20);
+        let mut random = Random::new(3);
+        let (until_ns, mut rates) = (self.until(budget_ns), Vec::new());
+        while self.goes_on(until_ns) {
+            let (mut written_bytes, mut took_s) = (0, 0.0);
+            while written_bytes < CLIFF_STEP_BYTES && self.goes_on(until_ns) {
+                took_s += self.ground.write(self.ground.anywhere(bytes, &mut random), bytes)?;
+                written_bytes += bytes;
+            }
+            took_s += self.ground.sync(None)?;
+            if took_s <= 0.0 {
+                return Ok(None);
+            }
+            rates.push(written_bytes as f64 / took_s);
+        }
+        Ok(fall(&rates).map(|(steps, rate)| (steps as u64 * CLIFF_STEP_BYTES, rate)))
+    }
+
+    /// Requests of a size that can be asked for anywhere before most of them come from memory.
+    fn unseen(&self, bytes: u64) -> u64 {
+        if self.ground.is_cold() { (self.ground.bytes() / bytes / 8).max(1) } else { u64::MAX }
+    }
+
+    fn of_sizes(
+        &self,
+        budget_ns: u64,
+        mut measure: impl FnMut(u64, u64) -> Result<Vec<f64>>,
+    ) -> Result<Vec<Sample>> {
+        let able = SIZES.into_iter().filter(|bytes| *bytes <= self.ground.request_bytes_max());
+        let mut samples = Vec::new();
+        for bytes in able {
+            if (self.is_stopped)() {
+                break;
+            }
+            let mut times = measure(bytes, self.until(budget_ns / SIZES.len() as u64))?;
+            let (count, seconds) = (times.len() as u64, median(&mut times));
+            samples.push(Sample { bytes, seconds, count });
+        }
+        Ok(samples)
+    }
+
+    fn repeat(&self, until_ns: u64, mut once: impl FnMut() -> Result<f64>) -> Result<Vec<f64>> {
+        let mut times = Vec::new();
+        while times.len() < REQUESTS_MAX
+            && (times.len() < REQUESTS_MIN || self.ground.clock.now_ns() < until_ns)
+            && !(self.is_stopped)()
+        {
+            times.push(once()?);
+        }
+        Ok(times)
+    }
+
+    fn until(&self, budget_ns: u64) -> u64 {
+        self.ground.clock.now_ns().saturating_add(budget_ns)
+    }
+
+    fn goes_on(&self, until_ns: u64) -> bool {
+        self.ground.clock.now_ns() < until_ns && !(self.is_stopped)()
+    }
+}
+
+/// Where rates fall for good: how many were high, and the median of the low ones.
+fn fall(rates: &[f64]) -> Option<(usize, f64)> {
+    /// Fewer at the end may be a hiccup.
+    const LOW_MIN: usize = 4;
+    let first = median(&mut rates.get(..3)?.to_vec());
+    let low = |rate: &f64| *rate < first * CLIFF;
+    let high = rates.iter().rposition(|rate| !low(rate))? + 1;
+    let mut after = rates[high..].to_vec();
+    (after.len() >= LOW_MIN).then(|| (high, median(&mut after)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fall_is_one_that_stays() {
+        assert_eq!(fall(&[9.0, 8.0, 9.0, 2.0, 9.0, 3.0, 2.0, 3.0, 3.0]), Some((5, 3.0)));
+        assert_eq!(fall(&[9.0, 8.0, 9.0, 2.0, 9.0, 9.0, 9.0, 3.0]), None);
+        assert_eq!(fall(&[9.0]), None);
+    }
+}

@@ -1,0 +1,297 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Measures what the tiers of a store can do, for the figures of its configuration.
+
+mod fit;
+mod ground;
+mod measure;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::Serialize;
+use terrace_core::units::{show_bytes, show_ns, show_rate};
+use terrace_core::{Access, Backend, Clock, Error, ErrorKind, Persistency, Result, SystemClock};
+
+use self::ground::{BLOCK, Ground};
+use self::measure::Measure;
+use crate::amend::{Change, amend_file};
+use crate::directory::Directory;
+use crate::lock::Lock;
+use crate::settings::{Settings, TierSettings};
+use crate::store::{OpenOptions, Store};
+use crate::tiers;
+
+const OPERATION: &str = "measure a tier";
+
+/// Most that is written to a tier, of at most this part of the room that it has left.
+const BYTES_MAX: u64 = 256 << 20;
+const ROOM_PART: u64 = 4;
+
+/// A seek below this is not worth a line in a configuration.
+const SEEK_MIN_S: f64 = 1e-6;
+
+/// Latencies of writes and reads that differ by no more are one.
+const DIFFERENCE_MIN: f64 = 0.2;
+
+/// How tiers are measured.
+#[derive(Clone, Debug)]
+pub struct CalibrateOptions {
+    /// Their names; all, where none is given.
+    pub tiers: Vec<String>,
+    /// How long all of them together may take, about.
+    pub time: Duration,
+    /// Whether it is looked for where writes become slow, for as long again.
+    pub is_thorough: bool,
+}
+
+/// What was measured of one tier.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Calibrated {
+    /// Its name.
+    pub tier: String,
+    /// Time of a request anywhere until its first byte.
+    pub latency_ns: u64,
+    /// The part of it that a request does not have that goes on where the one before ended.
+    pub seek_ns: u64,
+    /// The latency of writes, where it is another one.
+    pub write_latency_ns: Option<u64>,
+    /// Bytes per second of one large read; `None` where more bytes take no longer.
+    pub read_bytes_per_s: Option<f64>,
+    /// Bytes per second of one large write, likewise.
+    pub write_bytes_per_s: Option<f64>,
+    /// Requests that it serves at once.
+    pub parallelism: u32,
+    /// Bytes that it takes fast, and the bytes per second after that, where it was looked for.
+    pub burst: Option<(u64, f64)>,
+    /// Whether reads came from the device; else from wherever the tier has what was just written.
+    pub is_cold: bool,
+    /// Whether each write was made durable, as the store's level of persistency asks for.
+    pub is_durable: bool,
+    /// Bytes that were measured on.
+    pub bytes: u64,
+    /// What reads and writes took, by size.
+    pub reads: Vec<Sample>,
+    /// See [`Calibrated::reads`].
+    pub writes: Vec<Sample>,
+    /// How much more came of more threads.
+    pub threads: Vec<Threads>,
+}
+
+/// Requests of one size.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Sample {
+    /// Their size.
+    pub bytes: u64,
+    /// What they took, in the median.
+    pub seconds: f64,
+    /// How many there were.
+    pub count: u64,
+}
+
+/// Small requests of several threads.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Threads {
+    /// How many asked at once.
+    pub threads: u32,
+    /// Requests that were answered in a second.
+    pub requests_per_s: f64,
+}
+
+/// Measures tiers of the store in a directory, of which nothing else may be open meanwhile. Each is
+/// told to `measured` as it is done; `is_stopped` is asked often, and ends it. What it writes on the
+/// tiers is gone afterwards.
+///
+/// # Errors
+///
+/// `NotFound` for a tier that there is not, `Busy` where somebody has the store open, `NoSpace` where
+/// a tier has no room for it, and those of opening a store.
+pub fn calibrate(
+    address: &str,
+    options: &CalibrateOptions,
+    is_stopped: &(dyn Fn() -> bool + Sync),
+    measured: &mut dyn FnMut(&Calibrated),
+) -> Result<Vec<Calibrated>> {
+    let directory = Directory::at(address)?;
+    let room = room(address)?;
+    let settings = Settings::read(&directory.settings())?.resolved(directory.path())?;
+    let chosen = choose(&settings, &options.tiers)?;
+    let _lock = lock(&directory)?;
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
+    let opened = tiers::open(&settings, Access::Write, false, &clock)?;
+    let each = options.time / chosen.len().max(1) as u32;
+    let mut all = Vec::new();
+    for index in chosen {
+        if is_stopped() {
+            break;
+        }
+        let tier = &settings.tiers[index];
+        let how = How {
+            time: each,
+            room_bytes: room[index],
+            is_durable: settings.persistency == Persistency::Storage,
+            is_thorough: options.is_thorough,
+        };
+        let one = measure_tier(&tier.name, &*opened[index].backend, &*clock, &how, is_stopped)
+            .map_err(|error| error.with("tier", &tier.name))?;
+        if is_stopped() {
+            break;
+        }
+        measured(&one);
+        all.push(one);
+    }
+    Ok(all)
+}
+
+/// Writes what was measured into the configuration of the store, and leaves the rest of it.
+///
+/// # Errors
+///
+/// `Busy` where somebody has the store open, `Invalid` where the configuration cannot be changed,
+/// `Io`.
+pub fn write_calibration(address: &str, all: &[Calibrated]) -> Result<()> {
+    let directory = Directory::at(address)?;
+    let _lock = lock(&directory)?;
+    for one in all {
+        let figures = one.settings();
+        amend_file(&directory.settings(), &Change::Figures(&one.tier, &figures))?;
+    }
+    Ok(())
+}
+
+impl Calibrated {
+    /// Keys of the tier's section with their values as they are written; `None` for one that is left
+    /// out.
+    pub fn settings(&self) -> Vec<(&'static str, Option<String>)> {
+        let text = |text: String| format!("\"{}\"", text.replace(' ', ""));
+        let duration = |ns: u64| Some(text(show_ns(ns)));
+        let rate = |rate: Option<f64>| rate.map(|rate| text(show_rate(rate)));
+        let (burst, sustained) = self.burst.unzip();
+        vec![
+            ("latency", duration(self.latency_ns)),
+            ("seek", (self.seek_ns > 0).then(|| text(show_ns(self.seek_ns)))),
+            ("write_latency", self.write_latency_ns.and_then(duration)),
+            ("bandwidth", None),
+            ("read_bandwidth", rate(self.read_bytes_per_s)),
+            ("write_bandwidth", rate(self.write_bytes_per_s)),
+            ("parallelism", Some(self.parallelism.to_string())),
+            ("write_burst", burst.map(|bytes| text(show_bytes(bytes)))),
+            ("sustained_write_bandwidth", rate(sustained)),
+        ]
+    }
+}
+
+/// How one tier is measured.
+struct How {
+    time: Duration,
+    room_bytes: u64,
+    is_durable: bool,
+    is_thorough: bool,
+}
+
+fn measure_tier(
+    name: &str,
+    backend: &dyn Backend,
+    clock: &dyn Clock,
+    how: &How,
+    is_stopped: &(dyn Fn() -> bool + Sync),
+) -> Result<Calibrated> {
+    let space = backend.space()?;
+    let left_bytes = how.room_bytes.min(space.capacity_bytes.saturating_sub(space.used_bytes));
+    let bytes = (left_bytes / ROOM_PART).min(BYTES_MAX) / BLOCK * BLOCK;
+    if bytes < 16 * BLOCK {
+        let need_bytes = 16 * BLOCK * ROOM_PART;
+        let reason =
+            format!("it has no {} left, of which a quarter is used", show_bytes(need_bytes));
+        return Err(Error::new(ErrorKind::NoSpace, OPERATION)
+            .because(reason)
+            .with("left_bytes", left_bytes));
+    }
+    let share = |percent: u32| (how.time * percent / 100).as_nanos() as u64;
+    let deadline_ns = clock.now_ns().saturating_add(share(15));
+    let is_over = || clock.now_ns() >= deadline_ns || is_stopped();
+    let ground = Ground::make(backend, clock, bytes, &is_over)?;
+    let measure = Measure { ground: &ground, is_stopped, is_durable: how.is_durable };
+    let writes = measure.writes(share(25))?;
+    let reads = measure.reads(share(30))?;
+    let in_order_s = measure.in_order(share(10))?;
+    let threads = measure.together(share(15))?;
+    let burst = if how.is_thorough { measure.cliff(share(100))? } else { None };
+    let line = |samples: &[Sample]| {
+        let points: Vec<_> =
+            samples.iter().map(|sample| (sample.bytes as f64, sample.seconds)).collect();
+        fit::fit(&points)
+    };
+    let (read, write) = (line(&reads), line(&writes));
+    let anywhere_s = reads.first().map_or(0.0, |sample| sample.seconds);
+    let seek_s = (anywhere_s - in_order_s).min(read.latency_s);
+    let is_seeking = seek_s > SEEK_MIN_S && seek_s > 0.1 * read.latency_s;
+    let is_apart =
+        (write.latency_s - read.latency_s).abs() > DIFFERENCE_MIN * read.latency_s.max(1e-9);
+    let nanoseconds = |seconds: f64| (seconds * 1e9).round() as u64;
+    let bounded = |rate: f64| rate.is_finite().then_some(rate);
+    Ok(Calibrated {
+        tier: name.into(),
+        latency_ns: nanoseconds(read.latency_s),
+        seek_ns: if is_seeking { nanoseconds(seek_s) } else { 0 },
+        write_latency_ns: is_apart.then(|| nanoseconds(write.latency_s)),
+        read_bytes_per_s: bounded(read.bytes_per_s),
+        write_bytes_per_s: bounded(write.bytes_per_s),
+        parallelism: parallelism(&threads),
+        burst,
+        is_cold: ground.is_cold(),
+        is_durable: how.is_durable,
+        bytes: ground.bytes(),
+        reads,
+        writes,
+        threads,
+    })
+}
+
+/// As many requests as are served at once: what all threads get of what one gets.
+fn parallelism(threads: &[Threads]) -> u32 {
+    let rates = || threads.iter().map(|one| one.requests_per_s);
+    let most = rates().fold(0.0, f64::max);
+    match rates().next() {
+        Some(one) if one > 0.0 && most.is_finite() => ((most / one).round() as u32).max(1),
+        _ => 1,
+    }
+}
+
+/// The bytes that are left on each tier, as the store counts them.
+fn room(address: &str) -> Result<Vec<u64>> {
+    let options =
+        OpenOptions { access: Access::Read, attach: false, serve: false, ..OpenOptions::default() };
+    let store = Store::open_with(address, options)?;
+    let left = |tier: &crate::TierReport| {
+        let taken = tier.used_bytes + tier.reserved_bytes + tier.copy_bytes + tier.garbage_bytes;
+        tier.capacity_bytes.map_or(u64::MAX, |capacity| capacity.saturating_sub(taken))
+    };
+    Ok(store.tiers()?.iter().map(left).collect())
+}
+
+/// The tiers of these names, by their place; all, where there is none.
+fn choose(settings: &Settings, names: &[String]) -> Result<Vec<usize>> {
+    let place = |name: &String| {
+        let is_it = |tier: &TierSettings| tier.name == *name;
+        settings.tiers.iter().position(is_it).ok_or_else(|| {
+            let known: Vec<_> = settings.tiers.iter().map(|tier| tier.name.as_str()).collect();
+            Error::new(ErrorKind::NotFound, OPERATION)
+                .because(format!("the store has the tiers {}", known.join(", ")))
+                .with("tier", name)
+        })
+    };
+    match names {
+        [] => Ok((0..settings.tiers.len()).collect()),
+        names => names.iter().map(place).collect(),
+    }
+}
+
+fn lock(directory: &Directory) -> Result<Lock> {
+    Lock::try_take(directory, Access::Write)?.ok_or_else(|| {
+        Error::new(ErrorKind::Busy, OPERATION)
+            .because("somebody has the store open, whose work and this would measure each other")
+            .with("directory", directory.path().display())
+    })
+}

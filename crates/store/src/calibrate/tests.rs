@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Devices with known figures.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use terrace_backends::object::{Memory, Rates, Throttle};
+use terrace_core::Cursor;
+use terrace_testkit::ManualClock;
+
+use super::ground::NAMESPACE;
+use super::*;
+
+const NEVER: &(dyn Fn() -> bool + Sync) = &|| false;
+
+fn how(room_bytes: u64) -> How {
+    How { time: Duration::from_secs(60), room_bytes, is_durable: false, is_thorough: false }
+}
+
+fn device(latency: Duration, parallelism: u32, clock: &Arc<dyn Clock>) -> Throttle {
+    let memory = Arc::new(Memory::new(u64::MAX));
+    let (read_bytes_per_s, write_bytes_per_s) = (Some(200e6), Some(100e6));
+    let rates = Rates { latency, read_bytes_per_s, write_bytes_per_s, parallelism };
+    Throttle::new(memory, rates, Arc::clone(clock))
+}
+
+fn is_empty(backend: &dyn Backend) -> bool {
+    backend.list(NAMESPACE, "", &Cursor::start(), 10).expect("it lists").keys.is_empty()
+}
+
+fn within(found: f64, expected: f64, factor: f64) -> bool {
+    found > expected / factor && found < expected * factor
+}
+
+#[test]
+fn a_device_comes_out_as_it_is() {
+    let clock: Arc<dyn Clock> = Arc::new(ManualClock::new());
+    let device = device(Duration::from_millis(8), 1, &clock);
+    let found = measure_tier("t", &device, &*clock, &how(1 << 30), NEVER).expect("measured");
+    assert!(within(found.latency_ns as f64, 8e6, 1.05), "{found:?}");
+    assert!(within(found.read_bytes_per_s.expect("bounded"), 200e6, 1.05), "{found:?}");
+    assert!(within(found.write_bytes_per_s.expect("bounded"), 100e6, 1.05), "{found:?}");
+    assert_eq!((found.seek_ns, found.write_latency_ns, found.is_cold), (0, None, false));
+    assert_eq!(found.bytes, BYTES_MAX);
+    assert!(is_empty(&device));
+}
+
+#[test]
+fn several_servers_are_found_by_several_threads() {
+    // In real time, because a clock that stands still does not wait for all threads.
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
+    let device = device(Duration::from_millis(4), 4, &clock);
+    let how = How { time: Duration::from_secs(2), ..how(64 << 20) };
+    let found = measure_tier("t", &device, &*clock, &how, NEVER).expect("measured");
+    assert!((2..=8).contains(&found.parallelism), "{found:?}");
+    assert!(is_empty(&device));
+}
+
+#[test]
+fn little_room_is_kept_to_and_too_little_is_refused() {
+    let clock: Arc<dyn Clock> = Arc::new(ManualClock::new());
+    let device = device(Duration::from_millis(1), 1, &clock);
+    let found = measure_tier("t", &device, &*clock, &how(1 << 20), NEVER).expect("measured");
+    assert_eq!(found.bytes, 256 << 10);
+    let error = measure_tier("t", &device, &*clock, &how(100_000), NEVER).expect_err("refused");
+    assert_eq!(error.kind(), ErrorKind::NoSpace);
+    assert!(is_empty(&device));
+}
+
+#[test]
+fn whoever_stops_it_leaves_nothing_behind() {
+    let clock: Arc<dyn Clock> = Arc::new(ManualClock::new());
+    let device = device(Duration::from_millis(1), 1, &clock);
+    for after in [0, 1, 100, 300, 1000] {
+        let asked = AtomicU32::new(0);
+        let stop = || asked.fetch_add(1, Ordering::Relaxed) >= after;
+        let _ = measure_tier("t", &device, &*clock, &how(1 << 30), &stop);
+        assert!(is_empty(&device), "{after}");
+    }
+}
+
+#[test]
+fn what_a_killed_one_left_is_gone_after_the_next() {
+    let clock: Arc<dyn Clock> = Arc::new(ManualClock::new());
+    let device = device(Duration::from_millis(1), 1, &clock);
+    let ground = Ground::make(&device, &*clock, 1 << 20, &|| false).expect("made");
+    std::mem::forget(ground);
+    assert!(!is_empty(&device));
+    measure_tier("t", &device, &*clock, &how(1 << 20), NEVER).expect("measured");
+    assert!(is_empty(&device));
+}
