@@ -238,6 +238,59 @@ pub struct PolicyReport {
     pub decisions: Vec<DecisionReport>,
 }
 
+/// What a policy would have done that decides in the shadow of another one.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ShadowReport {
+    /// Its name, or the path of its file.
+    pub name: String,
+    /// Since when, nanoseconds since 1970.
+    pub since_wall_ns: u64,
+    /// Why it no longer decides, where it failed.
+    pub ended: Option<String>,
+    /// Its parameters.
+    pub parameters: Vec<ParameterReport>,
+    /// Calls of `plan`.
+    pub rounds: u64,
+    /// Events shown.
+    pub events: u64,
+    /// Actions asked for.
+    pub actions: u64,
+    /// Actions that ended, by outcome.
+    pub outcomes: Vec<(String, u64)>,
+    /// What came of the policy that decides, since then …
+    pub actual: ShadowSide,
+    /// … and what would have come of this one.
+    pub shadow: ShadowSide,
+    /// The latest decisions, newest last; bounded.
+    pub decisions: Vec<DecisionReport>,
+}
+
+/// What came of a policy, or would have.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ShadowSide {
+    /// Seconds that reads and writes take on the tiers that serve them, by the figures of the tiers.
+    pub foreground_s: f64,
+    /// Migrations that copied something.
+    pub moves: u64,
+    /// What they copied.
+    pub moved_bytes: u64,
+    /// What each tier served and holds.
+    pub tiers: Vec<ShadowTier>,
+}
+
+/// What a tier served, or would have.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ShadowTier {
+    /// Its name.
+    pub name: String,
+    /// Reads and writes.
+    pub requests: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Bytes of primaries on it now.
+    pub used_bytes: u64,
+}
+
 /// One decision of a policy and what became of it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct DecisionReport {

@@ -18,7 +18,7 @@ use crate::mover::{MoveRequest, MoveWish};
 use crate::pairs::Pairs;
 use crate::report::{
     BackupReport, CheckReport, Explanation, HistoryReport, LedgerReport, MoveReport, PolicyReport,
-    RebuildReport, SegmentReport, TierReport,
+    RebuildReport, SegmentReport, ShadowReport, TierReport,
 };
 use crate::shared::Shared;
 use crate::tiers::TierState;
@@ -439,6 +439,23 @@ impl Stack {
     /// Changes a parameter of the running policy. Errors: `NotFound`, `Invalid`, `Busy`.
     pub fn set_parameter(&self, name: &str, value: &str) -> Result<()> {
         runner::set_parameter(&self.inner.shared, name, value)
+    }
+
+    /// Lets a policy decide in the shadow of the one that does: it is shown the same, nothing of it
+    /// is carried out, and [`Stack::shadow`] says what would have come of it. In place of one that
+    /// was there; `None` ends it.
+    ///
+    /// # Errors
+    ///
+    /// `Unsupported` for a store of one tier that was opened without a policy; `Busy` where the
+    /// policy does not answer.
+    pub fn set_shadow(&self, tactics: Option<Tactics>) -> Result<()> {
+        runner::set_shadow(&self.inner.shared, tactics)
+    }
+
+    /// What the policy in the shadow would have done; `None` where there is none.
+    pub fn shadow(&self) -> Option<ShadowReport> {
+        runner::shadow(&self.inner.shared)
     }
 
     /// Switches dry run on or off: decisions are recorded, not carried out.

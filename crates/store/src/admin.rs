@@ -7,7 +7,7 @@ use std::time::Duration;
 use terrace_core::{Key, Pair, Persistency, Result};
 use terrace_stack::report::{
     CheckReport, Explanation, LedgerReport, MoveReport, PolicyReport, QuotaReport, ScrubReport,
-    ScrubStatus, TierReport,
+    ScrubStatus, ShadowReport, TierReport,
 };
 use terrace_stack::{MoveKind, MoveTicket, ScrubOptions};
 
@@ -250,6 +250,36 @@ impl Store {
         match &self.side {
             Side::Owned(owned) => owned.end_guest(),
             Side::Attached(link) => link.ask(&Call::EndGuest),
+        }
+    }
+
+    /// Lets a policy decide in the shadow of the one that does, until [`Store::end_shadow`], another
+    /// one, or the end of the process that owns the store: it is shown the same in a world where its
+    /// decisions are carried out, and nothing of it reaches the store. `name` is as for
+    /// [`Store::set_policy`], whose errors it has.
+    pub fn set_shadow(&self, name: &str, parameters: &[(String, String)]) -> Result<()> {
+        match &self.side {
+            Side::Owned(owned) => owned.set_shadow(name, parameters),
+            Side::Attached(link) => {
+                let name = policy::absolute(name)?;
+                link.ask(&Call::SetShadow { name, parameters: parameters.to_vec() })
+            }
+        }
+    }
+
+    /// Ends the policy in the shadow, where there is one. Errors: `Busy`, `Denied`.
+    pub fn end_shadow(&self) -> Result<()> {
+        match &self.side {
+            Side::Owned(owned) => owned.end_shadow(),
+            Side::Attached(link) => link.ask(&Call::EndShadow),
+        }
+    }
+
+    /// What the policy in the shadow would have done; `None` where there is none.
+    pub fn shadow(&self) -> Result<Option<ShadowReport>> {
+        match &self.side {
+            Side::Owned(owned) => Ok(owned.stack.shadow()),
+            Side::Attached(link) => link.ask(&Call::Shadow),
         }
     }
 

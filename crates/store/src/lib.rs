@@ -63,7 +63,8 @@ pub use terrace_core::{
 pub use terrace_stack::report::{
     self, BackupReport, CheckReport, DecisionReport, Explanation, HistoryReport, LedgerReport,
     MoveReport, ParameterReport, PolicyReport, Problem, QuotaReport, RebuildReport,
-    RecordingReport, ScrubReport, ScrubStatus, ScrubSummary, SegmentReport, TierReport,
+    RecordingReport, ScrubReport, ScrubStatus, ScrubSummary, SegmentReport, ShadowReport,
+    ShadowSide, ShadowTier, TierReport,
 };
 pub use terrace_stack::{
     EventNotice, EventsNotice, Happening, MigrationNotice, Notice, NoticeKind, PolicyNotice,

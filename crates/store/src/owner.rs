@@ -193,6 +193,20 @@ impl Owned {
         Ok(())
     }
 
+    /// Lets a policy decide in the shadow of the one that does.
+    pub(crate) fn set_shadow(&self, name: &str, parameters: &[(String, String)]) -> Result<()> {
+        self.check_writable("let a policy decide in the shadow")?;
+        let source = PolicySource::named(&policy::absolute(name)?);
+        let policy = source.make(&self.view(), parameters)?;
+        let tactics = self.called_as_now(Tactics::new(&source.to_string(), policy));
+        self.stack.set_shadow(Some(tactics))
+    }
+
+    pub(crate) fn end_shadow(&self) -> Result<()> {
+        self.check_writable("end the shadow")?;
+        self.stack.set_shadow(None)
+    }
+
     /// The tiers as a policy sees them that is made now.
     pub(crate) fn view(&self) -> View {
         policy::view(&self.tiers.lock().unwrap_or_else(PoisonError::into_inner))

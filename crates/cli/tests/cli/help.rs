@@ -22,7 +22,7 @@ fn subcommands(verb: &str) -> &'static [&'static str] {
         "bench" => &["object", "kv", "amr", "hsm-study", "files"],
         "trace" => &["record", "stop", "status", "show", "export", "convert", "cut"],
         "tiers" => &["add", "drain", "remove", "replace"],
-        "policy" => &["list", "show", "set", "use", "message", "run"],
+        "policy" => &["list", "show", "set", "use", "shadow", "message", "run"],
         _ => &[],
     }
 }

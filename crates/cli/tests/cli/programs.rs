@@ -228,16 +228,72 @@ fn a_python_policy_in_the_configuration_starts_with_the_store() {
     assert!(policy(&scene)["name"].as_str().expect("text").ends_with("eager.py"));
 }
 
+/// Reads of 300 objects of 4 KiB, a hundred a second.
+fn load(scene: &Scene) {
+    let requests: String = (0..2000u32)
+        .map(|at| format!("{}.0{},{},4096,read\n", at / 100, at % 100, at * 7 % 300))
+        .collect();
+    scene.file("load.csv", format!("time,id,size,op\n{requests}"));
+}
+
+#[test]
+fn a_python_policy_that_fails_in_a_replay_says_why() {
+    let scene = Scene::with_policy();
+    eager(&scene);
+    load(&scene);
+    let ran = scene.run(["replay", "load.csv", "--policy", "./eager.py:fails=raises"]);
+    assert_eq!(ran.status, Some(1), "{ran:?}");
+    let expected = "it failed with this policy: the policy program Eager failed in plan: \
+                    RuntimeError: had enough (";
+    assert!(ran.stderr.contains(expected), "{ran:?}");
+    assert!(ran.stderr.contains("policy=./eager.py:fails=raises"), "{ran:?}");
+}
+
+#[test]
+fn a_python_policy_decides_in_the_shadow() {
+    let scene = Scene::empty();
+    scene.ok([
+        "init",
+        "store",
+        "--policy",
+        "lru",
+        "--tier",
+        "fast=fast,capacity=1MB",
+        "--tier",
+        "slow=slow,capacity=100MB,latency=5ms",
+    ]);
+    eager(&scene);
+    let held = scene.hold();
+    let error = scene.fails(2, ["policy", "shadow"]);
+    assert!(error.contains("there is none"), "{error}");
+    let before = scene.read("store/terrace.toml");
+    let begun = scene.ok(["policy", "shadow", "./eager.py", "fails=never"]);
+    assert!(begun.contains("eager.py decides in the shadow"), "{begun}");
+    scene.ok_with(&[1; 1000], ["put", "a/x"]);
+    scene.ok(["get", "a/x", "got"]);
+    let report = || scene.json(["policy", "shadow"])[0].clone();
+    wait_until(|| report()["shadow"]["moves"] == 1);
+    assert_eq!(tier(&scene, "a/x"), "fast", "lru placed it, and nothing moved");
+    let told = report();
+    assert_eq!(told["actual"]["moves"], 0);
+    assert_eq!(told["decisions"][0]["reason"], "it was read");
+    assert_eq!(told["decisions"][0]["outcome"], "queued");
+    let seconds = |side: &str| told[side]["foreground_s"].as_f64().expect("a number");
+    assert!(seconds("actual") == 0.0 && seconds("shadow") > 0.009, "{told}");
+    assert_eq!(policy(&scene)["name"], "lru");
+    assert_eq!(scene.read("store/terrace.toml"), before, "nothing was written");
+    let shown = scene.ok(["policy", "shadow", "--end"]);
+    assert!(shown.contains("a/x  promote to fast"), "{shown}");
+    scene.fails(2, ["policy", "shadow"]);
+    scene.fails(3, ["policy", "shadow", "no-such-policy"]);
+    held.stop();
+}
+
 #[test]
 fn a_python_policy_is_replayed_as_any_other_and_always_the_same() {
     let scene = Scene::with_policy();
     eager(&scene);
-    let requests: String = (0..2000u32)
-        .map(|number| {
-            format!("{}.0{},{},4096,read\n", number / 100, number % 100, number * 7 % 300)
-        })
-        .collect();
-    scene.file("load.csv", format!("time,id,size,op\n{requests}"));
+    load(&scene);
     let replay = || {
         let arguments = ["replay", "load.csv", "--policy", "./eager.py:fails=never,lru"];
         scene.json(arguments)[0]["replays"].as_array().expect("a list").clone()

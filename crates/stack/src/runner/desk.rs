@@ -8,6 +8,7 @@ use std::time::Duration;
 use terrace_core::Result;
 use terrace_trace::Writer;
 
+use super::shadow::Shadow;
 use crate::Tactics;
 use crate::report::PolicyReport;
 
@@ -17,6 +18,8 @@ pub(crate) enum Command {
     Policy(Box<Tactics>),
     Parameter(String, String),
     DryRun(bool),
+    /// Let this one decide in the shadow, or none.
+    Shadow(Option<Box<Tactics>>),
     Calls(Option<u64>, Option<Duration>),
     Message(String, Vec<u8>),
     /// Record with this, and with decisions begin with another instance of the policy.
@@ -63,6 +66,8 @@ pub(crate) struct Desk {
     call_began_ns: AtomicU64,
     call_time_max_ns: AtomicU64,
     placer_failed: AtomicBool,
+    /// Beside whichever policy decides: it stays when that is replaced.
+    shadow: Mutex<Option<Shadow>>,
 }
 
 impl Desk {
@@ -131,6 +136,15 @@ impl Desk {
         let is_overdue =
             began_ns > 0 && now_ns.saturating_sub(began_ns) > longest.as_nanos() as u64;
         (is_overdue && self.turn.load(Ordering::Acquire) > 0).then_some(longest)
+    }
+
+    /// Does something with the shadow, where there is one.
+    pub(super) fn with_shadow<T>(&self, act: impl FnOnce(&Shadow) -> T) -> Option<T> {
+        crate::lock(&self.shadow).as_ref().map(act)
+    }
+
+    pub(super) fn set_shadow(&self, shadow: Option<Shadow>) {
+        *crate::lock(&self.shadow) = shadow;
     }
 
     pub(crate) fn set_report(&self, report: PolicyReport) {

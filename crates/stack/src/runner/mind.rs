@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A policy with its view: what one round does, and what happens when the policy fails.
 
+use std::any::Any;
 use std::collections::{BTreeMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -15,6 +16,7 @@ use terrace_core::{
 use terrace_trace::{Cause, ParameterValue, SavedState, Tier, Writer};
 
 use super::desk::{Command, Reply};
+use super::shadow::{Post, Shadow};
 use super::witness::Witness;
 use crate::Tactics;
 use crate::account::Class;
@@ -27,13 +29,13 @@ use crate::shared::Shared;
 use crate::watch::EventTeller;
 
 /// Decisions that are kept for people.
-const DECISIONS_MAX: usize = 256;
+pub(super) const DECISIONS_MAX: usize = 256;
 
 /// Wishes for tiers or slots that never existed, until a policy counts as broken.
 const NONSENSE_MAX: u64 = 10_000;
 
 /// Actions of one round.
-const ACTIONS_MAX: usize = 100_000;
+pub(super) const ACTIONS_MAX: usize = 100_000;
 
 /// The policy, what it sees, and what became of its wishes.
 pub(crate) struct Mind {
@@ -117,11 +119,7 @@ impl Mind {
             Ok(_) if !shared.desk.is_turn(turn) => None,
             Ok(value) => Some(value),
             Err(panic) => {
-                let text = panic
-                    .downcast_ref::<String>()
-                    .map(String::as_str)
-                    .or_else(|| panic.downcast_ref::<&str>().copied())
-                    .unwrap_or("without a message");
+                let text = panic_text(&*panic);
                 if shared.desk.is_turn(turn) {
                     self.replace(shared, format!("{}: panicked: {text}", self.tactics.name));
                 }
@@ -172,13 +170,17 @@ impl Mind {
         if shared.desk.take_placer_failure() {
             self.replace(shared, format!("{}: its placer panicked", self.tactics.name));
         }
-        let mut events = self.take_events(shared);
+        let mut created = shared.desk.with_shadow(|_| VecDeque::new());
+        let mut events = self.take_events(shared, created.as_mut());
         let now_ns = shared.clock.now_ns();
         self.view.now_ns = now_ns;
         let mut tiers = tier_views(shared);
         // A tier that was added is shown to a policy that was made for it; `swap` brings one.
         tiers.truncate(self.view.tiers.len());
         self.view.tiers = tiers;
+        if let Some(created) = created {
+            self.show_shadow(shared, &events, created);
+        }
         events.push(Event::new(EventKind::Timer, SLOT_NONE, 0, now_ns));
         self.rounds += 1;
         self.events += events.len() as u64;
@@ -214,8 +216,25 @@ impl Mind {
         recording::tick(shared, now_ns);
     }
 
-    /// Takes what was posted into the view.
-    fn take_events(&mut self, shared: &Shared) -> Vec<Event> {
+    /// Shows the policy in the shadow what happened.
+    fn show_shadow(&self, shared: &Shared, events: &[Event], created: VecDeque<SegmentView>) {
+        let timer = Event::new(EventKind::Timer, SLOT_NONE, 0, self.view.now_ns);
+        let post = Post {
+            now_ns: self.view.now_ns,
+            wall_ns: shared.clock.wall_ns(),
+            tiers: self.view.tiers.clone(),
+            events: events.iter().copied().chain([timer]).collect(),
+            created,
+        };
+        shared.desk.with_shadow(|shadow| shadow.show(post));
+    }
+
+    /// Takes what was posted into the view; `new` gets the segments that were created.
+    fn take_events(
+        &mut self,
+        shared: &Shared,
+        mut new: Option<&mut VecDeque<SegmentView>>,
+    ) -> Vec<Event> {
         let changes = shared.mailbox.take(shared.clock.now_ns());
         let mut events = Vec::with_capacity(changes.len() + self.refused.len() + 1);
         let refused = std::mem::take(&mut self.refused);
@@ -225,6 +244,9 @@ impl Mind {
         for change in changes.into_iter().chain(refused.into_iter().map(Change::of)) {
             let event = change.posted.event;
             if let Some(created) = change.created {
+                if let Some(new) = &mut new {
+                    new.push_back(created.view.clone());
+                }
                 insert(&mut self.view, event.slot, created.view);
                 note_object(&mut self.objects, event.slot, created.object_id);
                 self.record_state(recording.decisions(), &event);
@@ -349,7 +371,7 @@ impl Mind {
             wall_ns: shared.clock.wall_ns(),
             key: segment.map_or_else(|| "?".into(), |segment| segment.key.to_string()),
             segment: segment.map_or(0, |segment| segment.segment),
-            what: describe(shared, action.kind),
+            what: describe(action.kind, |tier| shared.tiers.get(tier).map(|it| it.name.clone())),
             reason: action.reason,
             outcome: match result {
                 Ok(()) => "queued".into(),
@@ -450,6 +472,15 @@ impl Mind {
                 shared.tell_policy(&self.tactics.name, "dry-run", || word.into());
                 Vec::new()
             }
+            Command::Shadow(tactics) => {
+                let name = tactics.as_ref().map_or_else(String::new, |it| it.name.clone());
+                let start = |tactics: Box<Tactics>| {
+                    Shadow::start(*tactics, self.view.clone(), shared.clock.wall_ns())
+                };
+                shared.desk.set_shadow(tactics.map(start).transpose()?);
+                shared.tell_policy(&self.tactics.name, "shadow", || name);
+                Vec::new()
+            }
             Command::Calls(after_events, every) => {
                 if let Some(count) = after_events {
                     self.tactics.after_events = count;
@@ -546,10 +577,18 @@ impl Mind {
     }
 }
 
-fn describe(shared: &Shared, kind: ActionKind) -> String {
-    let name = |tier: TierIndex| {
-        shared.tiers.get(tier).map_or_else(|| format!("tier {tier}"), |t| t.name.clone())
-    };
+/// The text of a panic.
+pub(super) fn panic_text(panic: &(dyn Any + Send)) -> &str {
+    panic
+        .downcast_ref::<String>()
+        .map(String::as_str)
+        .or_else(|| panic.downcast_ref::<&str>().copied())
+        .unwrap_or("without a message")
+}
+
+/// What an action wants, in words.
+pub(super) fn describe(kind: ActionKind, name: impl Fn(TierIndex) -> Option<String>) -> String {
+    let name = |tier: TierIndex| name(tier).unwrap_or_else(|| format!("tier {tier}"));
     match kind {
         ActionKind::Move { to } => format!("move to {}", name(to)),
         ActionKind::Promote { to } => format!("promote to {}", name(to)),

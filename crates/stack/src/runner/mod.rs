@@ -3,6 +3,7 @@
 
 mod desk;
 mod mind;
+mod shadow;
 mod witness;
 
 use std::sync::Arc;
@@ -18,7 +19,7 @@ use terrace_trace::Writer;
 
 use crate::Tactics;
 use crate::recording;
-use crate::report::PolicyReport;
+use crate::report::{PolicyReport, ShadowReport};
 use crate::shared::Shared;
 
 /// What a caller waits beyond the time that one call of the policy may take.
@@ -139,6 +140,16 @@ pub(crate) fn set_parameter(shared: &Shared, name: &str, value: &str) -> Result<
 /// Switches dry run on or off.
 pub(crate) fn set_dry_run(shared: &Shared, is_dry_run: bool) -> Result<()> {
     ask(shared, Command::DryRun(is_dry_run)).map(drop)
+}
+
+/// Lets a policy decide in the shadow, in place of one that may do so, or ends that.
+pub(crate) fn set_shadow(shared: &Shared, tactics: Option<Tactics>) -> Result<()> {
+    ask(shared, Command::Shadow(tactics.map(Box::new))).map(drop)
+}
+
+/// What the shadow would have done; `None` where there is none. Never waits for it.
+pub(crate) fn shadow(shared: &Shared) -> Option<ShadowReport> {
+    shared.desk.with_shadow(shadow::Shadow::report)
 }
 
 /// Changes when the policy is called.

@@ -76,6 +76,12 @@ pub(crate) enum Call {
         parameters: Vec<(String, String)>,
     },
     EndGuest,
+    SetShadow {
+        name: String,
+        parameters: Vec<(String, String)>,
+    },
+    EndShadow,
+    Shadow,
     SetParameter {
         name: String,
         value: String,
@@ -142,6 +148,8 @@ impl Call {
                 | Call::SetPolicy { .. }
                 | Call::UseGuest { .. }
                 | Call::EndGuest
+                | Call::SetShadow { .. }
+                | Call::EndShadow
                 | Call::SetParameter { .. }
                 | Call::SetDryRun { .. }
                 | Call::SetCalls { .. }

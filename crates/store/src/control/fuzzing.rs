@@ -49,7 +49,9 @@ impl<'a> Desk<'a> {
             .map_err(|error| Error::invalid("serve a call", "it is none").caused_by(error))?;
         match &mut call {
             Call::Wait { timeout_ns, .. } | Call::WaitIdle { timeout_ns } => *timeout_ns = 0,
-            Call::SetPolicy { name, .. } => name.retain(|letter| letter != '/' && letter != '.'),
+            Call::SetPolicy { name, .. } | Call::SetShadow { name, .. } => {
+                name.retain(|letter| letter != '/' && letter != '.')
+            }
             Call::UseGuest { socket, .. } => socket.clear(),
             _ => {}
         }

@@ -98,7 +98,11 @@ fn check_reach(call: &Call) -> Result<()> {
         Call::Backup { .. } => "write a backup",
         Call::AddTier { .. } => "add a tier",
         Call::RemoveTier { .. } => "remove a tier",
-        Call::SetPolicy { name, .. } if name.contains(['/', '.']) => "load a policy",
+        Call::SetPolicy { name, .. } | Call::SetShadow { name, .. }
+            if name.contains(['/', '.']) =>
+        {
+            "load a policy"
+        }
         Call::UseGuest { .. } | Call::EndGuest => "use a policy of another process",
         Call::Record(recording) if recording.directory.is_some() => "record a trace elsewhere",
         _ => return Ok(()),
@@ -201,6 +205,11 @@ pub(super) fn carry_out(
         Call::UseGuest { name, socket, parameters } => {
             owned.use_guest(&Guest { name, socket }, &parameters).map(Answer::done)
         }
+        Call::SetShadow { name, parameters } => {
+            owned.set_shadow(&name, &parameters).map(Answer::done)
+        }
+        Call::EndShadow => owned.end_shadow().map(Answer::done),
+        Call::Shadow => Answer::json(&owned.stack.shadow()),
         Call::EndGuest => owned.end_guest().map(Answer::done),
         Call::SetParameter { name, value } => owned.set_parameter(&name, &value).map(Answer::done),
         Call::SetDryRun { is_dry_run } => owned.set_dry_run(is_dry_run).map(Answer::done),

@@ -2,6 +2,7 @@
 //! `terrace policy`.
 
 mod guest;
+mod shadow;
 mod show;
 
 use std::io::{self, Read};
@@ -66,6 +67,19 @@ enum Action {
   terrace policy use --library ./libmine.so high=0.8
   terrace policy use ./mine.py high=0.8")]
     Use(Use),
+    /// Let another policy decide in the shadow of the one that does, and compare
+    ///
+    /// The policy in the shadow is shown what the other is shown, in a world where its own decisions
+    /// are carried out; nothing of it reaches the store. What applications wait for is added up for
+    /// both by the figures of the tiers (latency, bandwidth), without queues: read the difference,
+    /// not the seconds. It goes on until --end, another one, or the end of the process that holds or
+    /// serves the store.
+    #[command(after_long_help = "Examples:
+  terrace policy shadow heat            begin
+  terrace policy shadow ./mine.py high=0.8
+  terrace policy shadow                 how does it do?
+  terrace policy shadow --end")]
+    Shadow(shadow::Shadow),
     /// Send a message to the policy and print its reply
     ///
     /// Which kinds there are depends on the policy. The built-in ones that move objects know
@@ -159,6 +173,7 @@ impl Verb for Policy {
             }
             Action::Set(set) => set.run(context),
             Action::Use(chosen) => chosen.run(context),
+            Action::Shadow(shadow) => shadow.run(context),
             Action::Message { kind, body } => message(context, &kind, body),
             Action::Run { file: Some(file), parameters, .. } => {
                 guest::run(context, &file, &assignments(&parameters)?)

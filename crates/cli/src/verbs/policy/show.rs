@@ -180,7 +180,7 @@ fn print_parameters(report: &PolicyReport, output: &mut Output) -> Result<()> {
     print(&table, output)
 }
 
-fn print_decisions(decisions: &[DecisionReport], output: &mut Output) -> Result<()> {
+pub(super) fn print_decisions(decisions: &[DecisionReport], output: &mut Output) -> Result<()> {
     let mut table = Table::new(&[]);
     for decision in decisions {
         table.row([

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `terrace replay --model time`.
 
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
-use terrace_core::Error;
+use terrace_core::{Error, ErrorKind};
 use terrace_replay::{Options, Population, Timed, TimedReplay, Trace};
 
 use super::contenders::{Contender, Scene};
@@ -86,6 +88,18 @@ pub(super) fn run(
     }
 }
 
+/// A policy may be somebody's first try.
+fn policy_failed(name: &str, panic: &(dyn Any + Send)) -> Error {
+    let text = panic
+        .downcast_ref::<String>()
+        .map(String::as_str)
+        .or_else(|| panic.downcast_ref::<&str>().copied())
+        .unwrap_or("without a message");
+    Error::new(ErrorKind::Io, "replay the trace")
+        .because(format!("it failed with this policy: {text}"))
+        .with("policy", name)
+}
+
 /// As many at once as there are processors; the outcomes in the order of the contenders.
 fn replay_all(
     contenders: Vec<Contender>,
@@ -110,12 +124,16 @@ fn replay_all(
                         return;
                     }
                     let taken = lock(index).0.take();
-                    let Contender { options, policy, .. } = taken.expect("each is taken once");
+                    let Contender { options, policy, name, .. } =
+                        taken.expect("each is taken once");
                     // Nobody is interested in progress any more where sending fails.
                     let mut progress = |requests| _ = sender.send(requests);
-                    let outcome = open().and_then(|mut trace| {
+                    let run = || {
+                        let mut trace = open()?;
                         TimedReplay::new(options).run(population, &mut trace, policy, &mut progress)
-                    });
+                    };
+                    let outcome = catch_unwind(AssertUnwindSafe(run))
+                        .unwrap_or_else(|panic| Err(policy_failed(&name, &*panic)));
                     lock(index).1 = Some(outcome);
                 }
             });

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A policy in the shadow of the one that decides: it is shown the same, in a world where its own
+//! decisions are carried out, and what applications would have waited for is added up for both.
+//!
+//! It has a thread for itself. Nothing that it does, or fails to do, reaches the store.
+
+mod score;
+mod world;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, Mutex};
+
+use terrace_core::{Actions, Error, Event, Result, SegmentView, TierView, View};
+
+use self::world::World;
+use super::mind::{ACTIONS_MAX, DECISIONS_MAX, describe, panic_text};
+use crate::Tactics;
+use crate::report::{DecisionReport, ParameterReport, ShadowReport};
+
+/// Rounds that a shadow may be behind.
+const BEHIND_MAX: usize = 256;
+
+/// What happened since the round before.
+pub(super) struct Post {
+    pub(super) now_ns: u64,
+    pub(super) wall_ns: u64,
+    pub(super) tiers: Vec<TierView>,
+    pub(super) events: Vec<Event>,
+    /// The segments that `Create` events are about, in their order.
+    pub(super) created: VecDeque<SegmentView>,
+}
+
+/// A shadow, as the thread of the policy that decides has it.
+pub(crate) struct Shadow {
+    posts: SyncSender<Post>,
+    report: Arc<Mutex<ShadowReport>>,
+}
+
+impl Shadow {
+    /// Begins with everything as `view` shows it.
+    pub(super) fn start(tactics: Tactics, view: View, wall_ns: u64) -> Result<Self> {
+        let (posts, taken) = sync_channel(BEHIND_MAX);
+        let report = ShadowReport {
+            name: tactics.name.clone(),
+            since_wall_ns: wall_ns,
+            ..ShadowReport::default()
+        };
+        let report = Arc::new(Mutex::new(report));
+        let life = Life {
+            tactics,
+            world: World::new(view),
+            report: Arc::clone(&report),
+            outcomes: BTreeMap::new(),
+        };
+        std::thread::Builder::new()
+            .name("terrace-shadow".into())
+            .spawn(move || life.run(&taken))
+            .map_err(|error| Error::from_io("start the shadow's thread", error))?;
+        Ok(Self { posts, report })
+    }
+
+    /// Shows it what happened; never waits.
+    pub(super) fn show(&self, post: Post) {
+        if let Err(TrySendError::Full(_)) = self.posts.try_send(post) {
+            let mut report = crate::lock(&self.report);
+            let why = format!("it fell {BEHIND_MAX} rounds behind");
+            report.ended.get_or_insert(why);
+        }
+    }
+
+    pub(super) fn report(&self) -> ShadowReport {
+        crate::lock(&self.report).clone()
+    }
+}
+
+/// What the thread has.
+struct Life {
+    tactics: Tactics,
+    world: World,
+    report: Arc<Mutex<ShadowReport>>,
+    outcomes: BTreeMap<&'static str, u64>,
+}
+
+impl Life {
+    /// Until nobody shows anything any more, or the policy fails.
+    fn run(mut self, posts: &Receiver<Post>) {
+        let lived = catch_unwind(AssertUnwindSafe(|| {
+            self.introduce();
+            while let Ok(post) = posts.recv() {
+                // What came too late to be sent is missing in between.
+                if crate::lock(&self.report).ended.is_some() {
+                    return;
+                }
+                self.round(post);
+            }
+        }));
+        if let Err(panic) = lived {
+            let why = format!("panicked: {}", panic_text(&*panic));
+            crate::lock(&self.report).ended.get_or_insert(why);
+        }
+    }
+
+    fn introduce(&mut self) {
+        let present = self.world.present();
+        let policy = &mut self.tactics.policy;
+        policy.observe(&self.world.view, &present);
+        self.world.set_placer(policy.placer());
+        self.publish(Vec::new(), 0);
+    }
+
+    fn round(&mut self, post: Post) {
+        let wall_ns = post.wall_ns;
+        let shown = post.events.len() as u64;
+        let events = self.world.take(post);
+        for receipt in events.iter().filter(|event| event.kind == terrace_core::EventKind::Receipt)
+        {
+            *self.outcomes.entry(receipt.outcome.word()).or_default() += 1;
+        }
+        let policy = &mut self.tactics.policy;
+        policy.observe(&self.world.view, &events);
+        let mut actions = Actions::with_budget(self.tactics.round_bytes, ACTIONS_MAX);
+        policy.plan(&self.world.view, &mut actions);
+        self.world.set_placer(policy.placer());
+        let names: Vec<_> = self.world.view.tiers.iter().map(|tier| tier.name.clone()).collect();
+        let mut decisions = Vec::new();
+        for action in actions.into_list() {
+            let segment = self.world.view.segments.get(action.slot as usize);
+            let (key, number) =
+                segment.map_or_else(|| ("?".into(), 0), |one| (one.key.to_string(), one.segment));
+            let refused = self.world.carry_out(&action);
+            decisions.push(DecisionReport {
+                wall_ns,
+                key,
+                segment: number,
+                what: describe(action.kind, |tier| names.get(tier.index()).cloned()),
+                reason: action.reason,
+                outcome: refused.map_or("queued", |outcome| outcome.word()).into(),
+            });
+        }
+        self.publish(decisions, shown);
+    }
+
+    fn publish(&mut self, decisions: Vec<DecisionReport>, shown: u64) {
+        let parameters = self.tactics.policy.parameters().into_iter();
+        let parameters = parameters.map(|one| ParameterReport {
+            name: one.name,
+            value: one.value,
+            description: one.description,
+        });
+        let mut report = crate::lock(&self.report);
+        report.rounds += u64::from(shown > 0);
+        report.events += shown;
+        report.actions += decisions.len() as u64;
+        report.parameters = parameters.collect();
+        report.outcomes =
+            self.outcomes.iter().map(|(word, count)| ((*word).into(), *count)).collect();
+        (report.actual, report.shadow) = self.world.sides();
+        report.decisions.extend(decisions);
+        let old = report.decisions.len().saturating_sub(DECISIONS_MAX);
+        report.decisions.drain(..old);
+    }
+}
