@@ -35,7 +35,6 @@ Units are in the names: _bytes, _ns (nanoseconds, monotonic, with an arbitrary o
 from __future__ import annotations
 
 import contextlib
-import io
 import json
 import math
 import os
@@ -49,7 +48,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
 from enum import IntEnum
 from pathlib import Path
@@ -70,6 +69,9 @@ VERSION = 1
 CREATE, PRESENT, OPEN, CLOSE, READ, WRITE, SET_LEN, DELETE = range(1, 9)
 QUEUED, MOVED, COPIED, UNCOPIED, RECEIPT, TIMER, PIN, UNPIN = range(9, 17)
 
+
+# Events after which a view catches up, also where nobody looks at the segments.
+_PENDING_EVENTS_MAX = 1 << 20
 
 # Advice of applications: segments["temperature"].
 UNKNOWN, HOT, COLD = range(3)
@@ -192,10 +194,15 @@ class View:
         self.random = random.Random(seed)
         self._room = np.zeros(1024, SEGMENT)
         self._count = 0
+        # Events with slots and segments that changed, which nobody looked at so far.
+        self._pending: list[tuple[Records, memoryview, memoryview]] = []
+        self._pending_events = 0
 
     @property
     def segments(self) -> Records:
         """All slots, dead ones included, with the fields of SEGMENT."""
+        if self._pending:
+            self._catch_up()
         return self._room[: self._count]
 
     def live(self) -> Slots:
@@ -226,15 +233,37 @@ class View:
         slots, body = body[: 4 * changed], body[4 * changed :]
         rows, body = body[: SEGMENT.itemsize * changed], body[SEGMENT.itemsize * changed :]
         events, body = body[: EVENT.itemsize * count], body[EVENT.itemsize * count :]
+        shown = np.frombuffer(events, EVENT)
+        self._pending.append((shown, slots, rows))
+        self._pending_events += count
+        if self._pending_events > _PENDING_EVENTS_MAX:
+            self._catch_up()
+        return shown, body
+
+    def _catch_up(self) -> None:
+        """Does to the segments what was told since somebody looked at them last."""
+        segments = self._room
         # As opaque bytes: field by field would be several times as slow.
         opaque = np.dtype(f"V{SEGMENT.itemsize}")
-        self._room.view(opaque)[np.frombuffer(slots, "<u4")] = np.frombuffer(rows, opaque)
-        return np.frombuffer(events, EVENT), body
+        for events, slots, rows in self._pending:
+            kinds = events["kind"]
+            read = kinds == READ
+            segments["last_read_ns"][events["slot"][read]] = events["time_ns"][read]
+            written = np.flatnonzero(kinds == WRITE)
+            if len(written) > 0:
+                changed = events["slot"][written]
+                segments["last_write_ns"][changed] = events["time_ns"][written]
+                ends = events["offset_bytes"][written] + events["length_bytes"][written]
+                np.maximum.at(segments["size_bytes"], changed, ends)
+            # What was sent whole is as it is after all of these events.
+            segments.view(opaque)[np.frombuffer(slots, "<u4")] = np.frombuffer(rows, opaque)
+        self._pending.clear()
+        self._pending_events = 0
 
     def _grow(self, count: int) -> None:
         if count > len(self._room):
             room = np.zeros(max(count, 2 * len(self._room)), SEGMENT)
-            room[: self._count] = self.segments
+            room[: self._count] = self._room[: self._count]
             self._room = room
         self.keys.extend([""] * (count - len(self.keys)))
         self._count = count
@@ -259,7 +288,7 @@ class Actions:
 
     def __init__(self, view: View, bytes_left: int, count_left: int) -> None:
         self.bytes_left, self.count_left = bytes_left, count_left
-        self._segments = view.segments
+        self._view = view
         self._packed: list[bytes] = []
         self._reasons: dict[str, int] = {}
 
@@ -295,10 +324,10 @@ class Actions:
     def _push(
         self, kind: int, slot: int, tier: int, reason: str, priority: int, benefit_s: float
     ) -> bool:
-        slot = int(slot)
-        if not 0 <= slot < len(self._segments):
-            raise IndexError(f"there is no slot {slot}, only {len(self._segments)}")
-        segment = self._segments[slot]
+        slot, segments = int(slot), self._view.segments
+        if not 0 <= slot < len(segments):
+            raise IndexError(f"there is no slot {slot}, only {len(segments)}")
+        segment = segments[slot]
         has_copy = tier < 32 and int(segment["copies"]) >> int(tier) & 1
         cost_bytes = int(segment["size_bytes"]) if kind <= 3 and not has_copy else 0
         if self.count_left < 1 or cost_bytes > self.bytes_left:
@@ -577,16 +606,29 @@ def _summary(error: BaseException) -> str:
     return f"{text} ({frames[-1].filename}:{frames[-1].lineno})" if frames else text
 
 
-def _serve(host: _Host, stream: io.BufferedReader[Any], send: Callable[[bytes], None]) -> None:
+def _serve(host: _Host, peer: socket.socket) -> None:
     """Answers until the other side has gone."""
-    while len(prefix := stream.read(_PREFIX.size)) == _PREFIX.size:
+    while (prefix := _receive(peer, _PREFIX.size)) is not None:
         call, head_bytes, body_bytes = _PREFIX.unpack(prefix)
-        head, body = stream.read(head_bytes), stream.read(body_bytes)
-        if len(head) < head_bytes or len(body) < body_bytes:
+        rest = _receive(peer, head_bytes + body_bytes)
+        if rest is None:
             return
-        status, said, out = host.answer(call, json.loads(head), memoryview(body))
+        head = json.loads(bytes(rest[:head_bytes]))
+        status, said, out = host.answer(call, head, rest[head_bytes:])
         text = json.dumps(said).encode()
-        send(_PREFIX.pack(status, len(text), len(out)) + text + out)
+        peer.sendall(_PREFIX.pack(status, len(text), len(out)) + text + out)
+
+
+def _receive(peer: socket.socket, count: int) -> memoryview | None:
+    """As many bytes; None where there are no more."""
+    whole = memoryview(bytearray(count))
+    left = whole
+    while len(left) > 0:
+        received = peer.recv_into(left)
+        if received == 0:
+            return None
+        left = left[received:]
+    return whole
 
 
 def _end_with(peer: socket.socket) -> None:
@@ -614,5 +656,4 @@ def main(path: str) -> None:
             os.dup2(nothing.fileno(), 0)
         threading.Thread(target=_end_with, args=[peer], daemon=True).start()
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-            stream = io.BufferedReader(peer.makefile("rb", buffering=0), 1 << 20)
-            _serve(_Host(path), stream, peer.sendall)
+            _serve(_Host(path), peer)

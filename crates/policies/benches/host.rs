@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a policy in a shared library costs: nanoseconds per event in batches, and per placement.
+//! What a policy from outside costs: nanoseconds per event in batches, and per placement in a shared
+//! library; nanoseconds per event and microseconds per round in Python.
 //!
 //! `cargo bench -p terrace-policies --bench host`
 
@@ -11,10 +12,10 @@ use std::hint::black_box;
 use std::path::Path;
 
 use terrace_core::{
-    Clock, Event, EventKind, Figures, Hint, Key, Persistency, Placement, Random, SegmentView,
-    SystemClock, TierIndex, TierSet, TierView, View,
+    Actions, Clock, Event, EventKind, Figures, Hint, Key, Persistency, Placement, Random,
+    SegmentView, SystemClock, TierIndex, TierSet, TierView, View,
 };
-use terrace_policies::host;
+use terrace_policies::{host, program};
 
 const SEGMENTS: u32 = 1_000_000;
 const BATCH: usize = 1000;
@@ -34,6 +35,67 @@ fn main() {
         }
     }
     println!("lru-c place: {:.1} ns", place(&clock, &view));
+    println!("python  segments_touched  batch  us_per_round_median  low  high  ns_per_event");
+    let file = dir.path().join("counts.py");
+    std::fs::write(&file, COUNTS).expect("writes");
+    for touched in [1000, SEGMENTS] {
+        let mut empty_us = 0.0;
+        for batch in [0, 1000, 10_000, 100_000] {
+            let (low, median, high) = round(&clock, &mut view, &file, touched, batch);
+            let per_event_ns = (median - empty_us) * 1000.0 / batch as f64;
+            println!(
+                "numpy   {touched:16}  {batch:6}  {median:18.1}  {low:.1}  {high:.1}  {}",
+                if batch > 0 { format!("{per_event_ns:.1}") } else { "-".into() }
+            );
+            if batch == 0 {
+                empty_us = median;
+            }
+        }
+    }
+}
+
+/// Counts what is read, over the whole array.
+const COUNTS: &str = "
+from terrace.policy import READ, Policy
+
+class Counts(Policy):
+    reads = 0
+
+    def observe(self, view, events):
+        self.reads += int((events['kind'] == READ).sum())
+";
+
+/// Microseconds per round of a policy in Python: 5 %, 50 % and 95 %.
+fn round(
+    clock: &SystemClock,
+    view: &mut View,
+    file: &Path,
+    touched: u32,
+    batch: usize,
+) -> (f64, f64, f64) {
+    const ROUNDS: usize = 200;
+    let mut policy = program::start(file, view, &[]).expect("starts");
+    let present: Vec<_> =
+        (0..SEGMENTS).map(|slot| Event::new(EventKind::Present, slot, 1, 0)).collect();
+    policy.observe(view, &present);
+    policy.plan(view, &mut Actions::with_budget(u64::MAX, 1000));
+    let mut random = Random::new(7);
+    let mut costs_us: Vec<f64> = (0..ROUNDS)
+        .map(|round| {
+            let mut read = || {
+                let slot = random.below(touched.into()) as u32;
+                Event::new(EventKind::Read, slot, 1, round as u64)
+            };
+            let events: Vec<_> = (0..batch).map(|_| read()).collect();
+            events.iter().for_each(|event| view.apply(event));
+            let start_ns = clock.now_ns();
+            policy.observe(view, black_box(&events));
+            policy.plan(view, &mut Actions::with_budget(u64::MAX, 1000));
+            (clock.now_ns() - start_ns) as f64 / 1000.0
+        })
+        .collect();
+    costs_us.sort_by(f64::total_cmp);
+    (costs_us[ROUNDS / 20], costs_us[ROUNDS / 2], costs_us[ROUNDS - ROUNDS / 20])
 }
 
 fn view() -> View {

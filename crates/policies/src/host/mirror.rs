@@ -5,7 +5,8 @@
 use std::ffi::c_void;
 
 use terrace_core::{
-    Key, Persistency, Random, SLOT_NONE, SegmentView, Slot, Temperature, TierView, View,
+    Event, EventKind, Key, Persistency, Random, SLOT_NONE, SegmentView, Slot, Temperature,
+    TierView, View,
 };
 use terrace_policy_abi as abi;
 
@@ -19,10 +20,17 @@ pub(super) struct Mirror {
 
 impl Mirror {
     /// Follows what an event says about its segment; false for a slot that the view does not have.
-    pub(super) fn refresh(&mut self, view: &View, slot: Slot) -> bool {
+    pub(super) fn follow(&mut self, view: &View, event: &Event) -> bool {
+        let slot = event.slot;
         if slot == SLOT_NONE {
             return true;
         }
+        let is_done = self.segments.get_mut(slot as usize).is_some_and(|known| apply(known, event));
+        is_done || self.refresh(view, slot)
+    }
+
+    /// Takes over a segment as the view has it.
+    fn refresh(&mut self, view: &View, slot: Slot) -> bool {
         let index = slot as usize;
         let Some(segment) = view.segments.get(index) else { return false };
         while self.segments.len() <= index {
@@ -54,6 +62,25 @@ impl Mirror {
             host: (&raw mut *random).cast::<c_void>(),
         }
     }
+}
+
+/// What [`View::apply`] does to a segment, for the events of which there are many: that saves
+/// fetching the view's own into the cache. False for others.
+fn apply(known: &mut abi::Segment, event: &Event) -> bool {
+    // What a full ring summed up changes the view beyond what it says.
+    if event.count != 1 || known.incarnation != event.incarnation || known.is_live == 0 {
+        return false;
+    }
+    match event.kind {
+        EventKind::Read => known.last_read_ns = event.time_ns,
+        EventKind::Write => {
+            known.last_write_ns = event.time_ns;
+            let end_bytes = event.offset_bytes.saturating_add(event.length_bytes);
+            known.size_bytes = known.size_bytes.max(end_bytes);
+        }
+        _ => return false,
+    }
+    true
 }
 
 unsafe extern "C" fn random_u64(view: *const abi::View) -> u64 {

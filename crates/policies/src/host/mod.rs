@@ -143,7 +143,7 @@ impl Policy for Hosted {
     fn observe(&mut self, view: &View, events: &[Event]) {
         self.events.clear();
         for event in events {
-            if self.mirror.refresh(view, event.slot) {
+            if self.mirror.follow(view, event) {
                 self.events.push(exchange::event(event));
             }
         }

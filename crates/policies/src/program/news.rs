@@ -2,7 +2,9 @@
 //! What a program was not shown yet: events, and the segments that they changed as they are now.
 
 use serde_json::{Value, json};
-use terrace_core::{Event, Key, Persistency, SLOT_NONE, SegmentView, Slot, Temperature, View};
+use terrace_core::{
+    Event, EventKind, Key, Persistency, SLOT_NONE, SegmentView, Slot, Temperature, View,
+};
 
 /// Bytes of a segment and of an event, as `docs/formats/policy-program.md` lists them.
 const SEGMENT_BYTES: usize = 72;
@@ -15,6 +17,8 @@ pub(super) struct News {
     /// By slot: its place in `slots`, beside the number of the batch for which that holds.
     places: Vec<(u64, u32)>,
     batch: u64,
+    /// By slot: whether the program knows it.
+    is_shown: Vec<bool>,
     /// By slot: the key that the program knows it by.
     keys: Vec<Option<(Key, u32)>>,
     new_keys: Vec<Value>,
@@ -25,9 +29,10 @@ pub(super) struct News {
 }
 
 impl News {
-    /// Notes an event, and its segment as the view has it.
+    /// Notes an event, and its segment as the view has it, unless the event says it all.
     pub(super) fn add(&mut self, view: &View, event: &Event) {
-        if event.slot != SLOT_NONE {
+        let is_told = self.is_shown.get(event.slot as usize) == Some(&true) && says_all(event);
+        if event.slot != SLOT_NONE && !is_told {
             let Some(segment) = view.segments.get(event.slot as usize) else { return };
             self.note(event.slot, segment);
         }
@@ -40,7 +45,9 @@ impl News {
         if self.places.len() <= index {
             self.places.resize(index + 1, (0, 0));
             self.keys.resize(index + 1, None);
+            self.is_shown.resize(index + 1, false);
         }
+        self.is_shown[index] = true;
         let row = segment_bytes(segment);
         // The first batch has number 0, which new places have, too: they are of batch + 1.
         let (batch, place) = self.places[index];
@@ -123,6 +130,12 @@ pub(super) fn head(view: &View) -> Value {
         })
         .collect();
     json!({ "now_ns": view.now_ns, "tiers": tiers, "slots": view.segments.len() })
+}
+
+/// Whether the program can do to its segment what [`View::apply`] does: of these there are many. What a
+/// full ring summed up changes the view beyond what it says.
+fn says_all(event: &Event) -> bool {
+    matches!(event.kind, EventKind::Read | EventKind::Write) && event.count == 1
 }
 
 fn bounded(bytes: u64) -> Option<u64> {
