@@ -4,7 +4,7 @@
 pub(crate) mod settings;
 #[cfg(test)]
 mod tests;
-mod warmth;
+pub(crate) mod warmth;
 
 use std::marker::PhantomData;
 
@@ -15,10 +15,11 @@ use crate::mechanism::gate::Demand;
 use crate::mechanism::habits::mix;
 use crate::mechanism::parameters::Chosen;
 use crate::mechanism::roster::Roster;
+use crate::mechanism::rows::Rows;
 use crate::mechanism::saved::{Name, Names};
 use crate::mechanism::tiering::{Choice, Tiering};
 use settings::{HeatSettings, Heated, Weights};
-use warmth::{Heat, Rows};
+use warmth::Heat;
 
 /// Segments whose heat is saved, the warmest; others are as good as cold.
 const SAVED_MAX: usize = 200_000;
@@ -137,7 +138,7 @@ impl<S: Heated> Heats<S> {
         let used = self.used(slot);
         match used.done_ns {
             Some(_) => self.rows.put_first(tier.index(), slot),
-            None => self.rows.list(tier.index(), slot, &used.heat, self.half_life_ns),
+            None => self.rows.put(tier.index(), slot, used.heat.rank(self.half_life_ns)),
         }
     }
 }
@@ -287,14 +288,7 @@ impl<S: Heated> Choice for Heats<S> {
         for saved in &saved.heats {
             let Some(slot) = names.slot(&saved.name) else { continue };
             let at = f64::from_bits(saved.heat_bits);
-            // A clock that started anew may not reach back so far.
-            let heat = match view.now_ns.checked_sub(saved.age_ns) {
-                Some(at_ns) => Heat { at, at_ns },
-                None => {
-                    let at = Heat { at, at_ns: 0 }.now(saved.age_ns, self.half_life_ns);
-                    Heat { at, at_ns: view.now_ns }
-                }
-            };
+            let heat = Heat::aged(at, saved.age_ns, view.now_ns, self.half_life_ns);
             *self.used_mut(slot) = Used {
                 heat,
                 size_bytes: saved.size_bytes,

@@ -9,6 +9,7 @@ pub(crate) mod pace;
 pub(crate) mod parameters;
 pub(crate) mod place;
 pub(crate) mod roster;
+pub(crate) mod rows;
 pub(crate) mod saved;
 pub(crate) mod staging;
 pub(crate) mod tiering;
