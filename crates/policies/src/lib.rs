@@ -18,6 +18,7 @@ mod mechanism;
 mod pinned;
 mod prefetch;
 mod registry;
+mod rules;
 mod size;
 mod workflow;
 mod write_buffer;

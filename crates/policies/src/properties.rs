@@ -12,6 +12,33 @@ use crate::registry::POLICIES;
 const SEEDS: u64 = 20;
 const ROUNDS: usize = 150;
 
+/// Rules of all kinds for the loads below.
+const RULES: &str = r#"
+[[rule]]
+glob = "n/0/*"
+action = "never"
+[[rule]]
+glob = "n/1/*"
+action = "place"
+to = "t1"
+[[rule]]
+on = "t1"
+heat_min = 1.5
+idle_max = "5s"
+action = "move"
+to = "t0"
+[[rule]]
+glob = ["n/1/*", "n/2/*"]
+idle_min = "12s"
+size_min = "1kB"
+action = "move"
+to = "t2"
+[[rule]]
+age_max = "9s"
+action = "keep"
+weight = 2
+"#;
+
 /// Every policy, some also without their gates.
 fn cases() -> Vec<(&'static str, Vec<(&'static str, &'static str)>)> {
     let mut cases: Vec<_> = POLICIES.iter().map(|entry| (entry.name, Vec::new())).collect();
@@ -28,6 +55,7 @@ fn cases() -> Vec<(&'static str, Vec<(&'static str, &'static str)>)> {
         vec![("gate", "off"), ("together", "0s"), ("min_hit_rate", "0"), ("deadline", "5s")];
     cases.push(("prefetch", eager));
     cases.push(("energy", vec![("batch", "0"), ("idle", "0s"), ("streams", "9")]));
+    cases.push(("rules", vec![("premigrate", "0.3"), ("size_weight", "0.5"), ("rules", RULES)]));
     cases.push(("elevator", vec![("idle", "0s"), ("share", "1"), ("streams", "9")]));
     cases
 }
@@ -150,7 +178,8 @@ fn nonsense_events_do_no_harm() {
     for (name, parameters) in cases() {
         for seed in 0..SEEDS {
             let mut random = Random::new(seed);
-            let mut harness = Harness::new(name, &parameters, tiers(&[50_000, 1 << 62]));
+            let tiers = tiers(&[50_000, 1 << 62, 1 << 62]);
+            let mut harness = Harness::new(name, &parameters, tiers);
             for serial in 0..20 {
                 harness.write(&format!("n/{serial}"), 1000);
             }

@@ -3,7 +3,9 @@
 
 use terrace_core::{Error, ErrorKind, Policy, Result, View};
 
-use crate::{elevator, energy, filter, heat, lru, pinned, prefetch, size, workflow, write_buffer};
+use crate::{
+    elevator, energy, filter, heat, lru, pinned, prefetch, rules, size, workflow, write_buffer,
+};
 
 /// Makes a policy for the tiers of a view, with parameters as (name, value) in readable units.
 ///
@@ -100,6 +102,11 @@ pub const POLICIES: &[PolicyEntry] = &[
         summary: "lets lower tiers rest: copies down in batches, brings up what would wake them",
         create: energy::create,
     },
+    PolicyEntry {
+        name: "rules",
+        summary: "does what ordered rules say: place, move, keep, by name, size, age and heat",
+        create: rules::create,
+    },
 ];
 
 /// Makes the built-in policy of this name for the tiers of a view.
@@ -146,6 +153,7 @@ mod tests {
             ("size", "steps", "0B", ErrorKind::Invalid, "above zero"),
             ("heat", "half_life", "0s", ErrorKind::Invalid, "above zero"),
             ("elevator", "streams", "0", ErrorKind::Invalid, "from 1 to 64"),
+            ("rules", "rules", "[[rule]]\naction = 3", ErrorKind::Invalid, "rule=1"),
             ("energy", "batch", "2", ErrorKind::Invalid, "from 0 to 1"),
             ("prefetch", "deadline", "0s", ErrorKind::Invalid, "above zero"),
             ("workflow", "lease", "0s", ErrorKind::Invalid, "above zero"),

@@ -55,6 +55,17 @@ pub(crate) enum Value<'a> {
     Globs(&'a mut Vec<Glob>),
     /// `pattern=tier`, the first match counts.
     Rules(&'a mut Vec<(Glob, TierIndex)>),
+    /// What only one policy reads.
+    Own(&'a mut dyn Own),
+}
+
+/// A value in a notation of its own.
+pub(crate) trait Own {
+    /// Reads it, or says what would be right; tiers are named by these names.
+    fn read(&mut self, text: &str, tiers: &[String]) -> Result<()>;
+
+    /// The text that reads back as it is.
+    fn show(&self) -> String;
 }
 
 /// Settings that were read and checked; changed only by name.
@@ -152,6 +163,7 @@ impl Value<'_> {
             Value::Switch(place) => *place = read_switch(text)?,
             Value::Tier(place) => *place = read_tier(text, tiers)?,
             Value::Sizes(place) => *place = read_sizes(text)?,
+            Value::Own(place) => place.read(text, tiers)?,
             Value::Globs(place) => *place = list(text)?.into_iter().map(Glob::new).collect(),
             Value::Rules(place) => {
                 *place = list(text)?
@@ -176,6 +188,7 @@ impl Value<'_> {
             Value::Tier(place) => tiers[place.index()].clone(),
             Value::Sizes(place) => join(place, |size| units::format_bytes(*size)),
             Value::Globs(place) => join(place, Glob::to_string),
+            Value::Own(place) => place.show(),
             Value::Rules(place) => {
                 join(place, |(glob, tier)| format!("{glob}={}", tiers[tier.index()]))
             }

@@ -4,6 +4,7 @@
 
 mod candidates;
 mod demotion;
+mod orders;
 mod promotion;
 pub(crate) mod settings;
 mod state;
@@ -25,6 +26,7 @@ use super::roster::{Asked, Roster, Seen};
 use super::saved::{self, Name, Names};
 use super::staging::Staging;
 use candidates::Candidates;
+pub(crate) use orders::{Order, Ordered};
 use settings::{Common, Tiered};
 pub(crate) use state::State;
 
@@ -125,6 +127,8 @@ pub(crate) struct Tiering<C: Choice> {
     candidates: Candidates,
     /// Segments of which something is known beside the choice, for the next round.
     proposals: Vec<(Slot, Demand)>,
+    /// Moves and copies that are wanted in the next round.
+    orders: Vec<Order>,
     /// Segments that were used after their demotion was asked for.
     regrets: Vec<Slot>,
     counts: Counts,
@@ -152,6 +156,7 @@ impl<C: Choice> Tiering<C> {
             staging: Staging::default(),
             candidates: Candidates::default(),
             proposals: Vec::new(),
+            orders: Vec::new(),
             regrets: Vec::new(),
             counts: Counts::default(),
         }
@@ -164,6 +169,11 @@ impl<C: Choice> Tiering<C> {
 
     pub(crate) fn choice_mut(&mut self) -> &mut C {
         &mut self.choice
+    }
+
+    /// The choice with the parameters.
+    pub(crate) fn parts_mut(&mut self) -> (&mut C, &C::Settings) {
+        (&mut self.choice, &self.settings)
     }
 
     pub(crate) fn staging(&self) -> &Staging {
@@ -250,6 +260,7 @@ impl<C: Choice> Policy for Tiering<C> {
         for (tier, coming_bytes) in coming_bytes.into_iter().enumerate() {
             self.drain(&mut turn, TierIndex(tier as u8), coming_bytes);
         }
+        self.carry_out(&mut turn);
         self.promote(&mut turn);
     }
 
