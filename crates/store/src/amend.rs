@@ -106,6 +106,7 @@ pub(crate) fn amend(text: &str, origin: &str, change: &Change<'_>) -> Result<Str
             set_source(policy, source);
             // The parameters of another policy mean nothing to this one.
             policy.remove("parameters");
+            policy.remove("files");
             for (name, value) in *parameters {
                 set_parameter(policy, name, value);
             }
@@ -150,6 +151,10 @@ fn set_source(policy: &mut dyn TableLike, source: &PolicySource) {
 }
 
 fn set_parameter(policy: &mut dyn TableLike, name: &str, value: &str) {
+    // The file of a parameter has been read, and something else holds now.
+    if let Some(files) = policy.get_mut("files").and_then(Item::as_table_like_mut) {
+        files.remove(name);
+    }
     if policy.get("parameters").is_none() {
         // Keys with a dot, not a section: comments that follow would be in it when uncommented.
         let mut parameters = Table::new();
@@ -220,6 +225,17 @@ mod tests {
         let source = PolicySource::Program("/lib/mine.py".into());
         let changed = amended(&changed, &Change::Policy(&source, &[]));
         assert_eq!(changed, "[policy]\nevery = \"1s\"\nprogram = \"/lib/mine.py\"\n");
+    }
+
+    #[test]
+    fn a_parameter_takes_the_place_of_its_file() {
+        let policy = "[policy]\nname = \"rules\"\n[policy.files]\nrules = \"a.toml\"\n";
+        let text = "[[rule]]\naction = \"keep\"\n";
+        let changed = amended(policy, &Change::Parameter("rules", text));
+        assert!(!changed.contains("a.toml"), "{changed}");
+        let settings = Settings::parse(&format!("{TIER}{changed}"), "terrace.toml");
+        let policy = settings.expect("legal").policy.expect("given");
+        assert_eq!(policy.parameters, [("rules".to_string(), text.to_string())]);
     }
 
     #[test]

@@ -52,7 +52,9 @@ impl fmt::Display for PolicySource {
 
 /// Makes the policy of a configuration, ready to be called as it says.
 pub(crate) fn tactics(settings: &PolicySettings, tiers: &[Tier]) -> Result<Tactics> {
-    let policy = settings.source.make(&view(tiers), &settings.parameters)?;
+    // Paths are absolute by now.
+    let parameters = settings.all_parameters(Path::new(""))?;
+    let policy = settings.source.make(&view(tiers), &parameters)?;
     Ok(Tactics {
         after_events: settings.after_events,
         every: settings.every,

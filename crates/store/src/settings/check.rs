@@ -154,7 +154,7 @@ fn check_policy(
     let view = view(settings, levels);
     let Err(error) = (entry.create)(&view, &policy.parameters) else { return Ok(()) };
     // Either one parameter is wrong by itself, or they contradict each other.
-    for (at, parameter, text) in section.pairs("parameters")? {
+    for (at, parameter, text) in section.pairs("parameters", "[policy.parameters]")? {
         let pair = (parameter.clone(), text.clone());
         if let Err(error) = (entry.create)(&view, &[pair]) {
             let (parameter, text) = (parameter.escape_debug(), text.escape_debug());

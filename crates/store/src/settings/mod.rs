@@ -16,7 +16,7 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use terrace_core::{Error, Figures, Persistency, Result, Watermarks};
+use terrace_core::{Error, Figures, Persistency, Result, Watermarks, units};
 
 /// Longest configuration that is read.
 const TEXT_BYTES_MAX: u64 = 1 << 20;
@@ -139,6 +139,42 @@ pub struct PolicySettings {
     pub dry_run: bool,
     /// Its parameters as (name, text), in the order of the file.
     pub parameters: Vec<(String, String)>,
+    /// Parameters whose text is in a file, as (name, path), in the order of the file.
+    pub files: Vec<(String, PathBuf)>,
+}
+
+impl PolicySettings {
+    /// The parameters, also those whose text is in files, of which relative paths are below `dir`.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` for a file that is too long or no text; what reading it gave.
+    pub fn all_parameters(&self, dir: &Path) -> Result<Vec<(String, String)>> {
+        let mut parameters = self.parameters.clone();
+        for (name, path) in &self.files {
+            let path = dir.join(path);
+            let text = read_parameter(&path)
+                .map_err(|error| error.with("parameter", name).with("path", path.display()))?;
+            parameters.push((name.clone(), text));
+        }
+        Ok(parameters)
+    }
+}
+
+/// Longest file with the text of a parameter: as long as a message to a policy.
+const PARAMETER_BYTES_MAX: u64 = 1 << 20;
+
+fn read_parameter(path: &Path) -> Result<String> {
+    const OPERATION: &str = "read a parameter of the policy";
+    let mut bytes = Vec::new();
+    let file = File::open(path).map_err(|error| Error::from_io(OPERATION, error))?;
+    let read = file.take(PARAMETER_BYTES_MAX + 1).read_to_end(&mut bytes);
+    read.map_err(|error| Error::from_io(OPERATION, error))?;
+    if bytes.len() as u64 > PARAMETER_BYTES_MAX {
+        let reason = format!("it is longer than {}", units::format_bytes(PARAMETER_BYTES_MAX));
+        return Err(Error::invalid(OPERATION, reason));
+    }
+    String::from_utf8(bytes).map_err(|_| Error::invalid(OPERATION, "it is not UTF-8"))
 }
 
 /// What every opening records of the store.

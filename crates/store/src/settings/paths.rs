@@ -41,10 +41,11 @@ pub(super) fn resolved(settings: &Settings, dir: &Path) -> Result<Settings> {
     if let Some(trace) = &mut settings.trace {
         trace.path = dir.join(&trace.path);
     }
-    if let Some(PolicySource::Library(path) | PolicySource::Program(path)) =
-        settings.policy.as_mut().map(|policy| &mut policy.source)
-    {
-        *path = dir.join(&*path);
+    if let Some(policy) = &mut settings.policy {
+        if let PolicySource::Library(path) | PolicySource::Program(path) = &mut policy.source {
+            *path = dir.join(&*path);
+        }
+        policy.files.iter_mut().for_each(|(_, path)| *path = dir.join(&*path));
     }
     let mut claims = places(&settings);
     for claim in &mut claims {

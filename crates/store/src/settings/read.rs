@@ -263,7 +263,15 @@ fn read_policy(section: &Section<'_>) -> Result<Option<PolicySettings>> {
             return Err(section.wrong("program", reason));
         }
     };
-    let parameters = section.pairs("parameters")?;
+    let parameters = section.pairs("parameters", "[policy.parameters]")?;
+    let files = section.pairs("files", "[policy.files]")?;
+    if let Some((at, name, _)) =
+        files.iter().find(|(_, name, _)| parameters.iter().any(|(_, other, _)| other == name))
+    {
+        let name = name.escape_debug();
+        let reason = format!("`{name}` is in `parameters`, too; one of them is expected");
+        return Err(section.wrong_at(*at, reason));
+    }
     Ok(Some(PolicySettings {
         source,
         after_events: section.count("after_events", 1..=AFTER_EVENTS_MAX)?.unwrap_or(1000),
@@ -272,6 +280,7 @@ fn read_policy(section: &Section<'_>) -> Result<Option<PolicySettings>> {
         call_time_max: section.interval("call_time_max")?.unwrap_or(Duration::from_secs(5)),
         dry_run: section.switch("dry_run")?.unwrap_or(false),
         parameters: parameters.into_iter().map(|(_, name, text)| (name, text)).collect(),
+        files: files.into_iter().map(|(_, name, path)| (name, path.into())).collect(),
     }))
 }
 

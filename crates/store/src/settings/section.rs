@@ -62,6 +62,7 @@ pub(super) const SECTIONS: &[(&str, &[&str])] = &[
             "call_time_max",
             "dry_run",
             "parameters",
+            "files",
         ],
     ),
     ("[trace]", &["path", "decisions", "hash_names", "max_size"]),
@@ -151,8 +152,8 @@ impl<'a> Section<'a> {
     }
 
     /// Keys and their values as text, for parameters that only a policy knows.
-    pub(super) fn pairs(&self, key: &str) -> Result<Vec<(usize, String, String)>> {
-        let Some((_, table)) = self.table(key, "[policy.parameters]")? else {
+    pub(super) fn pairs(&self, key: &str, kind: &str) -> Result<Vec<(usize, String, String)>> {
+        let Some((_, table)) = self.table(key, kind)? else {
             return Ok(Vec::new());
         };
         let mut pairs = Vec::new();

@@ -129,6 +129,9 @@ const REFUSED: &[(&str, &str, &[&str])] = &[
     ("TIER[policy]\nname = \"lru\"\nparameters = 1", "6:14", &["one section [policy.parameters]"]),
     ("TIER[policy]\nname = \"lru\"\n[policy.parameters]\nhigh = 0.9\nhihg = 0.9", "8:1",
         &["hihg", "high, low"]),
+    ("TIER[policy]\nname = \"rules\"\nparameters.rules = \"\"\nfiles.rules = \"a\"", "7:7",
+        &["`rules` is in `parameters`, too"]),
+    ("TIER[policy]\nname = \"rules\"\nfiles = \"a\"", "6:9", &["one section [policy.files]"]),
     ("TIER[policy]\nname = \"lru\"\n[policy.parameters]\nhigh = 9", "7:1", &["from 0 to 1"]),
     ("TIER[policy]\nname = \"lru\"\n[policy.parameters]\nlow = 0.8\nhigh = 0.5", "6:1",
         &["together", "low"]),
@@ -249,6 +252,7 @@ fn everything_that_is_said_is_read() {
          [policy]\nlibrary = \"./x.so\"\nafter_events = 7\nevery = \"2s\"\nround_bytes = \"1MB\"\n\
          call_time_max = \"1min\"\ndry_run = true\n\
          [policy.parameters]\nz = \"text\"\na = 1_000\nm = -0.5\nb = true\nh = 0xff\n\
+         [policy.files]\nrules = \"site.toml\"\n\
          [trace]\npath = \"/var/t\"\ndecisions = true\nhash_names = false\nmax_size = \"8MiB\"",
     );
     let figures = Figures {
@@ -302,6 +306,7 @@ fn everything_that_is_said_is_read() {
             call_time_max: Duration::from_secs(60),
             dry_run: true,
             parameters: pairs.map(|(name, text)| (name.into(), text.into())).into(),
+            files: vec![("rules".into(), "site.toml".into())],
         }),
         trace: Some(TraceSettings {
             path: "/var/t".into(),
@@ -311,6 +316,24 @@ fn everything_that_is_said_is_read() {
         }),
     };
     assert_eq!(settings, expected);
+}
+
+#[test]
+fn a_parameter_may_be_in_a_file_beside_the_configuration() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let settings = legal("TIER[policy]\nname = \"rules\"\n[policy.files]\nrules = \"site.toml\"");
+    let policy = settings.policy.clone().expect("given");
+    let failed = policy.all_parameters(dir.path()).expect_err("no such file").to_string();
+    assert!(failed.contains("parameter=rules") && failed.contains("site.toml"), "{failed}");
+    let rules = "[[rule]]\naction = \"never\"\n";
+    std::fs::write(dir.path().join("site.toml"), rules).expect("written");
+    let expected = [("rules".to_string(), rules.to_string())];
+    assert_eq!(policy.all_parameters(dir.path()).expect("a text"), expected);
+    let resolved = settings.resolved(dir.path()).expect("no collision").policy.expect("given");
+    assert_eq!(resolved.all_parameters("".as_ref()).expect("a text"), expected);
+    std::fs::write(dir.path().join("site.toml"), [0xff; 10]).expect("written");
+    let failed = policy.all_parameters(dir.path()).expect_err("no text").to_string();
+    assert!(failed.contains("not UTF-8"), "{failed}");
 }
 
 #[test]

@@ -129,7 +129,10 @@ impl Scene {
     /// The policy of the store.
     fn own(&self, options: &TimedOptions) -> Result<Contender> {
         let (source, parameters) = match &self.settings.policy {
-            Some(policy) => (policy.source.clone(), policy.parameters.clone()),
+            Some(policy) => {
+                let dir = self.file.parent().unwrap_or(Path::new(""));
+                (policy.source.clone(), policy.all_parameters(dir)?)
+            }
             // What a store without one does.
             None => (PolicySource::Name(PINNED.into()), Vec::new()),
         };
