@@ -209,3 +209,25 @@ fn a_message_gets_its_reply() {
     let staged = scene.ok_with(body.as_bytes(), ["policy", "message", "stage", "-"]);
     assert!(staged.contains("missing"), "{staged}");
 }
+
+#[test]
+fn a_plan_is_sent_from_a_file_and_the_rules_of_a_site_are_in_one() {
+    let scene = Scene::with_policy();
+    let held = scene.hold();
+    scene.ok(["policy", "use", "workflow", "lease=10min"]);
+    scene.ok_with(b"hello", ["put", "run/a"]);
+    let plan = r#"{"steps": [{"keep": {"glob": "*"}}, {"done": {"glob": "*/none"}}]}"#;
+    let reply = scene.ok_with(plan.as_bytes(), ["policy", "message", "plan", "-"]);
+    assert!(reply.contains("\"segments\":1"), "{reply}");
+
+    let rules = "[[rule]]\nname = \"all, said = so\"\naction = \"never\"\n";
+    scene.ok(["policy", "use", "rules"]);
+    let error = scene.fails(2, ["policy", "set", "rules=[[rule]]"]);
+    assert!(error.contains("rule=1"), "{error}");
+    scene.ok(["policy", "set", &format!("rules={rules}")]);
+    held.stop();
+    let shown = scene.json(["policy", "show"])[0]["parameters"][0].clone();
+    assert_eq!((&shown["name"], &shown["value"]), (&"rules".into(), &rules.trim_end().into()));
+    let status = scene.ok(["policy", "message", "status"]);
+    assert!(status.contains("all, said = so"), "{status}");
+}

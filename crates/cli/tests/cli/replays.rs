@@ -259,6 +259,32 @@ fn an_object_is_explained_with_what_was_expected_and_measured() {
 }
 
 #[test]
+fn every_policy_can_be_replayed() {
+    let scene = with_load();
+    let names: Vec<_> = terrace_policies::POLICIES.iter().map(|entry| entry.name).collect();
+    let words = format!("replay load.csv --store store.toml --policy {}", names.join(","));
+    let found = scene.json(words.split_whitespace()).remove(0);
+    let replays = found["replays"].as_array().expect("a list");
+    let seen: Vec<_> =
+        replays.iter().map(|replay| replay["policy"].as_str().expect("text")).collect();
+    assert_eq!(seen[1..seen.len() - 1], names);
+    assert!(replays.iter().all(|replay| replay["requests"] == 120), "{found}");
+}
+
+#[test]
+fn the_rules_of_a_store_are_replayed_from_their_file() {
+    let scene = with_load();
+    let policy = "name = \"rules\"\nfiles.rules = \"site.toml\"";
+    scene.file("store.toml", TIERS.replace("name = \"lru\"", policy));
+    scene.file("site.toml", "[[rule]]\naction = \"place\"\nto = \"nothing\"\n");
+    let said = scene.fails(2, "replay load.csv --store store.toml".split_whitespace());
+    assert!(said.contains("field=to") && said.contains("fast, slow"), "{said}");
+    scene.file("site.toml", "[[rule]]\naction = \"place\"\nto = \"slow\"\n");
+    let found = scene.json("replay load.csv --store store.toml".split_whitespace()).remove(0);
+    assert_eq!(found["replays"][1]["policy"], "rules");
+}
+
+#[test]
 fn what_cannot_be_timed_says_why() {
     let scene = with_load();
     let refused = [
