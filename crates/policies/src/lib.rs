@@ -8,6 +8,7 @@
 pub mod host;
 pub mod program;
 pub mod replacement;
+pub mod tunable;
 
 mod elevator;
 mod energy;
