@@ -3,7 +3,7 @@
 //!
 //! [`Trace`] reads requests from traces of many kinds; [`CacheReplay`] sends them through caches that
 //! give up objects in different orders; [`TimedReplay`] has a policy move them between tiers in
-//! virtual time; [`convert`] writes what was read; [`Profile`] sums it up.
+//! virtual time; [`Tuner`] searches parameters for them; [`convert`] writes what was read; [`Profile`] sums it up.
 //! `docs/replay.md` is the page for users.
 
 mod belady;
@@ -17,6 +17,7 @@ mod profile;
 mod read;
 mod request;
 mod timed;
+mod tune;
 mod write;
 
 pub use cache::{CacheReplay, Capacity, Counts, Outcome, Wish};
@@ -30,4 +31,5 @@ pub use timed::{
     Burst, Character, Latencies, MoveStory, Population, Served, Story, TierTimed, Timed,
     TimedOptions, TimedReplay, TimedTier, Traffic,
 };
+pub use tune::{Candidate, Objective, OpenTrace, Score, TuneOptions, Tuned, Tuner};
 pub use write::{Converted, WRITABLE, convert};

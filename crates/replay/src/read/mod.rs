@@ -11,9 +11,11 @@ pub(crate) mod oracle_general;
 mod own;
 mod sorted;
 pub(crate) mod vscsi;
+mod windows;
 
 use std::fmt;
 use std::io::Read;
+use std::ops::Range;
 use std::path::Path;
 
 use terrace_core::{Error, Result};
@@ -128,6 +130,13 @@ impl Trace {
             Format::Dftracer => Box::new(dftracer::read(input)?),
         };
         Ok(Self { format, source })
+    }
+
+    /// Only the requests whose numbers, from 0 on, are in these ranges, which ascend and are apart
+    /// from each other. They follow on one another as if there had been nothing between them.
+    pub fn windows(self, ranges: Vec<Range<u64>>) -> Self {
+        let source = Box::new(windows::Windows::new(self.source, ranges));
+        Self { format: self.format, source }
     }
 
     /// The format.

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Formats in text.
 
+use std::io::Cursor;
+
 use terrace_core::ErrorKind;
-use terrace_replay::{Columns, Format, Operation, Options};
+use terrace_replay::{Columns, Format, Operation, Options, Trace};
 
 use super::{read, refusal, requests, with_columns};
 
@@ -23,6 +25,19 @@ fn a_heading_tells_what_columns_are() {
     assert_eq!(format, Format::Csv);
     assert_eq!((found[0].time_ns, found[0].object, found[0].size_bytes), (1_500_000, 77, 4096));
     assert_eq!((found[1].time_ns, found[1].size_bytes), (2_000_000, 8));
+}
+
+#[test]
+fn windows_follow_on_one_another() {
+    let lines: String = (0..5000).map(|at| format!("{at},{at}\n")).collect();
+    let stream = Box::new(Cursor::new(format!("time,id\n{lines}")));
+    let whole = Trace::from_stream(stream, "test", &Options::default()).expect("a trace");
+    let mut trace = whole.windows(vec![10..12, 2000..2003, 4999..6000]);
+    let (mut found, mut batch) = (Vec::new(), Vec::new());
+    while trace.read(&mut batch).is_ok() && !batch.is_empty() {
+        found.extend(batch.iter().map(|request| (request.object, request.time_ns / 1_000_000_000)));
+    }
+    assert_eq!(found, [(10, 10), (11, 11), (2000, 11), (2001, 12), (2002, 13), (4999, 13)]);
 }
 
 #[test]

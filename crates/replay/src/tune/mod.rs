@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Searches parameters of a policy for a trace: on one half of its windows, judged on the other.
+
+mod ground;
+mod search;
+#[cfg(test)]
+mod tests;
+
+use terrace_core::Result;
+use terrace_policies::tunable::Tunable;
+
+use self::ground::Ground;
+use self::search::Search;
+use crate::read::Trace;
+use crate::timed::{Timed, TimedOptions};
+
+/// Where nothing moves: what every policy has to beat.
+const PINNED: &str = "pinned";
+
+/// What is to be small.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Objective {
+    /// Energy times time.
+    Edp,
+    /// Energy.
+    Energy,
+    /// Energy times time squared.
+    Ed2p,
+    /// Time.
+    Time,
+}
+
+/// What is searched.
+#[derive(Clone, Debug)]
+pub struct TuneOptions {
+    /// A built-in policy.
+    pub policy: String,
+    /// What is to be small.
+    pub objective: Objective,
+    /// Of everything that is left to chance.
+    pub seed: u64,
+}
+
+/// What came of some parameters on one half of the trace.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Score {
+    /// The logarithm of what is to be small.
+    pub objective: f64,
+    /// From the first request to the last answer.
+    pub makespan_s: f64,
+    /// Energy of all tiers.
+    pub joules: f64,
+    /// Bytes that migrations copied.
+    pub migrated_bytes: u64,
+}
+
+/// One that is reported.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Candidate {
+    /// `tuned`, `random`, `defaults` or `pinned`.
+    pub name: &'static str,
+    /// The policy.
+    pub policy: String,
+    /// The parameters that are not its defaults.
+    pub parameters: Vec<(String, String)>,
+    /// On the half on which was searched.
+    pub trained: Score,
+    /// On the other.
+    pub tested: Score,
+}
+
+/// What came of a search.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Tuned {
+    /// The one that was found, the best of as many tries by chance, the defaults, and `pinned`.
+    pub candidates: Vec<Candidate>,
+    /// Which of the candidates but the random one is the best on the half on which was searched.
+    pub best: usize,
+    /// The same, or the defaults where it is worse than those on the other half.
+    pub recommended: usize,
+    /// All that was tried on the whole half, with what came of it, in order.
+    pub tried: Vec<(Vec<(String, String)>, Score)>,
+    /// Parameters that were searched.
+    pub tunables: Vec<Tunable>,
+    /// Requests of each half.
+    pub trained_requests: u64,
+    /// See [`Tuned::trained_requests`].
+    pub tested_requests: u64,
+    /// How often the whole half might be replayed for the search, and as often by chance.
+    pub budget: u32,
+    /// Requests that were replayed for the search, and by chance.
+    pub searched_requests: u64,
+    /// See [`Tuned::searched_requests`].
+    pub random_requests: u64,
+}
+
+/// A trace that is cut into halves, and the tiers on which it is replayed.
+pub struct Tuner<'a> {
+    ground: Ground<'a>,
+    options: TuneOptions,
+    tunables: Vec<Tunable>,
+    defaults: Candidate,
+    pinned: Candidate,
+}
+
+/// Opens the trace, as often as it is asked.
+pub type OpenTrace<'a> = &'a (dyn Fn() -> Result<Trace> + Sync);
+
+impl Objective {
+    /// All of them, the default first.
+    pub const ALL: [Objective; 4] =
+        [Objective::Edp, Objective::Energy, Objective::Ed2p, Objective::Time];
+
+    /// The word for it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Objective::Edp => "edp",
+            Objective::Energy => "energy",
+            Objective::Ed2p => "ed2p",
+            Objective::Time => "time",
+        }
+    }
+
+    /// Whether it is of no use where tiers draw nothing.
+    pub fn needs_watts(self) -> bool {
+        self != Objective::Time
+    }
+
+    fn score(self, timed: &Timed) -> Score {
+        let (joules, makespan_s) = (timed.joules, timed.makespan_s);
+        let objective = match self {
+            Objective::Edp => joules.ln() + makespan_s.ln(),
+            Objective::Energy => joules.ln(),
+            Objective::Ed2p => joules.ln() + 2.0 * makespan_s.ln(),
+            Objective::Time => makespan_s.ln(),
+        };
+        Score { objective, makespan_s, joules, migrated_bytes: timed.migrated_bytes }
+    }
+}
+
+impl<'a> Tuner<'a> {
+    /// Cuts the trace, and replays it with what every search has to beat. `progress` is told how many
+    /// requests were read or replayed since it was told before.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound` for a policy that there is not, `Invalid` where it has nothing to search, or the
+    /// trace is too short to cut; those of [`Trace::read`].
+    pub fn new(
+        timed: &'a TimedOptions,
+        options: TuneOptions,
+        open: OpenTrace<'a>,
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<Self> {
+        let tunables = search::tunables(&options.policy, timed)?;
+        let ground = Ground::new(timed, options.objective, open, progress)?;
+        let mut candidates = ground
+            .candidates(
+                &[("defaults", (&options.policy, Vec::new())), (PINNED, (PINNED, Vec::new()))],
+                progress,
+            )?
+            .into_iter();
+        let mut next = || candidates.next().expect("there are as many as were asked for");
+        let (defaults, pinned) = (next(), next());
+        Ok(Self { ground, options, tunables, defaults, pinned })
+    }
+
+    /// Replays that were carried out by now, in requests: to learn how long they take.
+    pub fn prepared_requests(&self) -> u64 {
+        2 * (self.ground.trained_requests() + self.ground.tested_requests())
+    }
+
+    /// Requests of the half on which is searched.
+    pub fn trained_requests(&self) -> u64 {
+        self.ground.trained_requests()
+    }
+
+    /// Searches with as many requests as so many replays of one half have, and tries as much by
+    /// chance. The same options, trace and budget come to the same on any number of processors.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Trace::read`].
+    pub fn search(self, budget: u32, progress: &mut dyn FnMut(u64)) -> Result<Tuned> {
+        let Self { ground, options, tunables, defaults, pinned } = self;
+        let mut search = Search::new(&ground, &options, &tunables, budget);
+        let found = search.run(progress)?;
+        let (by_chance, random_requests) = search.by_chance(progress)?;
+        let searched_requests = search.searched_requests();
+        let tried = search.into_tried();
+        let of = |name, parameters| (name, (options.policy.as_str(), parameters));
+        let asked = [of("tuned", found), of("random", by_chance)];
+        let mut candidates = ground.candidates(&asked, progress)?;
+        candidates.extend([defaults, pinned]);
+        let able = [0, 2, 3];
+        let least = |of: fn(&Candidate) -> f64, able: &[usize]| {
+            let order =
+                |a: &&usize, b: &&usize| of(&candidates[**a]).total_cmp(&of(&candidates[**b]));
+            *able.iter().min_by(order).expect("there are some")
+        };
+        let best = least(|one| one.trained.objective, &able);
+        let recommended = least(|one| one.tested.objective, &[best, 2]);
+        Ok(Tuned {
+            best,
+            recommended,
+            tried,
+            tunables,
+            trained_requests: ground.trained_requests(),
+            tested_requests: ground.tested_requests(),
+            budget,
+            searched_requests,
+            random_requests,
+            candidates,
+        })
+    }
+}

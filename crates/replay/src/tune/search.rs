@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The search: points that cover the space evenly, of which the worse half leaves at each step, then
+//! steps around the best.
+
+use terrace_core::{Error, Random, Result};
+use terrace_policies::tunable::{Tunable, tunables as tunables_of};
+
+use super::ground::{Ground, Made, STRIDES};
+use super::{Score, TuneOptions};
+use crate::timed::TimedOptions;
+
+/// The part of the budget for covering the space; the rest is for steps around the best.
+const COVER_SHARE: f64 = 0.6;
+
+/// Steps around the best that are tried at once: so many on any number of processors.
+const STEPS: usize = 4;
+
+/// How far steps go at first, of the whole range, and how far they are halved.
+const STEP_FIRST: f64 = 0.2;
+const STEP_LEAST: f64 = 0.01;
+
+/// Points that contradict themselves, as one with `low` above `high`, before it is given up.
+const REFUSED_MAX: u32 = 10_000;
+
+/// A point: for each parameter a place from 0 to 1.
+type Place = Vec<f64>;
+
+pub(super) struct Search<'a> {
+    ground: &'a Ground<'a>,
+    options: &'a TuneOptions,
+    tunables: &'a [Tunable],
+    /// Requests that may be replayed, and that were.
+    budget_requests: u64,
+    spent_requests: u64,
+    tried: Vec<(Vec<(String, String)>, Score)>,
+}
+
+/// The parameters of a policy that can be searched.
+pub(super) fn tunables(policy: &str, timed: &TimedOptions) -> Result<Vec<Tunable>> {
+    let parameters = terrace_policies::create(policy, &timed.view(), &[])?.parameters();
+    let tunables = tunables_of(&parameters);
+    match tunables.is_empty() {
+        true => Err(Error::invalid("tune a policy", "it has no parameters that can be searched")
+            .with("policy", policy)),
+        false => Ok(tunables),
+    }
+}
+
+impl<'a> Search<'a> {
+    pub(super) fn new(
+        ground: &'a Ground<'a>,
+        options: &'a TuneOptions,
+        tunables: &'a [Tunable],
+        budget: u32,
+    ) -> Self {
+        let budget_requests = u64::from(budget) * ground.trained_requests();
+        let (spent_requests, tried) = (0, Vec::new());
+        Self { ground, options, tunables, budget_requests, spent_requests, tried }
+    }
+
+    /// The best parameters that were found.
+    pub(super) fn run(&mut self, progress: &mut dyn FnMut(u64)) -> Result<Vec<(String, String)>> {
+        let (place, score) = self.cover(progress)?;
+        let place = self.step_around(place, score, progress)?;
+        Ok(self.parameters(&place))
+    }
+
+    /// The best of as many requests' worth of points by chance, and how many requests these were.
+    pub(super) fn by_chance(
+        &self,
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<(Vec<(String, String)>, u64)> {
+        let mut random = Random::new(self.options.seed ^ 0x7261_6e64);
+        let whole = STRIDES.len() - 1;
+        let requests = self.ground.part(whole).requests();
+        let count = (self.budget_requests / requests.max(1)).max(1) as usize;
+        let places = self.able(count, |_| self.tunables.iter().map(|_| random.unit()).collect());
+        let scores = self.scores(&places, whole, progress)?;
+        let best = best(&scores);
+        Ok((self.parameters(&places[best]), requests * places.len() as u64))
+    }
+
+    pub(super) fn searched_requests(&self) -> u64 {
+        self.spent_requests
+    }
+
+    pub(super) fn into_tried(self) -> Vec<(Vec<(String, String)>, Score)> {
+        self.tried
+    }
+
+    /// Sobol points on ever more windows, of which the better half goes on each time.
+    fn cover(&mut self, progress: &mut dyn FnMut(u64)) -> Result<(Place, Score)> {
+        let share = COVER_SHARE * self.budget_requests as f64;
+        // What one point costs that stays for all steps, halved at each.
+        let cost: f64 = (0..STRIDES.len())
+            .map(|step| self.ground.part(step).requests() as f64 / (1 << step) as f64)
+            .sum();
+        let count = ((share / cost) as usize).max(2);
+        let seed = self.options.seed as u32 ^ (self.options.seed >> 32) as u32;
+        let mut places = self.able(count, |index| {
+            let one = |dimension| f64::from(sobol_burley::sample(index, dimension, seed));
+            (0..self.tunables.len() as u32).map(one).collect()
+        });
+        for step in 0..STRIDES.len() {
+            let scores = self.replay(&places, step, progress)?;
+            let mut order: Vec<usize> = (0..places.len()).collect();
+            order.sort_by(|a, b| scores[*a].objective.total_cmp(&scores[*b].objective));
+            if step == STRIDES.len() - 1 {
+                return Ok((places[order[0]].clone(), scores[order[0]]));
+            }
+            order.truncate(places.len().div_ceil(2));
+            places = order.into_iter().map(|index| places[index].clone()).collect();
+        }
+        unreachable!("the last step returns")
+    }
+
+    /// Steps around a point on all windows, shorter ones where none is better.
+    fn step_around(
+        &mut self,
+        mut best_place: Place,
+        mut best_score: Score,
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<Place> {
+        let mut random = Random::new(self.options.seed);
+        let whole = STRIDES.len() - 1;
+        let one = self.ground.part(whole).requests().max(1);
+        let mut length = STEP_FIRST;
+        while length >= STEP_LEAST {
+            let left = self.budget_requests.saturating_sub(self.spent_requests) / one;
+            let count = STEPS.min(left as usize);
+            if count == 0 {
+                break;
+            }
+            let places = self.able(count, |_| step(&best_place, length, &mut random));
+            let scores = self.replay(&places, whole, progress)?;
+            let index = best(&scores);
+            if scores[index].objective < best_score.objective {
+                (best_place, best_score) = (places[index].clone(), scores[index]);
+            } else {
+                length /= 2.0;
+            }
+        }
+        Ok(best_place)
+    }
+
+    /// Replays the windows of a step with each, on the account of the search.
+    fn replay(
+        &mut self,
+        places: &[Place],
+        step: usize,
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<Vec<Score>> {
+        let scores = self.scores(places, step, progress)?;
+        self.spent_requests += self.ground.part(step).requests() * places.len() as u64;
+        if step == STRIDES.len() - 1 {
+            let parameters = places.iter().map(|place| self.parameters(place));
+            let tried: Vec<_> = parameters.zip(scores.iter().copied()).collect();
+            self.tried.extend(tried);
+        }
+        Ok(scores)
+    }
+
+    fn scores(
+        &self,
+        places: &[Place],
+        step: usize,
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<Vec<Score>> {
+        let made: Vec<Made<'_>> = places
+            .iter()
+            .map(|place| (self.options.policy.as_str(), self.parameters(place)))
+            .collect();
+        self.ground.scores(&made, self.ground.part(step), progress)
+    }
+
+    /// Points that the policy takes: others contradict themselves.
+    fn able(&self, count: usize, mut place: impl FnMut(u32) -> Place) -> Vec<Place> {
+        let view = self.ground.timed().view();
+        let mut places = Vec::with_capacity(count);
+        for index in 0..count as u32 + REFUSED_MAX {
+            let place = place(index);
+            let parameters = self.parameters(&place);
+            if terrace_policies::create(&self.options.policy, &view, &parameters).is_ok() {
+                places.push(place);
+            }
+            if places.len() == count {
+                break;
+            }
+        }
+        places
+    }
+
+    fn parameters(&self, place: &Place) -> Vec<(String, String)> {
+        let value = |(tunable, place): (&Tunable, &f64)| (tunable.name.into(), tunable.at(*place));
+        self.tunables.iter().zip(place).map(value).collect()
+    }
+}
+
+/// A point near another one: each place is moved by chance in about half of all cases.
+fn step(from: &Place, length: f64, random: &mut Random) -> Place {
+    let moved = |place: &f64| match random.chance(0.5) {
+        // The sum of two even ones is more often small than large.
+        true => (place + length * (random.unit() + random.unit() - 1.0) * 2.0).clamp(0.0, 1.0),
+        false => *place,
+    };
+    from.iter().map(moved).collect()
+}
+
+/// The first of the best.
+fn best(scores: &[Score]) -> usize {
+    let order = |a: &usize, b: &usize| scores[*a].objective.total_cmp(&scores[*b].objective);
+    (0..scores.len()).min_by(order).expect("something was replayed")
+}

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A trace on which some parameters are plainly better than the defaults.
+
+use std::io::Cursor;
+
+use terrace_core::{ErrorKind, Figures, TierView, Watermarks};
+
+use super::*;
+use crate::read::Options;
+use crate::timed::{Character, TimedTier};
+
+/// Objects that are read again and again, but too seldom for the horizon of the defaults.
+fn trace(requests: u64) -> Result<Trace> {
+    let mut text = String::from("time,id,size,op\n");
+    for at in 0..requests {
+        text += &format!("{},{},1000000,read\n", at * 5, at % 7);
+    }
+    Trace::from_stream(Box::new(Cursor::new(text)), "test", &Options::default())
+}
+
+fn tiers() -> TimedOptions {
+    let tier = |name: &str, capacity_bytes, latency_ns| {
+        let figures = Figures {
+            capacity_bytes,
+            latency_ns,
+            read_bytes_per_s: 1e8,
+            write_bytes_per_s: 1e8,
+            idle_w: 1.0,
+            active_w: 5.0,
+            ..Figures::default()
+        };
+        let watermarks = Watermarks { low: 0.5, high: 0.9, critical: 1.0 };
+        let view = TierView { watermarks, ..TierView::empty(name, figures) };
+        TimedTier { view, character: Character::default() }
+    };
+    TimedOptions::new(vec![tier("fast", 20_000_000, 0), tier("slow", u64::MAX, 50_000_000)])
+}
+
+fn tune(policy: &str, requests: u64, seed: u64, budget: u32) -> Result<Tuned> {
+    let options = TuneOptions { policy: policy.into(), objective: Objective::Edp, seed };
+    let (timed, open) = (tiers(), || trace(requests));
+    Tuner::new(&timed, options, &open, &mut |_| {})?.search(budget, &mut |_| {})
+}
+
+#[test]
+fn what_is_found_is_reported_beside_chance_the_defaults_and_pinned() {
+    let tuned = tune("lru", 1600, 0, 12).expect("readable");
+    let names: Vec<_> = tuned.candidates.iter().map(|one| one.name).collect();
+    assert_eq!(names, ["tuned", "random", "defaults", "pinned"]);
+    assert_eq!((tuned.trained_requests, tuned.tested_requests), (800, 800));
+    let [found, _, defaults, pinned] = &tuned.candidates[..] else { panic!("four") };
+    assert!(found.trained.objective <= defaults.trained.objective, "{tuned:?}");
+    assert!(defaults.tested.objective < pinned.tested.objective, "{tuned:?}");
+    let recommended = &tuned.candidates[tuned.recommended];
+    assert!(recommended.tested.objective <= defaults.tested.objective, "{tuned:?}");
+    assert_eq!(pinned.trained.migrated_bytes, 0);
+    // Chance gets as much as the search, which stays within it.
+    assert_eq!(tuned.random_requests, 12 * 800);
+    assert!(tuned.searched_requests <= 12 * 800, "{}", tuned.searched_requests);
+    assert!(tuned.searched_requests > 8 * 800, "{}", tuned.searched_requests);
+    assert!(tuned.tried.len() > 4);
+}
+
+#[test]
+fn the_same_seed_comes_to_the_same() {
+    let [one, again, other] = [1, 1, 2].map(|seed| tune("heat", 640, seed, 6).expect("readable"));
+    assert_eq!(one, again);
+    assert_ne!(one.candidates[0].parameters, other.candidates[0].parameters);
+}
+
+#[test]
+fn what_cannot_be_tuned_is_refused() {
+    for (policy, requests, kind, why) in [
+        ("pinned", 640, ErrorKind::Invalid, "no parameters"),
+        ("nothing", 640, ErrorKind::NotFound, "built-in"),
+        ("lru", 100, ErrorKind::Invalid, "needs 320 requests"),
+    ] {
+        let error = tune(policy, requests, 0, 4).expect_err(why);
+        assert_eq!(error.kind(), kind);
+        assert!(error.to_string().contains(why), "{error}");
+    }
+}
