@@ -16,6 +16,7 @@ mod drawing;
 mod failure;
 mod interrupt;
 mod log;
+mod modelled;
 mod mounted;
 mod output;
 mod progress;

@@ -16,6 +16,7 @@ use terrace_core::Error;
 use super::{Group, Verb};
 use crate::context::Context;
 use crate::failure::Result;
+use crate::modelled::{Manner, Modelled};
 use crate::reading::Reading;
 
 /// Ask policies what they would have done with a trace
@@ -59,15 +60,8 @@ pub(crate) struct Replay {
     /// Cache: take all objects for equally large; needs capacities in objects, which do so anyway
     #[arg(long)]
     ignore_size: bool,
-    /// Time: have requests come when they came, whatever became of those before
-    #[arg(long)]
-    open_loop: bool,
-    /// Time: what the machine keeps in memory of what was read and written [default: nothing]
-    #[arg(long, value_name = "SIZE")]
-    page_cache: Option<String>,
-    /// Time: the tier with what was there before the trace begins [default: the last]
-    #[arg(long, value_name = "TIER")]
-    present_on: Option<String>,
+    #[command(flatten)]
+    manner: Manner,
     /// Time: tell everything that each policy did with this object, why, and what it saved; may be
     /// repeated. The number that the object has in the trace, its name there, or its key where the
     /// trace is of a store
@@ -110,9 +104,9 @@ impl Verb for Replay {
 impl Replay {
     fn run_cache(&self, context: &Context) -> Result<()> {
         let timed = [
-            ("--open-loop", self.open_loop),
-            ("--page-cache", self.page_cache.is_some()),
-            ("--present-on", self.present_on.is_some()),
+            ("--open-loop", self.manner.open_loop),
+            ("--page-cache", self.manner.page_cache.is_some()),
+            ("--present-on", self.manner.present_on.is_some()),
             ("--explain", !self.explain.is_empty()),
             ("--html", self.html.is_some()),
         ];
@@ -135,16 +129,11 @@ impl Replay {
         let reason = "the capacities of the time model are those of the store's tiers; it is for \
                       --model cache";
         refuse(&cached, reason)?;
-        let scene = contenders::Scene::read(context)?;
-        let how = contenders::How {
-            is_open_loop: self.open_loop,
-            page_cache: self.page_cache.as_deref(),
-            present_on: self.present_on.as_deref(),
-        };
-        let contenders = scene.contenders(&self.policies, &how)?;
+        let modelled = Modelled::read(context)?;
+        let contenders = contenders::contenders(&modelled, &self.policies, &self.manner)?;
         let wanted = timed::Wanted { explained: &self.explain, page: self.html.as_deref() };
         let options = self.reading.options()?;
-        timed::run(&self.trace, &options, &scene, contenders, &wanted, context)
+        timed::run(&self.trace, &options, &modelled, contenders, &wanted, context)
     }
 }
 

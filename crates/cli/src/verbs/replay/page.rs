@@ -1,19 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `terrace replay --html`: one page that needs nothing else, with tables and plots.
 
-use std::fs;
-
 use askama::Template;
-use terrace_core::Error;
 use terrace_core::units::{show_bytes, show_rate};
 use terrace_replay::{Served, Timed};
 
-use super::contenders::Scene;
 use super::report::{Replayed, Report, from_first, seconds, shown};
 use super::stories::{self, Told};
 use crate::drawing::STYLE;
 use crate::drawing::plot::{self, Axis, Bar, Point, swatch};
 use crate::failure::Result;
+use crate::modelled::Modelled;
 use crate::output::command_line;
 
 /// Steps of a plot over time: as many as a narrow one shows apart.
@@ -68,27 +65,24 @@ struct Course {
 }
 
 /// The page of a report.
-pub(super) fn page(report: &Report, scene: &Scene) -> Result<String> {
-    let file = scene.file();
-    let settings = fs::read_to_string(file).map_err(|error| {
-        Error::from_io("read the configuration", error).with("file", file.display())
-    })?;
-    let wholes = wholes(report, scene);
-    let key = scene.tiers().iter().zip(&wholes).enumerate().map(|(index, (tier, whole))| {
-        let bytes = show_bytes(*whole as u64);
-        let whole = match tier.figures.capacity_bytes {
-            u64::MAX => format!("100 % is the most that it held: {bytes}"),
-            _ => format!("100 % is its capacity: {bytes}"),
-        };
-        KeyRow { swatch: swatch(index), name: tier.name.clone(), whole }
-    });
+pub(super) fn page(report: &Report, modelled: &Modelled) -> Result<String> {
+    let wholes = wholes(report, modelled);
+    let key =
+        modelled.settings.tiers.iter().zip(&wholes).enumerate().map(|(index, (tier, whole))| {
+            let bytes = show_bytes(*whole as u64);
+            let whole = match tier.figures.capacity_bytes {
+                u64::MAX => format!("100 % is the most that it held: {bytes}"),
+                _ => format!("100 % is its capacity: {bytes}"),
+            };
+            KeyRow { swatch: swatch(index), name: tier.name.clone(), whole }
+        });
     let page = Page {
         style: STYLE,
         title: report.title(),
         version: env!("CARGO_PKG_VERSION"),
         command: command_line(),
-        file: file.display().to_string(),
-        settings,
+        file: modelled.file.display().to_string(),
+        settings: modelled.text()?,
         rows: report.replays.iter().map(row).collect(),
         tiers: report.replays.iter().flat_map(tier_rows).collect(),
         bars: bars(report),
@@ -180,14 +174,14 @@ fn front(report: &Report) -> String {
 }
 
 /// The bytes that are 100 % of each tier: its capacity, or the most that any policy had there.
-fn wholes(report: &Report, scene: &Scene) -> Vec<f64> {
+fn wholes(report: &Report, modelled: &Modelled) -> Vec<f64> {
     let policies = || report.replays.iter().filter(|one| !one.is_bound);
     let most = |index: usize| policies().map(|one| one.timed.tiers[index].most_bytes).max();
     let whole = |(index, capacity)| match capacity {
         u64::MAX => most(index).unwrap_or(0).max(1) as f64,
         capacity => capacity as f64,
     };
-    let capacities = scene.tiers().iter().map(|tier| tier.figures.capacity_bytes);
+    let capacities = modelled.settings.tiers.iter().map(|tier| tier.figures.capacity_bytes);
     capacities.enumerate().map(whole).collect()
 }
 

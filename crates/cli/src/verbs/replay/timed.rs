@@ -12,11 +12,12 @@ use std::thread;
 use terrace_core::{Error, ErrorKind};
 use terrace_replay::{Options, Population, Timed, TimedReplay, Trace};
 
-use super::contenders::{Contender, Scene};
+use super::contenders::Contender;
 use super::report::{Replayed, Report};
 use super::{page, stories};
 use crate::context::Context;
 use crate::failure::Result;
+use crate::modelled::Modelled;
 use crate::output::Output;
 use crate::progress::Progress;
 
@@ -32,7 +33,7 @@ pub(super) struct Wanted<'a> {
 pub(super) fn run(
     path: &Path,
     options: &Options,
-    scene: &Scene,
+    modelled: &Modelled,
     mut contenders: Vec<Contender>,
     wanted: &Wanted<'_>,
     context: &Context,
@@ -82,9 +83,11 @@ pub(super) fn run(
     output.flush()?;
     match wanted.page {
         None => Ok(()),
-        Some(file) => Ok(std::fs::write(file, page::page(&report, scene)?).map_err(|error| {
-            Error::from_io("write the report", error).with("file", file.display())
-        })?),
+        Some(file) => {
+            Ok(std::fs::write(file, page::page(&report, modelled)?).map_err(|error| {
+                Error::from_io("write the report", error).with("file", file.display())
+            })?)
+        }
     }
 }
 

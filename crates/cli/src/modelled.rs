@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The tiers of a store as its configuration describes them, for replays in virtual time.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::Args;
+use terrace_core::units::parse_bytes;
+use terrace_core::{Error, ErrorKind, TierIndex, TierView};
+use terrace_replay::{Burst, Character, TimedOptions, TimedTier};
+use terrace_store::{Settings, TierSettings};
+
+use crate::context::Context;
+use crate::failure::Result;
+
+/// The configuration of a store, by itself.
+const SETTINGS_FILE: &str = "terrace.toml";
+
+/// A store as its configuration describes it.
+pub(crate) struct Modelled {
+    /// What the configuration says.
+    pub(crate) settings: Settings,
+    /// The file that it was read from.
+    pub(crate) file: PathBuf,
+}
+
+/// How requests come, and what is there before them.
+#[derive(Args, Debug)]
+pub(crate) struct Manner {
+    /// Time: have requests come when they came, whatever became of those before
+    #[arg(long)]
+    pub(crate) open_loop: bool,
+    /// Time: what the machine keeps in memory of what was read and written [default: nothing]
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) page_cache: Option<String>,
+    /// Time: the tier with what was there before the trace begins [default: the last]
+    #[arg(long, value_name = "TIER")]
+    pub(crate) present_on: Option<String>,
+}
+
+impl Modelled {
+    /// Reads the configuration that `--store` names: a store's, or the file.
+    pub(crate) fn read(context: &Context) -> Result<Self> {
+        if let Some(servers) = context.servers() {
+            let reason = "the time model needs the configuration of a store: its directory, or its \
+                          terrace.toml";
+            return Err(Error::new(ErrorKind::Unsupported, "replay the trace")
+                .because(reason)
+                .with("store", servers)
+                .into());
+        }
+        let path = Path::new(context.store()?);
+        let file = if path.is_dir() { path.join(SETTINGS_FILE) } else { path.to_path_buf() };
+        Ok(Self { settings: Settings::read(&file)?, file })
+    }
+
+    /// The text of its configuration.
+    pub(crate) fn text(&self) -> Result<String> {
+        let failed = |error| {
+            Error::from_io("read the configuration", error).with("file", self.file.display())
+        };
+        Ok(std::fs::read_to_string(&self.file).map_err(failed)?)
+    }
+
+    /// Its tiers for a replay.
+    pub(crate) fn options(&self, manner: &Manner) -> Result<TimedOptions> {
+        let Settings { tiers, move_threads, move_bandwidth, move_yields, policy, .. } =
+            &self.settings;
+        let tiers = tiers.iter().map(|tier| TimedTier {
+            view: TierView {
+                watermarks: tier.watermarks,
+                ..TierView::empty(&tier.name, tier.figures)
+            },
+            character: character(tier),
+        });
+        let mut options = TimedOptions::new(tiers.collect());
+        options.move_threads = *move_threads;
+        options.move_bytes_per_s = *move_bandwidth;
+        options.move_yields = *move_yields;
+        if let Some(policy) = policy {
+            options.after_events = policy.after_events;
+            options.every = policy.every;
+            options.round_bytes = policy.round_bytes;
+        }
+        options.is_open_loop = manner.open_loop;
+        if let Some(text) = &manner.page_cache {
+            options.page_cache_bytes =
+                parse_bytes(text).map_err(|error| error.with("option", "--page-cache"))?;
+        }
+        if let Some(name) = &manner.present_on {
+            options.present_on = self.tier(name)?;
+        }
+        Ok(options)
+    }
+
+    fn tier(&self, name: &str) -> Result<TierIndex> {
+        let names: Vec<_> = self.settings.tiers.iter().map(|tier| tier.name.as_str()).collect();
+        match names.iter().position(|other| *other == name) {
+            Some(index) => Ok(TierIndex(index as u8)),
+            None => {
+                let reason = format!("the store has the tiers {}", names.join(", "));
+                Err(Error::invalid("choose a tier", reason).with("tier", name).into())
+            }
+        }
+    }
+}
+
+/// What the device of a tier has beside its figures.
+fn character(tier: &TierSettings) -> Character {
+    let nanoseconds = |duration: Duration| duration.as_nanos() as u64;
+    let burst = tier.device.burst.map(|burst| Burst {
+        bytes: burst.bytes,
+        sustained_bytes_per_s: burst.sustained_write_bandwidth,
+    });
+    Character {
+        seek_ns: nanoseconds(tier.device.seek),
+        write_latency_ns: tier.device.write_latency.map(nanoseconds),
+        burst,
+    }
+}
