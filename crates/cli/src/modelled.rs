@@ -8,7 +8,7 @@ use clap::Args;
 use terrace_core::units::parse_bytes;
 use terrace_core::{Error, ErrorKind, TierIndex, TierView};
 use terrace_replay::{Burst, Character, TimedOptions, TimedTier};
-use terrace_store::{Settings, TierSettings};
+use terrace_store::{PolicySource, Settings, TierSettings};
 
 use crate::context::Context;
 use crate::failure::Result;
@@ -52,6 +52,17 @@ impl Modelled {
         let path = Path::new(context.store()?);
         let file = if path.is_dir() { path.join(SETTINGS_FILE) } else { path.to_path_buf() };
         Ok(Self { settings: Settings::read(&file)?, file })
+    }
+
+    /// The name of the policy that its configuration has.
+    pub(crate) fn policy(&self) -> Result<String> {
+        match self.settings.policy.as_ref().map(|policy| &policy.source) {
+            Some(PolicySource::Name(name)) => Ok(name.clone()),
+            _ => {
+                let reason = "the store has no built-in policy; name one with --policy";
+                Err(Error::invalid("tune a policy", reason).into())
+            }
+        }
     }
 
     /// The text of its configuration.

@@ -129,6 +129,18 @@ pub(crate) fn amend(text: &str, origin: &str, change: &Change<'_>) -> Result<Str
     checked(&document, origin)
 }
 
+/// The `[policy]` section of a configuration, by itself.
+pub fn policy_section(source: &PolicySource, parameters: &[(String, String)]) -> String {
+    let mut policy = Table::new();
+    set_source(&mut policy, source);
+    for (name, value) in parameters {
+        set_parameter(&mut policy, name, value);
+    }
+    let mut document = DocumentMut::new();
+    document.insert("policy", Item::Table(policy));
+    document.to_string()
+}
+
 /// The text of a configuration that can be read again.
 fn checked(document: &DocumentMut, origin: &str) -> Result<String> {
     let text = document.to_string();

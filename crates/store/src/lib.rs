@@ -38,6 +38,7 @@ mod tiers;
 mod url;
 mod watch;
 
+pub use amend::policy_section;
 pub use calibrate::{CalibrateOptions, Calibrated, Sample, Threads, calibrate, write_calibration};
 pub use check_files::FilesReport;
 pub use files::Alone;

@@ -34,6 +34,7 @@ mod server;
 mod stat;
 mod tiers;
 mod trace;
+mod tune;
 mod watch;
 
 use clap::{ArgMatches, Args, Command};
@@ -74,6 +75,7 @@ pub(crate) const VERBS: &[Entry] = &[
     entry::<trace::Trace>(),
     entry::<watch::Watch>(),
     entry::<replay::Replay>(),
+    entry::<tune::Tune>(),
     entry::<calibrate::Calibrate>(),
     entry::<demo::Demo>(),
     entry::<bench::Bench>(),

@@ -34,4 +34,5 @@ mod stores;
 mod tiers;
 mod traces;
 mod trees;
+mod tunings;
 mod watching;

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `terrace tune`.
+
+mod page;
+mod report;
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use clap::builder::PossibleValuesParser;
+use clap::builder::TypedValueParser as _;
+use terrace_core::Error;
+use terrace_replay::{Objective, Options, Trace, TuneOptions, Tuner};
+
+use self::report::Report;
+use super::{Group, Verb};
+use crate::context::Context;
+use crate::failure::Result;
+use crate::modelled::{Manner, Modelled};
+use crate::output::Output;
+use crate::progress::Progress;
+use crate::reading::Reading;
+
+/// The least budget that is of use.
+const BUDGET_MIN: u32 = 4;
+
+/// The most: more is a slip.
+const BUDGET_MAX: u32 = 1_000_000;
+
+/// The budget where nobody says one.
+const BUDGET: u32 = 32;
+
+/// Search parameters of a policy for a trace
+///
+/// Replays the trace in virtual time, as `terrace replay` does, with many values of the parameters of a
+/// policy, and says which came to the least. The trace is cut into 16 windows. Every second one is
+/// searched on: points that cover all parameters evenly on a quarter of these windows, the better half
+/// of them on half of the windows, the better half of those on all, then steps around the best. The
+/// other windows judge: a gain that is not there as well is none.
+///
+/// Beside what was found it reports the best of as many replays with parameters by chance, the defaults,
+/// and `pinned`, which moves nothing. What it recommends is a [policy] section for terrace.toml.
+///
+/// The same seed, budget, trace and configuration come to the same on any number of processors. With
+/// --seconds the budget follows from how fast the machine is; the report says it.
+#[derive(Args, Debug)]
+pub(crate) struct Tune {
+    /// A file, or the directory of a trace
+    #[arg(value_name = "TRACE")]
+    trace: PathBuf,
+    /// A built-in policy [default: the store's own]
+    #[arg(long, value_name = "NAME")]
+    policy: Option<String>,
+    /// What is to be small: edp (energy times time), energy, ed2p (energy times time squared), time
+    #[arg(long, value_name = "WHAT", default_value = "edp", value_parser = objectives())]
+    objective: Objective,
+    /// Replays of one half of the trace that the search may cost; as many are tried by chance
+    /// [default: 32]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(i64::from(BUDGET_MIN)..=i64::from(BUDGET_MAX)))]
+    budget: Option<u32>,
+    /// How long it may take, about, in place of a budget
+    #[arg(long, value_name = "SECONDS", conflicts_with = "budget", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    seconds: Option<u64>,
+    /// Of everything that is left to chance
+    #[arg(long, value_name = "NUMBER", default_value_t = 0)]
+    seed: u64,
+    /// Write a page with tables and plots, for a browser, to this file
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+    #[command(flatten)]
+    manner: Manner,
+    #[command(flatten)]
+    reading: Reading,
+}
+
+impl Verb for Tune {
+    const NAME: &'static str = "tune";
+    const GROUP: Group = Group::Trial;
+    const EXAMPLES: &'static str = "
+  terrace tune my-store/trace --store my-store --policy lru
+  terrace tune disk.vscsi --store my-store --policy heat --objective time --seconds 60
+  terrace tune disk.vscsi --store my-store --policy lru --budget 100 --html tune.html --json";
+
+    fn run(self, context: &Context) -> Result<()> {
+        let modelled = Modelled::read(context)?;
+        let timed = modelled.options(&self.manner)?;
+        let draws = timed.tiers.iter().any(|tier| tier.view.figures.active_w > 0.0);
+        if self.objective.needs_watts() && !draws {
+            let reason = "the configuration says of no tier what it draws (idle_power, \
+                          active_power); --objective time needs no energy";
+            return Err(Error::invalid("tune a policy", reason)
+                .with("objective", self.objective.word())
+                .into());
+        }
+        let policy = match self.policy {
+            Some(policy) => policy,
+            None => modelled.policy()?,
+        };
+        let options = TuneOptions { policy, objective: self.objective, seed: self.seed };
+        let reading = Options { has_lives: true, ..self.reading.options()? };
+        let format = Trace::open(&self.trace, &reading)?.format();
+        let open = || Trace::open(&self.trace, &reading);
+        let began = Instant::now();
+        let mut progress = Progress::items("cut the trace", None);
+        let tuner = Tuner::new(&timed, options.clone(), &open, &mut |requests| {
+            progress.advance(requests);
+        })?;
+        drop(progress);
+        let budget = self.seconds.map(|seconds| affordable(&tuner, seconds, began.elapsed()));
+        let budget = budget.or(self.budget).unwrap_or(BUDGET);
+        // By searching and by chance.
+        let all = 2 * u64::from(budget) * tuner.trained_requests();
+        let mut progress = Progress::items("search", Some(all));
+        let tuned = tuner.search(budget, &mut |requests| progress.advance(requests))?;
+        drop(progress);
+        let report = Report { trace: self.trace.display().to_string(), format, options, tuned };
+        let mut output = Output::new();
+        if context.is_json {
+            output.json(&report.value())?;
+        } else {
+            for line in report.lines() {
+                output.line(line)?;
+            }
+        }
+        output.flush()?;
+        match &self.html {
+            None => Ok(()),
+            Some(file) => {
+                let page = page::page(&report, &modelled)?;
+                Ok(std::fs::write(file, page).map_err(|error| {
+                    Error::from_io("write the report", error).with("file", file.display())
+                })?)
+            }
+        }
+    }
+}
+
+/// The budget that takes so many seconds, as fast as what was replayed to prepare.
+fn affordable(tuner: &Tuner<'_>, seconds: u64, prepared: Duration) -> u32 {
+    let per_s = tuner.prepared_requests() as f64 / prepared.as_secs_f64().max(1e-3);
+    let left_s = (seconds as f64 - prepared.as_secs_f64()).max(0.0);
+    let replays = left_s * per_s / (2 * tuner.trained_requests()) as f64;
+    (replays as u32).clamp(BUDGET_MIN, BUDGET_MAX)
+}
+
+fn objectives() -> impl clap::builder::TypedValueParser<Value = Objective> {
+    let words = Objective::ALL.map(Objective::word);
+    PossibleValuesParser::new(words).map(|word| {
+        let found = Objective::ALL.into_iter().find(|objective| objective.word() == word);
+        found.expect("the parser allows no other words")
+    })
+}

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What a search came to: a table and a section for people, JSON for programs.
+
+use serde_json::{Map, Value, json};
+use terrace_core::units::show_bytes;
+use terrace_replay::{Candidate, Format, Score, TuneOptions, Tuned};
+use terrace_store::{PolicySource, policy_section};
+
+use crate::output::show_name;
+use crate::table::Table;
+
+/// What there is to tell.
+pub(super) struct Report {
+    /// The trace, as it was named.
+    pub(super) trace: String,
+    pub(super) format: Format,
+    pub(super) options: TuneOptions,
+    pub(super) tuned: Tuned,
+}
+
+impl Report {
+    /// What was searched.
+    pub(super) fn title(&self) -> String {
+        let Tuned { trained_requests, tested_requests, budget, .. } = &self.tuned;
+        format!(
+            "{} ({}): {} for little {}, {trained_requests} requests to search on, \
+             {tested_requests} to judge by; budget {budget}, seed {}",
+            show_name(&self.trace),
+            self.format,
+            self.options.policy,
+            self.options.objective.word(),
+            self.options.seed,
+        )
+    }
+
+    /// What came of it, in a sentence.
+    pub(super) fn verdict(&self) -> String {
+        let Tuned { candidates, best, recommended, .. } = &self.tuned;
+        let found = &candidates[*best];
+        let gain = self.change(found, |one| &one.tested);
+        let word = self.options.objective.word();
+        match (best == recommended, found.name) {
+            (true, "defaults") => "recommended: the defaults; nothing better was found".into(),
+            (true, name) => format!(
+                "recommended: {name}; its {word} is {gain} of that of the defaults where it was judged"
+            ),
+            (false, name) => format!(
+                "recommended: the defaults; {name} was better where it was searched, but its {word} is \
+                 {gain} of theirs where it was judged"
+            ),
+        }
+    }
+
+    /// The section of a configuration with what is recommended.
+    pub(super) fn section(&self) -> String {
+        let one = &self.tuned.candidates[self.tuned.recommended];
+        policy_section(&PolicySource::Name(one.policy.clone()), &one.parameters)
+    }
+
+    /// What is to be small, as a share of what the defaults come to.
+    pub(super) fn change(&self, one: &Candidate, half: fn(&Candidate) -> &Score) -> String {
+        let defaults = self.tuned.candidates.iter().find(|other| other.name == "defaults");
+        let defaults = half(defaults.expect("the defaults are always there")).objective;
+        format!("{:.2} %", 100.0 * (half(one).objective - defaults).exp())
+    }
+
+    pub(super) fn lines(&self) -> Vec<String> {
+        let mut lines = vec![format!("{}\n", self.title())];
+        let mut table = Table::new(&[1, 2, 3, 4, 5]);
+        table.heading(["", "searched", "judged", "makespan", "energy", "moved"]);
+        for one in &self.tuned.candidates {
+            table.row([
+                one.name.into(),
+                self.change(one, |one| &one.trained),
+                self.change(one, |one| &one.tested),
+                format!("{:.3} s", one.tested.makespan_s),
+                format!("{:.1} J", one.tested.joules),
+                show_bytes(one.tested.migrated_bytes),
+            ]);
+        }
+        lines.extend(table.lines());
+        let word = self.options.objective.word();
+        lines.push(format!(
+            "\n{word} of the defaults is 100 %; all but `searched` is where it was judged"
+        ));
+        lines.push(format!("{}\n", self.verdict()));
+        lines.push(self.section().trim_end().into());
+        lines
+    }
+
+    pub(super) fn value(&self) -> Value {
+        let Tuned { candidates, recommended, .. } = &self.tuned;
+        let tried: Vec<_> = self
+            .tuned
+            .tried
+            .iter()
+            .map(|(parameters, score)| {
+                json!({ "parameters": object(parameters), "searched": of_score(score) })
+            })
+            .collect();
+        json!({
+            "trace": self.trace,
+            "format": self.format.word(),
+            "policy": self.options.policy,
+            "objective": self.options.objective.word(),
+            "seed": self.options.seed,
+            "budget": self.tuned.budget,
+            "searched_requests": self.tuned.searched_requests,
+            "random_requests": self.tuned.random_requests,
+            "half_requests": [self.tuned.trained_requests, self.tuned.tested_requests],
+            "tunables": self.tuned.tunables.iter().map(|one| one.name).collect::<Vec<_>>(),
+            "candidates": candidates.iter().map(candidate).collect::<Vec<_>>(),
+            "best": candidates[self.tuned.best].name,
+            "recommended": candidates[*recommended].name,
+            "section": self.section(),
+            "tried": tried,
+        })
+    }
+}
+
+fn candidate(one: &Candidate) -> Value {
+    json!({
+        "name": one.name,
+        "policy": one.policy,
+        "parameters": object(&one.parameters),
+        "searched": of_score(&one.trained),
+        "judged": of_score(&one.tested),
+    })
+}
+
+fn object(parameters: &[(String, String)]) -> Map<String, Value> {
+    parameters.iter().map(|(name, text)| (name.clone(), text.clone().into())).collect()
+}
+
+fn of_score(score: &Score) -> Value {
+    json!({
+        "objective": score.objective,
+        "makespan_s": score.makespan_s,
+        "joules": score.joules,
+        "migrated_bytes": score.migrated_bytes,
+    })
+}
