@@ -114,8 +114,8 @@ const REFUSED: &[(&str, &str, &[&str])] = &[
     ("[[tier]]\nname = \"m\"\nbackend = \"memory\"", "3:11", &["\"process\" (the default)"]),
     // Policy.
     ("TIER[policy]\n", "4:1", &["neither `name` nor `library` nor `program`"]),
-    ("TIER[policy]\nname = \"lru\"\nprogram = \"a.py\"", "6:1", &["`name` and `program`"]),
-    ("TIER[policy]\nlibrary = \"a.so\"\nprogram = \"a.py\"", "6:1", &["`library` and `program`"]),
+    ("TIER[policy]\nname = \"lru\"\nprogram = \"a.py\"", "6:11", &["`name` and `program`"]),
+    ("TIER[policy]\nlibrary = \"a.so\"\nprogram = \"a.py\"", "6:11", &["`library` and `program`"]),
     ("TIER[policy]\nname = \"lru\"\nlibrary = \"a.so\"", "6:11", &["one of them"]),
     ("TIER[policy]\nname = \"lur\"", "5:8",
         &["did you mean \"lru\"?", "pinned, lru, write-buffer, size"]),
