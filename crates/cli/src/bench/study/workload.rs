@@ -27,7 +27,7 @@ const READS: usize = 2;
 /// Parameters other than the defaults, which are made for hours and not for a second.
 fn parameters(policy: &str) -> &'static [(&'static str, &'static str)] {
     match policy {
-        "lru" | "heat" | "workflow" => &[("idle", "20ms"), ("min_residency", "100ms")],
+        "lru" | "heat" | "workflow" | "rules" => &[("idle", "20ms"), ("min_residency", "100ms")],
         "prefetch" => {
             &[("idle", "20ms"), ("min_residency", "100ms"), ("together", "1ms"), ("deadline", "1s")]
         }
