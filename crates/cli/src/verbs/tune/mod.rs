@@ -40,7 +40,7 @@ const BUDGET: u32 = 32;
 /// other windows judge: a gain that is not there as well is none.
 ///
 /// Beside what was found it reports the best of as many replays with parameters by chance, the defaults,
-/// and `pinned`, which moves nothing. What it recommends is a [policy] section for terrace.toml.
+/// and `pinned`, which moves nothing. What it recommends is a section `policy` for terrace.toml.
 ///
 /// The same seed, budget, trace and configuration come to the same on any number of processors. With
 /// --seconds the budget follows from how fast the machine is; the report says it.
