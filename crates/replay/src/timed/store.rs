@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use smallvec::SmallVec;
 use terrace_core::{
     Hint, Key, Layout, Persistency, Placement, Placer, SegmentView, Slot, TierIndex, TierSet,
     TierView,
@@ -61,7 +62,8 @@ pub(super) struct Segment {
 struct Object {
     key: Key,
     layout: Layout,
-    segments: Vec<Slot>,
+    /// Most objects have one, which is then found without another look into memory.
+    segments: SmallVec<[Slot; 4]>,
 }
 
 /// A part of a request that concerns one segment.
@@ -367,7 +369,7 @@ impl Store {
         if self.objects.len() <= index {
             self.objects.resize_with(index + 1, || None);
         }
-        self.objects[index] = Some(Object { key, layout, segments: Vec::new() });
+        self.objects[index] = Some(Object { key, layout, segments: SmallVec::new() });
     }
 
     /// Where the segment that begins at `start_bytes` ends.
