@@ -65,6 +65,7 @@ test: check
 	PATH="$(CARGO_TARGET_DIR)/debug:$$PATH" tools/run-tutorial.py docs/tutorial-policy.md
 	PATH="$(CARGO_TARGET_DIR)/debug:$$PATH" TERRACE_PYTHON=$(PYTHON)/python \
 		env --default-signal=INT,TERM,HUP tools/run-tutorial.py docs/tutorial-python.md
+	PATH="$(CARGO_TARGET_DIR)/debug:$$PATH" tools/run-tutorial.py docs/tutorial-rules.md
 	@echo "make test: everything passed"
 
 check: setup-test

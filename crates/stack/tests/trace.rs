@@ -3,7 +3,7 @@
 
 mod common;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use common::scripted::{self, Breakage, Shared};
@@ -487,6 +487,37 @@ fn a_recorded_run_under_a_write_buffer_is_decided_again() {
 #[test]
 fn a_run_under_a_write_buffer_that_is_recorded_later_is_decided_again() {
     is_decided_again("write-buffer", &[("timeout", "1us")], false);
+}
+
+#[test]
+fn a_recorded_run_under_any_policy_that_moves_is_decided_again() {
+    let heat = [("idle", "1us"), ("min_residency", "1us"), ("gate", "off"), ("low", "0.3")];
+    let filter = [("idle", "1us"), ("together", "1us"), ("gate", "off"), ("low", "0.3")];
+    let elevator = [("idle", "1us"), ("low", "0.3")];
+    let rule = "[[rule]]\nname = \"odd\"\nglob = \"*1\"\naction = \"move\"\nto = \"slow\"\n";
+    let rules = [("rules", rule), ("idle", "1us"), ("min_residency", "1us"), ("low", "0.3")];
+    let cases: [(&str, &[(&str, &str)]); 12] = [
+        ("heat", &heat),
+        ("elevator", &elevator),
+        ("s3-fifo", &filter),
+        ("sieve", &filter),
+        ("arc", &filter),
+        ("2q", &filter),
+        ("w-tinylfu", &filter),
+        ("gdsf", &filter),
+        ("workflow", &heat),
+        ("prefetch", &heat),
+        ("energy", &elevator),
+        ("rules", &rules),
+    ];
+    for (name, given) in cases {
+        is_decided_again(name, given, true);
+    }
+    let tested = cases.iter().map(|(name, _)| *name).chain(["lru", "write-buffer"]);
+    let tested: BTreeSet<_> = tested.collect();
+    let moving = terrace_policies::POLICIES.iter().map(|policy| policy.name);
+    let moving: BTreeSet<_> = moving.filter(|name| !["pinned", "size"].contains(name)).collect();
+    assert_eq!(tested, moving, "every one of them");
 }
 
 #[test]

@@ -17,6 +17,12 @@ use crate::timed::{Timed, TimedOptions};
 /// Where nothing moves: what every policy has to beat.
 const PINNED: &str = "pinned";
 
+/// Where the defaults are among the candidates.
+const DEFAULTS: usize = 2;
+
+/// What a change has to gain to be recommended, where it is judged: in logarithms, about 1 %.
+const GAIN_MIN: f64 = 0.01;
+
 /// What is to be small.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Objective {
@@ -192,14 +198,16 @@ impl<'a> Tuner<'a> {
         let asked = [of("tuned", found), of("random", by_chance)];
         let mut candidates = ground.candidates(&asked, progress)?;
         candidates.extend([defaults, pinned]);
-        let able = [0, 2, 3];
+        let able = [0, DEFAULTS, 3];
         let least = |of: fn(&Candidate) -> f64, able: &[usize]| {
             let order =
                 |a: &&usize, b: &&usize| of(&candidates[**a]).total_cmp(&of(&candidates[**b]));
             *able.iter().min_by(order).expect("there are some")
         };
         let best = least(|one| one.trained.objective, &able);
-        let recommended = least(|one| one.tested.objective, &[best, 2]);
+        let gain = candidates[DEFAULTS].tested.objective - candidates[best].tested.objective;
+        let is_better = gain > GAIN_MIN;
+        let recommended = if is_better { best } else { DEFAULTS };
         Ok(Tuned {
             best,
             recommended,

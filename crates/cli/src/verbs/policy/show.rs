@@ -173,11 +173,19 @@ fn print_parameters(report: &PolicyReport, output: &mut Output) -> Result<()> {
     for parameter in &report.parameters {
         table.row([
             format!("  {}", parameter.name),
-            parameter.value.clone(),
+            show_value(&parameter.value),
             parameter.description.clone(),
         ]);
     }
     print(&table, output)
+}
+
+/// A value, in one line; `--json` has all of one that has more.
+fn show_value(value: &str) -> String {
+    match value.lines().count() {
+        0 | 1 => value.into(),
+        lines => format!("({lines} lines)"),
+    }
 }
 
 pub(super) fn print_decisions(decisions: &[DecisionReport], output: &mut Output) -> Result<()> {

@@ -45,7 +45,7 @@ impl Report {
                 "recommended: {name}; its {word} is {gain} of that of the defaults where it was judged"
             ),
             (false, name) => format!(
-                "recommended: the defaults; {name} was better where it was searched, but its {word} is \
+                "recommended: the defaults; {name} was best where it was searched, but its {word} is \
                  {gain} of theirs where it was judged"
             ),
         }
