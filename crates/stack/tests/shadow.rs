@@ -227,6 +227,27 @@ fn a_shadow_outlives_the_policy_that_it_is_beside() {
 }
 
 #[test]
+fn a_shadow_ends_where_a_tier_is_added() {
+    let (shadow, decides) = (Shared::new(), Shared::new());
+    let world = World::three();
+    let stack = world.create_with(|parts| {
+        parts.tiers.truncate(2);
+        parts.tactics = Some(decides.tactics("decides"));
+    });
+    begin(&stack, &shadow);
+    let next = Shared::with_placer(Arc::new(PlaceOn(TierIndex(2))));
+    let tier = world.tier_to_add("third");
+    stack.add_tier(tier, Some(next.tactics("next"))).expect("adds");
+    put(&stack, &key("a"), &[1; 10]);
+    stack.run_policy().expect("runs");
+    let why = "the store has other tiers now; begin it again";
+    eventually("it ends", || report(&stack).ended.as_deref() == Some(why));
+    begin(&stack, &shadow);
+    let told = round(&stack);
+    assert_eq!((told.ended, told.shadow.tiers.len()), (None, 3));
+}
+
+#[test]
 fn the_accounts_of_a_shadow_follow_any_load() {
     let (policy, shadow) = (Shared::new(), Shared::new());
     let world = World::two();

@@ -93,6 +93,12 @@ impl Life {
                 if crate::lock(&self.report).ended.is_some() {
                     return;
                 }
+                // Its policy was made for those that there were.
+                if post.tiers.len() != self.world.tier_count() {
+                    let why = "the store has other tiers now; begin it again".into();
+                    crate::lock(&self.report).ended = Some(why);
+                    return;
+                }
                 self.round(post);
             }
         }));

@@ -94,6 +94,10 @@ impl World {
         self.view.live().map(present).collect()
     }
 
+    pub(super) fn tier_count(&self) -> usize {
+        self.used_bytes.len()
+    }
+
     pub(super) fn set_placer(&mut self, placer: Arc<dyn Placer>) {
         self.placer = Some(placer);
     }
@@ -103,7 +107,6 @@ impl World {
         let Post { now_ns, tiers, events, mut created, .. } = post;
         self.view.now_ns = now_ns;
         self.view.tiers = tiers;
-        self.view.tiers.truncate(self.used_bytes.len());
         let mut seen = std::mem::take(&mut self.told);
         self.end_moves(&mut seen);
         for event in events {
