@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What an operation costs through a stack beside the raw backend.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Barrier};
 
 use serde::Serialize;
 use terrace_core::{Backend, BackendExt, Error, ErrorKind, Key, Object, ObjectExt, Open, Result};
-use terrace_stack::Stack;
+use terrace_stack::{Stack, Tactics};
 
 use super::blocks::{Buffer, GROUPS_MIN, Samples, Step, Turn, Until, block, interleave};
 use super::micro::threads::check_stop;
-use super::place::{Scratch, directory, fast_place, slow_place, stack};
+use super::place::{Scratch, directory, fast_place, policy_of, slow_place, stack, view_of};
 use super::statistics::{Bound, median};
 use super::{Verdict, cpu_ns};
 use crate::progress::Progress;
 
 /// What can be measured, in the order of the table.
-pub(crate) const CASES: [&str; 14] = [
+pub(crate) const CASES: [&str; 16] = [
     "read-4k",
     "write-4k",
     "read-1m",
@@ -32,7 +32,24 @@ pub(crate) const CASES: [&str; 14] = [
     "record-write-4k",
     "record-read-64k",
     "record-write-64k",
+    "python-read-4k",
+    "python-write-4k",
 ];
+
+/// Cases that are measured only when they are named: they need Python with NumPy.
+const NAMED_ONLY: &str = "python-";
+
+/// The policy of those: it counts what is read and written, and asks for nothing.
+const COUNTS: &str = "\
+from terrace.policy import READ, WRITE, Policy
+
+class Counts(Policy):
+    reads = writes = 0
+
+    def observe(self, view, events):
+        self.reads += int((events['kind'] == READ).sum())
+        self.writes += int((events['kind'] == WRITE).sum())
+";
 
 /// How much is measured.
 #[derive(Clone, Debug)]
@@ -115,6 +132,8 @@ struct Bench<'a> {
     below_bare: Arc<dyn Backend>,
     /// Where traces go: a disk.
     traces: Scratch,
+    /// Where the policy in Python goes.
+    counts: PathBuf,
     progress: Progress,
 }
 
@@ -126,7 +145,10 @@ pub(crate) fn run(settings: &Settings, stop: &AtomicBool) -> Result<Vec<Case>> {
     let directory_of = |path: &Path| directory(path);
     let chosen: Vec<_> = CASES
         .into_iter()
-        .filter(|case| settings.cases.is_empty() || settings.cases.iter().any(|one| one == case))
+        .filter(|case| match settings.cases.is_empty() {
+            true => !case.starts_with(NAMED_ONLY),
+            false => settings.cases.iter().any(|one| one == case),
+        })
         .collect();
     // Four blocks in each group, and the ones before the first.
     let blocks = (chosen.len() * (4 * settings.groups + 2)).max(1);
@@ -141,6 +163,7 @@ pub(crate) fn run(settings: &Settings, stop: &AtomicBool) -> Result<Vec<Case>> {
         bare: stack(&scratch, &[&alone], None)?,
         below_bare: directory_of(&alone)?,
         traces: Scratch::new(&slow_place())?,
+        counts: scratch.path().join("counts.py"),
         progress: Progress::items("bench overhead", Some(total)),
     };
     let cases = chosen.into_iter().map(|case| bench.case(case)).collect::<Result<Vec<_>>>()?;
@@ -171,7 +194,9 @@ impl Bench<'_> {
             "record-read-4k" => self.recordings(case, 4 << 10, false, Bar::MoreNs(80.0)),
             "record-write-4k" => self.recordings(case, 4 << 10, true, Bar::MoreNs(80.0)),
             "record-read-64k" => self.recordings(case, 64 << 10, false, Bar::Ratio(1.03)),
-            _ => self.recordings(case, 64 << 10, true, Bar::Ratio(1.03)),
+            "record-write-64k" => self.recordings(case, 64 << 10, true, Bar::Ratio(1.03)),
+            "python-read-4k" => self.policies(case, false),
+            _ => self.policies(case, true),
         }
     }
 
@@ -234,6 +259,38 @@ impl Bench<'_> {
             stacked.stop_recording()?;
         }
         Ok(row(case, &samples, &samples.paired(|raw, stack| stack / raw), bar))
+    }
+
+    /// A stack under a policy in Python, beside the same under a built-in one: `raw` is the second.
+    fn policies(&mut self, case: &'static str, is_write: bool) -> Result<Case> {
+        const BYTES: usize = 4 << 10;
+        let (stacked, stop, file) = (&self.stacked, self.stop, &self.counts);
+        std::fs::write(file, COUNTS)
+            .map_err(|error| Error::from_io("write the policy of the benchmark", error))?;
+        let object = stacked.open(&Key::new("bench", case)?, &Open::create_new())?;
+        object.write(0, &vec![7; OBJECT_BYTES])?;
+        let mut is_python = false;
+        // Beginning is not measured.
+        let mut prepare = |turn| {
+            check_stop(stop)?;
+            if is_python == (turn == Turn::Stack) {
+                return Ok(());
+            }
+            is_python = !is_python;
+            let policy = match is_python {
+                true => terrace_policies::program::start(file, &view_of(2), &[])?,
+                false => policy_of("lru", 2)?,
+            };
+            stacked.set_policy(Tactics::new(if is_python { "counts" } else { "lru" }, policy))?;
+            let mut warm_up = transfer(&*object, BYTES, is_write);
+            block(&mut warm_up, Until::Count(10_000), &mut Buffer::new(BYTES)).map(drop)
+        };
+        let sides = [&*object, &*object].map(|object| transfer(object, BYTES, is_write));
+        let until = Until::TimeNs(self.block_ns);
+        let samples =
+            interleave(self.groups, until, BYTES, sides, &mut self.progress, &mut prepare)?;
+        stacked.set_policy(Tactics::new("lru", policy_of("lru", 2)?))?;
+        Ok(row(case, &samples, &samples.paired(|raw, stack| stack / raw), Bar::Ratio(1.02)))
     }
 
     fn opens(&mut self, case: &'static str) -> Result<Case> {

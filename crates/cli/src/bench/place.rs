@@ -91,9 +91,13 @@ pub(crate) fn stack(scratch: &Scratch, tiers: &[&Path], policy: Option<&str>) ->
 
 /// A built-in policy with its defaults, for so many tiers of which nothing is known.
 pub(crate) fn policy_of(name: &str, tiers: usize) -> Result<Box<dyn terrace_core::Policy>> {
+    terrace_policies::create(name, &view_of(tiers), &[])
+}
+
+/// So many tiers of which nothing is known, as a policy sees them.
+pub(crate) fn view_of(tiers: usize) -> View {
     let tier = |index| {
         terrace_core::TierView::empty(&format!("tier{index}"), terrace_core::Figures::default())
     };
-    let view = View::new((0..tiers).map(tier).collect(), 0);
-    terrace_policies::create(name, &view, &[])
+    View::new((0..tiers).map(tier).collect(), 0)
 }

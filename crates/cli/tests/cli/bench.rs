@@ -52,6 +52,9 @@ fn overhead_has_its_cases_and_no_verdict_from_few_groups() {
     }
     let one = ran(&["overhead", "--seconds", "0.1", "--groups", "1", "--case", "open"]);
     assert_eq!(names(&one["cases"]), ["open"]);
+    let case = "python-write-4k";
+    let one = ran(&["overhead", "--seconds", "0.1", "--groups", "1", "--case", case]);
+    assert_eq!(names(&one["cases"]), [case]);
 }
 
 pub(crate) const OBJECT_CASES: [&str; 11] = [

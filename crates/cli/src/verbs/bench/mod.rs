@@ -111,7 +111,8 @@ enum What {
     /// Nanoseconds that the stack adds to reads, writes, opens and creates
     ///
     /// The stack has two tiers and the policy lru; the `bare` cases have one tier and no policy.
-    /// `scaling` compares the gain by a second thread on another object.
+    /// `scaling` compares the gain by a second thread on another object. The `python` cases compare a
+    /// policy in Python with lru; they are measured only when they are named, and need NumPy.
     Overhead {
         /// Time for all cases together, in seconds
         #[arg(long, default_value_t = 30.0)]
