@@ -51,8 +51,9 @@ import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
 from enum import IntEnum
+from operator import index
 from pathlib import Path
-from typing import Any
+from typing import Any, SupportsIndex
 
 try:
     import numpy as np
@@ -293,13 +294,25 @@ class Actions:
         self._reasons: dict[str, int] = {}
 
     def move(
-        self, slot: int, to: int, reason: str, *, priority: int = 0, benefit_s: float = 0.0
+        self,
+        slot: SupportsIndex,
+        to: SupportsIndex,
+        reason: str,
+        *,
+        priority: int = 0,
+        benefit_s: float = 0.0,
     ) -> bool:
         """Moves the primary to a tier; a clean copy there becomes it."""
         return self._push(1, slot, to, reason, priority, benefit_s)
 
     def promote(
-        self, slot: int, to: int, reason: str, *, priority: int = 0, benefit_s: float = 0.0
+        self,
+        slot: SupportsIndex,
+        to: SupportsIndex,
+        reason: str,
+        *,
+        priority: int = 0,
+        benefit_s: float = 0.0,
     ) -> bool:
         """Moves the primary to a tier and keeps the old location as a clean copy.
 
@@ -308,36 +321,48 @@ class Actions:
         return self._push(2, slot, to, reason, priority, benefit_s)
 
     def copy(
-        self, slot: int, to: int, reason: str, *, priority: int = 0, benefit_s: float = 0.0
+        self,
+        slot: SupportsIndex,
+        to: SupportsIndex,
+        reason: str,
+        *,
+        priority: int = 0,
+        benefit_s: float = 0.0,
     ) -> bool:
         """Makes a clean copy on a tier."""
         return self._push(3, slot, to, reason, priority, benefit_s)
 
-    def drop_copy(self, slot: int, tier: int, reason: str) -> bool:
+    def drop_copy(self, slot: SupportsIndex, tier: SupportsIndex, reason: str) -> bool:
         """Drops the clean copy on a tier."""
         return self._push(4, slot, tier, reason, 0, 0.0)
 
-    def cancel(self, slot: int, reason: str) -> bool:
+    def cancel(self, slot: SupportsIndex, reason: str) -> bool:
         """Cancels the migration that waits or runs."""
         return self._push(5, slot, 0, reason, 0, 0.0)
 
     def _push(
-        self, kind: int, slot: int, tier: int, reason: str, priority: int, benefit_s: float
+        self,
+        kind: int,
+        meant: SupportsIndex,
+        target: SupportsIndex,
+        reason: str,
+        priority: int,
+        benefit_s: float,
     ) -> bool:
-        slot, segments = int(slot), self._view.segments
+        slot, tier, segments = index(meant), index(target), self._view.segments
         if not 0 <= slot < len(segments):
             raise IndexError(f"there is no slot {slot}, only {len(segments)}")
         segment = segments[slot]
-        has_copy = tier < 32 and int(segment["copies"]) >> int(tier) & 1
+        has_copy = tier < 32 and int(segment["copies"]) >> tier & 1
         cost_bytes = int(segment["size_bytes"]) if kind <= 3 and not has_copy else 0
         if self.count_left < 1 or cost_bytes > self.bytes_left:
             return False
         self.count_left -= 1
         self.bytes_left -= cost_bytes
-        number = self._reasons.setdefault(reason, len(self._reasons))
+        number = self._reasons.setdefault(str(reason), len(self._reasons))
         incarnation = int(segment["incarnation"])
         self._packed.append(
-            struct.pack("<4IiId", kind, slot, incarnation, int(tier), priority, number, benefit_s)
+            struct.pack("<4IiId", kind, slot, incarnation, tier, priority, number, benefit_s)
         )
         return True
 
@@ -508,23 +533,21 @@ class _Host:
         self._view: View | None = None
         self._told: dict[str, Any] = {}
 
-    def answer(
-        self, call: int, head: dict[str, Any], body: memoryview
-    ) -> tuple[int, dict[str, Any], bytes]:
+    def answer(self, call: int, head: dict[str, Any], body: memoryview) -> tuple[int, bytes, bytes]:
         """Status, head and body of the answer."""
         try:
             said, out = self._start(head) if call == _START else self._call(call, head, body)
+            return _OK, _json(said), out
         except _Refused as refused:
-            return refused.status, {"error": str(refused)}, b""
+            return refused.status, _json({"error": str(refused)}), b""
         except Unsupported as refused:
-            return _UNSUPPORTED, {"error": str(refused)}, b""
+            return _UNSUPPORTED, _json({"error": str(refused)}), b""
         except BaseException as error:
             is_refusal = call in (_MESSAGE, _RESTORE) or (call == _START and self._policy is None)
             if isinstance(error, ValueError) and is_refusal:
-                return _INVALID, {"error": str(error)}, b""
+                return _INVALID, _json({"error": str(error)}), b""
             print(traceback.format_exc(), file=sys.stderr, end="")
-            return _FAILED, {"error": _summary(error)}, b""
-        return _OK, said, out
+            return _FAILED, _json({"error": _summary(error)}), b""
 
     def _start(self, head: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
         if MISSING is not None:
@@ -562,7 +585,9 @@ class _Host:
             out = policy.save(view)
         elif call == _RESTORE:
             policy.restore(view, head["state_version"], bytes(body))
-        return said | self._news(), out
+        if not isinstance(out, bytes | bytearray):
+            raise TypeError(f"expected bytes, not {type(out).__name__}")
+        return said | self._news(), bytes(out)
 
     def _set_parameter(self, policy: Policy, name: str, text: str) -> None:
         known = {one.name: one for one in parameters(type(policy))}
@@ -597,6 +622,11 @@ class _Host:
         return new
 
 
+def _json(said: dict[str, Any]) -> bytes:
+    """An object as it is sent; numbers may be NumPy's."""
+    return json.dumps(said, default=lambda value: value.item()).encode()
+
+
 def _summary(error: BaseException) -> str:
     """An exception in one line, with the place where it left the policy."""
     text = "".join(traceback.format_exception_only(error)).strip().replace("\n", "; ")
@@ -614,8 +644,7 @@ def _serve(host: _Host, peer: socket.socket) -> None:
         if rest is None:
             return
         head = json.loads(bytes(rest[:head_bytes]))
-        status, said, out = host.answer(call, head, rest[head_bytes:])
-        text = json.dumps(said).encode()
+        status, text, out = host.answer(call, head, rest[head_bytes:])
         peer.sendall(_PREFIX.pack(status, len(text), len(out)) + text + out)
 
 

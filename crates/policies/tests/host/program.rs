@@ -180,6 +180,8 @@ fn messages_have_replies_and_refusals() {
         assert_eq!(error.kind(), expected, "{error}");
         assert!(error.to_string().contains(reason), "{error}");
     }
+    let text = panic_text(|| drop(message("text", b"")));
+    assert!(text.contains("failed in message: TypeError: expected bytes, not str"), "{text}");
     let text = panic_text(|| drop(message("fail", b"")));
     assert!(text.contains("failed in message: KeyError: 'gone'"), "{text}");
 }
@@ -236,12 +238,33 @@ fn creates_are_answered_from_what_the_program_published() {
 
 #[test]
 fn a_wild_placement_is_left_to_the_stack() {
-    for (mode, tier, layout) in
-        [("segments", 1, Layout::Fixed { segment_bytes: 4096 }), ("tier 70000", 255, Layout::One)]
-    {
+    for (mode, tier, layout) in [
+        ("segments", 1, Layout::Fixed { segment_bytes: 4096 }),
+        ("tier 70000", 255, Layout::One),
+        ("numpy", 1, Layout::One),
+    ] {
         let policy = load(&scripted(), &[("mode", mode)]).expect("loads");
         assert_eq!(place(&*policy.placer()), Placed { tier: TierIndex(tier), layout }, "{mode}");
     }
+}
+
+#[test]
+fn a_placement_that_cannot_be_understood_ends_the_policy() {
+    for (mode, expected) in [
+        ("a word", "its answer is damaged: invalid type: string \"fast\""),
+        ("an object", "AttributeError: 'object' object has no attribute 'item'"),
+    ] {
+        let mut policy = load(&scripted(), &[]).expect("loads");
+        let text = panic_text(|| drop(policy.set_parameter("mode", mode)));
+        assert!(text.contains("failed in set_parameter") && text.contains(expected), "{text}");
+    }
+}
+
+#[test]
+fn numbers_and_texts_may_be_of_numpy() {
+    let actions = plan(&mut world("numpy"), 1000, 10);
+    assert_eq!(actions[0].kind, ActionKind::Move { to: TierIndex(1) });
+    assert_eq!(actions[0].reason, "of NumPy");
 }
 
 #[test]
