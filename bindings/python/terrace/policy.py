@@ -350,6 +350,8 @@ class Actions:
         benefit_s: float,
     ) -> bool:
         slot, tier, segments = index(meant), index(target), self._view.segments
+        if not 0 <= tier < 1 << 32:
+            tier = (1 << 32) - 1  # No tier either, which the store says.
         if not 0 <= slot < len(segments):
             raise IndexError(f"there is no slot {slot}, only {len(segments)}")
         segment = segments[slot]
@@ -377,6 +379,13 @@ class Rule:
     size_max_bytes: int | None = None
     temperature: str | None = None  # "hot", "cold", "unknown": advice of the application
 
+    def __post_init__(self) -> None:
+        _check_tier(self.tier)
+        if self.glob is not None and not isinstance(self.glob, str):
+            raise TypeError(f"expected a pattern as `glob`, not {self.glob!r}")
+        if self.temperature not in (None, "hot", "cold", "unknown"):
+            raise ValueError(f"expected `hot`, `cold` or `unknown`, not {self.temperature!r}")
+
 
 @dataclass(frozen=True)
 class Placement:
@@ -385,6 +394,14 @@ class Placement:
     tier: int = 0  # where no rule matches; the store goes on to the next where it is full
     rules: list[Rule] = field(default_factory=list)  # the first that matches counts
     segment_bytes: int | None = None  # cuts new objects into segments of this size
+
+    def __post_init__(self) -> None:
+        _check_tier(self.tier)
+
+
+def _check_tier(tier: Any) -> None:
+    if not isinstance(tier, SupportsIndex) or index(tier) < 0:
+        raise TypeError(f"expected the number of a tier, from 0, not {tier!r}")
 
 
 class Parameter:
@@ -404,6 +421,8 @@ class Parameter:
         least: float | None = None,
         most: float | None = None,
     ) -> None:
+        if not isinstance(default, bool | int | float | str):
+            raise TypeError(f"expected a number, a switch or a text as default, not {default!r}")
         self.default, self.description, self.least, self.most = default, description, least, most
 
     def __set_name__(self, owner: type, name: str) -> None:
@@ -661,9 +680,12 @@ def _receive(peer: socket.socket, count: int) -> memoryview | None:
 
 
 def _end_with(peer: socket.socket) -> None:
-    """Ends this process once its peer has gone, also where the policy is in a call for ever."""
+    """Ends this process once its peer or who started it has gone, also where the policy is in a
+    call for ever."""
     gone = select.poll()
     gone.register(peer, select.POLLRDHUP)
+    with contextlib.suppress(OSError):  # Before Linux 5.3, and where it has gone already.
+        gone.register(os.pidfd_open(os.getppid()), select.POLLIN)
     gone.poll()
     time.sleep(0.2)  # The main thread usually sees it, and ends properly.
     os._exit(1)

@@ -31,6 +31,7 @@ pub(crate) struct Draft {
     /// The tier that the placer wanted, where that was full.
     spilled_from: Option<TierIndex>,
     pub(crate) counted: Counted,
+    size_hint_bytes: Option<u64>,
 }
 
 impl Draft {
@@ -258,7 +259,8 @@ impl Shared {
             label: how.label.clone(),
         };
         let spilled_from = (site.place.tier != placed.tier).then_some(placed.tier);
-        Ok(Draft { record, site, level, spilled_from, counted })
+        let size_hint_bytes = how.size_hint_bytes;
+        Ok(Draft { record, site, level, spilled_from, counted, size_hint_bytes })
     }
 
     /// Commits the records of new objects together, as durably as the strongest of them asks.
@@ -355,7 +357,7 @@ impl Shared {
 
     /// A committed object in memory, open once, which its key does not name yet.
     fn appear(&self, key: &Key, draft: Draft) -> (Arc<Entry>, Option<(TierIndex, u64)>) {
-        let Draft { record, site, counted, .. } = draft;
+        let Draft { record, site, counted, size_hint_bytes, .. } = draft;
         let limit = record.layout.next_cut(0).unwrap_or(u64::MAX);
         let segment =
             Arc::new(self.new_segment(record.object_id, &record.segments[0], limit, site));
@@ -363,7 +365,7 @@ impl Shared {
         let entry = Entry::new(key.clone(), &record, segments, counted.keep());
         entry.opens.fetch_add(1, Ordering::AcqRel);
         let entry = Arc::new(entry);
-        let created = self.post_created(&entry, &segment);
+        let created = self.post_created(&entry, &segment, size_hint_bytes);
         (entry, created)
     }
 
@@ -372,6 +374,7 @@ impl Shared {
         &self,
         entry: &Entry,
         segment: &Segment,
+        size_hint_bytes: Option<u64>,
     ) -> Option<(TierIndex, u64)> {
         if self.is_bare {
             return None;
@@ -383,7 +386,7 @@ impl Shared {
             tier,
             ..Event::new(EventKind::Create, segment.slot, segment.incarnation, now_ns)
         };
-        let created = Some(Box::new(Created { object_id: entry.object_id, view }));
+        let created = Some(Box::new(Created { object_id: entry.object_id, view, size_hint_bytes }));
         self.mailbox.post_change(Change { posted: event.into(), created });
         Some((tier, now_ns))
     }

@@ -87,6 +87,8 @@ pub(crate) struct Change {
 pub(crate) struct Created {
     pub(crate) object_id: u64,
     pub(crate) view: SegmentView,
+    /// What the application said that it will have.
+    pub(crate) size_hint_bytes: Option<u64>,
 }
 
 impl Change {

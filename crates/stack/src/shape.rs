@@ -215,7 +215,7 @@ impl Shared {
         list.push(Arc::clone(&segment));
         list.sort_by_key(|segment| segment.start_bytes);
         entry.segments.publish(Arc::new(list));
-        self.post_created(entry, &segment);
+        self.post_created(entry, &segment, None);
         for _ in 0..entry.opens.load(Ordering::Acquire).min(1) {
             let now_ns = self.clock.now_ns();
             self.post(EventKind::Open, &segment, site.place.tier, now_ns, (0, 0), Took::default());

@@ -8,9 +8,10 @@ use std::sync::Arc;
 use common::scripted::{Breakage, PlaceOn, Shared, Step, Wish};
 use common::world::{LONG, World, assert_sound, eventually, key, migrate, put};
 use terrace_core::{
-    ActionKind, Backend, BackendExt, EventKind, ObjectExt, Open, Outcome, Random, TierIndex, View,
+    ActionKind, Backend, BackendExt, EventKind, ObjectExt, Open, Outcome, Persistency, Placed,
+    Placement, Placer, Random, TierIndex, View,
 };
-use terrace_stack::report::ShadowReport;
+use terrace_stack::report::{ShadowReport, ShadowSide};
 use terrace_stack::{MoveKind, Stack};
 
 const FAST: TierIndex = TierIndex(0);
@@ -105,6 +106,42 @@ fn a_shadow_places_new_objects_where_it_would() {
     assert_eq!(shadow.script().view.as_ref().expect("called").segments[0].tier, SLOW);
     assert_eq!(told.actual.tiers[0].used_bytes, 5000);
     assert_eq!(told.shadow.tiers[1].used_bytes, 5000);
+}
+
+/// Puts what is large on the slow tier.
+#[derive(Debug)]
+struct BySize;
+
+impl Placer for BySize {
+    fn place(&self, new: &Placement<'_>) -> Placed {
+        Placed::on(if new.size_hint_bytes.is_some_and(|bytes| bytes > 1000) { SLOW } else { FAST })
+    }
+}
+
+#[test]
+fn a_shadow_of_the_same_policy_comes_to_the_same() {
+    let (decides, shadow) =
+        (Shared::with_placer(Arc::new(BySize)), Shared::with_placer(Arc::new(BySize)));
+    let world = World::with(&[
+        ("fast", 40_000, Persistency::Storage),
+        ("slow", common::world::ROOMY, Persistency::Storage),
+    ]);
+    let stack = world.create_with(|parts| parts.tactics = Some(decides.tactics("decides")));
+    begin(&stack, &shadow);
+    for number in 0..60u64 {
+        let bytes = if number % 3 == 0 { 5000 } else { 900 };
+        let how = Open { size_hint_bytes: Some(bytes), ..Open::create_new() };
+        let object = stack.open(&key(&format!("{number}")), &how).expect("makes");
+        object.write(0, &vec![1; bytes as usize]).expect("writes");
+        drop(object);
+        round(&stack);
+    }
+    let told = round(&stack);
+    let used = |side: &ShadowSide| -> Vec<_> {
+        side.tiers.iter().map(|tier| (tier.used_bytes, tier.requests)).collect()
+    };
+    assert_eq!(used(&told.actual), used(&told.shadow));
+    assert!(told.actual.tiers.iter().all(|tier| tier.used_bytes > 20_000), "{told:?}");
 }
 
 #[test]
@@ -221,9 +258,10 @@ fn a_shadow_outlives_the_policy_that_it_is_beside() {
     put(&stack, &key("a"), &[1; 10]);
     stack.set_policy(Shared::new().tactics("next")).expect("swaps");
     put(&stack, &key("b"), &[1; 10]);
-    round(&stack);
-    let created = kinds(&shadow).iter().filter(|kind| **kind == EventKind::Create).count();
-    assert_eq!((created, report(&stack).ended), (2, None));
+    stack.run_policy().expect("runs");
+    let created = || kinds(&shadow).iter().filter(|kind| **kind == EventKind::Create).count();
+    eventually("it saw both", || created() == 2);
+    assert_eq!(report(&stack).ended, None);
 }
 
 #[test]

@@ -233,7 +233,8 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// As [`Store::set_policy`], and where nobody answers at its socket.
+    /// As [`Store::set_policy`], `Busy` where another guest decides, and where nobody answers at its
+    /// socket.
     pub fn use_guest(&self, guest: &Guest, parameters: &[(String, String)]) -> Result<()> {
         match &self.side {
             Side::Owned(owned) => owned.use_guest(guest, parameters),
@@ -245,11 +246,12 @@ impl Store {
         }
     }
 
-    /// Goes back to the policy that `terrace.toml` names, or to none. Errors: `Busy`, `Denied`.
-    pub fn end_guest(&self) -> Result<()> {
+    /// Goes back from this guest to the policy that `terrace.toml` names, or to none; where another
+    /// policy decides by now, that stays. Errors: `Busy`, `Denied`, and those of making the policy.
+    pub fn end_guest(&self, guest: &Guest) -> Result<()> {
         match &self.side {
-            Side::Owned(owned) => owned.end_guest(),
-            Side::Attached(link) => link.ask(&Call::EndGuest),
+            Side::Owned(owned) => owned.end_guest(&guest.socket),
+            Side::Attached(link) => link.ask(&Call::EndGuest { socket: guest.socket.clone() }),
         }
     }
 

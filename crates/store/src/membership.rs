@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Tiers that come and go while the store is open: the stack, and `terrace.toml` with it.
 
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
 use terrace_core::{Clock, Result, SystemClock};
@@ -45,7 +44,7 @@ impl Owned {
             return Ok(false);
         }
         // The tier needs a policy that was made for it: the one of the file.
-        self.has_guest.store(false, Ordering::Release);
+        self.forget_guest();
         match self.stack.add_tier(tier, tactics) {
             Err(error) if self.stack.tier(&added.name).is_err() => {
                 // As it was before; what cannot be put back is told with the reason.

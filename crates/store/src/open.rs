@@ -2,7 +2,6 @@
 //! Opening: owns the store, or attaches to the process that does.
 
 use std::path::Path;
-use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -183,7 +182,7 @@ impl Ground {
             tiers,
             resting,
             amending,
-            has_guest: AtomicBool::new(false),
+            guest: Mutex::default(),
             _lock: lock,
         })
     }

@@ -2,6 +2,7 @@
 //! A store that this process owns, and whom it serves.
 
 use std::ops::Deref;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
@@ -136,8 +137,8 @@ pub(crate) struct Owned {
     pub(crate) tiers: Mutex<Vec<Tier>>,
     /// The configured policy, where nothing may be changed and none runs.
     pub(crate) resting: Option<PolicyReport>,
-    /// Whether the policy that runs is that of another process, of which the file tells nothing.
-    pub(crate) has_guest: AtomicBool,
+    /// The policy of another process that was let in, of which the file tells nothing.
+    pub(crate) guest: Mutex<Option<Guest>>,
     /// Held while policy or tiers are changed, so that the file tells the last change.
     pub(crate) amending: Mutex<()>,
     /// The last field: the next owner may come once everything else is gone.
@@ -159,7 +160,7 @@ impl Owned {
             let policy = source.make(&self.view(), parameters)?;
             let tactics = Tactics::new(&source.to_string(), policy);
             self.stack.set_policy(self.called_as_now(tactics))?;
-            self.has_guest.store(false, Ordering::Release);
+            self.forget_guest();
             Ok(())
         })
     }
@@ -169,28 +170,58 @@ impl Owned {
     pub(crate) fn use_guest(&self, guest: &Guest, parameters: &[(String, String)]) -> Result<()> {
         self.check_writable("change the policy")?;
         let _turn = self.amending.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(running) = self.running_guest() {
+            return Err(Error::new(ErrorKind::Busy, "use the policy of another process")
+                .because(format!("that of another command decides: {}", running.name)));
+        }
         let policy = guest.connect(&self.view(), parameters)?;
         self.stack.set_policy(self.called_as_now(Tactics::new(&guest.name, policy)))?;
-        self.has_guest.store(true, Ordering::Release);
+        *self.guest() = Some(guest.clone());
         Ok(())
     }
 
-    /// Goes back to the policy of the configuration, or to none.
-    pub(crate) fn end_guest(&self) -> Result<()> {
+    fn guest(&self) -> MutexGuard<'_, Option<Guest>> {
+        self.guest.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The policy of another process, where one decides now: not the fallback in its place.
+    pub(crate) fn running_guest(&self) -> Option<Guest> {
+        let guest = self.guest().clone()?;
+        self.policy().is_some_and(|now| now.name == guest.name).then_some(guest)
+    }
+
+    /// Notes that the policy is no longer that of another process.
+    pub(crate) fn forget_guest(&self) {
+        *self.guest() = None;
+    }
+
+    /// Goes back from a guest to the policy of the configuration, or to none. Where another one decides
+    /// by now, that stays.
+    pub(crate) fn end_guest(&self, socket: &Path) -> Result<()> {
         self.check_writable("change the policy")?;
         let _turn = self.amending.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.guest().as_ref().is_none_or(|guest| guest.socket != socket) {
+            return Ok(());
+        }
+        let back = self.configured();
+        self.forget_guest();
+        match back {
+            Ok(Some(tactics)) => self.stack.set_policy(tactics),
+            Ok(None) => self.stack.unset_policy(),
+            // Its process ends now, and must not decide on.
+            Err(error) => {
+                self.stack.unset_policy()?;
+                Err(error.with("policy_now", POLICY_NONE))
+            }
+        }
+    }
+
+    /// The policy of the file, as it is now.
+    fn configured(&self) -> Result<Option<Tactics>> {
         let settings = Settings::read(&self.directory.settings())?;
         let settings = settings.resolved(self.directory.path())?;
-        let tactics = {
-            let tiers = self.tiers.lock().unwrap_or_else(PoisonError::into_inner);
-            self.tactics(&settings, &tiers)?
-        };
-        match tactics {
-            Some(tactics) => self.stack.set_policy(tactics),
-            None => self.stack.unset_policy(),
-        }?;
-        self.has_guest.store(false, Ordering::Release);
-        Ok(())
+        let tiers = self.tiers.lock().unwrap_or_else(PoisonError::into_inner);
+        self.tactics(&settings, &tiers)
     }
 
     /// Lets a policy decide in the shadow of the one that does.
@@ -227,10 +258,6 @@ impl Owned {
     }
 
     pub(crate) fn set_parameter(&self, name: &str, value: &str) -> Result<()> {
-        if self.has_guest.load(Ordering::Acquire) {
-            self.check_writable("change the policy")?;
-            return self.stack.set_parameter(name, value);
-        }
         let change = Change::Parameter(name, value);
         self.change(&change, || self.stack.set_parameter(name, value))
     }
@@ -263,6 +290,10 @@ impl Owned {
         self.check_writable("change the policy")?;
         let _turn = self.amending.lock().unwrap_or_else(PoisonError::into_inner);
         make()?;
+        // What is said to a guest ends with it.
+        if self.running_guest().is_some() {
+            return Ok(());
+        }
         amend_file(&self.directory.settings(), change)
     }
 

@@ -5,7 +5,7 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
-use terrace_core::{Error, Result};
+use terrace_core::{Error, ErrorKind, Result};
 use terrace_stack::Tactics;
 use terrace_stack::report::RecordingReport;
 
@@ -112,6 +112,11 @@ impl Owned {
     /// Another instance of the running policy, called as it is.
     fn same_policy(&self) -> Result<Option<Tactics>> {
         let Some(now) = self.policy() else { return Ok(None) };
+        if self.running_guest().is_some() {
+            let reason = "the policy belongs to another command; record events alone, or use it with \
+                          `terrace policy use`";
+            return Err(Error::new(ErrorKind::Unsupported, "record decisions").because(reason));
+        }
         let pairs = now.parameters.iter().map(|one| (one.name.clone(), one.value.clone()));
         let policy =
             PolicySource::named(&now.name).make(&self.view(), &pairs.collect::<Vec<_>>())?;

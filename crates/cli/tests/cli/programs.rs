@@ -141,6 +141,65 @@ fn a_python_policy_decides_for_as_long_as_its_command_runs() {
 }
 
 #[test]
+fn a_second_guest_is_refused_and_the_first_goes_on() {
+    let scene = Scene::with_policy();
+    let held = scene.hold();
+    eager(&scene);
+    let guest = Guest::start(&scene, &[]);
+    let error = scene.fails(5, ["policy", "run", "eager.py"]);
+    assert!(error.contains("that of another command decides"), "{error}");
+    let before = scene.read("store/terrace.toml");
+    scene.ok(["policy", "set", "--every", "2s"]);
+    assert_eq!(scene.read("store/terrace.toml"), before, "what is said to a guest ends with it");
+    let error = scene.fails(10, ["trace", "record", "--for", "1s", "--decisions"]);
+    assert!(error.contains("belongs to another command"), "{error}");
+    assert!(policy(&scene)["name"].as_str().expect("text").ends_with("eager.py"));
+    scene.ok(["policy", "use", "heat"]);
+    let (status, _, errors) = guest.end();
+    assert_eq!(status, Some(9), "{errors}");
+    assert!(errors.contains("heat took its place"), "{errors}");
+    assert_eq!(policy(&scene)["name"], "heat", "what somebody chose stays");
+    held.stop();
+}
+
+#[test]
+fn a_guest_ends_with_its_command() {
+    let scene = Scene::with_policy();
+    let held = scene.hold();
+    let file = eager(&scene).canonicalize().expect("it exists");
+    let guest = Guest::start(&scene, &[]);
+    signal(&guest.child, Signal::KILL);
+    drop(guest);
+    let find = || std::process::Command::new("pgrep").arg("-f").arg(&file).output();
+    wait_until(|| find().expect("it runs").stdout.is_empty());
+    wait_until(|| policy(&scene)["name"] == "pinned");
+    // Another one may come.
+    let guest = Guest::start(&scene, &[]);
+    signal(&guest.child, Signal::INT);
+    assert_eq!(guest.end().0, Some(0));
+    assert_eq!(policy(&scene)["name"], "lru");
+    held.stop();
+}
+
+#[test]
+fn a_guest_whose_predecessor_cannot_come_back_ends_all_the_same() {
+    let scene = Scene::with_policy();
+    let held = scene.hold();
+    eager(&scene);
+    let guest = Guest::start(&scene, &[]);
+    let settings = scene.read("store/terrace.toml");
+    scene.file("store/terrace.toml", b"nonsense");
+    signal(&guest.child, Signal::INT);
+    let (status, _, errors) = guest.end();
+    assert_eq!(status, Some(2), "{errors}");
+    assert!(errors.contains("policy_now=none"), "{errors}");
+    scene.file("store/terrace.toml", settings);
+    scene.fails(2, ["policy", "show"]);
+    scene.ok(["policy", "use", "lru"]);
+    held.stop();
+}
+
+#[test]
 fn a_store_without_a_policy_goes_back_to_none() {
     let scene = Scene::new();
     let held = scene.hold();

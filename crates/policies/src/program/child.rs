@@ -61,7 +61,7 @@ pub(super) fn start(path: &Path) -> Result<(Socket, Child)> {
     let (ours, theirs) =
         UnixStream::pair().map_err(|error| Error::from_io("start the policy", error))?;
     let child = spawn(path, theirs)?;
-    Ok((Socket::new(ours)?, child))
+    Ok((Socket::new(ours), child))
 }
 
 /// A process that ends with its policy.

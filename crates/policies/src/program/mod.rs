@@ -61,7 +61,7 @@ pub fn connect(
     let stream = std::os::unix::net::UnixStream::connect(path).map_err(|error| {
         Error::from_io("reach the policy", error).with("socket", path.display())
     })?;
-    Program::create(Socket::new(stream)?, None, view)?.with(parameters)
+    Program::create(Socket::new(stream), None, view)?.with(parameters)
 }
 
 /// A policy whose code runs in another process.

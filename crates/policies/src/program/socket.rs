@@ -14,6 +14,10 @@ use super::reply::Reply;
 /// thread that waited, and a replay, which has nobody who watches.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(60);
 
+/// The same for calls that somebody waits for: to start, with what it imports, and to take a
+/// parameter.
+const START_TIME_MAX: Duration = Duration::from_secs(20);
+
 /// Most bytes of a head, and of what follows it.
 const HEAD_BYTES_MAX: u32 = 64 << 20;
 const BODY_BYTES_MAX: u64 = 256 << 20;
@@ -46,6 +50,13 @@ impl Call {
         }
     }
 
+    fn longest(self) -> Duration {
+        match self {
+            Call::Start | Call::SetParameter => START_TIME_MAX,
+            _ => ANSWER_TIME_MAX,
+        }
+    }
+
     pub(super) fn operation(self) -> &'static str {
         match self {
             Call::Start => "start the policy",
@@ -65,13 +76,8 @@ pub(super) struct Socket {
 }
 
 impl Socket {
-    pub(super) fn new(stream: UnixStream) -> Result<Self> {
-        let longest = Some(ANSWER_TIME_MAX);
-        stream
-            .set_read_timeout(longest)
-            .and_then(|()| stream.set_write_timeout(longest))
-            .map_err(|error| Error::from_io("reach the policy", error))?;
-        Ok(Self { stream })
+    pub(super) fn new(stream: UnixStream) -> Self {
+        Self { stream }
     }
 
     /// Sends a call and waits for its answer.
@@ -79,7 +85,7 @@ impl Socket {
         self.exchange(call, head, body).map_err(|error| {
             let told = match error.kind() {
                 io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
-                    format!("no answer within {} s", ANSWER_TIME_MAX.as_secs())
+                    format!("no answer within {} s", call.longest().as_secs())
                 }
                 io::ErrorKind::UnexpectedEof
                 | io::ErrorKind::BrokenPipe
@@ -92,6 +98,8 @@ impl Socket {
     }
 
     fn exchange(&self, call: Call, head: &Value, body: &[&[u8]]) -> io::Result<Reply> {
+        self.stream.set_read_timeout(Some(call.longest()))?;
+        self.stream.set_write_timeout(Some(call.longest()))?;
         let head = serde_json::to_vec(head)?;
         let body_bytes: usize = body.iter().map(|part| part.len()).sum();
         let mut front = Vec::with_capacity(PREFIX_BYTES + head.len());

@@ -16,7 +16,7 @@ use terrace_core::{
 use terrace_trace::{Cause, ParameterValue, SavedState, Tier, Writer};
 
 use super::desk::{Command, Reply};
-use super::shadow::{Post, Shadow};
+use super::shadow::{Newcomer, Post, Shadow};
 use super::witness::Witness;
 use crate::Tactics;
 use crate::account::Class;
@@ -217,7 +217,7 @@ impl Mind {
     }
 
     /// Shows the policy in the shadow what happened.
-    fn show_shadow(&self, shared: &Shared, events: &[Event], created: VecDeque<SegmentView>) {
+    fn show_shadow(&self, shared: &Shared, events: &[Event], created: VecDeque<Newcomer>) {
         let timer = Event::new(EventKind::Timer, SLOT_NONE, 0, self.view.now_ns);
         let post = Post {
             now_ns: self.view.now_ns,
@@ -233,7 +233,7 @@ impl Mind {
     fn take_events(
         &mut self,
         shared: &Shared,
-        mut new: Option<&mut VecDeque<SegmentView>>,
+        mut new: Option<&mut VecDeque<Newcomer>>,
     ) -> Vec<Event> {
         let changes = shared.mailbox.take(shared.clock.now_ns());
         let mut events = Vec::with_capacity(changes.len() + self.refused.len() + 1);
@@ -245,7 +245,7 @@ impl Mind {
             let event = change.posted.event;
             if let Some(created) = change.created {
                 if let Some(new) = &mut new {
-                    new.push_back(created.view.clone());
+                    new.push_back((created.view.clone(), created.size_hint_bytes));
                 }
                 insert(&mut self.view, event.slot, created.view);
                 note_object(&mut self.objects, event.slot, created.object_id);

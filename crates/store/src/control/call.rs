@@ -75,7 +75,9 @@ pub(crate) enum Call {
         socket: PathBuf,
         parameters: Vec<(String, String)>,
     },
-    EndGuest,
+    EndGuest {
+        socket: PathBuf,
+    },
     SetShadow {
         name: String,
         parameters: Vec<(String, String)>,
@@ -147,7 +149,7 @@ impl Call {
                 | Call::Unpin { .. }
                 | Call::SetPolicy { .. }
                 | Call::UseGuest { .. }
-                | Call::EndGuest
+                | Call::EndGuest { .. }
                 | Call::SetShadow { .. }
                 | Call::EndShadow
                 | Call::SetParameter { .. }

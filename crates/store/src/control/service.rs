@@ -103,7 +103,7 @@ fn check_reach(call: &Call) -> Result<()> {
         {
             "load a policy"
         }
-        Call::UseGuest { .. } | Call::EndGuest => "use a policy of another process",
+        Call::UseGuest { .. } | Call::EndGuest { .. } => "use a policy of another process",
         Call::Record(recording) if recording.directory.is_some() => "record a trace elsewhere",
         _ => return Ok(()),
     };
@@ -210,7 +210,7 @@ pub(super) fn carry_out(
         }
         Call::EndShadow => owned.end_shadow().map(Answer::done),
         Call::Shadow => Answer::json(&owned.stack.shadow()),
-        Call::EndGuest => owned.end_guest().map(Answer::done),
+        Call::EndGuest { socket } => owned.end_guest(&socket).map(Answer::done),
         Call::SetParameter { name, value } => owned.set_parameter(&name, &value).map(Answer::done),
         Call::SetDryRun { is_dry_run } => owned.set_dry_run(is_dry_run).map(Answer::done),
         Call::SetCalls { after_events, every_ns } => {

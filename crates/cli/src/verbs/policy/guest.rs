@@ -36,7 +36,7 @@ pub(super) fn run(context: &Context, file: &Path, parameters: &[(String, String)
             Err(error) => Err(error.into()),
         };
         // Its state is saved now, so that its process must still be there.
-        let went_back = store.end_guest();
+        let went_back = store.end_guest(&guest);
         end(&mut child);
         ended?;
         Ok(went_back?)
@@ -108,7 +108,11 @@ fn watch(
             let why = report.replaced.unwrap_or_default();
             return Err(Error::new(ErrorKind::Io, OPERATION).because(why).into());
         }
-        if is_asked_to_stop || report.name != name {
+        if report.name != name {
+            let why = format!("{} took its place", report.name);
+            return Err(Error::new(ErrorKind::Stale, OPERATION).because(why).into());
+        }
+        if is_asked_to_stop {
             return show::ends(context, &report, &mut output);
         }
         if let Ok(Some(status)) = child.try_wait() {

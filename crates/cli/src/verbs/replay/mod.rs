@@ -8,7 +8,7 @@ mod report;
 mod stories;
 mod timed;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 use terrace_core::Error;
@@ -129,12 +129,23 @@ impl Replay {
         let reason = "the capacities of the time model are those of the store's tiers; it is for \
                       --model cache";
         refuse(&cached, reason)?;
+        if let Some(page) = &self.html
+            && std::fs::canonicalize(page).is_ok_and(|page| is_same(&page, &self.trace))
+        {
+            let reason = "the page would take the place of the trace";
+            return Err(Error::invalid("replay the trace", reason).with("option", "--html").into());
+        }
         let modelled = Modelled::read(context)?;
         let contenders = contenders::contenders(&modelled, &self.policies, &self.manner)?;
         let wanted = timed::Wanted { explained: &self.explain, page: self.html.as_deref() };
         let options = self.reading.options()?;
         timed::run(&self.trace, &options, &modelled, contenders, &wanted, context)
     }
+}
+
+/// Whether a path leads to this file.
+fn is_same(file: &Path, path: &Path) -> bool {
+    std::fs::canonicalize(path).is_ok_and(|path| path == file)
 }
 
 /// Refuses options that the model does not know.

@@ -22,6 +22,9 @@ use crate::report::{DecisionReport, ParameterReport, ShadowReport};
 /// Rounds that a shadow may be behind.
 const BEHIND_MAX: usize = 256;
 
+/// A segment that was created, and the size that its application said it will have.
+pub(super) type Newcomer = (SegmentView, Option<u64>);
+
 /// What happened since the round before.
 pub(super) struct Post {
     pub(super) now_ns: u64,
@@ -29,7 +32,7 @@ pub(super) struct Post {
     pub(super) tiers: Vec<TierView>,
     pub(super) events: Vec<Event>,
     /// The segments that `Create` events are about, in their order.
-    pub(super) created: VecDeque<SegmentView>,
+    pub(super) created: VecDeque<Newcomer>,
 }
 
 /// A shadow, as the thread of the policy that decides has it.

@@ -26,6 +26,10 @@ impl Score {
         else {
             return;
         };
+        // At the end of an object no tier is asked.
+        if event.length_bytes == 0 {
+            return;
+        }
         let bytes_per_s = match event.kind {
             EventKind::Read => view.figures.read_bytes_per_s,
             _ => view.figures.write_bytes_per_s,

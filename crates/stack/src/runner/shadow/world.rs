@@ -12,8 +12,8 @@ use terrace_core::{
     TierSet, View,
 };
 
-use super::Post;
 use super::score::Score;
+use super::{Newcomer, Post};
 use crate::report::ShadowSide;
 
 pub(super) struct World {
@@ -119,14 +119,14 @@ impl World {
     fn happen(
         &mut self,
         mut event: Event,
-        created: &mut VecDeque<SegmentView>,
+        created: &mut VecDeque<Newcomer>,
         seen: &mut Vec<Event>,
     ) {
         let slot = event.slot as usize;
         match event.kind {
             EventKind::Create => {
-                let Some(segment) = created.pop_front() else { return };
-                self.create(&mut event, segment);
+                let Some((segment, size_hint_bytes)) = created.pop_front() else { return };
+                self.create(&mut event, segment, size_hint_bytes);
             }
             EventKind::Moved => {
                 let Some(segment) = self.view.segment(event.slot, event.incarnation) else {
@@ -167,13 +167,18 @@ impl World {
         seen.push(event);
     }
 
-    fn create(&mut self, event: &mut Event, mut segment: SegmentView) {
+    fn create(
+        &mut self,
+        event: &mut Event,
+        mut segment: SegmentView,
+        size_hint_bytes: Option<u64>,
+    ) {
         let slot = event.slot as usize;
         if self.actual.len() <= slot {
             self.actual.resize(slot + 1, TierIndex(0));
         }
         self.actual[slot] = segment.tier;
-        segment.tier = self.place(&segment);
+        segment.tier = self.place(&segment, size_hint_bytes);
         segment.copies = TierSet::default();
         event.tier = segment.tier;
         self.used_bytes[segment.tier.index()] += segment.size_bytes;
@@ -186,13 +191,13 @@ impl World {
     }
 
     /// Where the shadow would have put a new segment: the next tier with room, as the stack does.
-    fn place(&self, segment: &SegmentView) -> TierIndex {
+    fn place(&self, segment: &SegmentView, size_hint_bytes: Option<u64>) -> TierIndex {
         let wanted = self.placer.as_ref().map_or(TierIndex(0), |placer| {
             placer
                 .place(&Placement {
                     key: &segment.key,
                     hint: segment.hint,
-                    size_hint_bytes: None,
+                    size_hint_bytes,
                     segment: segment.segment,
                     start_bytes: segment.start_bytes,
                 })
@@ -200,13 +205,23 @@ impl World {
         });
         let count = self.view.tiers.len();
         let first = wanted.index().min(count - 1);
-        let is_right = |index: &usize| {
+        let need_bytes = size_hint_bytes.unwrap_or(1).max(1);
+        let able = (first..count).chain((0..first).rev()).filter(|index| {
             let tier = &self.view.tiers[*index];
-            let critical = tier.watermarks.critical * tier.figures.capacity_bytes as f64;
-            let has_room = (self.used_bytes[*index] as f64) < critical;
-            tier.is_writable && tier.persistency >= segment.persistency && has_room
+            tier.is_writable && tier.persistency >= segment.persistency
+        });
+        let below = |index: &usize, limit_bytes: u64| {
+            let taken_bytes =
+                self.used_bytes[*index] + self.copy_bytes[*index] + self.coming_bytes[*index];
+            taken_bytes.saturating_add(need_bytes) <= limit_bytes
         };
-        let found = (first..count).chain(0..first).find(is_right);
+        let capacity = |index: &usize| self.view.tiers[*index].figures.capacity_bytes;
+        let critical = |index: &usize| match capacity(index) {
+            u64::MAX => u64::MAX,
+            bytes => (self.view.tiers[*index].watermarks.critical * bytes as f64) as u64,
+        };
+        let roomy = able.clone().find(|index| below(index, critical(index)));
+        let found = roomy.or_else(|| able.clone().find(|index| below(index, capacity(index))));
         TierIndex(found.unwrap_or(first) as u8)
     }
 
