@@ -328,3 +328,12 @@ fn a_recorded_store_is_replayed_on_its_own_tiers() {
     assert!(text.contains("\n\na\n  fast-only: on fast from "), "{text}");
     assert!(text.contains(" 2 writes; not moved"), "{text}");
 }
+
+#[test]
+fn a_page_does_not_take_the_place_of_its_trace() {
+    let scene = Scene::with_policy();
+    scene.file("load.csv", "id,size\n1,10\n2,10\n");
+    let error = scene.fails(2, ["replay", "load.csv", "--policy", "lru", "--html", "./load.csv"]);
+    assert!(error.contains("take the place of the trace"), "{error}");
+    assert_eq!(scene.read("load.csv"), b"id,size\n1,10\n2,10\n");
+}
