@@ -4,6 +4,7 @@
 mod common;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use common::scripted::{Breakage, PlaceOn, Shared, Step, Wish};
 use common::world::{LONG, World, assert_sound, eventually, key, migrate, put};
@@ -283,6 +284,34 @@ fn a_shadow_ends_where_a_tier_is_added() {
     begin(&stack, &shadow);
     let told = round(&stack);
     assert_eq!((told.ended, told.shadow.tiers.len()), (None, 3));
+}
+
+#[test]
+fn a_shadow_ends_where_events_were_lost() {
+    let (decides, shadow) = (Shared::new(), Shared::new());
+    let world = World::two();
+    let stack = world.create_with(|parts| {
+        let mut tactics = decides.tactics("decides");
+        tactics.call_time_max = Duration::from_millis(50);
+        parts.tactics = Some(tactics);
+    });
+    begin(&stack, &shadow);
+    round(&stack);
+    // The policy hangs, and what happens meanwhile is shown to nobody.
+    decides.break_at(Step::Plan, Breakage::Loop);
+    let caller = stack.clone();
+    let hangs = std::thread::spawn(move || drop(caller.run_policy()));
+    for number in 0.. {
+        put(&stack, &key(&format!("{number}")), &[1; 10]);
+        if stack.policy().expect("there is one").replaced.is_some() {
+            break;
+        }
+    }
+    let told = report(&stack);
+    assert!(told.ended.expect("it ended").contains("events were lost"));
+    decides.gate().open();
+    hangs.join().expect("it returns");
+    assert_sound(&world, &stack);
 }
 
 #[test]

@@ -182,7 +182,7 @@ impl Ground {
             tiers,
             resting,
             amending,
-            guest: Mutex::default(),
+            visit: Mutex::default(),
             _lock: lock,
         })
     }

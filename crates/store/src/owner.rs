@@ -123,6 +123,13 @@ impl Owner {
     }
 }
 
+/// A policy of another process, while it decides.
+pub(crate) struct Visit {
+    guest: Guest,
+    /// As it was before, and is afterwards.
+    was_dry_run: bool,
+}
+
 /// An owned store.
 pub(crate) struct Owned {
     pub(crate) stack: Stack,
@@ -138,7 +145,7 @@ pub(crate) struct Owned {
     /// The configured policy, where nothing may be changed and none runs.
     pub(crate) resting: Option<PolicyReport>,
     /// The policy of another process that was let in, of which the file tells nothing.
-    pub(crate) guest: Mutex<Option<Guest>>,
+    pub(crate) visit: Mutex<Option<Visit>>,
     /// Held while policy or tiers are changed, so that the file tells the last change.
     pub(crate) amending: Mutex<()>,
     /// The last field: the next owner may come once everything else is gone.
@@ -175,24 +182,25 @@ impl Owned {
                 .because(format!("that of another command decides: {}", running.name)));
         }
         let policy = guest.connect(&self.view(), parameters)?;
+        let was_dry_run = self.policy().is_some_and(|now| now.is_dry_run);
         self.stack.set_policy(self.called_as_now(Tactics::new(&guest.name, policy)))?;
-        *self.guest() = Some(guest.clone());
+        *self.visit() = Some(Visit { guest: guest.clone(), was_dry_run });
         Ok(())
     }
 
-    fn guest(&self) -> MutexGuard<'_, Option<Guest>> {
-        self.guest.lock().unwrap_or_else(PoisonError::into_inner)
+    fn visit(&self) -> MutexGuard<'_, Option<Visit>> {
+        self.visit.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The policy of another process, where one decides now: not the fallback in its place.
     pub(crate) fn running_guest(&self) -> Option<Guest> {
-        let guest = self.guest().clone()?;
+        let guest = self.visit().as_ref()?.guest.clone();
         self.policy().is_some_and(|now| now.name == guest.name).then_some(guest)
     }
 
     /// Notes that the policy is no longer that of another process.
     pub(crate) fn forget_guest(&self) {
-        *self.guest() = None;
+        *self.visit() = None;
     }
 
     /// Goes back from a guest to the policy of the configuration, or to none. Where another one decides
@@ -200,13 +208,14 @@ impl Owned {
     pub(crate) fn end_guest(&self, socket: &Path) -> Result<()> {
         self.check_writable("change the policy")?;
         let _turn = self.amending.lock().unwrap_or_else(PoisonError::into_inner);
-        if self.guest().as_ref().is_none_or(|guest| guest.socket != socket) {
+        let Some(visit) = self.visit().take_if(|visit| visit.guest.socket == socket) else {
             return Ok(());
-        }
-        let back = self.configured();
-        self.forget_guest();
-        match back {
-            Ok(Some(tactics)) => self.stack.set_policy(tactics),
+        };
+        match self.configured() {
+            Ok(Some(mut tactics)) => {
+                tactics.is_dry_run = visit.was_dry_run;
+                self.stack.set_policy(tactics)
+            }
             Ok(None) => self.stack.unset_policy(),
             // Its process ends now, and must not decide on.
             Err(error) => {

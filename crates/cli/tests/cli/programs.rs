@@ -123,9 +123,12 @@ fn a_python_policy_decides_for_as_long_as_its_command_runs() {
         assert_ne!(seen, "0 reads");
         let told = scene.ok(["policy", "set", "fails=never"]);
         assert!(told.contains("never"), "{told}");
+        wait_until(|| policy(&scene)["outcomes"][0][1] == 1);
+        scene.ok(["policy", "set", "--dry-run", "on"]);
         signal(&guest.child, Signal::INT);
         let (status, out, errors) = guest.end();
         assert_eq!((status, errors.as_str()), (Some(0), ""), "{out}");
+        assert_eq!(policy(&scene)["is_dry_run"], false, "what was said to it ended with it");
         assert!(out.contains("a/x  promote to fast: it was read"), "{out}");
         assert!(out.contains("1 action\nactions ended: 1 done\n"), "{out}");
         assert_eq!(policy(&scene)["name"], "lru", "the configured one decides again");
@@ -149,7 +152,7 @@ fn a_second_guest_is_refused_and_the_first_goes_on() {
     let error = scene.fails(5, ["policy", "run", "eager.py"]);
     assert!(error.contains("that of another command decides"), "{error}");
     let before = scene.read("store/terrace.toml");
-    scene.ok(["policy", "set", "--every", "2s"]);
+    scene.ok(["policy", "set", "--every", "2s", "--dry-run", "on"]);
     assert_eq!(scene.read("store/terrace.toml"), before, "what is said to a guest ends with it");
     let error = scene.fails(10, ["trace", "record", "--for", "1s", "--decisions"]);
     assert!(error.contains("belongs to another command"), "{error}");
@@ -322,6 +325,8 @@ fn a_python_policy_decides_in_the_shadow() {
         "slow=slow,capacity=100MB,latency=5ms",
     ]);
     eager(&scene);
+    let error = scene.fails(10, ["policy", "shadow", "heat"]);
+    assert!(error.contains("nobody holds or serves the store"), "{error}");
     let held = scene.hold();
     let error = scene.fails(2, ["policy", "shadow"]);
     assert!(error.contains("there is none"), "{error}");

@@ -76,6 +76,12 @@ impl Mind {
         {
             writer.lose(missed);
         }
+        if missed > 0 {
+            shared.desk.with_shadow(|shadow| {
+                shadow
+                    .end("the policy beside it was replaced, and events were lost; begin it again");
+            });
+        }
         let mut view = View::new(tier_views(shared), shared.settings.seed);
         view.now_ns = shared.clock.now_ns();
         let mut objects = Vec::new();

@@ -102,9 +102,14 @@ const NO_POLICY: &str = "none";
 
 fn ask(shared: &Shared, command: Command) -> Result<Reply> {
     let is_for_policy = matches!(command, Command::Parameter(..) | Command::Message(..));
+    let reason = if shared.is_bare {
+        "a store with one tier runs one only where it is opened with it: write [policy] into its \
+         terrace.toml"
+    } else {
+        "the store has no policy; configure one"
+    };
     if shared.is_bare || is_for_policy && report(shared).is_none() {
-        return Err(Error::new(ErrorKind::Unsupported, "reach the policy")
-            .because("the store has no policy; configure one"));
+        return Err(Error::new(ErrorKind::Unsupported, "reach the policy").because(reason));
     }
     let longest = shared.desk.call_time_max() + ANSWER_SLACK;
     let answer = shared.desk.ask(command);

@@ -2,8 +2,8 @@
 //! `terrace policy shadow`.
 
 use clap::Args;
-use terrace_core::Error;
 use terrace_core::units::show_bytes;
+use terrace_core::{Error, ErrorKind};
 use terrace_store::{ShadowReport, ShadowSide};
 
 use super::{assignments, show};
@@ -12,6 +12,8 @@ use crate::failure::Result;
 use crate::output::{Output, count, show_name};
 use crate::table::Table;
 use crate::time::show_wall;
+
+const OPERATION: &str = "let a policy decide in the shadow";
 
 /// Decisions that are shown; `--json` has all that are kept.
 const DECISIONS_SHOWN: usize = 10;
@@ -34,6 +36,10 @@ impl Shadow {
         };
         let parameters = assignments(parameters)?;
         let report = context.with_store(|store| {
+            if !store.is_attached() {
+                let reason = "nobody holds or serves the store, so that it would end at once";
+                return Err(Error::new(ErrorKind::Unsupported, OPERATION).because(reason).into());
+            }
             store.set_shadow(name, &parameters)?;
             Ok(store.shadow()?)
         })?;

@@ -67,10 +67,13 @@ impl Shadow {
     /// Shows it what happened; never waits.
     pub(super) fn show(&self, post: Post) {
         if let Err(TrySendError::Full(_)) = self.posts.try_send(post) {
-            let mut report = crate::lock(&self.report);
-            let why = format!("it fell {BEHIND_MAX} rounds behind");
-            report.ended.get_or_insert(why);
+            self.end(&format!("it fell {BEHIND_MAX} rounds behind"));
         }
+    }
+
+    /// Lets it decide no longer; the first reason stays.
+    pub(super) fn end(&self, why: &str) {
+        crate::lock(&self.report).ended.get_or_insert_with(|| why.into());
     }
 
     pub(super) fn report(&self) -> ShadowReport {
