@@ -33,7 +33,7 @@ pub use kv::{KV_KEY_BYTES_MAX, KV_VALUE_BYTES_MAX, Kv, KvExt, KvRange, Pair, Tic
 pub use lease::{FileLease, GenerationWord, ReadSummary, WORD_BYTES};
 pub use policy::{
     Action, ActionKind, Actions, Event, EventKind, Outcome, Parameter, Placed, Placement, Placer,
-    Policy, SLOT_NONE, Slot,
+    Policy, SLOT_NONE, Slot, panic_text,
 };
 pub use random::Random;
 pub use semantics::{

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What decides where objects live.
 
+use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 
@@ -59,6 +60,15 @@ pub trait Policy: Send {
     ///
     /// `Unsupported` for another version, `Corrupt`; the policy then starts empty.
     fn restore(&mut self, view: &View, version: u32, state: &[u8]) -> Result<()>;
+}
+
+/// The text of a panic: of what a policy that fails says.
+pub fn panic_text(panic: &(dyn Any + Send)) -> &str {
+    panic
+        .downcast_ref::<String>()
+        .map(String::as_str)
+        .or_else(|| panic.downcast_ref::<&str>().copied())
+        .unwrap_or("without a message")
 }
 
 /// Answers creates in under a microsecond from an owned snapshot of the policy's mind.

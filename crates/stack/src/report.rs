@@ -2,6 +2,7 @@
 //! What a stack tells about itself; every type is data that can cross a socket.
 
 use serde::{Deserialize, Serialize};
+use terrace_core::Parameter;
 
 /// A tier as it is now.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -317,6 +318,12 @@ pub struct ParameterReport {
     pub value: String,
     /// What it does.
     pub description: String,
+}
+
+impl From<Parameter> for ParameterReport {
+    fn from(one: Parameter) -> Self {
+        Self { name: one.name, value: one.value, description: one.description }
+    }
 }
 
 /// What a scrub did.

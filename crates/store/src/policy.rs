@@ -109,18 +109,13 @@ pub(crate) fn resting(settings: &PolicySettings, tactics: Option<&Tactics>) -> P
         pairs.map(|(name, value)| Parameter::new(name, value, "")).collect()
     };
     let parameters = tactics.map_or_else(of_file, |tactics| tactics.policy.parameters());
-    let parameter = |parameter: Parameter| ParameterReport {
-        name: parameter.name,
-        value: parameter.value,
-        description: parameter.description,
-    };
     PolicyReport {
         name: settings.source.to_string(),
         replaced: None,
         is_dry_run: settings.dry_run,
         after_events: settings.after_events,
         every_ns: crate::control::nanoseconds(settings.every),
-        parameters: parameters.into_iter().map(parameter).collect(),
+        parameters: parameters.into_iter().map(ParameterReport::from).collect(),
         rounds: 0,
         events: 0,
         coalesced_events: 0,

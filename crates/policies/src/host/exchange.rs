@@ -4,10 +4,10 @@
 use std::ffi::c_void;
 use std::slice;
 
-use terrace_core::{Action, ActionKind, Actions, Event, Parameter, TierIndex, View};
-use terrace_policy_abi::{self as abi, action, status};
+use terrace_core::{Action, Actions, Event, Parameter, View};
+use terrace_policy_abi::{self as abi, status};
 
-use crate::mechanism::wish::moved_bytes;
+use crate::mechanism::boundary::{action_kind, benefit_s, moved_bytes};
 
 /// The bytes of a text from a library; `None` for one that cannot be meant.
 ///
@@ -126,16 +126,7 @@ impl<'a> Wishes<'a> {
     }
 
     fn push(&mut self, wish: &abi::Action) -> i32 {
-        // Tiers that the stack does not have are the stack's to refuse; this keeps them such.
-        let tier = TierIndex(u8::try_from(wish.tier).unwrap_or(u8::MAX));
-        let kind = match wish.kind {
-            action::MOVE => ActionKind::Move { to: tier },
-            action::PROMOTE => ActionKind::Promote { to: tier },
-            action::COPY => ActionKind::Copy { to: tier },
-            action::DROP_COPY => ActionKind::DropCopy { tier },
-            action::CANCEL => ActionKind::Cancel,
-            _ => return status::INVALID,
-        };
+        let Some(kind) = action_kind(wish.kind, wish.tier) else { return status::INVALID };
         // A library may go on for ever; nothing is copied for what does not fit.
         if self.actions.count_left() == 0 {
             return status::FULL;
@@ -149,7 +140,7 @@ impl<'a> Wishes<'a> {
             kind,
             priority: wish.priority,
             reason,
-            benefit_s: if wish.benefit_s.is_finite() { wish.benefit_s } else { 0.0 },
+            benefit_s: benefit_s(wish.benefit_s),
         };
         let moved_bytes = moved_bytes(self.view, &action);
         if self.actions.push(action, moved_bytes) { status::OK } else { status::FULL }

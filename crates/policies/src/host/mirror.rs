@@ -4,11 +4,10 @@
 
 use std::ffi::c_void;
 
-use terrace_core::{
-    Event, EventKind, Key, Persistency, Random, SLOT_NONE, SegmentView, Slot, Temperature,
-    TierView, View,
-};
+use terrace_core::{Event, EventKind, Key, Random, SLOT_NONE, SegmentView, Slot, TierView, View};
 use terrace_policy_abi as abi;
+
+use crate::mechanism::boundary::{persistency, temperature};
 
 /// The segments of a [`View`], as far as events have shown them.
 #[derive(Debug, Default)]
@@ -141,27 +140,10 @@ fn c_segment(segment: &SegmentView, (key, namespace_length): (abi::Text, u32)) -
         opens: segment.opens,
         tier: segment.tier.0,
         persistency: persistency(segment.persistency),
-        temperature: temperature(segment.hint.temperature) as u8,
+        temperature: temperature(segment.hint.temperature),
         is_live: segment.is_live.into(),
         is_moving: segment.is_moving.into(),
         is_pinned: segment.is_pinned.into(),
         reserved: [0; 6],
-    }
-}
-
-fn persistency(level: Persistency) -> u8 {
-    match level {
-        Persistency::None => 0,
-        Persistency::Process => 1,
-        Persistency::Storage => 2,
-    }
-}
-
-/// `terrace_temperature`.
-pub(super) fn temperature(temperature: Temperature) -> u32 {
-    match temperature {
-        Temperature::Unknown => 0,
-        Temperature::Hot => 1,
-        Temperature::Cold => 2,
     }
 }

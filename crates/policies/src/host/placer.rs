@@ -8,7 +8,7 @@ use terrace_core::{Layout, Placed, Placement, Placer, TierIndex};
 use terrace_policy_abi::{self as abi, layout, status};
 
 use super::library::Library;
-use super::mirror::temperature;
+use crate::mechanism::boundary::temperature;
 
 /// What a policy published last, with the code that reads it.
 #[derive(Debug)]
@@ -39,7 +39,7 @@ impl Placer for Published {
             segment: new.segment,
             key: abi::Text::new(new.key.as_str()),
             namespace_length: new.key.namespace().len() as u32,
-            temperature: temperature(new.hint.temperature),
+            temperature: temperature(new.hint.temperature).into(),
             size_hint_bytes: new.size_hint_bytes.unwrap_or(abi::SIZE_UNKNOWN),
             start_bytes: new.start_bytes,
         };

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What policies share: everything that is the same whichever segment is chosen.
 
+pub(crate) mod boundary;
 pub(crate) mod gate;
 pub(crate) mod glob;
 pub(crate) mod habits;
@@ -14,4 +15,3 @@ pub(crate) mod saved;
 pub(crate) mod staging;
 pub(crate) mod tiering;
 pub(crate) mod window;
-pub(crate) mod wish;

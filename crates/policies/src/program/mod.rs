@@ -19,7 +19,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use terrace_core::{Actions, Error, ErrorKind, Event, Parameter, Placer, Policy, Result, View};
 
-use crate::mechanism::wish::moved_bytes;
+use crate::mechanism::boundary::moved_bytes;
 
 pub use child::spawn;
 use news::News;

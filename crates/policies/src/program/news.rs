@@ -2,9 +2,9 @@
 //! What a program was not shown yet: events, and the segments that they changed as they are now.
 
 use serde_json::{Value, json};
-use terrace_core::{
-    Event, EventKind, Key, Persistency, SLOT_NONE, SegmentView, Slot, Temperature, View,
-};
+use terrace_core::{Event, EventKind, Key, SLOT_NONE, SegmentView, Slot, View};
+
+use crate::mechanism::boundary::{persistency, temperature};
 
 /// Bytes of a segment and of an event, as `docs/formats/policy-program.md` lists them.
 const SEGMENT_BYTES: usize = 72;
@@ -142,14 +142,6 @@ fn bounded(bytes: u64) -> Option<u64> {
     (bytes < u64::MAX).then_some(bytes)
 }
 
-fn persistency(level: Persistency) -> u8 {
-    match level {
-        Persistency::None => 0,
-        Persistency::Process => 1,
-        Persistency::Storage => 2,
-    }
-}
-
 fn segment_bytes(segment: &SegmentView) -> [u8; SEGMENT_BYTES] {
     let mut row = Row::default();
     for number in [
@@ -165,15 +157,10 @@ fn segment_bytes(segment: &SegmentView) -> [u8; SEGMENT_BYTES] {
     for number in [segment.incarnation, segment.copies.0, segment.opens, segment.segment] {
         row.put(&number.to_le_bytes());
     }
-    let temperature = match segment.hint.temperature {
-        Temperature::Unknown => 0,
-        Temperature::Hot => 1,
-        Temperature::Cold => 2,
-    };
     row.put(&[
         segment.tier.0,
         persistency(segment.persistency),
-        temperature,
+        temperature(segment.hint.temperature),
         segment.is_live.into(),
         segment.is_moving.into(),
         segment.is_pinned.into(),

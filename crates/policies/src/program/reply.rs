@@ -3,10 +3,11 @@
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use terrace_core::{Action, ActionKind, Error, ErrorKind, Result, TierIndex};
-use terrace_policy_abi::{REASON_BYTES_MAX, action};
+use terrace_core::{Action, Error, ErrorKind, Result};
+use terrace_policy_abi::REASON_BYTES_MAX;
 
 use super::placement::Placement;
+use crate::mechanism::boundary::{action_kind, benefit_s};
 
 /// Bytes of an action: kind, slot, incarnation, tier, priority, number of the reason, benefit.
 const ACTION_BYTES: usize = 32;
@@ -83,20 +84,11 @@ impl Reply {
         let one = |bytes: &[u8]| {
             let number =
                 |field: usize| u32::from_le_bytes([0, 1, 2, 3].map(|byte| bytes[4 * field + byte]));
-            let tier = TierIndex(u8::try_from(number(3)).unwrap_or(u8::MAX));
-            let kind = match number(0) {
-                action::MOVE => ActionKind::Move { to: tier },
-                action::PROMOTE => ActionKind::Promote { to: tier },
-                action::COPY => ActionKind::Copy { to: tier },
-                action::DROP_COPY => ActionKind::DropCopy { tier },
-                action::CANCEL => ActionKind::Cancel,
-                kind => {
-                    let reason = format!("there is no action {kind}");
-                    return Err(Error::invalid(OPERATION, reason));
-                }
+            let Some(kind) = action_kind(number(0), number(3)) else {
+                let reason = format!("there is no action {}", number(0));
+                return Err(Error::invalid(OPERATION, reason));
             };
             let benefit = u64::from(number(6)) | u64::from(number(7)) << 32;
-            let benefit_s = f64::from_bits(benefit);
             let reason = reasons.get(number(5) as usize).map_or("", String::as_str);
             Ok(Action {
                 slot: number(1),
@@ -104,7 +96,7 @@ impl Reply {
                 kind,
                 priority: number(4) as i32,
                 reason: cut(reason).into(),
-                benefit_s: if benefit_s.is_finite() { benefit_s } else { 0.0 },
+                benefit_s: benefit_s(f64::from_bits(benefit)),
             })
         };
         self.body.chunks_exact(ACTION_BYTES).map(one).collect()

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A policy with its view: what one round does, and what happens when the policy fails.
 
-use std::any::Any;
 use std::collections::{BTreeMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -11,7 +10,7 @@ use std::time::Duration;
 use terrace_core::units::format_duration;
 use terrace_core::{
     Action, ActionKind, Actions, Error, ErrorKind, Event, EventKind, Outcome, Parameter, Policy,
-    Result, SLOT_NONE, SegmentView, Slot, TierIndex, TierSet, TierView, View,
+    Result, SLOT_NONE, SegmentView, Slot, TierIndex, TierSet, TierView, View, panic_text,
 };
 use terrace_trace::{Cause, ParameterValue, SavedState, Tier, Writer};
 
@@ -565,14 +564,7 @@ impl Mind {
             is_dry_run: self.tactics.is_dry_run,
             after_events: self.tactics.after_events,
             every_ns: self.tactics.every.as_nanos() as u64,
-            parameters: parameters
-                .into_iter()
-                .map(|one| ParameterReport {
-                    name: one.name,
-                    value: one.value,
-                    description: one.description,
-                })
-                .collect(),
+            parameters: parameters.into_iter().map(ParameterReport::from).collect(),
             rounds: self.rounds,
             events: self.events,
             coalesced_events: 0,
@@ -581,15 +573,6 @@ impl Mind {
             decisions: self.decisions.iter().map(|(_, _, decision)| decision.clone()).collect(),
         });
     }
-}
-
-/// The text of a panic.
-pub(super) fn panic_text(panic: &(dyn Any + Send)) -> &str {
-    panic
-        .downcast_ref::<String>()
-        .map(String::as_str)
-        .or_else(|| panic.downcast_ref::<&str>().copied())
-        .unwrap_or("without a message")
 }
 
 /// What an action wants, in words.

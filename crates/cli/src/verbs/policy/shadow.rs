@@ -99,9 +99,8 @@ fn print(report: &ShadowReport, decides: &str, output: &mut Output) -> Result<()
         output.line(format!("it decides no longer: {}", show_name(why)))?;
     }
     if !report.outcomes.is_empty() {
-        let outcomes = report.outcomes.iter();
-        let outcomes: Vec<_> = outcomes.map(|(word, number)| format!("{number} {word}")).collect();
-        output.line(format!("its actions would have ended: {}", outcomes.join(", ")))?;
+        let words = show::words(&report.outcomes);
+        output.line(format!("its actions would have ended: {words}"))?;
     }
     output.line("")?;
     let mut table = Table::new(&[1, 2, 3, 4]);

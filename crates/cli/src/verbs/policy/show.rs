@@ -146,9 +146,13 @@ fn print_counts(report: &PolicyReport, output: &mut Output) -> Result<()> {
     if report.outcomes.is_empty() {
         return Ok(());
     }
-    let outcomes = report.outcomes.iter();
-    let outcomes: Vec<_> = outcomes.map(|(word, number)| format!("{number} {word}")).collect();
-    output.line(format!("actions ended: {}", outcomes.join(", ")))
+    output.line(format!("actions ended: {}", words(&report.outcomes)))
+}
+
+/// How many actions ended how.
+pub(super) fn words(outcomes: &[(String, u64)]) -> String {
+    let words: Vec<_> = outcomes.iter().map(|(word, number)| format!("{number} {word}")).collect();
+    words.join(", ")
 }
 
 fn print_head(report: &PolicyReport, output: &mut Output) -> Result<()> {

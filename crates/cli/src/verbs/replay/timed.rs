@@ -9,7 +9,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
-use terrace_core::{Error, ErrorKind};
+use terrace_core::{Error, ErrorKind, panic_text};
 use terrace_replay::{Options, Population, Timed, TimedReplay, Trace};
 
 use super::contenders::Contender;
@@ -93,13 +93,8 @@ pub(super) fn run(
 
 /// A policy may be somebody's first try.
 fn policy_failed(name: &str, panic: &(dyn Any + Send)) -> Error {
-    let text = panic
-        .downcast_ref::<String>()
-        .map(String::as_str)
-        .or_else(|| panic.downcast_ref::<&str>().copied())
-        .unwrap_or("without a message");
     Error::new(ErrorKind::Io, "replay the trace")
-        .because(format!("it failed with this policy: {text}"))
+        .because(format!("it failed with this policy: {}", panic_text(panic)))
         .with("policy", name)
 }
 

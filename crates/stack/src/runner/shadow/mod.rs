@@ -12,10 +12,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex};
 
-use terrace_core::{Actions, Error, Event, Result, SegmentView, TierView, View};
+use terrace_core::{Actions, Error, Event, Result, SegmentView, TierView, View, panic_text};
 
 use self::world::World;
-use super::mind::{ACTIONS_MAX, DECISIONS_MAX, describe, panic_text};
+use super::mind::{ACTIONS_MAX, DECISIONS_MAX, describe};
 use crate::Tactics;
 use crate::report::{DecisionReport, ParameterReport, ShadowReport};
 
@@ -156,16 +156,11 @@ impl Life {
 
     fn publish(&mut self, decisions: Vec<DecisionReport>, shown: u64) {
         let parameters = self.tactics.policy.parameters().into_iter();
-        let parameters = parameters.map(|one| ParameterReport {
-            name: one.name,
-            value: one.value,
-            description: one.description,
-        });
         let mut report = crate::lock(&self.report);
         report.rounds += u64::from(shown > 0);
         report.events += shown;
         report.actions += decisions.len() as u64;
-        report.parameters = parameters.collect();
+        report.parameters = parameters.map(ParameterReport::from).collect();
         report.outcomes =
             self.outcomes.iter().map(|(word, count)| ((*word).into(), *count)).collect();
         (report.actual, report.shadow) = self.world.sides();
