@@ -5,6 +5,7 @@
 //! and [`Policy`] (what decides where objects live).
 
 mod backend;
+mod buffer;
 mod clock;
 mod error;
 mod extent;
@@ -23,6 +24,7 @@ pub use backend::{
     Access, Backend, BackendExt, Capability, Create, Cursor, LABEL_BYTES_MAX, Object, ObjectExt,
     Op, Open, Page, Reply, Request, Space, Stat, execute_each, execute_strictly,
 };
+pub use buffer::Buffer;
 pub use clock::{Clock, SystemClock};
 pub use error::{Applied, Error, ErrorKind, Result};
 pub use extent::{check_extent, check_range};

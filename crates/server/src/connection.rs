@@ -8,7 +8,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use terrace_core::{Access, Atomicity, Error, ErrorKind, Persistency, Result};
+use terrace_core::{Access, Atomicity, Buffer, Error, ErrorKind, Persistency, Result};
 use terrace_transport::{Incoming, Spin, Transport, random_bytes};
 use terrace_wire::{
     Challenge, Effect, Failure, FrameReader, GREETING_BYTES_MAX, HEAD_BYTES_MAX, HEADER_BYTES,
@@ -141,7 +141,7 @@ impl Connection {
         reader: &mut Reader,
     ) -> Result<()> {
         // Kept from one request to the next: memory that is new each time costs more than copying.
-        let mut buffer = Vec::new();
+        let mut buffer = Buffer::new();
         let spin = Spin::default();
         loop {
             if !reader.has_more() {
@@ -149,12 +149,12 @@ impl Connection {
                 spin.wait(&*self.transport);
             }
             if buffer.capacity() > BUFFER_BYTES_MAX {
-                buffer = Vec::new();
+                buffer = Buffer::new();
             }
             let start = match reader.next(HEAD_BYTES_MAX)? {
                 Next::Frame(start) => start,
                 Next::Idle => {
-                    buffer = Vec::new();
+                    buffer = Buffer::new();
                     continue;
                 }
                 Next::End => return Ok(()),
@@ -179,7 +179,7 @@ impl Connection {
         session: &Arc<Session>,
         reader: &mut Reader,
         start: &Start,
-        buffer: &mut Vec<u8>,
+        buffer: &mut Buffer,
     ) -> Result<()> {
         let Header { id, acknowledged, .. } = start.header;
         let (payload_bytes, operations) = read_operations(&start.head)?;
@@ -304,7 +304,7 @@ impl Connection {
         &self,
         work: &Work<'_>,
         reading: &Reading,
-        buffer: &mut Vec<u8>,
+        buffer: &mut Buffer,
         shared: &Shared,
     ) -> Result<Result<()>> {
         let Reading { handle, offset_bytes, length_bytes, id } = *reading;
@@ -312,7 +312,7 @@ impl Connection {
             Ok(object) => object,
             Err(error) => return Ok(Err(error)),
         };
-        buffer.resize(PIECE_BYTES_MAX, 0);
+        buffer.resize(PIECE_BYTES_MAX);
         let piece = &mut buffer[..];
         let mut sent = 0;
         loop {
@@ -381,7 +381,7 @@ impl Connection {
                 return self.fail(id, &error);
             }
         };
-        let mut body = Vec::new();
+        let mut body = Buffer::new();
         pieces.whole(&mut body)?;
         // Their answers are not kept: clients do not ask again, because they may take very long.
         self.sending.flush()?;
@@ -492,8 +492,8 @@ impl Pieces<'_> {
     }
 
     /// Reads all of it into the buffer, which then is as long.
-    fn whole(&mut self, payload: &mut Vec<u8>) -> Result<()> {
-        payload.resize(self.left_bytes, 0);
+    fn whole(&mut self, payload: &mut Buffer) -> Result<()> {
+        payload.resize(self.left_bytes);
         let mut done = 0;
         while self.left_bytes > 0 || self.next.is_some() {
             let count = self.piece(&mut payload[done..])?;
@@ -522,13 +522,13 @@ fn write_pieces(
     handle: u64,
     offset_bytes: u64,
     pieces: &mut Pieces<'_>,
-    buffer: &mut Vec<u8>,
+    buffer: &mut Buffer,
 ) -> Result<Result<()>> {
     let object = match work.session.handle(handle) {
         Ok(object) => object,
         Err(error) => return Ok(Err(error)),
     };
-    buffer.resize(PIECE_BYTES_MAX, 0);
+    buffer.resize(PIECE_BYTES_MAX);
     let piece = &mut buffer[..];
     let mut offset_bytes = offset_bytes;
     while pieces.left_bytes > 0 {
@@ -550,7 +550,7 @@ fn room(shared: &Shared, bytes: usize) -> Result<Option<Room>> {
 }
 
 fn done(outcome: Outcome) -> Done {
-    Done { outcomes: vec![outcome], payload: Vec::new() }
+    Done { outcomes: vec![outcome], payload: Buffer::new() }
 }
 
 /// Whether a request waits for storage, so that others need not wait for it.
@@ -724,7 +724,7 @@ impl Later {
         self,
         shared: &Arc<Shared>,
         operations: Vec<Operation>,
-        payload: Vec<u8>,
+        payload: Buffer,
     ) -> Result<()> {
         let (connection, session) = (Arc::clone(&self.connection), Arc::clone(&self.session));
         let (id, is_open) = (self.id, self.is_open);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Key-value operations of a request.
 
-use terrace_core::{Kv, KvRange, Pair, Persistency, Result, Semantics, Ticket, Txn};
+use terrace_core::{Buffer, Kv, KvRange, Pair, Persistency, Result, Semantics, Ticket, Txn};
 use terrace_wire::{Commit, Look, LookFor, Operation, Outcome, PairsDigest, Seen, digest_value};
 
 /// Most pairs of one page of a scan, and the bytes from which on it takes no further pair.
@@ -61,7 +61,7 @@ pub(crate) fn scan(
     kv: &dyn Kv,
     range: &KvRange,
     max: usize,
-    payload: &mut Vec<u8>,
+    payload: &mut Buffer,
 ) -> Result<Outcome> {
     page(&mut |range, max| kv.scan(range, max), range, max, payload)
 }
@@ -71,7 +71,7 @@ fn page(
     scan: &mut dyn FnMut(&KvRange, usize) -> Result<Vec<Pair>>,
     range: &KvRange,
     max: usize,
-    payload: &mut Vec<u8>,
+    payload: &mut Buffer,
 ) -> Result<Outcome> {
     let mut lengths_bytes = Vec::new();
     let is_cut = walk(scan, range, max, &mut |pairs| {
@@ -115,7 +115,7 @@ fn walk(
 }
 
 /// Reads within a transaction, if what it read before is still so.
-pub(crate) fn look(kv: &dyn Kv, look: &Look, payload: &mut Vec<u8>) -> Result<Outcome> {
+pub(crate) fn look(kv: &dyn Kv, look: &Look, payload: &mut Buffer) -> Result<Outcome> {
     let start = payload.len();
     let mut outcome = Outcome::Conflict;
     kv.transact(&mut |txn| {

@@ -5,7 +5,7 @@ use std::io::{IoSlice, IoSliceMut};
 use std::sync::Arc;
 
 use terrace_core::{
-    ATOMIC_BYTES_MAX, Atomicity, Backend, Cursor, Error, ErrorKind, Kv, Object, Op, Open,
+    ATOMIC_BYTES_MAX, Atomicity, Backend, Buffer, Cursor, Error, ErrorKind, Kv, Object, Op, Open,
     Persistency, ReadSummary, Reply, Request, Result, Semantics,
 };
 use terrace_wire::{Commit, Failure, OnHandle, Opened, Opening, Operation, Outcome};
@@ -33,7 +33,7 @@ pub(crate) struct Work<'a> {
 #[derive(Default)]
 pub(crate) struct Done {
     pub(crate) outcomes: Vec<Outcome>,
-    pub(crate) payload: Vec<u8>,
+    pub(crate) payload: Buffer,
 }
 
 impl Done {
@@ -135,7 +135,7 @@ impl Work<'_> {
 
     /// Operations that the backend takes as a batch.
     fn execute(&self, operations: &[Operation], payload: &mut &[u8], done: &mut Done) {
-        let mut buffer = vec![0; operations.iter().map(Operation::reads_bytes).sum::<usize>()];
+        let mut buffer = Buffer::zeroed(operations.iter().map(Operation::reads_bytes).sum());
         let mut free = &mut buffer[..];
         let mut batch: Vec<Op<'_>> = Vec::with_capacity(operations.len());
         for operation in operations {
@@ -210,7 +210,7 @@ impl Work<'_> {
         }
     }
 
-    fn one(&self, operation: &Operation, data: &[u8], payload: &mut Vec<u8>) -> Result<Outcome> {
+    fn one(&self, operation: &Operation, data: &[u8], payload: &mut Buffer) -> Result<Outcome> {
         let backend = self.backend();
         Ok(match operation {
             Operation::Open(opening) => Outcome::Opened(self.open(opening)?),
@@ -298,7 +298,7 @@ impl Work<'_> {
     }
 }
 
-fn done_value(value: Option<Vec<u8>>, payload: &mut Vec<u8>) -> Outcome {
+fn done_value(value: Option<Vec<u8>>, payload: &mut Buffer) -> Outcome {
     Outcome::Value(value.map(|value| {
         payload.extend_from_slice(&value);
         value.len() as u32
@@ -310,13 +310,13 @@ fn on_handle(
     object: &dyn Object,
     what: &OnHandle,
     data: &[u8],
-    payload: &mut Vec<u8>,
+    payload: &mut Buffer,
 ) -> Result<Outcome> {
     let done = |()| Outcome::Done;
     match what {
         OnHandle::Read { offset_bytes, length_bytes } => {
             let start = payload.len();
-            payload.resize(start + *length_bytes as usize, 0);
+            payload.resize(start + *length_bytes as usize);
             let mut buffers = [IoSliceMut::new(&mut payload[start..])];
             let read = object.read_at(*offset_bytes, &mut buffers);
             payload.truncate(start + *read.as_ref().unwrap_or(&0));

@@ -6,7 +6,7 @@ use std::io::IoSliceMut;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use terrace_core::{ErrorKind, Key, Open, Result, Role, TierIndex};
+use terrace_core::{Buffer, ErrorKind, Key, Open, Result, Role, TierIndex};
 
 use crate::account::Class;
 use crate::doubt;
@@ -340,7 +340,7 @@ fn checksum(tier: &TierState, name: &Key) -> Result<(u64, u32)> {
     let how = Open::read()
         .with_semantics(terrace_core::Semantics::at_level(terrace_core::Persistency::None));
     let object = tier.backend.open(name, &how)?;
-    let mut buffer = vec![0; STEP_BYTES];
+    let mut buffer = Buffer::zeroed(STEP_BYTES);
     let (mut bytes, mut sum) = (0, 0);
     loop {
         let count = object.read_at(bytes, &mut [IoSliceMut::new(&mut buffer)])?;

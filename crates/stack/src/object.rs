@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use terrace_core::{
-    Access, Error, ErrorKind, EventKind, FileLease, Key, Object, Persistency, ReadSummary, Result,
-    Stat, TierIndex,
+    Access, Buffer, Error, ErrorKind, EventKind, FileLease, Key, Object, Persistency, ReadSummary,
+    Result, Stat, TierIndex,
 };
 
 use crate::entries::Opened;
@@ -550,7 +550,7 @@ impl Object for StackObject {
         }
         let length = self.entry.length();
         let count = want.min(length.saturating_sub(offset_bytes) as usize);
-        let mut data = vec![0; count];
+        let mut data = Buffer::zeroed(count);
         for (segment, inside, range) in self.shared.pieces(&self.entry, offset_bytes, count) {
             // A segment shorter than its part of the object has a hole at its end.
             self.read_segment(&segment, inside, &mut [IoSliceMut::new(&mut data[range])])?;

@@ -13,7 +13,7 @@ use std::thread;
 use std::time::Duration;
 
 use terrace_core::{
-    Create, Error, ErrorKind, EventKind, Object, Open, Outcome, Persistency, Result, Role,
+    Buffer, Create, Error, ErrorKind, EventKind, Object, Open, Outcome, Persistency, Result, Role,
     Semantics, TierIndex,
 };
 
@@ -403,7 +403,8 @@ impl Job<'_> {
     ) -> Result<u32, Stop> {
         let (object, tier) = (&*target.object, &*target.tier.name);
         let gives_way = gives_way(&range);
-        let mut verifier = Verifier { target: object, tier, checksum, gives_way, back: Vec::new() };
+        let mut verifier =
+            Verifier { target: object, tier, checksum, gives_way, back: Buffer::new() };
         if range.end.saturating_sub(range.start) < BESIDE_BYTES_MIN {
             let verify = |piece| verifier.verify(&piece).map(|()| true);
             return self.copy_pieces(source, target, range, checksum, verify);
@@ -456,7 +457,8 @@ impl Job<'_> {
         mut checksum: u32,
         mut verify: impl FnMut(Piece) -> Result<bool>,
     ) -> Result<u32, Stop> {
-        let mut buffer = vec![0; STEP_BYTES.min((range.end - range.start.min(range.end)) as usize)];
+        let step = STEP_BYTES.min((range.end - range.start.min(range.end)) as usize);
+        let mut buffer = Buffer::zeroed(step);
         let gives_way = gives_way(&range);
         let mut at = range.start;
         while at < range.end {

@@ -4,7 +4,7 @@
 use std::io::IoSliceMut;
 use std::thread;
 
-use terrace_core::{Error, ErrorKind, Object, Result};
+use terrace_core::{Buffer, Error, ErrorKind, Object, Result};
 
 /// Bytes verified at a time.
 const LOOK_BYTES: usize = 64 << 10;
@@ -27,7 +27,7 @@ pub(crate) struct Verifier<'a> {
     /// Whether others get the processor in between.
     pub(crate) gives_way: bool,
     /// Empty before the first.
-    pub(crate) back: Vec<u8>,
+    pub(crate) back: Buffer,
 }
 
 impl Verifier<'_> {
@@ -35,7 +35,7 @@ impl Verifier<'_> {
     ///
     /// `Corrupt` where the target returns other bytes; what it says.
     pub(crate) fn verify(&mut self, piece: &Piece) -> Result<()> {
-        self.back.resize(self.back.len().max(LOOK_BYTES.min(piece.count)), 0);
+        self.back.resize(self.back.len().max(LOOK_BYTES.min(piece.count)));
         let mut done = 0;
         while done < piece.count {
             let back = &mut self.back[..LOOK_BYTES.min(piece.count - done)];

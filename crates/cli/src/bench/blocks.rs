@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Two sides measured in turns, so that what changes on the machine meets both.
 
-use terrace_core::{Clock, Result, SystemClock};
+use terrace_core::{Buffer, Clock, Result, SystemClock};
 
 use super::cpu_ns;
 use crate::progress::Progress;
@@ -13,24 +13,11 @@ pub(crate) const GROUPS_MIN: usize = 20;
 /// from: the same for both sides, because how fast a copy is depends on where it goes.
 pub(super) type Step<'a> = Box<dyn FnMut(u64, &mut [u8]) -> Result<()> + Send + 'a>;
 
-/// Memory for the steps, from the beginning of a page.
-pub(super) struct Buffer {
-    memory: Vec<u8>,
-    start: usize,
-    bytes: usize,
-}
-
-impl Buffer {
-    pub(super) fn new(bytes: usize) -> Self {
-        const PAGE_BYTES: usize = 4096;
-        let memory = vec![1; bytes + PAGE_BYTES];
-        let start = memory.as_ptr().align_offset(PAGE_BYTES);
-        Self { memory, start, bytes }
-    }
-
-    fn bytes(&mut self) -> &mut [u8] {
-        &mut self.memory[self.start..self.start + self.bytes]
-    }
+/// Memory for the steps: there already, so that none of them waits for it.
+pub(super) fn memory(bytes: usize) -> Buffer {
+    let mut memory = Buffer::zeroed(bytes);
+    memory.fill(1);
+    memory
 }
 
 /// How long a block lasts.
@@ -77,7 +64,7 @@ pub(super) fn interleave(
     prepare: &mut dyn FnMut(Turn) -> Result<()>,
 ) -> Result<Samples> {
     let mut samples = Samples::default();
-    let mut buffer = Buffer::new(bytes);
+    let mut buffer = memory(bytes);
     let mut measured = |side| {
         let turn = if side == 0 { Turn::Raw } else { Turn::Stack };
         prepare(turn)?;
@@ -138,7 +125,6 @@ impl Block {
 pub(super) fn block(step: &mut Step<'_>, until: Until, buffer: &mut Buffer) -> Result<Block> {
     /// Operations between two looks at the clock.
     const STRIDE: u64 = 16;
-    let buffer = buffer.bytes();
     let clock = SystemClock::default();
     let mut count = 0;
     loop {

@@ -9,7 +9,7 @@ use serde::Serialize;
 use terrace_core::{Backend, BackendExt, Error, ErrorKind, Key, Object, ObjectExt, Open, Result};
 use terrace_stack::{Stack, Tactics};
 
-use super::blocks::{Buffer, GROUPS_MIN, Samples, Step, Turn, Until, block, interleave};
+use super::blocks::{GROUPS_MIN, Samples, Step, Turn, Until, block, interleave, memory};
 use super::micro::threads::check_stop;
 use super::place::{Scratch, directory, fast_place, policy_of, slow_place, stack, view_of};
 use super::statistics::{Bound, median};
@@ -249,7 +249,7 @@ impl Bench<'_> {
                 stacked.stop_recording()?;
             }
             let mut warm_up = transfer(&*object, 4 << 10, is_write);
-            block(&mut warm_up, Until::Count(RING_EVENTS), &mut Buffer::new(4 << 10)).map(drop)
+            block(&mut warm_up, Until::Count(RING_EVENTS), &mut memory(4 << 10)).map(drop)
         };
         let sides = [&*object, &*object].map(|object| transfer(object, bytes, is_write));
         let until = Until::TimeNs(self.block_ns);
@@ -283,7 +283,7 @@ impl Bench<'_> {
             };
             stacked.set_policy(Tactics::new(if is_python { "counts" } else { "lru" }, policy))?;
             let mut warm_up = transfer(&*object, BYTES, is_write);
-            block(&mut warm_up, Until::Count(10_000), &mut Buffer::new(BYTES)).map(drop)
+            block(&mut warm_up, Until::Count(10_000), &mut memory(BYTES)).map(drop)
         };
         let sides = [&*object, &*object].map(|object| transfer(object, BYTES, is_write));
         let until = Until::TimeNs(self.block_ns);
@@ -308,7 +308,7 @@ impl Bench<'_> {
     fn creates(&mut self, case: &'static str) -> Result<Case> {
         let raw = creating(&*self.raw);
         let mut stack = creating(&self.stacked);
-        let one_ns = block(&mut stack, Until::Count(1000), &mut Buffer::new(0))?.per_op_ns();
+        let one_ns = block(&mut stack, Until::Count(1000), &mut memory(0))?.per_op_ns();
         let until = Until::Count((self.block_ns / one_ns) as u64);
         let (groups, prepare) = (self.groups, &mut |_| check_stop(self.stop));
         let samples = interleave(groups, until, 0, [raw, stack], &mut self.progress, prepare)?;
@@ -400,7 +400,7 @@ fn together(objects: &[&dyn Object], until: Until, is_write: bool) -> Result<f64
     let work = |object: &dyn Object| {
         let mut step = transfer(object, 4 << 10, is_write);
         // What a thread needs for its first operation is not what scales.
-        let mut buffer = Buffer::new(4 << 10);
+        let mut buffer = memory(4 << 10);
         let ready = block(&mut step, Until::Count(1), &mut buffer);
         start.wait();
         ready.and_then(|_| block(&mut step, until, &mut buffer))

@@ -10,6 +10,7 @@ pub(crate) use stored::{NewContent, StoredSource};
 use crate::failure::Result;
 use crate::interrupt::Interrupt;
 use crate::progress::Progress;
+use terrace_core::Buffer;
 
 /// Bytes moved at a time. 1 MiB: large enough that the cost of a request no longer counts on
 /// local media, small enough to react to Ctrl-C at once.
@@ -72,7 +73,7 @@ impl<'a> Transfer<'a> {
         source: &mut dyn Source,
         open: impl FnOnce() -> Result<T>,
     ) -> Result<u64> {
-        let mut buffer = vec![0; PIECE_BYTES];
+        let mut buffer = Buffer::zeroed(PIECE_BYTES);
         let count = self.read(source, &mut buffer)?;
         let mut target = open()?;
         let copied = self.pump(source, &mut target, buffer, count);
@@ -91,7 +92,7 @@ impl<'a> Transfer<'a> {
         &mut self,
         source: &mut dyn Source,
         target: &mut dyn Target,
-        mut buffer: Vec<u8>,
+        mut buffer: Buffer,
         mut count: usize,
     ) -> Result<u64> {
         let mut total_bytes = 0;

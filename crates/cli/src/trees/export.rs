@@ -13,7 +13,7 @@ use rustix::fs::{
     chownat, linkat, lremovexattr, lsetxattr, mknodat, utimensat,
 };
 use rustix::io::Errno;
-use terrace_core::{Access, Error};
+use terrace_core::{Access, Buffer, Error};
 use terrace_fs::{Kind, Listed, Node, Reply, Request, Time};
 
 use super::{PIECE_BYTES, Work, about, local};
@@ -36,14 +36,14 @@ struct Export<'a, 'w> {
     work: &'a mut Work<'w>,
     /// Files with several names: the first of these.
     linked: HashMap<u64, PathBuf>,
-    buffer: Vec<u8>,
+    buffer: Buffer,
 }
 
 /// Copies what is in a directory of the file system into a local one, which is made if it is missing.
 pub(crate) fn export(work: &mut Work<'_>, source: Node, target: &Path) -> Result<()> {
     fs::create_dir_all(target)
         .map_err(|error| about(Error::from_io("make a directory", error), target))?;
-    let mut export = Export { work, linked: HashMap::new(), buffer: vec![0; PIECE_BYTES] };
+    let mut export = Export { work, linked: HashMap::new(), buffer: Buffer::zeroed(PIECE_BYTES) };
     let mut levels = vec![Level::new(target.into(), source)];
     while let Some(level) = levels.last_mut() {
         export.work.interrupt.check("run it again to go on")?;

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{OFlags, SeekFrom, seek};
 use rustix::io::Errno;
-use terrace_core::{Access, Error};
+use terrace_core::{Access, Buffer, Error};
 use terrace_fs::{Changes, File, Kind, Made, Node, Request, SetHow, When};
 
 use super::{PIECE_BYTES, Work, about, local, made};
@@ -39,12 +39,12 @@ struct Import<'a, 'w> {
     work: &'a mut Work<'w>,
     /// Files with several names, by device and inode.
     linked: HashMap<(u64, u64), u64>,
-    buffer: Vec<u8>,
+    buffer: Buffer,
 }
 
 /// Copies what is in a local directory into one of the file system.
 pub(crate) fn import(work: &mut Work<'_>, source: &Path, target: &Node) -> Result<()> {
-    let mut import = Import { work, linked: HashMap::new(), buffer: vec![0; PIECE_BYTES] };
+    let mut import = Import { work, linked: HashMap::new(), buffer: Buffer::zeroed(PIECE_BYTES) };
     let mut levels = vec![import.enter(source.into(), target.number)?];
     while let Some(level) = levels.last_mut() {
         import.work.interrupt.check("run it again to go on")?;

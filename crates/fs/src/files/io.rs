@@ -5,7 +5,7 @@ use std::io::{IoSlice, IoSliceMut};
 use std::ops::Range;
 
 use rustix::io::Errno;
-use terrace_core::{Access, Object};
+use terrace_core::{Access, Buffer, Object};
 
 use super::File;
 use super::open::Content;
@@ -174,7 +174,8 @@ impl File {
         bytes: u64,
         clears_set_id: bool,
     ) -> Result<u64> {
-        let mut buffer = vec![0; COPY_BYTES.min(usize::try_from(bytes).unwrap_or(COPY_BYTES))];
+        let step = COPY_BYTES.min(usize::try_from(bytes).unwrap_or(COPY_BYTES));
+        let mut buffer = Buffer::zeroed(step);
         let mut done = 0;
         while done < bytes {
             let step = buffer.len().min(usize::try_from(bytes - done).unwrap_or(COPY_BYTES));

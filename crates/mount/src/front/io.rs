@@ -2,6 +2,7 @@
 //! Reading and writing what the kernel does not read and write itself.
 
 use std::cell::RefCell;
+use terrace_core::Buffer;
 
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
@@ -12,7 +13,7 @@ use crate::refresher::Written;
 
 thread_local! {
     /// What is read by this thread: as long as the longest request so far.
-    static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+    static BUFFER: RefCell<Buffer> = const { RefCell::new(Buffer::new()) };
 }
 
 /// `SEEK_DATA` and `SEEK_HOLE` of `lseek(2)`.
@@ -30,7 +31,7 @@ impl Front {
         let handle = self.handle(handle)?;
         BUFFER.with_borrow_mut(|buffer| {
             if buffer.len() < bytes as usize {
-                buffer.resize(bytes as usize, 0);
+                buffer.resize(bytes as usize);
             }
             let count = handle.file.read(offset, &mut buffer[..bytes as usize])?;
             reply.with(|reply| reply.data(&buffer[..count]))

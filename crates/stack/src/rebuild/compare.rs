@@ -3,7 +3,7 @@
 
 use std::io::IoSliceMut;
 
-use terrace_core::{Open, Persistency, Result, Semantics};
+use terrace_core::{Buffer, Open, Persistency, Result, Semantics};
 
 use crate::Tier;
 use crate::files::FileName;
@@ -19,7 +19,7 @@ pub(super) fn have_same_bytes(tiers: &[Tier], one: &FileName, other: &FileName) 
     let how = Open::read().with_semantics(Semantics::at_level(Persistency::None));
     let open = |name: &FileName| tiers[name.tier.index()].backend.open(&name.key(), &how);
     let (one, other) = (open(one)?, open(other)?);
-    let (mut left, mut right) = (vec![0; STEP_BYTES], vec![0; STEP_BYTES]);
+    let (mut left, mut right) = (Buffer::zeroed(STEP_BYTES), Buffer::zeroed(STEP_BYTES));
     let mut at = 0;
     loop {
         let count = one.read_at(at, &mut [IoSliceMut::new(&mut left)])?;

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use terrace_core::{
-    Create, Error, ErrorKind, Key, Object, Open, Persistency, Result, Role, Semantics, TierIndex,
+    Buffer, Create, Error, ErrorKind, Key, Object, Open, Persistency, Result, Role, Semantics,
+    TierIndex,
 };
 
 use super::Scrub;
@@ -179,7 +180,7 @@ impl Scrub<'_> {
     ) -> Result<bool> {
         let handle = good.open(self.shared.backend(good))?;
         let source = handle.as_ref().expect("it was just opened");
-        let mut buffer = vec![0; STEP_BYTES];
+        let mut buffer = Buffer::zeroed(STEP_BYTES);
         let (mut at, mut copied, mut back) = (0, 0, 0);
         while at < length {
             let want = buffer.len().min((length - at) as usize);

@@ -12,7 +12,7 @@ mod schedule;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use terrace_core::{Error, ErrorKind, Key, Result};
+use terrace_core::{Buffer, Error, ErrorKind, Key, Result};
 
 use crate::Stack;
 use crate::entry::{Entry, Segment};
@@ -112,7 +112,7 @@ struct Scrub<'a> {
     free_ns: u64,
     told_ns: u64,
     is_stopped: bool,
-    buffer: Vec<u8>,
+    buffer: Buffer,
     report: ScrubReport,
 }
 
@@ -129,7 +129,7 @@ impl<'a> Scrub<'a> {
             free_ns: 0,
             told_ns: 0,
             is_stopped: false,
-            buffer: Vec::new(),
+            buffer: Buffer::new(),
             report: ScrubReport::default(),
         }
     }

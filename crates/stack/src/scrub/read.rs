@@ -67,7 +67,7 @@ impl Scrub<'_> {
             return Ok(Some((end, 0)));
         }
         let mut buffer = std::mem::take(&mut self.buffer);
-        buffer.resize(STEP_BYTES, 0);
+        buffer.resize(STEP_BYTES);
         let (mut at, mut sum) = (0, 0);
         let result = loop {
             let data = match object.next_data(at) {

@@ -5,7 +5,8 @@ use std::io::{IoSlice, IoSliceMut};
 
 use rustix::fs::{Advice, fadvise};
 use terrace_core::{
-    Backend, Clock, Cursor, FileLease, Key, Object, Open, Persistency, Random, Result, Semantics,
+    Backend, Buffer, Clock, Cursor, FileLease, Key, Object, Open, Persistency, Random, Result,
+    Semantics,
 };
 
 /// Where objects of calibrations are on a tier: no object of a store is ever there.
@@ -29,7 +30,7 @@ pub(super) struct Ground<'a> {
     pub(super) clock: &'a dyn Clock,
     objects: Vec<Made>,
     /// What is written; no device can make it smaller.
-    noise: Vec<u8>,
+    noise: Buffer,
 }
 
 /// One object with what it holds.
@@ -59,7 +60,7 @@ impl<'a> Ground<'a> {
         clear(backend)?;
         let count = if bytes >= SEVERAL_BYTES_MIN { OBJECTS } else { 1 };
         let each_bytes = bytes / count / BLOCK * BLOCK;
-        let mut noise = vec![0; each_bytes as usize];
+        let mut noise = Buffer::zeroed(each_bytes as usize);
         Random::new(0).fill(&mut noise);
         let mut ground = Self { backend, clock, objects: Vec::new(), noise };
         for index in 0..count {

@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
-use terrace_core::{Random, Result};
+use terrace_core::{Buffer, Random, Result};
 
 use super::fit::median;
 use super::ground::{BLOCK, Ground};
@@ -46,7 +46,7 @@ impl Measure<'_> {
         let mut random = Random::new(1);
         self.of_sizes(budget_ns, |bytes, until_ns| {
             self.ground.drop_pages()?;
-            let mut buffer = vec![0; bytes as usize];
+            let mut buffer = Buffer::zeroed(bytes as usize);
             let mut left = self.unseen(bytes);
             self.repeat(until_ns, || {
                 if left == 0 {
@@ -90,7 +90,7 @@ impl Measure<'_> {
     /// comes in lumps.
     pub(super) fn in_order(&self, budget_ns: u64) -> Result<f64> {
         self.ground.drop_pages()?;
-        let mut buffer = vec![0; BLOCK as usize];
+        let mut buffer = Buffer::zeroed(BLOCK as usize);
         let blocks = (self.ground.request_bytes_max() / BLOCK).min(IN_ORDER_MAX);
         let (until_ns, mut sum_s) = (self.until(budget_ns), 0.0);
         let mut number = 0;
@@ -123,7 +123,7 @@ impl Measure<'_> {
         let began_ns = self.ground.clock.now_ns();
         let read = |thread: u32| -> Result<u64> {
             let mut random = Random::new(100 + u64::from(thread));
-            let (mut buffer, mut done) = (vec![0; BLOCK as usize], 0);
+            let (mut buffer, mut done) = (Buffer::zeroed(BLOCK as usize), 0);
             while asked.fetch_add(1, Ordering::Relaxed) < most
                 && (done == 0 || self.goes_on(until_ns))
                 && !has_failed.load(Ordering::Relaxed)
