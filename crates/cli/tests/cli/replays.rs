@@ -94,7 +94,7 @@ fn a_recorded_store_is_replayed() {
 }
 
 /// A fast tier of 4 MB and a slow one: a block of 1 MB takes 10 ms and 100 ms.
-pub(crate) const TIERS: &str = "
+const TIERS: &str = "
 [[tier]]
 name = \"fast\"
 path = \"fast\"

@@ -3,14 +3,30 @@
 
 use serde_json::Value;
 
-use crate::replays::TIERS;
 use crate::scene::Scene;
+
+const TIERS: &str = "
+[[tier]]
+name = \"fast\"
+path = \"fast\"
+capacity = \"4MB\"
+bandwidth = \"100MB/s\"
+idle_power = \"1W\"
+active_power = \"3W\"
+
+[[tier]]
+name = \"slow\"
+path = \"slow\"
+latency = \"50ms\"
+bandwidth = \"10MB/s\"
+idle_power = \"2W\"
+active_power = \"7W\"
+";
 
 /// Some objects that are read again and again, and others that come once.
 fn with_load() -> Scene {
     let scene = Scene::empty();
-    let slow = "name = \"slow\"\n";
-    scene.file("store.toml", TIERS.replace(slow, &format!("{slow}latency = \"50ms\"\n")));
+    scene.file("store.toml", TIERS);
     let line = |at: u32| match at % 3 {
         0 => format!("{at},{},1000000,read\n", 1000 + at),
         _ => format!("{at},{},1000000,read\n", at % 4),
