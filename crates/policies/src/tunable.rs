@@ -1,9 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Which parameters of policies may be searched for better values, and between which bounds.
 
+use std::f64::consts::{FRAC_1_SQRT_2, SQRT_2};
 use std::time::Duration;
 
 use terrace_core::{Parameter, units};
+
+/// The most by which a value may change in one step, on a store that runs.
+pub const STEP_FACTOR_MAX: f64 = 2.0;
+
+/// The steps from a value to those around it: all the way and half of it, in magnitude.
+const STEPS: [f64; 4] = [1.0 / STEP_FACTOR_MAX, FRAC_1_SQRT_2, SQRT_2, STEP_FACTOR_MAX];
+
+/// By how much a step may be longer: what reading and writing a number costs.
+const ROUNDING: f64 = 1e-9;
 
 /// A parameter whose value may be searched for.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -64,31 +74,93 @@ pub fn tunables(parameters: &[Parameter]) -> Vec<Tunable> {
     TUNABLES.iter().filter(has).copied().collect()
 }
 
+/// The parameter with this name, if it may be searched.
+pub fn tunable(name: &str) -> Option<Tunable> {
+    TUNABLES.iter().find(|tunable| tunable.name == name).copied()
+}
+
 impl Tunable {
     /// The value at a place from 0, the least, to 1, the most; in three digits, as the policy reads
     /// it.
     pub fn at(&self, place: f64) -> String {
         let place = place.clamp(0.0, 1.0);
-        let even = |from: f64, to: f64| from + (to - from) * place;
-        let magnitude = |from: f64, to: f64| from * (to / from).powf(place);
+        let (from, to) = self.bounds();
         match self.scale {
-            Scale::Even(from, to) => digits(even(from, to)).to_string(),
-            Scale::Magnitudes(from, to) => digits(magnitude(from, to)).to_string(),
-            Scale::Counts(from, to) => {
-                magnitude(f64::from(from), f64::from(to)).round().to_string()
+            Scale::Even(..) | Scale::Choice(_) => self.text(from + (to - from) * place),
+            _ => self.text(from * (to / from).powf(place)),
+        }
+    }
+
+    /// The values around one that a policy has: for numbers those up to a factor of
+    /// [`STEP_FACTOR_MAX`] away and within the bounds, or nearer to them; for choices the next ones.
+    /// None around a word where a number is expected, or around zero.
+    pub fn around(&self, value: &str) -> Vec<String> {
+        if let Scale::Choice(words) = self.scale {
+            let next = words.iter().filter(|word| self.is_near(value, word));
+            return next.map(|word| (*word).into()).collect();
+        }
+        let Some(now) = self.number(value) else { return Vec::new() };
+        let (least, most) = self.bounds();
+        let mut found: Vec<String> = Vec::new();
+        for step in STEPS {
+            let wanted = (now * step).clamp(least.min(now), most.max(now));
+            // Three digits may be further away than what they stand for.
+            let nearer = wanted + (now - wanted) * 0.01;
+            let texts = [wanted, nearer].map(|number| self.text(number));
+            let text = texts.into_iter().find(|text| self.is_near(value, text));
+            found.extend(text.filter(|text| !found.contains(text)));
+        }
+        found
+    }
+
+    /// Whether `to` is another value than `from`, and no more than one step away: a factor of
+    /// [`STEP_FACTOR_MAX`], or the choice beside it.
+    pub fn is_near(&self, from: &str, to: &str) -> bool {
+        if let Scale::Choice(words) = self.scale {
+            let place = |value: &str| words.iter().position(|word| *word == value);
+            return place(from).zip(place(to)).is_some_and(|(one, other)| one.abs_diff(other) == 1);
+        }
+        let Some((from, to)) = self.number(from).zip(self.number(to)) else { return false };
+        let factor = (to / from).max(from / to);
+        factor > 1.0 + ROUNDING && factor <= STEP_FACTOR_MAX * (1.0 + ROUNDING)
+    }
+
+    /// The number above zero that a value is: seconds or bytes where it has a unit.
+    fn number(&self, value: &str) -> Option<f64> {
+        let number = match self.scale {
+            Scale::Even(..) | Scale::Magnitudes(..) | Scale::Counts(..) => value.parse().ok()?,
+            Scale::Durations(..) => units::parse_duration(value).ok()?.as_secs_f64(),
+            Scale::Bytes(..) => units::parse_bytes(value).ok()? as f64,
+            Scale::Choice(_) => return None,
+        };
+        (number > 0.0 && number < f64::INFINITY).then_some(number)
+    }
+
+    /// The least and the most of its numbers; of choices, how many there are.
+    fn bounds(&self) -> (f64, f64) {
+        match self.scale {
+            Scale::Even(from, to) | Scale::Magnitudes(from, to) => (from, to),
+            Scale::Counts(from, to) => (from.into(), to.into()),
+            Scale::Durations(from, to) => (from.as_secs_f64(), to.as_secs_f64()),
+            Scale::Bytes(from, to) => (from as f64, to as f64),
+            Scale::Choice(words) => (0.0, words.len() as f64),
+        }
+    }
+
+    /// A number in three digits, or the choice with it, as the policy reads it.
+    fn text(&self, number: f64) -> String {
+        match self.scale {
+            Scale::Even(..) | Scale::Magnitudes(..) => digits(number).to_string(),
+            Scale::Counts(..) => number.round().to_string(),
+            Scale::Durations(..) => {
+                let microseconds = (digits(number) * 1e6).round() as u64;
+                units::format_duration(Duration::from_micros(microseconds))
             }
-            Scale::Durations(from, to) => {
-                let seconds = digits(magnitude(from.as_secs_f64(), to.as_secs_f64()));
-                units::format_duration(Duration::from_micros((seconds * 1e6).round() as u64))
-            }
-            Scale::Bytes(from, to) => {
-                let mebibytes = digits(magnitude(from as f64, to as f64) / f64::from(1 << 20));
+            Scale::Bytes(..) => {
+                let mebibytes = digits(number / f64::from(1 << 20));
                 units::format_bytes((mebibytes.round() as u64) << 20)
             }
-            Scale::Choice(words) => {
-                let index = (place * words.len() as f64) as usize;
-                words[index.min(words.len() - 1)].into()
-            }
+            Scale::Choice(words) => words[(number as usize).min(words.len() - 1)].into(),
         }
     }
 }
@@ -131,6 +203,62 @@ mod tests {
         }
         for tunable in TUNABLES {
             assert!(seen.contains(&tunable.name), "no policy has {}", tunable.name);
+        }
+    }
+
+    #[test]
+    fn values_around_one_are_no_further_than_a_factor_of_two_and_policies_take_them() {
+        let view = View::new(tiers(&[1000, 1000, 1000]), 0);
+        for entry in POLICIES {
+            let parameters = (entry.create)(&view, &[]).expect(entry.name).parameters();
+            for tunable in tunables(&parameters) {
+                let default = parameters.iter().find(|one| one.name == tunable.name);
+                let default = default.expect("it has it").value.clone();
+                let froms = (0..=20).map(|step| tunable.at(f64::from(step) / 20.0));
+                for from in froms.chain([default]) {
+                    let around = tunable.around(&from);
+                    for to in &around {
+                        assert!(tunable.is_near(&from, to), "{} {from} {to}", tunable.name);
+                        let mut given = vec![(tunable.name.to_string(), to.clone())];
+                        match tunable.name {
+                            "low" => given.insert(0, ("high".into(), "1".into())),
+                            "high" => given.insert(0, ("low".into(), "0".into())),
+                            _ => {}
+                        }
+                        let made = (entry.create)(&view, &given);
+                        assert!(made.is_ok(), "{} {} {to}", entry.name, tunable.name);
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn values_around_one_stay_within_the_bounds_or_come_nearer_to_them() {
+        let around = |name, value: &str| tunable(name).expect("there is one").around(value);
+        assert_eq!(around("idle", "1s"), ["500ms", "707ms", "1410ms", "2s"]);
+        assert_eq!(around("high", "0.9"), ["0.5", "0.636", "0.97"]);
+        assert_eq!(around("streams", "1"), ["2"]);
+        assert_eq!(around("max_bytes", "16MiB"), ["23MiB", "32MiB"]);
+        assert_eq!(around("gate", "on"), ["off"]);
+        assert_eq!(
+            around("idle", "1h"),
+            ["1800s", "2550s"],
+            "beyond the bounds: towards them only"
+        );
+        for (name, value) in [("high", "tier"), ("idle", "0s"), ("gate", "maybe"), ("busy", "NaN")]
+        {
+            assert!(around(name, value).is_empty(), "{name} {value}");
+        }
+        assert!(!tunable("idle").expect("there is one").is_near("1s", "2001ms"));
+        assert!(!tunable("idle").expect("there is one").is_near("1s", "1s"));
+    }
+
+    #[test]
+    fn what_a_loss_of_power_leaves_is_not_searched() {
+        let words = ["persist", "sync", "durab", "storage", "atomic", "semantic", "engine"];
+        for Tunable { name, .. } in TUNABLES {
+            assert!(!words.iter().any(|word| name.contains(word)), "{name}");
         }
     }
 
