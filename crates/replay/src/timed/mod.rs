@@ -214,9 +214,10 @@ impl<'a> Run<'a> {
         let mut mind = Mind::new(policy, options.view(), pace);
         let tiers = options.tiers.iter().map(|tier| Tier::new(tier.view.clone(), tier.character));
         let mut store = Store::new(tiers.collect(), mind.placer());
-        for (number, known) in population.known().iter().enumerate() {
+        for (number, known) in population.all().iter().enumerate() {
             if let Some(bytes) = known.present_bytes {
-                store.present(number as u32, key_of(known.id)?, bytes, options.present_on);
+                let tier = known.present_on.unwrap_or(options.present_on);
+                store.present(number as u32, key_of(known.id)?, bytes, tier);
             }
         }
         mind.introduce(&mut store.told);

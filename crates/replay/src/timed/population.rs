@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What is there before a trace begins: everything that it reads before it writes it.
+//! What is there before a trace begins: everything that it reads before it writes it, and what
+//! somebody puts there.
 
-use terrace_core::Result;
+use terrace_core::{Result, TierIndex};
 
 use crate::objects::Objects;
 use crate::read::Trace;
 use crate::request::{Operation, Request};
 
 /// The objects of a trace.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Population {
     objects: Objects,
     /// By number: the id, and the size of what is there from the beginning.
@@ -21,6 +22,8 @@ pub(super) struct Known {
     pub(super) id: u64,
     /// `None` for what is made while the trace runs.
     pub(super) present_bytes: Option<u64>,
+    /// Where that is, if it is known.
+    pub(super) present_on: Option<TierIndex>,
     was_written: bool,
 }
 
@@ -32,31 +35,59 @@ impl Population {
     ///
     /// Those of [`Trace::read`]; `Unsupported` for more objects than 32 bits count.
     pub fn read(trace: &mut Trace, progress: &mut dyn FnMut(u64)) -> Result<Self> {
-        let mut population = Self { objects: Objects::default(), known: Vec::new(), requests: 0 };
+        let mut population = Self::default();
+        population.add(trace, progress)?;
+        Ok(population)
+    }
+
+    /// Adds the objects of a trace, read to its end, behind those that there are.
+    ///
+    /// # Errors
+    ///
+    /// As [`Population::read`].
+    pub fn add(&mut self, trace: &mut Trace, progress: &mut dyn FnMut(u64)) -> Result<()> {
         let (mut batch, mut numbers) = (Vec::new(), Vec::new());
         loop {
             trace.read(&mut batch)?;
             if batch.is_empty() {
-                return Ok(population);
+                return Ok(());
             }
             numbers.clear();
             let ids = batch.iter().map(|request| request.object);
-            population.objects.numbers(ids, &mut numbers)?;
+            self.objects.numbers(ids, &mut numbers)?;
             for (request, number) in batch.iter().zip(&numbers) {
-                population.note(request, *number);
+                self.note(request, *number);
             }
             let accesses = batch.iter().filter(|request| request.operation.is_access());
-            population.requests += accesses.count() as u64;
+            self.requests += accesses.count() as u64;
             progress(batch.len() as u64);
         }
     }
 
-    fn note(&mut self, request: &Request, number: u32) {
+    /// Has an object lie on a tier from the beginning, whatever the trace does to it. Policies are
+    /// shown what is there in the order in which objects were added.
+    ///
+    /// # Errors
+    ///
+    /// `Unsupported` for more objects than 32 bits count.
+    pub fn put(&mut self, id: u64, tier: TierIndex, bytes: u64) -> Result<()> {
+        let mut numbers = Vec::with_capacity(1);
+        self.objects.numbers(std::iter::once(id), &mut numbers)?;
+        let known = self.known(id, numbers[0]);
+        (known.present_bytes, known.present_on) = (Some(bytes), Some(tier));
+        Ok(())
+    }
+
+    fn known(&mut self, id: u64, number: u32) -> &mut Known {
         if self.known.len() == number as usize {
-            let id = request.object;
-            self.known.push(Known { id, present_bytes: None, was_written: false });
+            let known = Known { id, present_bytes: None, present_on: None, was_written: false };
+            self.known.push(known);
         }
-        let known = &mut self.known[number as usize];
+        &mut self.known[number as usize]
+    }
+
+    fn note(&mut self, request: &Request, number: u32) {
+        let known = self.known(request.object, number);
         match request.operation {
             Operation::Write | Operation::Create => known.was_written = true,
             Operation::Read | Operation::Unknown if !known.was_written => {
@@ -88,7 +119,7 @@ impl Population {
         self.objects.find(id)
     }
 
-    pub(super) fn known(&self) -> &[Known] {
+    pub(super) fn all(&self) -> &[Known] {
         &self.known
     }
 }

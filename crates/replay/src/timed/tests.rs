@@ -262,3 +262,23 @@ fn several_clients_ask_at_the_same_time() {
     assert!(near(timed.makespan_s, 0.2 + 0.5 + 0.2), "{timed:?}");
     assert!(near(timed.reads.mean_s, 0.2), "{timed:?}");
 }
+
+#[test]
+fn what_somebody_puts_somewhere_is_there_from_the_beginning() {
+    let lines = [(0, 1, MIB, 'r'), (10, 2, MIB, 'r'), (20, 3, MIB, 'w')];
+    let options = options(3 * MIB);
+    let fast = TierIndex(0);
+    let mut population = Population::default();
+    // One that the trace does not know takes room; one that it writes is there all the same.
+    for (id, bytes) in [(9, MIB), (1, MIB)] {
+        population.put(id, fast, bytes).expect("there are numbers left");
+    }
+    population.add(&mut trace(&lines), &mut |_| {}).expect("readable");
+    population.put(3, TierIndex(1), MIB).expect("there are numbers left");
+    let policy = terrace_policies::create("pinned", &options.view(), &[]).expect("it is legal");
+    let timed = TimedReplay::new(options).run(&population, &mut trace(&lines), policy, &mut |_| {});
+    let timed = timed.expect("readable");
+    assert_eq!((timed.tiers[0].reads, timed.tiers[1].reads), (1, 1), "{timed:?}");
+    assert_eq!((timed.tiers[0].writes, timed.tiers[1].writes), (0, 1), "{timed:?}");
+    assert_eq!(timed.tiers[0].most_bytes, 2 * MIB);
+}
