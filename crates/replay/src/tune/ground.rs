@@ -2,14 +2,11 @@
 //! A trace in windows, of which every second one is for the search and the others for judging it.
 
 use std::ops::Range;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::{Sender, channel};
-use std::sync::{Mutex, PoisonError};
 use std::thread;
 
 use terrace_core::{Error, Result};
 
-use super::{Candidate, Objective, OpenTrace, Score};
+use super::{Candidate, Objective, OpenTrace, Score, parallel};
 use crate::timed::{Population, TimedOptions, TimedReplay};
 
 /// Windows of a trace, as many for each half. Halves so have the same hours and phases; a beginning
@@ -133,32 +130,9 @@ impl<'a> Ground<'a> {
         progress: &mut dyn FnMut(u64),
     ) -> Result<Vec<Score>> {
         let threads = thread::available_parallelism().map_or(1, usize::from);
-        let next = AtomicUsize::new(0);
-        let scores: Vec<_> = made.iter().map(|_| Mutex::new(None)).collect();
-        let (sender, replayed) = channel();
-        let work = |sender: Sender<u64>| {
-            loop {
-                let index = next.fetch_add(1, Ordering::Relaxed);
-                let Some(made) = made.get(index) else { return };
-                // Nobody is interested in progress any more where sending fails.
-                let score = self.score(made, part, &mut |requests| _ = sender.send(requests));
-                *scores[index].lock().unwrap_or_else(PoisonError::into_inner) = Some(score);
-            }
-        };
-        thread::scope(|scope| {
-            for _ in 0..threads.min(made.len()) {
-                let (sender, work) = (sender.clone(), &work);
-                scope.spawn(move || work(sender));
-            }
-            drop(sender);
-            // It ends with the last sender.
-            replayed.iter().for_each(progress);
-        });
-        let score = |score: Mutex<Option<Result<Score>>>| {
-            let score = score.into_inner().unwrap_or_else(PoisonError::into_inner);
-            score.expect("all were replayed")
-        };
-        scores.into_iter().map(score).collect()
+        let score =
+            |index: usize, progress: &mut dyn FnMut(u64)| self.score(&made[index], part, progress);
+        parallel::each(made.len(), threads, progress, score).into_iter().collect()
     }
 
     fn score(

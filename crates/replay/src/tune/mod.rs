@@ -2,6 +2,7 @@
 //! Searches parameters of a policy for a trace: on one half of its windows, judged on the other.
 
 mod ground;
+mod parallel;
 mod search;
 #[cfg(test)]
 mod tests;
