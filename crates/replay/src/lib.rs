@@ -31,5 +31,5 @@ pub use timed::{
     Burst, Character, Latencies, MoveStory, Population, Served, Story, TierTimed, Timed,
     TimedOptions, TimedReplay, TimedTier, Traffic,
 };
-pub use tune::{Candidate, Objective, OpenTrace, Score, TuneOptions, Tuned, Tuner};
+pub use tune::{Candidate, Objective, OpenTrace, Score, TuneOptions, Tuned, Tuner, rails};
 pub use write::{Converted, WRITABLE, convert};

@@ -3,6 +3,7 @@
 
 mod ground;
 mod parallel;
+pub mod rails;
 mod search;
 #[cfg(test)]
 mod tests;
