@@ -3,7 +3,8 @@
 //!
 //! [`Trace`] reads requests from traces of many kinds; [`CacheReplay`] sends them through caches that
 //! give up objects in different orders; [`TimedReplay`] has a policy move them between tiers in
-//! virtual time; [`Tuner`] searches parameters for them; [`convert`] writes what was read; [`Profile`] sums it up.
+//! virtual time; [`Tuner`] searches parameters for them, [`Shadows`] try some beside a store that runs; [`convert`] writes
+//! what was read; [`Profile`] sums it up.
 //! `docs/replay.md` is the page for users.
 
 mod belady;
@@ -25,11 +26,14 @@ pub use cut::Cut;
 pub use format::Format;
 pub use order::Order;
 pub use profile::{Profile, Sum, Window};
-pub use read::{Columns, Options, Trace, objects_named};
+pub use read::{Columns, Lived, LivedTier, Options, Trace, objects_named};
 pub use request::{Operation, Request};
 pub use timed::{
     Burst, Character, Latencies, MoveStory, Population, Served, Story, TierTimed, Timed,
     TimedOptions, TimedReplay, TimedTier, Traffic,
 };
-pub use tune::{Candidate, Objective, OpenTrace, Score, TuneOptions, Tuned, Tuner, rails};
+pub use tune::{
+    Candidate, Foreseen, Objective, OpenTrace, Score, Shadows, TierFill, TuneOptions, Tuned, Tuner,
+    Value, rails,
+};
 pub use write::{Converted, WRITABLE, convert};

@@ -7,6 +7,8 @@ pub(crate) mod dxt;
 mod fixed;
 mod ids;
 pub(crate) mod lcs;
+pub(crate) mod lived;
+mod memory;
 pub(crate) mod oracle_general;
 mod own;
 mod sorted;
@@ -17,10 +19,13 @@ use std::fmt;
 use std::io::Read;
 use std::ops::Range;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use terrace_core::{Error, Result};
 
 pub use csv::Columns;
+pub use lived::{Lived, LivedTier};
 
 use crate::format::Format;
 use crate::input::Input;
@@ -130,6 +135,12 @@ impl Trace {
             Format::Dftracer => Box::new(dftracer::read(input)?),
         };
         Ok(Self { format, source })
+    }
+
+    /// Requests of a store that were read before; none any more once `stop` is set.
+    pub(crate) fn of_requests(requests: Arc<[Request]>, stop: Arc<AtomicBool>) -> Self {
+        let source = Box::new(memory::Memory::new(requests, stop));
+        Self { format: Format::Terrace, source }
     }
 
     /// Only the requests whose numbers, from 0 on, are in these ranges, which ascend and are apart

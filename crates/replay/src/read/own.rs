@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashSet};
 use std::path::Path;
 
 use terrace_core::{Error, ErrorKind, Event, EventKind, Result};
-use terrace_trace::{Access, Damage, Item, Reader, Record, Subject};
+use terrace_trace::{Access, Damage, Head, Item, Reader, Record, Subject, Waits};
 
 use super::sorted::Extents;
 use super::{BATCH, Source};
@@ -19,19 +19,69 @@ pub(super) struct Own {
     has_lives: bool,
 }
 
+/// An event of a store.
+pub(super) struct Told {
+    pub(super) event: Event,
+    pub(super) waits: Waits,
+    /// The number of the segment that it is about.
+    pub(super) object: u64,
+    /// When, in nanoseconds since 1970.
+    pub(super) wall_ns: u64,
+    /// What somebody asked for, where that is what it is.
+    pub(super) request: Option<Request>,
+}
+
 impl Own {
     pub(super) fn open(directory: &Path, has_lives: bool) -> Result<Self> {
-        let reader = Reader::open(directory)?;
+        Ok(Self::of(Reader::open(directory)?, has_lives))
+    }
+
+    /// What came between two points in time, in nanoseconds since 1970, and a little around them.
+    pub(super) fn between(directory: &Path, from_wall_ns: u64, until_wall_ns: u64) -> Result<Self> {
+        Ok(Self::of(Reader::open(directory)?.between(from_wall_ns, until_wall_ns), true))
+    }
+
+    fn of(reader: Reader, has_lives: bool) -> Self {
         let (extents, notes) = (Extents::default(), Vec::new());
-        Ok(Self { reader, extents, notes, summed_up: 0, has_lives })
+        Self { reader, extents, notes, summed_up: 0, has_lives }
+    }
+
+    /// What the file that is being read says of itself.
+    pub(super) fn head(&self) -> Option<&Head> {
+        self.reader.head()
+    }
+
+    /// The next event; `None` at the end.
+    pub(super) fn next(&mut self) -> Result<Option<Told>> {
+        loop {
+            match self.reader.next_item()? {
+                None => return Ok(None),
+                Some(Item::Record(Record::Access(Access { event, waits }))) => {
+                    let object = match self.reader.subject(event.slot, event.incarnation) {
+                        Some(subject) => object_of(subject),
+                        None => {
+                            u64::MAX ^ (u64::from(event.slot) << 32 | u64::from(event.incarnation))
+                        }
+                    };
+                    let wall = |head: &Head| head.wall_of(event.time_ns);
+                    let wall_ns = self.reader.head().map_or(event.time_ns, wall);
+                    let request = self.request(&event, object, wall_ns);
+                    return Ok(Some(Told { event, waits, object, wall_ns, request }));
+                }
+                Some(Item::Problem(problem)) if matches!(problem.what, Damage::Torn { .. }) => {
+                    self.notes.push(problem.to_string());
+                }
+                Some(Item::Problem(problem)) => {
+                    let error = Error::new(ErrorKind::Corrupt, "read the trace");
+                    return Err(error.because(problem.to_string()));
+                }
+                Some(Item::Record(_) | Item::File(_)) => {}
+            }
+        }
     }
 
     /// The request that an event is, if it is one.
-    fn request(&mut self, event: &Event) -> Option<Request> {
-        let object = match self.reader.subject(event.slot, event.incarnation) {
-            Some(subject) => object_of(subject),
-            None => u64::MAX ^ (u64::from(event.slot) << 32 | u64::from(event.incarnation)),
-        };
+    fn request(&mut self, event: &Event, object: u64, time_ns: u64) -> Option<Request> {
         let operation = match event.kind {
             EventKind::Read => Operation::Read,
             EventKind::Write => Operation::Write,
@@ -50,9 +100,8 @@ impl Own {
             return None;
         }
         self.summed_up += u64::from(event.count.saturating_sub(1));
-        let wall = |head: &terrace_trace::Head| head.wall_of(event.time_ns);
         let mut request = Request {
-            time_ns: self.reader.head().map_or(event.time_ns, wall),
+            time_ns,
             object,
             size_bytes: 0,
             offset_bytes: event.offset_bytes,
@@ -98,20 +147,8 @@ pub(super) fn named(directory: &Path, names: &[String]) -> Result<Vec<Vec<u64>>>
 impl Source for Own {
     fn fill(&mut self, requests: &mut Vec<Request>) -> Result<()> {
         while requests.len() < BATCH {
-            match self.reader.next_item()? {
-                None => return Ok(()),
-                Some(Item::Record(Record::Access(Access { event, .. }))) => {
-                    requests.extend(self.request(&event));
-                }
-                Some(Item::Problem(problem)) if matches!(problem.what, Damage::Torn { .. }) => {
-                    self.notes.push(problem.to_string());
-                }
-                Some(Item::Problem(problem)) => {
-                    let error = Error::new(ErrorKind::Corrupt, "read the trace");
-                    return Err(error.because(problem.to_string()));
-                }
-                Some(Item::Record(_) | Item::File(_)) => {}
-            }
+            let Some(told) = self.next()? else { return Ok(()) };
+            requests.extend(told.request);
         }
         Ok(())
     }

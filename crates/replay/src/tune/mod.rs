@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Searches parameters of a policy for a trace: on one half of its windows, judged on the other.
+//! Searches parameters of a policy: for a trace on one half of its windows, judged on the other; for a
+//! store that runs around those that it has.
 
 mod ground;
+mod live;
 mod parallel;
 pub mod rails;
 mod search;
@@ -12,6 +14,7 @@ use terrace_core::Result;
 use terrace_policies::tunable::Tunable;
 
 use self::ground::Ground;
+pub use self::live::{Foreseen, Shadows, TierFill, Value};
 use self::search::Search;
 use crate::read::Trace;
 use crate::timed::{Timed, TimedOptions};
