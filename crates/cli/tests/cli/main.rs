@@ -17,6 +17,7 @@ mod help;
 mod imports;
 mod items;
 mod killed;
+mod live_tunings;
 mod network;
 mod objects;
 mod pairs;

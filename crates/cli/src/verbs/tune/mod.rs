@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `terrace tune`.
 
+mod live;
 mod page;
 mod report;
 
@@ -11,7 +12,7 @@ use clap::Args;
 use clap::builder::PossibleValuesParser;
 use clap::builder::TypedValueParser as _;
 use terrace_core::Error;
-use terrace_replay::{Objective, Options, Trace, TuneOptions, Tuner};
+use terrace_replay::{Objective, Options, TimedOptions, Trace, TuneOptions, Tuner};
 
 use self::report::Report;
 use super::{Group, Verb};
@@ -31,7 +32,7 @@ const BUDGET_MAX: u32 = 1_000_000;
 /// The budget where nobody says one.
 const BUDGET: u32 = 32;
 
-/// Search parameters of a policy for a trace
+/// Search parameters of a policy, for a trace or for a store that runs
 ///
 /// Replays the trace in virtual time, as `terrace replay` does, with many values of the parameters of a
 /// policy, and says which came to the least. The trace is cut into 16 windows. Every second one is
@@ -44,11 +45,25 @@ const BUDGET: u32 = 32;
 ///
 /// The same seed, budget, trace and configuration come to the same on any number of processors. With
 /// --seconds the budget follows from how fast the machine is; the report says it.
+///
+/// With --live it stays beside a store that runs, or holds it, until SIGINT (Ctrl-C) or --for. It records
+/// each window of time (the trace is in the store's directory, at most 32 MB, and is removed; where the
+/// store records one, that is read), and replays it in virtual time with the parameters that run, with
+/// each value around one of them, and with `pinned`. One parameter is changed, by a factor of two at
+/// most, only where the store would do better by more than 5 % and by more than twice what the model is
+/// off by, in two windows that follow on one another. Then nothing changes for --dwell; then the change
+/// is judged by what is measured, and taken back if that became worse by 10 %, and the parameter is left
+/// alone for six times --dwell. Another policy is recommended, never used, and nothing is changed that
+/// says what survives.
+///
+/// Time is, with --live, what applications wait for an access in the mean, energy what all tiers draw for
+/// it by their figures. Each window is a line. Changes are those of `terrace policy set`: they are kept
+/// in terrace.toml, and Ctrl-C leaves what runs; the last line says it.
 #[derive(Args, Debug)]
 pub(crate) struct Tune {
     /// A file, or the directory of a trace
-    #[arg(value_name = "TRACE")]
-    trace: PathBuf,
+    #[arg(value_name = "TRACE", required_unless_present = "live")]
+    trace: Option<PathBuf>,
     /// A built-in policy [default: the store's own]
     #[arg(long, value_name = "NAME")]
     policy: Option<String>,
@@ -72,6 +87,8 @@ pub(crate) struct Tune {
     manner: Manner,
     #[command(flatten)]
     reading: Reading,
+    #[command(flatten)]
+    live: live::Live,
 }
 
 impl Verb for Tune {
@@ -80,27 +97,25 @@ impl Verb for Tune {
     const EXAMPLES: &'static str = "
   terrace tune my-store/trace --store my-store --policy lru
   terrace tune disk.vscsi --store my-store --policy heat --objective time --seconds 60
-  terrace tune disk.vscsi --store my-store --policy lru --budget 100 --html tune.html --json";
+  terrace tune disk.vscsi --store my-store --policy lru --budget 100 --html tune.html --json
+  terrace tune --live --store my-store --objective time
+  terrace tune --live --store my-store --window 1min --dwell 5min --dry-run";
 
     fn run(self, context: &Context) -> Result<()> {
         let modelled = Modelled::read(context)?;
         let timed = modelled.options(&self.manner)?;
-        let draws = timed.tiers.iter().any(|tier| tier.view.figures.active_w > 0.0);
-        if self.objective.needs_watts() && !draws {
-            let reason = "the configuration says of no tier what it draws (idle_power, \
-                          active_power); --objective time needs no energy";
-            return Err(Error::invalid("tune a policy", reason)
-                .with("objective", self.objective.word())
-                .into());
-        }
+        check_watts(self.objective, &timed)?;
+        let Some(trace) = self.trace else {
+            return self.live.run(context, self.objective, &self.manner);
+        };
         let policy = match self.policy {
             Some(policy) => policy,
             None => modelled.policy()?,
         };
         let options = TuneOptions { policy, objective: self.objective, seed: self.seed };
         let reading = Options { has_lives: true, ..self.reading.options()? };
-        let format = Trace::open(&self.trace, &reading)?.format();
-        let open = || Trace::open(&self.trace, &reading);
+        let format = Trace::open(&trace, &reading)?.format();
+        let open = || Trace::open(&trace, &reading);
         let began = Instant::now();
         let mut progress = Progress::items("cut the trace", None);
         let tuner = Tuner::new(&timed, options.clone(), &open, &mut |requests| {
@@ -114,7 +129,7 @@ impl Verb for Tune {
         let mut progress = Progress::items("search", Some(all));
         let tuned = tuner.search(budget, &mut |requests| progress.advance(requests))?;
         drop(progress);
-        let report = Report { trace: self.trace.display().to_string(), format, options, tuned };
+        let report = Report { trace: trace.display().to_string(), format, options, tuned };
         let mut output = Output::new();
         if context.is_json {
             output.json(&report.value())?;
@@ -134,6 +149,17 @@ impl Verb for Tune {
             }
         }
     }
+}
+
+/// Refuses what needs energy where nobody said what tiers draw.
+fn check_watts(objective: Objective, timed: &TimedOptions) -> Result<()> {
+    let draws = timed.tiers.iter().any(|tier| tier.view.figures.active_w > 0.0);
+    if draws || !objective.needs_watts() {
+        return Ok(());
+    }
+    let reason = "the configuration says of no tier what it draws (idle_power, active_power); \
+                  --objective time needs no energy";
+    Err(Error::invalid("tune a policy", reason).with("objective", objective.word()).into())
 }
 
 /// The budget that takes so many seconds, as fast as what was replayed to prepare.
