@@ -37,6 +37,7 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import mmap
 import os
 import random
 import resource
@@ -64,15 +65,11 @@ else:
     MISSING = None
 
 # What both sides speak; docs/formats/policy-program.md.
-VERSION = 1
+VERSION = 2
 
 # Kinds of events: events["kind"].
 CREATE, PRESENT, OPEN, CLOSE, READ, WRITE, SET_LEN, DELETE = range(1, 9)
 QUEUED, MOVED, COPIED, UNCOPIED, RECEIPT, TIMER, PIN, UNPIN = range(9, 17)
-
-
-# Events after which a view catches up, also where nobody looks at the segments.
-_PENDING_EVENTS_MAX = 1 << 20
 
 # Advice of applications: segments["temperature"].
 UNKNOWN, HOT, COLD = range(3)
@@ -141,6 +138,7 @@ if MISSING is None:
     )
     Records = npt.NDArray[np.void]
     Slots = npt.NDArray[np.intp]
+    _Bytes = npt.NDArray[np.uint8]
 
 
 @dataclass(frozen=True)
@@ -186,24 +184,31 @@ class View:
     """What is where. It changes between calls only."""
 
     now_ns: int
-    tiers: list[Tier]
     keys: list[str]  # by slot: "namespace/name"
     random: random.Random  # the only chance that a policy may use
 
     def __init__(self, seed: int) -> None:
-        self.now_ns, self.tiers, self.keys = 0, [], []
+        self.now_ns, self.keys = 0, []
         self.random = random.Random(seed)
         self._room = np.zeros(1024, SEGMENT)
         self._count = 0
-        # Events with slots and segments that changed, which nobody looked at so far.
-        self._pending: list[tuple[Records, memoryview, memoryview]] = []
-        self._pending_events = 0
+        # Of the tiers, while nobody looked at them.
+        self._tiers_told: list[dict[str, Any]] = []
+        self._tiers: list[Tier] = []
+        # Events, segments that changed and their slots, while nobody looked at the segments.
+        self._pending: tuple[Records, _Bytes, _Bytes] | None = None
+
+    @property
+    def tiers(self) -> list[Tier]:
+        """The tiers, the most preferred first."""
+        if self._tiers_told:
+            self._tiers, self._tiers_told = [_tier(told) for told in self._tiers_told], []
+        return self._tiers
 
     @property
     def segments(self) -> Records:
         """All slots, dead ones included, with the fields of SEGMENT."""
-        if self._pending:
-            self._catch_up()
+        self._catch_up()
         return self._room[: self._count]
 
     def live(self) -> Slots:
@@ -223,43 +228,45 @@ class View:
         )
         return latest
 
-    def _update(self, head: dict[str, Any], body: memoryview) -> tuple[Records, memoryview]:
-        """Takes over what a call says; returns the events, and what follows them."""
+    def _update(self, head: dict[str, Any], news: _Bytes) -> Records:
+        """Takes over what a call says, and returns the events."""
         self.now_ns = head["now_ns"]
-        self.tiers = [_tier(told) for told in head["tiers"]]
+        self._tiers_told = head["tiers"]
         self._grow(head["slots"])
-        changed, count = head.get("changed", 0), head.get("events", 0)
-        for slot, key in head.get("keys", ()):
+        for slot, key in head["keys"]:
             self.keys[slot] = key
-        slots, body = body[: 4 * changed], body[4 * changed :]
-        rows, body = body[: SEGMENT.itemsize * changed], body[SEGMENT.itemsize * changed :]
-        events, body = body[: EVENT.itemsize * count], body[EVENT.itemsize * count :]
-        shown = np.frombuffer(events, EVENT)
-        self._pending.append((shown, slots, rows))
-        self._pending_events += count
-        if self._pending_events > _PENDING_EVENTS_MAX:
-            self._catch_up()
-        return shown, body
+        events_end = EVENT.itemsize * head["events"]
+        segments_end = events_end + SEGMENT.itemsize * head["changed"]
+        events = news[:events_end].view(EVENT)
+        if len(news) > 0:
+            self._pending = events, news[events_end:segments_end], news[segments_end:]
+        return events
 
     def _catch_up(self) -> None:
         """Does to the segments what was told since somebody looked at them last."""
+        if self._pending is None:
+            return
+        (events, rows, slots), self._pending = self._pending, None
         segments = self._room
-        # As opaque bytes: field by field would be several times as slow.
-        opaque = np.dtype(f"V{SEGMENT.itemsize}")
-        for events, slots, rows in self._pending:
-            kinds = events["kind"]
-            read = kinds == READ
-            segments["last_read_ns"][events["slot"][read]] = events["time_ns"][read]
-            written = np.flatnonzero(kinds == WRITE)
-            if len(written) > 0:
-                changed = events["slot"][written]
-                segments["last_write_ns"][changed] = events["time_ns"][written]
-                ends = events["offset_bytes"][written] + events["length_bytes"][written]
-                np.maximum.at(segments["size_bytes"], changed, ends)
-            # What was sent whole is as it is after all of these events.
-            segments.view(opaque)[np.frombuffer(slots, "<u4")] = np.frombuffer(rows, opaque)
-        self._pending.clear()
-        self._pending_events = 0
+        is_read = events["kind"] == READ
+        reads = events["slot"], events["time_ns"]
+        if not is_read.all():
+            reads = reads[0][is_read], reads[1][is_read]
+            self._write(events[events["kind"] == WRITE])
+        # As the indices that NumPy would make of them, more slowly.
+        segments["last_read_ns"][reads[0].astype(np.intp)] = reads[1]
+        if len(slots) > 0:
+            # What was sent whole is as it is after all of these events. As opaque bytes: field by
+            # field would be several times as slow.
+            opaque = np.dtype(f"V{SEGMENT.itemsize}")
+            segments.view(opaque)[slots.view("<u4")] = rows.view(opaque)
+
+    def _write(self, events: Records) -> None:
+        segments = self._room
+        changed = events["slot"].astype(np.intp)
+        segments["last_write_ns"][changed] = events["time_ns"]
+        ends = events["offset_bytes"] + events["length_bytes"]
+        np.maximum.at(segments["size_bytes"], changed, ends)
 
     def _grow(self, count: int) -> None:
         if count > len(self._room):
@@ -479,7 +486,8 @@ class Policy:
         """Starts over these tiers. The segments that there are come as PRESENT events."""
 
     def observe(self, view: View, events: Records) -> None:
-        """Takes note of events, oldest first; the view already includes what they say."""
+        """Takes note of events, oldest first; the view already includes what they say. The array is
+        the policy's own, to keep and to change."""
 
     def plan(self, view: View, actions: Actions) -> None:
         """Asks for actions, most useful first."""
@@ -550,12 +558,18 @@ class _Host:
         self._path = path
         self._policy: Policy | None = None
         self._view: View | None = None
+        self._parameters: list[Parameter] = []
         self._told: dict[str, Any] = {}
 
-    def answer(self, call: int, head: dict[str, Any], body: memoryview) -> tuple[int, bytes, bytes]:
+    def answer(
+        self, call: int, head: dict[str, Any], body: bytes, memory: int | None
+    ) -> tuple[int, bytes, bytes]:
         """Status, head and body of the answer."""
         try:
-            said, out = self._start(head) if call == _START else self._call(call, head, body)
+            if call == _START:
+                said, out = self._start(head, memory), b""
+            else:
+                said, out = self._call(call, head, body)
             return _OK, _json(said), out
         except _Refused as refused:
             return refused.status, _json({"error": str(refused)}), b""
@@ -568,28 +582,35 @@ class _Host:
             print(traceback.format_exc(), file=sys.stderr, end="")
             return _FAILED, _json({"error": _summary(error)}), b""
 
-    def _start(self, head: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
+    def rest(self) -> None:
+        """Does what nobody has to wait for."""
+        if self._view is not None:
+            self._view._catch_up()
+
+    def _start(self, head: dict[str, Any], memory: int | None) -> dict[str, Any]:
         if MISSING is not None:
             raise ValueError(f"{MISSING}: install python3-numpy, or numpy with pip")
         if head["version"] != VERSION:
             raise ValueError(f"terrace speaks version {head['version']}, this file {VERSION}")
+        if memory is None:
+            raise ValueError("terrace lent no memory")
+        self._memory = _Memory(memory)
         chosen = load(self._path)
+        self._parameters = list(parameters(chosen))
         self._view = View(head["seed"])
-        self._view._update(head, memoryview(b""))
+        self._view._update(head | {"events": 0, "changed": 0, "keys": []}, self._memory.take(0))
         self._policy = chosen(self._view)
         said = {"name": chosen.__name__, "state_version": chosen.state_version}
-        return said | self._news(), b""
+        return said | self._told_anew()
 
-    def _call(
-        self, call: int, head: dict[str, Any], body: memoryview
-    ) -> tuple[dict[str, Any], bytes]:
+    def _call(self, call: int, head: dict[str, Any], body: bytes) -> tuple[dict[str, Any], bytes]:
         policy, view = self._policy, self._view
         if policy is None or view is None:
             raise _Refused(_FAILED, "it was not started")
         if call == _SET_PARAMETER:
             self._set_parameter(policy, head["name"], head["value"])
-            return self._news(), b""
-        events, body = view._update(head, body)
+            return self._told_anew(), b""
+        events = view._update(head, self._memory.take(_news_bytes(head)))
         if len(events) > 0:
             policy.observe(view, events)
         said: dict[str, Any] = {}
@@ -599,17 +620,17 @@ class _Host:
             policy.plan(view, actions)
             out, said = b"".join(actions._packed), {"reasons": list(actions._reasons)}
         elif call == _MESSAGE:
-            out = policy.message(view, head["kind"], bytes(body))
+            out = policy.message(view, head["kind"], body)
         elif call == _SAVE:
             out = policy.save(view)
         elif call == _RESTORE:
-            policy.restore(view, head["state_version"], bytes(body))
+            policy.restore(view, head["state_version"], body)
         if not isinstance(out, bytes | bytearray):
             raise TypeError(f"expected bytes, not {type(out).__name__}")
-        return said | self._news(), bytes(out)
+        return said | self._told_anew(), bytes(out)
 
     def _set_parameter(self, policy: Policy, name: str, text: str) -> None:
-        known = {one.name: one for one in parameters(type(policy))}
+        known = {one.name: one for one in self._parameters}
         if name not in known:
             names = f"only {', '.join(known)}" if known else "it has none"
             raise _Refused(_NOT_FOUND, f"the policy has no such parameter, {names}")
@@ -621,7 +642,7 @@ class _Host:
             setattr(policy, name, before)
             raise _Refused(_INVALID, str(error)) from None
 
-    def _news(self) -> dict[str, Any]:
+    def _told_anew(self) -> dict[str, Any]:
         """Placement and parameters, where they are others than were told."""
         policy = self._policy
         assert policy is not None
@@ -633,7 +654,7 @@ class _Host:
             "placement": {"tier": place.tier, "segment_bytes": place.segment_bytes, "rules": rules},
             "parameters": [
                 (one.name, one.show(getattr(policy, one.name)), one.description)
-                for one in parameters(type(policy))
+                for one in self._parameters
             ],
         }
         new = {name: value for name, value in now.items() if self._told.get(name) != value}
@@ -655,28 +676,69 @@ def _summary(error: BaseException) -> str:
     return f"{text} ({frames[-1].filename}:{frames[-1].lineno})" if frames else text
 
 
+class _Memory:
+    """Where the store puts the news of each call, in the place of those before.
+
+    They are copied out at once, so that arrays that a policy keeps stay as they are. The copy goes
+    to the same room again where nobody kept what was there: new memory costs more than the rest.
+    """
+
+    # Copies between addresses that are not of the same cache line are several times as slow.
+    _ALIGNMENT = 64
+
+    def __init__(self, file: int) -> None:
+        self._shared = np.frombuffer(mmap.mmap(file, 0, prot=mmap.PROT_READ), np.uint8)
+        os.close(file)
+        self._renew(0)
+
+    def take(self, count: int) -> _Bytes:
+        """So many bytes, in memory that is the caller's."""
+        has_other_users = sys.getrefcount(self._room) > self._users_alone
+        if has_other_users or len(self._room) < count + self._ALIGNMENT:
+            self._renew(count)
+        taken = self._room[self._start : self._start + count]
+        taken[:] = self._shared[:count]
+        return taken
+
+    def _renew(self, count: int) -> None:
+        self._room: _Bytes = np.empty(count + self._ALIGNMENT, np.uint8)
+        self._start = -self._room.__array_interface__["data"][0] % self._ALIGNMENT
+        self._users_alone = sys.getrefcount(self._room)
+
+
+def _news_bytes(head: dict[str, Any]) -> int:
+    slot_bytes = 4
+    changed: int = head["changed"] * (SEGMENT.itemsize + slot_bytes)
+    events: int = head["events"] * EVENT.itemsize
+    return events + changed
+
+
 def _serve(host: _Host, peer: socket.socket) -> None:
     """Answers until the other side has gone."""
-    while (prefix := _receive(peer, _PREFIX.size)) is not None:
+    prefix, files, _, _ = socket.recv_fds(peer, _PREFIX.size, 1)
+    prefix += _receive(peer, _PREFIX.size - len(prefix))
+    while len(prefix) == _PREFIX.size:
         call, head_bytes, body_bytes = _PREFIX.unpack(prefix)
-        rest = _receive(peer, head_bytes + body_bytes)
-        if rest is None:
+        head, body = _receive(peer, head_bytes), _receive(peer, body_bytes)
+        if len(head) < head_bytes or len(body) < body_bytes:
             return
-        head = json.loads(bytes(rest[:head_bytes]))
-        status, text, out = host.answer(call, head, rest[head_bytes:])
+        memory = files.pop() if files else None
+        status, text, out = host.answer(call, json.loads(head), body, memory)
         peer.sendall(_PREFIX.pack(status, len(text), len(out)) + text + out)
+        host.rest()
+        prefix = _receive(peer, _PREFIX.size)
 
 
-def _receive(peer: socket.socket, count: int) -> memoryview | None:
-    """As many bytes; None where there are no more."""
-    whole = memoryview(bytearray(count))
-    left = whole
+def _receive(peer: socket.socket, count: int) -> bytes:
+    """As many bytes; fewer where there are no more."""
+    whole = bytearray(count)
+    left = memoryview(whole)
     while len(left) > 0:
         received = peer.recv_into(left)
         if received == 0:
-            return None
+            break
         left = left[received:]
-    return whole
+    return bytes(whole[: count - len(left)])
 
 
 def _end_with(peer: socket.socket) -> None:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import struct
 import subprocess
@@ -15,7 +16,7 @@ import numpy as np
 import pytest
 
 from terrace import policy
-from terrace.policy import EVENT, READ, SEGMENT, Actions, Parameter, Policy, View
+from terrace.policy import EVENT, OPEN, READ, SEGMENT, WRITE, Actions, Parameter, Policy, View
 
 
 def tier(**told: Any) -> dict[str, Any]:
@@ -31,12 +32,13 @@ def view(sizes: list[int]) -> View:
         "now_ns": 5,
         "tiers": [tier(), tier(name="slow", capacity_bytes=10)],
         "slots": len(sizes),
+        "events": 0,
         "changed": len(sizes),
         "keys": [[slot, f"a/{slot}"] for slot in range(len(sizes))],
     }
     shown = View(1)
-    body = np.arange(len(sizes), dtype="<u4").tobytes() + rows.tobytes()
-    shown._update(head, memoryview(body))
+    news = rows.tobytes() + np.arange(len(sizes), dtype="<u4").tobytes()
+    shown._update(head, np.frombuffer(news, np.uint8))
     return shown
 
 
@@ -54,10 +56,56 @@ def test_a_view_shows_what_it_was_told() -> None:
     assert shown.on(1).tolist() == []
 
 
+def test_a_view_follows_what_was_read_and_written() -> None:
+    shown = view([10, 10, 10])
+    events = np.zeros(5, EVENT)
+    events["kind"] = [READ, WRITE, READ, OPEN, WRITE]
+    events["slot"] = [0, 1, 0, 2, 2]
+    events["time_ns"] = [1, 2, 3, 4, 5]
+    events["offset_bytes"], events["length_bytes"] = 8, 8
+    row = shown.segments[2:3].copy()
+    row["opens"] = 1
+    news = events.tobytes() + row.tobytes() + np.array([2], "<u4").tobytes()
+    head = {"now_ns": 6, "tiers": [tier()], "slots": 3, "events": 5, "changed": 1, "keys": []}
+    seen = shown._update(head, np.frombuffer(news, np.uint8))
+    assert seen.tobytes() == events.tobytes()
+    segments = shown.segments
+    assert segments["last_read_ns"].tolist() == [3, 0, 0]
+    assert segments["last_write_ns"].tolist() == [0, 2, 0], "the row is as it is after all"
+    assert segments["size_bytes"].tolist() == [10, 16, 10]
+    assert segments["opens"].tolist() == [0, 0, 1]
+
+
+def test_news_that_somebody_keeps_are_not_written_again() -> None:
+    file = os.memfd_create("news")
+    os.ftruncate(file, 4096)
+    memory = policy._Memory(os.dup(file))
+
+    def take(text: bytes) -> policy._Bytes:
+        os.pwrite(file, text, 0)
+        return memory.take(len(text))
+
+    def place(taken: policy._Bytes) -> int:
+        address: int = taken.__array_interface__["data"][0]
+        return address
+
+    first = take(b"one")
+    where = place(first)
+    assert where % 64 == 0
+    kept = first[1:].view("S1")
+    del first
+    assert place(take(b"two")) != where
+    assert kept.tolist() == [b"n", b"e"]
+    where = place(take(b"three"))
+    assert place(take(b"four")) == where, "nobody has it any longer"
+    take(b"five")[0] = ord("F")
+    assert take(b"").tolist() == []
+
+
 def test_a_view_grows() -> None:
     shown = view([1])
-    head = {"now_ns": 6, "tiers": [tier()], "slots": 5000}
-    shown._update(head, memoryview(b""))
+    head = {"now_ns": 6, "tiers": [tier()], "slots": 5000, "events": 0, "changed": 0, "keys": []}
+    shown._update(head, np.zeros(0, np.uint8))
     assert len(shown.segments) == len(shown.keys) == 5000
     assert shown.segments["size_bytes"][0] == 1
     assert shown.live().tolist() == [0]
@@ -119,9 +167,14 @@ def test_a_program_answers_until_its_peer_has_gone(tmp_path: Path) -> None:
     program = subprocess.Popen([*command, str(file)], stdin=theirs.fileno(), cwd=root)
     theirs.close()
 
-    def ask(call: int, head: dict[str, Any], body: bytes = b"") -> tuple[int, Any, bytes]:
+    memory = os.memfd_create("news")
+    os.ftruncate(memory, 4096)
+    lent = [memory]
+
+    def ask(call: int, head: dict[str, Any]) -> tuple[int, Any, bytes]:
         text = json.dumps(head).encode()
-        ours.sendall(struct.pack("<IIQ", call, len(text), len(body)) + text + body)
+        socket.send_fds(ours, [struct.pack("<IIQ", call, len(text), 0) + text], lent)
+        lent.clear()
         stream = ours.makefile("rb")
         status, head_bytes, body_bytes = struct.unpack("<IIQ", stream.read(16))
         return status, json.loads(stream.read(head_bytes)), stream.read(body_bytes)
@@ -131,7 +184,9 @@ def test_a_program_answers_until_its_peer_has_gone(tmp_path: Path) -> None:
     assert (status, said["name"]) == (0, "Mine")
     events = np.zeros(3, EVENT)
     events["kind"] = READ
-    status, _, reply = ask(4, shown | {"events": 3, "kind": "how many"}, events.tobytes())
+    shown |= {"slots": 1, "events": 3, "changed": 0, "keys": []}
+    os.pwrite(memory, events.tobytes(), 0)
+    status, _, reply = ask(4, shown | {"kind": "how many"})
     assert (status, reply) == (0, b"3")
     ours.close()
     assert program.wait(timeout=30) == 0

@@ -6,6 +6,7 @@
 //! Events are kept until the policy is asked for something, so that a round costs one answer.
 
 mod child;
+mod memory;
 mod news;
 mod placement;
 mod reply;
@@ -28,10 +29,7 @@ use reply::{Reply, Start};
 use socket::{Call, Socket};
 
 /// The version of what both sides say.
-const VERSION: u32 = 1;
-
-/// Bytes of events and segments that are kept back at most.
-const NEWS_BYTES_MAX: usize = 8 << 20;
+const VERSION: u32 = 2;
 
 /// Starts the program at `path` and gives its policy its parameters, in order.
 ///
@@ -87,7 +85,8 @@ impl Program {
         let mut head = news::head(view);
         head["version"] = VERSION.into();
         head["seed"] = seed.into();
-        let reply = socket.ask(Call::Start, &head, &[]).map_err(|error| {
+        let news = News::new()?;
+        let reply = socket.start(&head, news.memory()).map_err(|error| {
             Error::invalid(OPERATION, "the program does not answer").caused_by(error)
         })?;
         if let Some(refused) = reply.refusal(OPERATION) {
@@ -100,7 +99,7 @@ impl Program {
             state_version: start.state_version,
             parameters: Vec::new(),
             placement: Arc::default(),
-            news: RefCell::default(),
+            news: RefCell::new(news),
             socket,
             _child: child,
         };
@@ -117,15 +116,12 @@ impl Program {
 
     /// Asks with everything that it was not shown yet.
     fn ask(&self, call: Call, view: &View, more: Value, body: &[u8]) -> Result<Reply> {
-        let mut news = self.news.borrow_mut();
         let mut head = news::head(view);
-        news.tell(&mut head);
+        self.news.borrow_mut().tell(view, &mut head)?;
         if let (Some(head), Value::Object(more)) = (head.as_object_mut(), more) {
             head.extend(more);
         }
-        let reply = self.socket.ask(call, &head, &[news.bytes(), body]);
-        news.clear();
-        reply
+        self.socket.ask(call, &head, body)
     }
 
     /// Notes what the answer says about placement and parameters, where that is new.
@@ -184,12 +180,11 @@ impl Policy for Program {
 
     fn observe(&mut self, view: &View, events: &[Event]) {
         for event in events {
-            let is_full = {
-                let mut news = self.news.borrow_mut();
-                news.add(view, event);
-                news.bytes_count() >= NEWS_BYTES_MAX
-            };
-            if is_full {
+            let news = self.news.get_mut();
+            if let Err(error) = news.add(view, event) {
+                self.fail(Call::Observe, &error.chain().to_string());
+            }
+            if news.is_full() {
                 let reply = self.ask(Call::Observe, view, Value::Null, &[]);
                 let reply = self.require(Call::Observe, reply);
                 self.taken(Call::Observe, &reply);

@@ -1,101 +1,146 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What a program was not shown yet: events, and the segments that they changed as they are now.
 
-use serde_json::{Value, json};
-use terrace_core::{Event, EventKind, Key, SLOT_NONE, SegmentView, Slot, View};
+use std::os::fd::BorrowedFd;
 
+use serde_json::{Value, json};
+use terrace_core::{Event, EventKind, Key, Result, SLOT_NONE, SegmentView, Slot, View};
+
+use super::memory::Memory;
 use crate::mechanism::boundary::{persistency, temperature};
 
 /// Bytes of a segment and of an event, as `docs/formats/policy-program.md` lists them.
 const SEGMENT_BYTES: usize = 72;
 const EVENT_BYTES: usize = 56;
+const SLOT_BYTES: usize = size_of::<Slot>();
+
+/// Bytes of events, segments and their slots that are kept back at most.
+const BYTES_MAX: usize = 8 << 20;
+
+/// Events that are written at once: 56 KiB, which stay in a core's own cache meanwhile.
+const EVENTS_MAX: usize = 1 << 10;
 
 /// Collected until the program is asked for something.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct News {
+    /// Where the program reads them: all events, then all segments, then their slots.
+    memory: Memory,
+    events: Vec<[u8; EVENT_BYTES]>,
+    /// Of those that were written.
+    events_written: usize,
+    /// Whose segments changed beyond what events say.
     slots: Vec<Slot>,
-    /// By slot: its place in `slots`, beside the number of the batch for which that holds.
-    places: Vec<(u64, u32)>,
+    /// By slot, a bit each: whether the program knows it. Every event asks, so it is small.
+    is_shown: Vec<u64>,
+    /// By slot: the last batch that had it among its `slots`.
+    noted: Vec<u64>,
     batch: u64,
-    /// By slot: whether the program knows it.
-    is_shown: Vec<bool>,
     /// By slot: the key that the program knows it by.
     keys: Vec<Option<(Key, u32)>>,
-    new_keys: Vec<Value>,
-    segments: Vec<u8>,
-    events: Vec<u8>,
-    event_count: usize,
-    bytes: Vec<u8>,
 }
 
 impl News {
-    /// Notes an event, and its segment as the view has it, unless the event says it all.
-    pub(super) fn add(&mut self, view: &View, event: &Event) {
-        let is_told = self.is_shown.get(event.slot as usize) == Some(&true) && says_all(event);
+    pub(super) fn new() -> Result<Self> {
+        Ok(Self {
+            // With whatever passes the limit.
+            memory: Memory::new((BYTES_MAX + EVENT_BYTES + SEGMENT_BYTES + SLOT_BYTES) as u64)?,
+            events: Vec::with_capacity(EVENTS_MAX),
+            events_written: 0,
+            slots: Vec::new(),
+            is_shown: Vec::new(),
+            noted: Vec::new(),
+            batch: 1,
+            keys: Vec::new(),
+        })
+    }
+
+    /// What the program maps.
+    pub(super) fn memory(&self) -> BorrowedFd<'_> {
+        self.memory.lent()
+    }
+
+    /// Notes an event, and that its segment changed, unless the event says it all.
+    pub(super) fn add(&mut self, view: &View, event: &Event) -> Result<()> {
+        let is_told = says_all(event) && self.is_shown(event.slot);
         if event.slot != SLOT_NONE && !is_told {
-            let Some(segment) = view.segments.get(event.slot as usize) else { return };
-            self.note(event.slot, segment);
+            if event.slot as usize >= view.segments.len() {
+                return Ok(());
+            }
+            self.note(event.slot);
         }
-        self.events.extend(event_bytes(event));
-        self.event_count += 1;
+        self.events.push(event_bytes(event));
+        if self.events.len() == EVENTS_MAX { self.write_events() } else { Ok(()) }
     }
 
-    fn note(&mut self, slot: Slot, segment: &SegmentView) {
+    fn is_shown(&self, slot: Slot) -> bool {
+        self.is_shown.get(slot as usize / 64).is_some_and(|bits| bits >> (slot % 64) & 1 == 1)
+    }
+
+    fn note(&mut self, slot: Slot) {
         let index = slot as usize;
-        if self.places.len() <= index {
-            self.places.resize(index + 1, (0, 0));
+        if self.noted.len() <= index {
+            self.is_shown.resize(index / 64 + 1, 0);
+            self.noted.resize(index + 1, 0);
             self.keys.resize(index + 1, None);
-            self.is_shown.resize(index + 1, false);
         }
-        self.is_shown[index] = true;
-        let row = segment_bytes(segment);
-        // The first batch has number 0, which new places have, too: they are of batch + 1.
-        let (batch, place) = self.places[index];
-        if batch == self.batch + 1 {
-            let at = place as usize * SEGMENT_BYTES;
-            self.segments[at..at + SEGMENT_BYTES].copy_from_slice(&row);
-        } else {
-            self.places[index] = (self.batch + 1, self.slots.len() as u32);
+        self.is_shown[index / 64] |= 1 << (index % 64);
+        if self.noted[index] != self.batch {
+            self.noted[index] = self.batch;
             self.slots.push(slot);
-            self.segments.extend(row);
-        }
-        let is_known = self.keys[index].as_ref().is_some_and(|(key, number)| {
-            let is_same = key.as_str().as_ptr() == segment.key.as_str().as_ptr();
-            *number == segment.segment && (is_same || *key == segment.key)
-        });
-        if !is_known {
-            self.new_keys.push(json!([slot, segment.key.as_str()]));
-            self.keys[index] = Some((segment.key.clone(), segment.segment));
         }
     }
 
-    pub(super) fn bytes_count(&self) -> usize {
-        self.segments.len() + self.events.len()
-    }
-
-    /// Says in the head what follows it.
-    pub(super) fn tell(&mut self, head: &mut Value) {
-        head["changed"] = self.slots.len().into();
-        head["events"] = self.event_count.into();
-        head["keys"] = std::mem::take(&mut self.new_keys).into();
-        self.bytes.clear();
-        self.bytes.extend(self.slots.iter().flat_map(|slot| slot.to_le_bytes()));
-        self.bytes.extend_from_slice(&self.segments);
-        self.bytes.extend_from_slice(&self.events);
-    }
-
-    /// Slots, segments and events, as `tell` found them.
-    pub(super) fn bytes(&self) -> &[u8] {
-        &self.bytes
-    }
-
-    pub(super) fn clear(&mut self) {
-        self.batch += 1;
-        self.event_count = 0;
-        self.slots.clear();
-        self.segments.clear();
+    fn write_events(&mut self) -> Result<()> {
+        let offset_bytes = self.events_written * EVENT_BYTES;
+        self.memory.write(self.events.as_flattened(), offset_bytes as u64)?;
+        self.events_written += self.events.len();
         self.events.clear();
+        Ok(())
     }
+
+    pub(super) fn is_full(&self) -> bool {
+        let events_bytes = (self.events_written + self.events.len()) * EVENT_BYTES;
+        events_bytes + self.slots.len() * (SEGMENT_BYTES + SLOT_BYTES) >= BYTES_MAX
+    }
+
+    /// Puts everything where the program reads it, segments as they are now, and says in the head
+    /// what there is.
+    pub(super) fn tell(&mut self, view: &View, head: &mut Value) -> Result<()> {
+        if !self.events.is_empty() {
+            self.write_events()?;
+        }
+        let mut new_keys = Vec::new();
+        if !self.slots.is_empty() {
+            let mut bytes = Vec::with_capacity(self.slots.len() * (SEGMENT_BYTES + SLOT_BYTES));
+            for &slot in &self.slots {
+                let segment = &view.segments[slot as usize];
+                bytes.extend(segment_bytes(segment));
+                let known = &mut self.keys[slot as usize];
+                if !known.as_ref().is_some_and(|known| is_known(known, segment)) {
+                    new_keys.push(json!([slot, segment.key.as_str()]));
+                    *known = Some((segment.key.clone(), segment.segment));
+                }
+            }
+            bytes.extend(self.slots.iter().flat_map(|slot| slot.to_le_bytes()));
+            self.memory.write(&bytes, (self.events_written * EVENT_BYTES) as u64)?;
+        }
+        head["changed"] = self.slots.len().into();
+        head["events"] = self.events_written.into();
+        head["keys"] = new_keys.into();
+        self.clear();
+        Ok(())
+    }
+
+    fn clear(&mut self) {
+        self.events_written = 0;
+        self.slots.clear();
+        self.batch += 1;
+    }
+}
+
+fn is_known((key, number): &(Key, u32), segment: &SegmentView) -> bool {
+    let is_same = key.as_str().as_ptr() == segment.key.as_str().as_ptr();
+    *number == segment.segment && (is_same || *key == segment.key)
 }
 
 /// What every call tells of the view: time, tiers, and how many slots there are.

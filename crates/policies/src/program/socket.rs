@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Frames to a program and its answers: numbers of 32 and 64 bits, a JSON head, bytes.
 
-use std::io::{self, IoSlice, Read, Write};
+use std::io::{self, IoSlice, Read};
+use std::mem::MaybeUninit;
+use std::os::fd::BorrowedFd;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 use serde_json::Value;
 use terrace_core::{Error, Result};
 
@@ -80,9 +83,24 @@ impl Socket {
         Self { stream }
     }
 
+    /// Starts the program, which gets the memory of its news.
+    pub(super) fn start(&self, head: &Value, memory: BorrowedFd<'_>) -> Result<Reply> {
+        self.call(Call::Start, head, &[], Some(memory))
+    }
+
     /// Sends a call and waits for its answer.
-    pub(super) fn ask(&self, call: Call, head: &Value, body: &[&[u8]]) -> Result<Reply> {
-        self.exchange(call, head, body).map_err(|error| {
+    pub(super) fn ask(&self, call: Call, head: &Value, body: &[u8]) -> Result<Reply> {
+        self.call(call, head, body, None)
+    }
+
+    fn call(
+        &self,
+        call: Call,
+        head: &Value,
+        body: &[u8],
+        memory: Option<BorrowedFd<'_>>,
+    ) -> Result<Reply> {
+        self.exchange(call, head, body, memory).map_err(|error| {
             let told = match error.kind() {
                 io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
                     format!("no answer within {} s", call.longest().as_secs())
@@ -97,29 +115,49 @@ impl Socket {
         })
     }
 
-    fn exchange(&self, call: Call, head: &Value, body: &[&[u8]]) -> io::Result<Reply> {
+    fn exchange(
+        &self,
+        call: Call,
+        head: &Value,
+        body: &[u8],
+        memory: Option<BorrowedFd<'_>>,
+    ) -> io::Result<Reply> {
         self.stream.set_read_timeout(Some(call.longest()))?;
         self.stream.set_write_timeout(Some(call.longest()))?;
         let head = serde_json::to_vec(head)?;
-        let body_bytes: usize = body.iter().map(|part| part.len()).sum();
         let mut front = Vec::with_capacity(PREFIX_BYTES + head.len());
         front.extend((call as u32).to_le_bytes());
         front.extend((head.len() as u32).to_le_bytes());
-        front.extend((body_bytes as u64).to_le_bytes());
+        front.extend((body.len() as u64).to_le_bytes());
         front.extend(head);
-        let mut parts = vec![IoSlice::new(&front)];
-        parts.extend(body.iter().map(|part| IoSlice::new(part)));
-        let mut parts = parts.as_mut_slice();
+        self.send(&mut [IoSlice::new(&front), IoSlice::new(body)], memory)?;
+        self.answer()
+    }
+
+    /// Sends it all, and a descriptor with the first byte.
+    fn send(
+        &self,
+        mut parts: &mut [IoSlice<'_>],
+        memory: Option<BorrowedFd<'_>>,
+    ) -> io::Result<()> {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        if let Some(memory) = &memory {
+            control.push(SendAncillaryMessage::ScmRights(std::slice::from_ref(memory)));
+        }
         IoSlice::advance_slices(&mut parts, 0);
         while !parts.is_empty() {
-            match (&self.stream).write_vectored(parts) {
+            match rustix::net::sendmsg(&self.stream, parts, &mut control, SendFlags::NOSIGNAL) {
                 Ok(0) => return Err(io::ErrorKind::BrokenPipe.into()),
-                Ok(written) => IoSlice::advance_slices(&mut parts, written),
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
+                Ok(sent) => {
+                    IoSlice::advance_slices(&mut parts, sent);
+                    control.clear();
+                }
+                Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
             }
         }
-        self.answer()
+        Ok(())
     }
 
     fn answer(&self) -> io::Result<Reply> {

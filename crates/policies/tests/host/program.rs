@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use terrace_core::{
-    ActionKind, Actions, ErrorKind, EventKind, Hint, Key, Layout, Placed, Placement, Policy,
+    ActionKind, Actions, ErrorKind, Event, EventKind, Hint, Key, Layout, Placed, Placement, Policy,
     Random, Temperature, TierIndex,
 };
 
@@ -108,6 +108,7 @@ fn a_program_that_fails_is_a_panic_that_says_where() {
         ("dies", "failed in plan: cannot ask the policy: its process ended"),
         ("is killed", "failed in plan: cannot ask the policy: its process ended"),
         ("leaks", "failed in plan: MemoryError ("),
+        ("closes", "failed in plan: cannot ask the policy: its process ended"),
     ] {
         let mut world = world(mode);
         let text = panic_text(|| drop(plan(&mut world, 1, 1)));
@@ -352,4 +353,46 @@ fn many_segments_are_shown_in_parts_and_whole() {
     let reply = String::from_utf8(reply).expect("text");
     assert_eq!(reply.lines().count(), 100_000);
     assert_eq!(reply.lines().filter(|line| line.contains("live 0")).count(), 1000);
+}
+
+/// Reads of slot 0 at these times.
+fn reads(times_ns: impl IntoIterator<Item = u64>) -> Vec<Event> {
+    times_ns.into_iter().map(|time_ns| Event::new(EventKind::Read, 0, 1, time_ns)).collect()
+}
+
+fn told(world: &mut World, kind: &str) -> String {
+    let reply = world.policy.message(&world.view, kind, b"").expect("known");
+    String::from_utf8(reply).expect("text")
+}
+
+#[test]
+fn events_that_a_program_keeps_stay_as_they_are() {
+    let mut world = world("");
+    told(&mut world, "count");
+    world.policy.set_parameter("mode", "keeps").expect("known");
+    for times_ns in [[1, 2, 3], [4, 5, 6], [7, 8, 9]] {
+        world.policy.observe(&world.view, &reads(times_ns));
+        plan(&mut world, 1, 1);
+    }
+    assert_eq!(told(&mut world, "kept"), "[2, 3] [5, 6] [8, 9]");
+}
+
+#[test]
+fn more_events_than_the_memory_has_room_for_are_all_seen() {
+    let mut world = world("");
+    let events = reads(0..400_000);
+    world.policy.observe(&world.view, &events);
+    assert_eq!(told(&mut world, "reads"), "400000 1");
+    world.policy.observe(&world.view, &events[..1]);
+    assert_eq!(told(&mut world, "reads"), "400001 1");
+    assert_eq!(told(&mut world, "reads"), "400001 1", "none since");
+}
+
+#[test]
+fn a_program_that_loses_its_memory_harms_itself_only() {
+    let mut world = world("unmaps");
+    assert!(plan(&mut world, 1, 1).is_empty(), "nobody looked yet");
+    world.policy.observe(&world.view, &reads(0..1000));
+    let text = panic_text(|| drop(plan(&mut world, 1, 1)));
+    assert!(text.contains("failed in plan: cannot ask the policy: its process ended"), "{text}");
 }
