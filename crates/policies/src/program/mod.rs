@@ -179,9 +179,9 @@ impl Policy for Program {
     }
 
     fn observe(&mut self, view: &View, events: &[Event]) {
-        for event in events {
+        for events in events.chunks(news::EVENTS_MAX) {
             let news = self.news.get_mut();
-            if let Err(error) = news.add(view, event) {
+            if let Err(error) = news.add(view, events) {
                 self.fail(Call::Observe, &error.chain().to_string());
             }
             if news.is_full() {

@@ -14,11 +14,14 @@ const SEGMENT_BYTES: usize = 72;
 const EVENT_BYTES: usize = 56;
 const SLOT_BYTES: usize = size_of::<Slot>();
 
-/// Bytes of events, segments and their slots that are kept back at most.
+/// Most bytes of an event with what it changes.
+const CHANGE_BYTES: usize = EVENT_BYTES + SEGMENT_BYTES + SLOT_BYTES;
+
+/// Bytes of events, segments and their slots from which on they are not kept back.
 const BYTES_MAX: usize = 8 << 20;
 
-/// Events that are written at once: 56 KiB, which stay in a core's own cache meanwhile.
-const EVENTS_MAX: usize = 1 << 10;
+/// Events that are added and written at once: 56 KiB, which stay in a core's own cache meanwhile.
+pub(super) const EVENTS_MAX: usize = 1 << 10;
 
 /// Collected until the program is asked for something.
 #[derive(Debug)]
@@ -42,9 +45,8 @@ pub(super) struct News {
 impl News {
     pub(super) fn new() -> Result<Self> {
         Ok(Self {
-            // With whatever passes the limit.
-            memory: Memory::new((BYTES_MAX + EVENT_BYTES + SEGMENT_BYTES + SLOT_BYTES) as u64)?,
-            events: Vec::with_capacity(EVENTS_MAX),
+            memory: Memory::new((BYTES_MAX + EVENTS_MAX * CHANGE_BYTES) as u64)?,
+            events: Vec::with_capacity(2 * EVENTS_MAX),
             events_written: 0,
             slots: Vec::new(),
             is_shown: Vec::new(),
@@ -59,17 +61,19 @@ impl News {
         self.memory.lent()
     }
 
-    /// Notes an event, and that its segment changed, unless the event says it all.
-    pub(super) fn add(&mut self, view: &View, event: &Event) -> Result<()> {
-        let is_told = says_all(event) && self.is_shown(event.slot);
-        if event.slot != SLOT_NONE && !is_told {
-            if event.slot as usize >= view.segments.len() {
-                return Ok(());
+    /// Notes events, and that their segments changed, unless an event says it all.
+    pub(super) fn add(&mut self, view: &View, events: &[Event]) -> Result<()> {
+        for event in events {
+            let is_told = says_all(event) && self.is_shown(event.slot);
+            if event.slot != SLOT_NONE && !is_told {
+                if event.slot as usize >= view.segments.len() {
+                    continue;
+                }
+                self.note(event.slot);
             }
-            self.note(event.slot);
+            self.events.push(event_bytes(event));
         }
-        self.events.push(event_bytes(event));
-        if self.events.len() == EVENTS_MAX { self.write_events() } else { Ok(()) }
+        if self.events.len() >= EVENTS_MAX { self.write_events() } else { Ok(()) }
     }
 
     fn is_shown(&self, slot: Slot) -> bool {
