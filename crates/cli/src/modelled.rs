@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use clap::Args;
 use terrace_core::units::parse_bytes;
-use terrace_core::{Error, ErrorKind, TierIndex, TierView};
-use terrace_replay::{Burst, Character, TimedOptions, TimedTier};
+use terrace_core::{Error, ErrorKind, Persistency, TierIndex, TierView};
+use terrace_replay::{Burst, Cached, Character, TimedOptions, TimedTier};
 use terrace_store::{PolicySource, Settings, TierSettings};
 
 use crate::context::Context;
@@ -25,12 +25,13 @@ pub(crate) struct Modelled {
 }
 
 /// How requests come, and what is there before them.
-#[derive(Args, Debug)]
+#[derive(Args, Debug, Default)]
 pub(crate) struct Manner {
     /// Time: have requests come when they came, whatever became of those before
     #[arg(long)]
     pub(crate) open_loop: bool,
-    /// Time: what the machine keeps in memory of what was read and written [default: nothing]
+    /// Time: what the machine keeps in memory of what was read from and written to tiers with
+    /// `cached_latency` and `cached_bandwidth` [default: nothing]
     #[arg(long, value_name = "SIZE")]
     pub(crate) page_cache: Option<String>,
     /// Time: the tier with what was there before the trace begins [default: the last]
@@ -75,14 +76,15 @@ impl Modelled {
 
     /// Its tiers for a replay.
     pub(crate) fn options(&self, manner: &Manner) -> Result<TimedOptions> {
-        let Settings { tiers, move_threads, move_bandwidth, move_yields, policy, .. } =
-            &self.settings;
+        let Settings {
+            tiers, persistency, move_threads, move_bandwidth, move_yields, policy, ..
+        } = &self.settings;
         let tiers = tiers.iter().map(|tier| TimedTier {
             view: TierView {
                 watermarks: tier.watermarks,
                 ..TierView::empty(&tier.name, tier.figures)
             },
-            character: character(tier),
+            character: character(tier, *persistency),
         });
         let mut options = TimedOptions::new(tiers.collect());
         options.move_threads = *move_threads;
@@ -95,8 +97,13 @@ impl Modelled {
         }
         options.is_open_loop = manner.open_loop;
         if let Some(text) = &manner.page_cache {
-            options.page_cache_bytes =
-                parse_bytes(text).map_err(|error| error.with("option", "--page-cache"))?;
+            let with_option = |error: Error| error.with("option", "--page-cache");
+            options.page_cache_bytes = parse_bytes(text).map_err(with_option)?;
+            if options.tiers.iter().all(|tier| tier.character.cached.is_none()) {
+                let reason = "no tier has `cached_latency` and `cached_bandwidth`, which tell how \
+                              fast that is; `terrace calibrate` measures them";
+                return Err(with_option(Error::invalid("replay the trace", reason)).into());
+            }
         }
         if let Some(name) = &manner.present_on {
             options.present_on = self.tier(name)?;
@@ -117,7 +124,7 @@ impl Modelled {
 }
 
 /// What the device of a tier has beside its figures.
-fn character(tier: &TierSettings) -> Character {
+fn character(tier: &TierSettings, persistency: Persistency) -> Character {
     let nanoseconds = |duration: Duration| duration.as_nanos() as u64;
     let burst = tier.device.burst.map(|burst| Burst {
         bytes: burst.bytes,
@@ -127,5 +134,12 @@ fn character(tier: &TierSettings) -> Character {
         seek_ns: nanoseconds(tier.device.seek),
         write_latency_ns: tier.device.write_latency.map(nanoseconds),
         burst,
+        create_ns: nanoseconds(tier.device.create_latency),
+        sync_ns: nanoseconds(tier.device.sync_latency),
+        cached: tier.device.cached.map(|cached| Cached {
+            latency_ns: nanoseconds(cached.latency),
+            bytes_per_s: cached.bandwidth,
+            takes_writes: persistency != Persistency::Storage,
+        }),
     }
 }

@@ -12,6 +12,7 @@ mod cache;
 mod cut;
 mod format;
 mod input;
+mod lanes;
 mod objects;
 mod order;
 mod profile;
@@ -24,13 +25,14 @@ mod write;
 pub use cache::{CacheReplay, Capacity, Counts, Outcome, Wish};
 pub use cut::Cut;
 pub use format::Format;
+pub use lanes::read_lanes;
 pub use order::Order;
 pub use profile::{Profile, Sum, Window};
 pub use read::{Columns, Lived, LivedTier, Options, Trace, objects_named};
 pub use request::{Operation, Request};
 pub use timed::{
-    Burst, Character, Latencies, MoveStory, Population, Served, Story, TierTimed, Timed,
-    TimedOptions, TimedReplay, TimedTier, Traffic,
+    Burst, Cached, Character, Latencies, MoveStory, Population, Served, Story, TierTimed, Timed,
+    TimedOptions, TimedReplay, TimedTier, Traffic, trace_key,
 };
 pub use tune::{
     Candidate, Foreseen, Objective, OpenTrace, Score, Shadows, TierFill, TuneOptions, Tuned, Tuner,

@@ -46,7 +46,9 @@ pub use policy::Guest;
 pub use recording::Recording;
 pub use repair::{Rebuilt, Source};
 pub use server::{ServerCall, ServerReport};
-pub use settings::{BurstSettings, CatalogSettings, CheckpointSettings, DeviceSettings};
+pub use settings::{
+    BurstSettings, CachedSettings, CatalogSettings, CheckpointSettings, DeviceSettings,
+};
 pub use settings::{PolicySettings, PolicySource};
 pub use settings::{Settings, ThrottleSettings, TierSettings, TraceSettings};
 pub use store::{OpenOptions, PolicyWrapper, Store};

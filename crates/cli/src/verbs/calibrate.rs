@@ -103,7 +103,9 @@ fn lines(one: &Calibrated) -> Vec<String> {
         one.tier,
         show_bytes(one.bytes)
     )];
-    for (what, samples) in [("read", &one.reads), ("write", &one.writes)] {
+    let all =
+        [("read", &one.reads), ("read from memory", &one.cached_reads), ("write", &one.writes)];
+    for (what, samples) in all {
         for sample in samples {
             let ns = (sample.seconds * 1e9).round() as u64;
             let (size, took) = (show_bytes(sample.bytes), show_ns(ns));

@@ -61,6 +61,31 @@ fn figures_are_written_and_everything_else_stays() {
 }
 
 #[test]
+fn what_the_machine_has_in_memory_is_measured_beside_the_device() {
+    let scene = with_slow_tier();
+    let words = "calibrate store --tier fast --seconds 4 --write";
+    let found = scene.json(words.split_whitespace()).remove(0);
+    let tier = &found["tiers"][0];
+    assert_eq!((&tier["tier"], &tier["is_cold"]), (&"fast".into(), &true.into()));
+    let sizes = |what: &str| tier[what].as_array().map(Vec::len);
+    assert!(sizes("cached_reads") == sizes("reads") && sizes("reads") > Some(1), "{found}");
+    let settings = Settings::read(&scene.path("store/terrace.toml")).expect("it is legal");
+    let device = settings.tiers[0].device;
+    let nanoseconds = |of: Option<std::time::Duration>| of.map(|of| of.as_nanos() as f64);
+    let found_ns = |what: &str| tier[what].as_f64();
+    // Texts have three digits.
+    let near = |one: Option<f64>, other: Option<f64>| match (one, other) {
+        (Some(one), Some(other)) => (one - other).abs() <= 0.01 * other,
+        (one, other) => one == other,
+    };
+    assert!(near(nanoseconds(Some(device.create_latency)), found_ns("create_ns")), "{found}");
+    assert!(near(nanoseconds(Some(device.sync_latency)), found_ns("sync_ns")), "{found}");
+    let cached = tier["cached"].as_array();
+    let bandwidth = device.cached.map(|cached| cached.bandwidth);
+    assert!(near(bandwidth, cached.and_then(|cached| cached[1].as_f64())), "{found}");
+}
+
+#[test]
 fn without_write_it_only_prints() {
     let scene = with_slow_tier();
     let before = scene.read("store/terrace.toml");

@@ -299,6 +299,7 @@ fn what_cannot_be_timed_says_why() {
         (2, "--store store.toml --policy lru:idle=soon", "idle"),
         (2, "--store store.toml --present-on medium", "fast, slow"),
         (2, "--store store.toml --page-cache much", "--page-cache"),
+        (2, "--store store.toml --page-cache 1GiB", "`terrace calibrate` measures them"),
         (3, "--store store.toml --explain 7", "no request for it"),
         (2, "--model cache --policy lru --capacity 1MB --explain 1", "--model time"),
         (2, "--model cache --policy lru --capacity 1MB --html page.html", "--model time"),

@@ -3,11 +3,11 @@
 //! when the trace was recorded.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeSet, BinaryHeap, HashMap, VecDeque};
+use std::collections::{BinaryHeap, VecDeque};
 
 use terrace_core::Result;
 
-use crate::format::Format;
+use crate::lanes::Lanes;
 use crate::read::Trace;
 use crate::request::Request;
 
@@ -22,14 +22,7 @@ pub(super) struct Clients<'a> {
     /// Whether requests come when they came, whatever became of those before.
     is_open: bool,
     lanes: Vec<Lane>,
-    by_client: HashMap<u32, usize>,
-    /// Whether the trace tells how long answers took, but not who asked: then what overlapped was
-    /// asked by several.
-    has_overlaps: bool,
-    /// Then: lanes by when what was recorded last in them ended, …
-    free: BTreeSet<(u64, usize)>,
-    /// … and the last one that each object was in: whoever uses an object goes on with it.
-    by_object: HashMap<u64, usize>,
+    of: Lanes,
     /// The time of the first request.
     began_ns: Option<u64>,
     queued: usize,
@@ -43,8 +36,6 @@ pub(super) struct Clients<'a> {
 #[derive(Default)]
 struct Lane {
     queue: VecDeque<Request>,
-    /// When what was read of it last ended in the trace.
-    read_until_ns: u64,
     /// When its last answer came here, while nothing of it is asked or ready.
     idle_since_ns: Option<u64>,
     /// When that answer came in the trace.
@@ -53,17 +44,14 @@ struct Lane {
 
 impl<'a> Clients<'a> {
     pub(super) fn new(trace: &'a mut Trace, is_open: bool) -> Self {
-        let has_overlaps = trace.format() == Format::Terrace;
+        let of = Lanes::new(trace.format());
         Self {
             trace,
             batch: Vec::new(),
             is_over: false,
             is_open,
             lanes: Vec::new(),
-            by_client: HashMap::new(),
-            has_overlaps,
-            free: BTreeSet::new(),
-            by_object: HashMap::new(),
+            of,
             began_ns: None,
             queued: 0,
             ready: BinaryHeap::new(),
@@ -113,7 +101,14 @@ impl<'a> Clients<'a> {
             self.trace.read(&mut batch)?;
             self.is_over = batch.is_empty();
             for request in &batch {
-                let lane = self.lane_of(request);
+                let began_ns = *self.began_ns.get_or_insert(request.time_ns);
+                let lane = self.of.lane_of(request);
+                if lane == self.lanes.len() {
+                    // It begins with the trace.
+                    let lane =
+                        Lane { idle_since_ns: Some(0), ended_ns: began_ns, ..Lane::default() };
+                    self.lanes.push(lane);
+                }
                 self.lanes[lane].queue.push_back(*request);
                 self.queued += 1;
                 self.make_ready(lane);
@@ -138,35 +133,5 @@ impl<'a> Clients<'a> {
         one.idle_since_ns = None;
         self.found += 1;
         self.ready.push(Reverse((at_ns, self.found, lane)));
-    }
-
-    fn lane_of(&mut self, request: &Request) -> usize {
-        let began_ns = *self.began_ns.get_or_insert(request.time_ns);
-        let new = |lanes: &mut Vec<Lane>| {
-            // It begins with the trace.
-            let lane = Lane { idle_since_ns: Some(0), ended_ns: began_ns, ..Lane::default() };
-            lanes.push(lane);
-            lanes.len() - 1
-        };
-        if !self.has_overlaps {
-            let lanes = &mut self.lanes;
-            return *self.by_client.entry(request.client).or_insert_with(|| new(lanes));
-        }
-        let is_free = |lane: &usize| self.lanes[*lane].read_until_ns <= request.time_ns;
-        let of_object = self.by_object.get(&request.object).copied();
-        // Else of those that were free the one that was busy last.
-        let free = || self.free.range(..=(request.time_ns, usize::MAX)).next_back();
-        // What takes no time waits for whatever was asked of the object before.
-        let found = of_object
-            .filter(|lane| request.latency_ns == 0 || is_free(lane))
-            .or_else(|| free().map(|(_, lane)| *lane));
-        let lane = found.unwrap_or_else(|| new(&mut self.lanes));
-        let end_ns = request.time_ns.saturating_add(request.latency_ns);
-        let until_ns = &mut self.lanes[lane].read_until_ns;
-        self.free.remove(&(*until_ns, lane));
-        *until_ns = end_ns.max(*until_ns);
-        self.free.insert((*until_ns, lane));
-        self.by_object.insert(request.object, lane);
-        lane
     }
 }

@@ -20,6 +20,24 @@ pub struct Character {
     pub write_latency_ns: Option<u64>,
     /// What it takes of writes before it becomes slow, if it does.
     pub burst: Option<Burst>,
+    /// What a write takes longer that makes a file.
+    pub create_ns: u64,
+    /// How long it takes to make a file durable whose bytes are there.
+    pub sync_ns: u64,
+    /// What the page cache of the machine gives for it, if it is in front of this device.
+    pub cached: Option<Cached>,
+}
+
+/// Files whose bytes the machine has in memory.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Cached {
+    /// Time of a read until its first byte.
+    pub latency_ns: u64,
+    /// Bytes per second of one large read.
+    pub bytes_per_s: f64,
+    /// Whether writes return when the machine has them. Then [`Character::burst`] is what it takes
+    /// before writers wait for the device.
+    pub takes_writes: bool,
 }
 
 /// A device that writes fast for a while: a token bucket.
@@ -42,6 +60,10 @@ pub(super) struct Work {
     pub(super) at: (u32, u64),
     /// Whether an application waits for it.
     pub(super) is_foreground: bool,
+    /// Whether it makes the file.
+    pub(super) is_first: bool,
+    /// Whether it is over when everything that was written is durable.
+    pub(super) is_synced: bool,
 }
 
 /// Who hears that a job is over.
@@ -95,6 +117,40 @@ impl PartialEq for Running {
 impl Eq for Running {}
 
 impl Device {
+    /// What a tier has, and the memory of the machine in front of it, where the machine keeps what
+    /// was read and written.
+    pub(super) fn of_tier(
+        figures: Figures,
+        character: Character,
+        keeps: bool,
+    ) -> (Self, Option<Self>) {
+        let Some(cached) = character.cached.filter(|_| keeps) else {
+            return (Self::new(figures, character), None);
+        };
+        let write_latency_ns = character.write_latency_ns.or(Some(figures.latency_ns));
+        let in_memory = Character {
+            write_latency_ns,
+            burst: character.burst,
+            create_ns: character.create_ns,
+            ..Character::default()
+        };
+        let memory = Figures {
+            latency_ns: cached.latency_ns,
+            read_bytes_per_s: cached.bytes_per_s,
+            ..figures
+        };
+        let memory = Self::new(memory, in_memory);
+        if !cached.takes_writes {
+            return (Self::new(figures, character), Some(memory));
+        }
+        // What is written past the memory is what migrations make durable.
+        let write_bytes_per_s =
+            character.burst.map_or(figures.write_bytes_per_s, |burst| burst.sustained_bytes_per_s);
+        let figures = Figures { write_bytes_per_s, ..figures };
+        let character = Character { burst: None, write_latency_ns: Some(0), ..character };
+        (Self::new(figures, character), Some(memory))
+    }
+
     pub(super) fn new(figures: Figures, character: Character) -> Self {
         Self {
             figures,
@@ -192,7 +248,9 @@ impl Device {
         // The requests of one job go on behind each other.
         let seeking = work.requests.min(1) - goes_on.min(work.requests);
         let all_ns = u64::from(seeking) * latency_ns
-            + going_on_ns.saturating_mul(u64::from(work.requests - seeking));
+            + going_on_ns.saturating_mul(u64::from(work.requests - seeking))
+            + if work.is_first { self.character.create_ns } else { 0 }
+            + if work.is_synced { self.character.sync_ns } else { 0 };
         all_ns as f64 / SECOND_NS
     }
 
@@ -223,8 +281,15 @@ impl Device {
 mod tests {
     use super::*;
 
-    const READ: Work =
-        Work { is_write: false, requests: 1, bytes: 1000, at: (1, 0), is_foreground: true };
+    const READ: Work = Work {
+        is_write: false,
+        requests: 1,
+        bytes: 1000,
+        at: (1, 0),
+        is_foreground: true,
+        is_first: false,
+        is_synced: false,
+    };
 
     /// 1 ms latency, 1 MB/s.
     fn figures(parallelism: u32) -> Figures {
@@ -323,6 +388,48 @@ mod tests {
         let begun_us = microseconds(device.now_ns);
         device.begin(3, write);
         assert_eq!(ends(&mut device), [(3, begun_us + 2000)]);
+    }
+
+    #[test]
+    fn what_is_made_and_what_becomes_durable_takes_longer() {
+        let character =
+            Character { sync_ns: 5_000_000, create_ns: 300_000, ..Character::default() };
+        let mut device = Device::new(figures(1), character);
+        device.begin(1, Work { is_write: true, is_synced: true, ..READ });
+        assert_eq!(ends(&mut device), [(1, 2000 + 5000)]);
+        device.begin(1, Work { is_write: true, is_first: true, ..READ });
+        assert_eq!(ends(&mut device), [(1, 7000 + 2000 + 300)]);
+    }
+
+    #[test]
+    fn memory_in_front_of_a_device_takes_writes_until_they_are_too_many() {
+        let cached = Cached { latency_ns: 1000, bytes_per_s: 1e9, takes_writes: true };
+        let burst = Burst { bytes: 1_000_000, sustained_bytes_per_s: 1e5 };
+        let character = Character {
+            write_latency_ns: Some(2000),
+            burst: Some(burst),
+            cached: Some(cached),
+            ..Character::default()
+        };
+        let fast = Figures { write_bytes_per_s: 1e9, ..figures(1) };
+        let (device, none) = Device::of_tier(fast, character, false);
+        assert!(none.is_none(), "the machine keeps nothing");
+        assert_eq!(device.figures, fast);
+        let (mut device, memory) = Device::of_tier(fast, character, true);
+        let mut memory = memory.expect("the machine keeps something");
+        memory.begin(1, READ);
+        assert_eq!(ends(&mut memory), [(1, 2)]);
+        let write = Work { is_write: true, ..READ };
+        memory.begin(1, write);
+        assert_eq!(ends(&mut memory), [(1, 2 + 3)]);
+        // What becomes durable goes at the rate of the device.
+        device.begin(1, write);
+        assert_eq!(ends(&mut device), [(1, 10_000)]);
+        // Where writes do not return before that, memory is for reads alone.
+        let cached = Cached { takes_writes: false, ..cached };
+        let character = Character { cached: Some(cached), burst: None, ..character };
+        let (device, _) = Device::of_tier(fast, character, true);
+        assert_eq!(device.figures, fast);
     }
 
     #[test]

@@ -22,7 +22,7 @@ use terrace_core::{
 };
 
 use self::clients::Clients;
-pub use self::device::{Burst, Character};
+pub use self::device::{Burst, Cached, Character};
 use self::device::{Job, Work};
 use self::mind::{Mind, Pace};
 use self::mover::{Effects, Manners, Mover};
@@ -80,7 +80,8 @@ pub struct TimedOptions {
     pub move_yields: bool,
     /// Whether requests come when they came, whatever became of those before.
     pub is_open_loop: bool,
-    /// What the machine keeps of what was read and written; 0 for nothing.
+    /// What the machine keeps of what was read from and written to tiers that have
+    /// [`Character::cached`]; 0 for nothing.
     pub page_cache_bytes: u64,
     /// Where objects are that the trace does not make.
     pub present_on: TierIndex,
@@ -212,12 +213,14 @@ impl<'a> Run<'a> {
             yields: options.move_yields,
         };
         let mut mind = Mind::new(policy, options.view(), pace);
-        let tiers = options.tiers.iter().map(|tier| Tier::new(tier.view.clone(), tier.character));
+        let keeps = options.page_cache_bytes > 0;
+        let tier = |tier: &TimedTier| Tier::new(tier.view.clone(), tier.character, keeps);
+        let tiers = options.tiers.iter().map(tier);
         let mut store = Store::new(tiers.collect(), mind.placer());
         for (number, known) in population.all().iter().enumerate() {
             if let Some(bytes) = known.present_bytes {
                 let tier = known.present_on.unwrap_or(options.present_on);
-                store.present(number as u32, key_of(known.id)?, bytes, tier);
+                store.present(number as u32, trace_key(known.id)?, bytes, tier);
             }
         }
         mind.introduce(&mut store.told);
@@ -266,7 +269,7 @@ impl<'a> Run<'a> {
                 progress(self.tally.requests - told);
                 return Ok(());
             }
-            let devices_ns = self.store.tiers.iter().filter_map(|tier| tier.device.next_ns()).min();
+            let devices_ns = self.store.tiers.iter().filter_map(Tier::next_ns).min();
             let moments = [request_ns, devices_ns, self.mover.next_ns()];
             let round_ns = self.mind.next_round_ns();
             let now_ns = moments.into_iter().flatten().min().unwrap_or(round_ns).min(round_ns);
@@ -295,7 +298,7 @@ impl<'a> Run<'a> {
     /// Lets all devices work until now.
     fn devices_go_on(&mut self, now_ns: u64) -> Result<()> {
         for index in 0..self.store.tiers.len() {
-            while let Some(job) = self.store.tiers[index].device.advance(now_ns) {
+            while let Some(job) = self.store.tiers[index].advance(now_ns) {
                 if job == UNAWAITED {
                     continue;
                 }
@@ -325,9 +328,11 @@ impl<'a> Run<'a> {
         let (offset_bytes, bytes) = (request.offset_bytes, request.length_bytes);
         let mut parts = Vec::with_capacity(1);
         let is_write = request.operation == Operation::Write;
+        let mut is_first = false;
         if is_write {
             if self.store.slots(object).is_empty() {
-                self.store.create(object, &key_of(request.object)?);
+                self.store.create(object, &trace_key(request.object)?);
+                is_first = true;
             }
             self.store.write(object, offset_bytes, bytes, &mut parts);
         } else {
@@ -350,27 +355,23 @@ impl<'a> Run<'a> {
             if is_write && let Some(id) = segment.moving {
                 self.mover.note_write(id, part.bytes);
             }
-            let touch = |pages: &mut Pages| pages.touch(part.slot, part.offset_bytes, part.bytes);
-            let missed_bytes = self.pages.as_mut().map_or(part.bytes, touch);
             flight.parts.push((part, tier));
-            if is_write || missed_bytes > 0 {
-                is_cached = false;
-                flight.outstanding += 1;
-                let work = Work {
-                    is_write,
-                    requests: 1,
-                    bytes: if is_write { part.bytes } else { missed_bytes },
-                    at: (part.slot, part.offset_bytes),
-                    is_foreground: true,
-                };
-                if is_followed && let Some(before) = self.stories.before(part.slot) {
-                    let would_s = self.store.tier(before).device.would_take_s(work);
-                    self.stories.would_take(number, part.slot, would_s);
-                }
-                self.store.tiers[tier.index()].device.begin(number as Job * 2, work);
-                self.tally.served(tier, work);
-                self.tally.traffic.note(now_ns, tier, work);
+            flight.outstanding += 1;
+            let work = Work {
+                is_write,
+                requests: 1,
+                bytes: part.bytes,
+                at: (part.slot, part.offset_bytes),
+                is_foreground: true,
+                is_first,
+                is_synced: false,
+            };
+            if is_followed && let Some(before) = self.stories.before(part.slot) {
+                let would_s = self.store.tier(before).device.would_take_s(work);
+                self.stories.would_take(number, part.slot, would_s);
             }
+            is_cached &= self.ask(tier, number as Job * 2, work);
+            self.tally.served(tier, work);
         }
         self.tally.cached_requests += u64::from(is_cached);
         let waits = flight.outstanding > 0;
@@ -381,11 +382,31 @@ impl<'a> Run<'a> {
         if waits { Ok(()) } else { self.land(number) }
     }
 
+    /// Asks a tier for something; whether the machine had it in memory.
+    fn ask(&mut self, tier: TierIndex, job: Job, work: Work) -> bool {
+        self.tally.traffic.note(self.store.now_ns, tier, work);
+        let asked = &mut self.store.tiers[tier.index()];
+        let (Some(pages), Some(memory)) = (&mut self.pages, &mut asked.memory) else {
+            asked.device.begin(job, work);
+            return false;
+        };
+        let missed_bytes = pages.touch((work.at.0, tier), work.at.1, work.bytes);
+        // Migrations wait for the device.
+        let takes_write = asked.takes_writes && work.is_foreground;
+        if if work.is_write { takes_write } else { missed_bytes == 0 } {
+            memory.begin(job, work);
+            return !work.is_write;
+        }
+        let bytes = if work.is_write { work.bytes } else { missed_bytes };
+        asked.device.begin(job, Work { bytes, ..work });
+        false
+    }
+
     /// What takes no time: makes, opens, closes, cuts or deletes an object.
     fn live(&mut self, object: u32, request: &Request) -> Result<()> {
         let now_ns = self.store.now_ns;
         match request.operation {
-            Operation::Create => self.store.create(object, &key_of(request.object)?),
+            Operation::Create => self.store.create(object, &trace_key(request.object)?),
             Operation::SetLength => self.store.set_length(object, request.length_bytes),
             Operation::Delete => {
                 let mut effects = Effects::default();
@@ -496,8 +517,7 @@ impl<'a> Run<'a> {
             self.mind.tell(&mut self.store.told, now_ns);
             for asked in effects.asked.drain(..) {
                 let job = asked.id.map_or(UNAWAITED, |id| id * 2 + 1);
-                self.tally.traffic.note(now_ns, asked.tier, asked.work);
-                self.store.tiers[asked.tier.index()].device.begin(job, asked.work);
+                self.ask(asked.tier, job, asked.work);
             }
             if effects.ended.is_empty() {
                 return;
@@ -524,7 +544,7 @@ impl<'a> Run<'a> {
             return;
         }
         for (tier, before_s) in self.store.tiers.iter_mut().zip(&mut self.measured_s) {
-            let busy_s = tier.device.foreground_s();
+            let busy_s = tier.foreground_s();
             let share = (busy_s - *before_s) / (passed_ns as f64 / SECOND_NS);
             tier.view.utilisation = share.clamp(0.0, 1.0);
             *before_s = busy_s;
@@ -610,7 +630,11 @@ impl Tally {
     }
 }
 
-/// The key of an object of which a trace tells the number.
-fn key_of(id: u64) -> Result<Key> {
+/// The key of an object of which a trace tells the number: that which a policy sees.
+///
+/// # Errors
+///
+/// None, as numbers are short.
+pub fn trace_key(id: u64) -> Result<Key> {
     Key::new(NAMESPACE, &format!("{id:016x}"))
 }

@@ -305,7 +305,11 @@ impl Mover {
         match one.step {
             Step::Reads(bytes) => {
                 one.step = Step::Writes(bytes);
-                effects.asked.push(Asked { id: Some(id), tier, work: work(one, bytes, true) });
+                // A store makes it durable before it is what counts.
+                let is_synced = one.copied_bytes + bytes >= one.size_bytes;
+                let is_first = one.copied_bytes == 0;
+                let work = Work { is_first, is_synced, ..work(one, bytes, true) };
+                effects.asked.push(Asked { id: Some(id), tier, work });
             }
             Step::Writes(bytes) if one.size_bytes < BESIDE_BYTES_MIN => {
                 one.step = Step::Looks(bytes);
@@ -391,5 +395,5 @@ impl Mover {
 fn work(one: &Move, bytes: u64, is_write: bool) -> Work {
     let requests = bytes.div_ceil(REQUEST_BYTES).max(1) as u32;
     let at = (one.slot, one.copied_bytes);
-    Work { is_write, requests, bytes, at, is_foreground: false }
+    Work { is_write, requests, bytes, at, is_foreground: false, is_first: false, is_synced: false }
 }

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use terrace_core::Slot;
+use terrace_core::{Slot, TierIndex};
 use terrace_policies::replacement::{Cache, Lru};
 
 /// What is remembered as one.
@@ -12,7 +12,7 @@ const PAGE_BYTES: u64 = 64 << 10;
 pub(super) struct Pages {
     cache: Cache<Lru>,
     /// Numbers without gaps for the pages that were ever seen.
-    numbers: HashMap<(Slot, u64), u32>,
+    numbers: HashMap<(Slot, TierIndex, u64), u32>,
 }
 
 impl Pages {
@@ -20,8 +20,13 @@ impl Pages {
         Self { cache: Cache::new(Lru::default(), bytes), numbers: HashMap::new() }
     }
 
-    /// Notes that a range is used; how much of it was not there.
-    pub(super) fn touch(&mut self, slot: Slot, offset_bytes: u64, bytes: u64) -> u64 {
+    /// Notes that a range of a segment's file on a tier is used; how much of it was not there.
+    pub(super) fn touch(
+        &mut self,
+        (slot, tier): (Slot, TierIndex),
+        offset_bytes: u64,
+        bytes: u64,
+    ) -> u64 {
         let end_bytes = offset_bytes.saturating_add(bytes);
         let mut missed_bytes = 0;
         let mut at = offset_bytes;
@@ -29,7 +34,7 @@ impl Pages {
             let page = at / PAGE_BYTES;
             let page_end = ((page + 1) * PAGE_BYTES).min(end_bytes);
             let next = self.numbers.len() as u32;
-            let number = *self.numbers.entry((slot, page)).or_insert(next);
+            let number = *self.numbers.entry((slot, tier, page)).or_insert(next);
             self.cache.grow(self.numbers.len());
             if !self.cache.request(number, PAGE_BYTES) {
                 missed_bytes += page_end - at;
@@ -47,10 +52,12 @@ mod tests {
     #[test]
     fn what_was_used_is_there_until_others_push_it_out() {
         let mut pages = Pages::new(2 * PAGE_BYTES);
-        assert_eq!(pages.touch(1, 100, 50), 50);
-        assert_eq!(pages.touch(1, 0, 100), 0, "its page is there");
-        assert_eq!(pages.touch(1, PAGE_BYTES - 10, 20), 10, "the next one is not");
-        assert_eq!(pages.touch(2, 0, PAGE_BYTES), PAGE_BYTES, "the same page of another one");
-        assert_eq!(pages.touch(1, 0, 1), 1, "it was used least recently");
+        let [one, other, moved] = [(1, TierIndex(0)), (2, TierIndex(0)), (1, TierIndex(1))];
+        assert_eq!(pages.touch(one, 100, 50), 50);
+        assert_eq!(pages.touch(one, 0, 100), 0, "its page is there");
+        assert_eq!(pages.touch(one, PAGE_BYTES - 10, 20), 10, "the next one is not");
+        assert_eq!(pages.touch(other, 0, PAGE_BYTES), PAGE_BYTES, "the same page of another one");
+        assert_eq!(pages.touch(one, 0, 1), 1, "it was used least recently");
+        assert_eq!(pages.touch(moved, 0, 1), 1, "its file on another tier is another file");
     }
 }

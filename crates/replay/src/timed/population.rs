@@ -99,6 +99,11 @@ impl Population {
         }
     }
 
+    /// What is there from the beginning: numbers of objects, and their bytes.
+    pub fn present(&self) -> impl Iterator<Item = (u64, u64)> {
+        self.known.iter().filter_map(|known| Some((known.id, known.present_bytes?)))
+    }
+
     /// How many requests there are.
     pub fn requests(&self) -> u64 {
         self.requests

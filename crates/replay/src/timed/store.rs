@@ -10,7 +10,7 @@ use terrace_core::{
     TierView,
 };
 
-use super::device::{Character, Device};
+use super::device::{Character, Device, Job};
 
 /// No segment of a replay is another one's successor in its slot.
 pub(super) const INCARNATION: u32 = 1;
@@ -22,14 +22,37 @@ pub(super) struct Tier {
     /// What a policy is shown, but for the bytes on their way.
     pub(super) view: TierView,
     pub(super) device: Device,
+    /// What the machine has in memory of its files, if it keeps any.
+    pub(super) memory: Option<Device>,
+    /// Whether writes return when the machine has them.
+    pub(super) takes_writes: bool,
     /// The segments with a clean copy here.
     copies: BTreeSet<Slot>,
 }
 
 impl Tier {
-    pub(super) fn new(view: TierView, character: Character) -> Self {
-        let device = Device::new(view.figures, character);
-        Self { view, device, copies: BTreeSet::new() }
+    /// `keeps` says whether the machine keeps what was read and written.
+    pub(super) fn new(view: TierView, character: Character, keeps: bool) -> Self {
+        let (device, memory) = Device::of_tier(view.figures, character, keeps);
+        let takes_writes = character.cached.is_some_and(|cached| cached.takes_writes);
+        Self { view, device, memory, takes_writes, copies: BTreeSet::new() }
+    }
+
+    /// When the next of its jobs is over, if nothing else comes.
+    pub(super) fn next_ns(&self) -> Option<u64> {
+        let memory_ns = self.memory.as_ref().and_then(Device::next_ns);
+        self.device.next_ns().into_iter().chain(memory_ns).min()
+    }
+
+    /// Goes on to a point in time; a job that is over then. To be called again until there is none.
+    pub(super) fn advance(&mut self, now_ns: u64) -> Option<Job> {
+        let of_memory = |memory: &mut Device| memory.advance(now_ns);
+        self.device.advance(now_ns).or_else(|| self.memory.as_mut().and_then(of_memory))
+    }
+
+    /// Time for which applications kept it busy.
+    pub(super) fn foreground_s(&self) -> f64 {
+        self.device.foreground_s() + self.memory.as_ref().map_or(0.0, Device::foreground_s)
     }
 
     /// Takes room for a class of bytes, if no more than `limit_bytes` are taken then.
@@ -123,6 +146,9 @@ impl Store {
         self.append(object, tier, 0, u64::MAX);
         let slot = self.last(object);
         self.grow(slot, bytes);
+        if let Some(Told::Created(_, view)) = self.told.last_mut() {
+            view.size_bytes = bytes;
+        }
     }
 
     /// Makes an object, if there is none.
@@ -490,7 +516,7 @@ mod tests {
         let capacities = [60_000, 90_000, u64::MAX];
         let tiers = capacities.map(|capacity_bytes| {
             let figures = Figures { capacity_bytes, ..Figures::default() };
-            Tier::new(TierView::empty("tier", figures), Character::default())
+            Tier::new(TierView::empty("tier", figures), Character::default(), false)
         });
         Store::new(tiers.into(), Arc::new(Spread))
     }

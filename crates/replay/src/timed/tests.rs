@@ -106,22 +106,58 @@ fn a_policy_moves_what_is_used_again() {
         lines.push((second, 1, MIB, 'r'));
     }
     let stays = run_with(&options(8 * MIB), &lines, "pinned", &[]);
-    let moves = run_with(&options(8 * MIB), &lines, "lru", &[]);
     assert_eq!((stays.migrations, stays.migrated_bytes), (0, 0));
-    assert_eq!((moves.migrations, moves.migrated_bytes), (1, MIB), "{moves:?}");
-    assert!(moves.makespan_s < stays.makespan_s, "{moves:?}");
-    assert!(moves.tiers[0].read_bytes > 30 * MIB, "{moves:?}");
-    assert_eq!(moves.tiers[1].moved_out_bytes, MIB);
-    assert!(moves.outcomes.contains(&("done".into(), 1)), "{moves:?}");
+    // Those that weigh by size see how large that is which was there before, too.
+    for policy in ["lru", "heat", "gdsf"] {
+        let moves = run_with(&options(8 * MIB), &lines, policy, &[]);
+        assert_eq!((moves.migrations, moves.migrated_bytes), (1, MIB), "{policy}: {moves:?}");
+        assert!(moves.makespan_s < stays.makespan_s, "{policy}: {moves:?}");
+        assert!(moves.tiers[0].read_bytes > 30 * MIB, "{policy}: {moves:?}");
+        assert_eq!(moves.tiers[1].moved_out_bytes, MIB, "{policy}");
+        assert!(moves.outcomes.contains(&("done".into(), 1)), "{policy}: {moves:?}");
+    }
 }
 
 #[test]
 fn the_page_cache_answers_what_is_read_again() {
     let lines = [(0, 1, MIB, 'r'), (0, 1, MIB, 'r'), (0, 2, MIB, 'w'), (0, 2, MIB, 'r')];
-    let cached = TimedOptions { page_cache_bytes: 4 * MIB, ..options(8 * MIB) };
-    let timed = run_with(&cached, &lines, "pinned", &[]);
+    let mut options = TimedOptions { page_cache_bytes: 4 * MIB, ..options(8 * MIB) };
+    let without = run_with(&options, &lines, "pinned", &[]);
+    assert_eq!(without.cached_requests, 0, "it is in front of no tier");
+    assert!(near(without.makespan_s, 0.22), "{without:?}");
+    let memory = Cached { latency_ns: 0, bytes_per_s: 1000.0 * MIB as f64, takes_writes: false };
+    for tier in &mut options.tiers {
+        tier.character.cached = Some(memory);
+    }
+    let timed = run_with(&options, &lines, "pinned", &[]);
     assert_eq!(timed.cached_requests, 2);
-    assert!(near(timed.makespan_s, 0.11), "{timed:?}");
+    // What was there comes from the device once, what is written goes there.
+    assert!(near(timed.makespan_s, 0.1 + 0.001 + 0.01 + 0.001), "{timed:?}");
+    assert_eq!(timed.tiers[1].read_bytes, 2 * MIB, "a tier serves what is in memory, too");
+    // A machine that takes writes by itself does so at the rate of the tier, as it is measured.
+    options.tiers[0].character.cached = Some(Cached { takes_writes: true, ..memory });
+    options.tiers[0].character.burst =
+        Some(Burst { bytes: MIB / 2, sustained_bytes_per_s: 10.0 * MIB as f64 });
+    let timed = run_with(&options, &lines, "pinned", &[]);
+    assert!(near(timed.makespan_s, 0.1 + 0.001 + 0.005 + 0.05 + 0.001), "{timed:?}");
+}
+
+#[test]
+fn a_migration_reads_what_is_in_memory_and_waits_until_its_copy_is_durable() {
+    let lines: Vec<_> = (0..20).map(|second| (second, 1, MIB, 'r')).collect();
+    let mut options = TimedOptions { page_cache_bytes: 8 * MIB, ..options(8 * MIB) };
+    let memory = Cached { latency_ns: 0, bytes_per_s: f64::INFINITY, takes_writes: true };
+    for (tier, sync_ns) in options.tiers.iter_mut().zip([3_000_000, 0]) {
+        tier.character.cached = Some(memory);
+        tier.character.sync_ns = sync_ns;
+    }
+    options.followed = vec![1];
+    let timed = run_with(&options, &lines, "lru", &[]);
+    let [moved] = &timed.stories[0].moves[..] else { panic!("{timed:?}") };
+    let (ended_s, outcome) = moved.ended.expect("it ended");
+    assert_eq!(outcome, Outcome::Done);
+    // Neither the source nor what is looked at again is read from a device.
+    assert!(near(ended_s - moved.asked_s, 0.01 + 0.003), "{moved:?}");
 }
 
 /// Reads and writes of a few dozen objects of many sizes.

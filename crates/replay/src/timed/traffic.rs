@@ -97,8 +97,15 @@ impl Collector {
 mod tests {
     use super::*;
 
-    const WORK: Work =
-        Work { is_write: false, requests: 1, bytes: 10, at: (0, 0), is_foreground: true };
+    const WORK: Work = Work {
+        is_write: false,
+        requests: 1,
+        bytes: 10,
+        at: (0, 0),
+        is_foreground: true,
+        is_first: false,
+        is_synced: false,
+    };
 
     #[test]
     fn intervals_stay_few_and_lose_nothing() {

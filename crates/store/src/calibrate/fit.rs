@@ -20,16 +20,16 @@ pub(super) fn median(values: &mut [f64]) -> f64 {
 }
 
 /// Fits a line through points of bytes and seconds. The slope is the median of those between all
-/// pairs (Theil 1950, Sen 1968), each weighted by how far apart its sizes are: so one odd point, or
-/// small sizes that tell little of bandwidth, do not decide. The latency is what is left of the
-/// smallest size, which larger ones would drown in their own errors.
+/// pairs (Theil 1950, Sen 1968), each weighted by the logarithm of how many times one size is the
+/// other: so neither one odd point decides, nor the largest sizes, which few requests have. The
+/// latency is what is left of the smallest size, which larger ones would drown in their own errors.
 pub(super) fn fit(points: &[(f64, f64)]) -> Line {
     let mut slopes = Vec::new();
     for (index, (bytes, seconds)) in points.iter().enumerate() {
         for (more_bytes, more_seconds) in &points[index + 1..] {
             let apart = more_bytes - bytes;
             if apart != 0.0 {
-                slopes.push(((more_seconds - seconds) / apart, apart.abs()));
+                slopes.push(((more_seconds - seconds) / apart, (more_bytes / bytes).ln().abs()));
             }
         }
     }

@@ -15,6 +15,10 @@ pub(super) const NAMESPACE: &str = "calibrate";
 /// The least request.
 pub(super) const BLOCK: u64 = 4 << 10;
 
+/// More than the caches of a processor have for one of its cores, and the words of a line of them.
+const LINES_BYTES: u64 = 64 << 20;
+const LINE_WORDS: usize = 8;
+
 /// Objects where there is room for all; with little room there is one.
 const OBJECTS: u64 = 16;
 
@@ -31,6 +35,8 @@ pub(super) struct Ground<'a> {
     objects: Vec<Made>,
     /// What is written; no device can make it smaller.
     noise: Buffer,
+    /// What the caches of a processor have no room for beside the objects.
+    other: Vec<u64>,
 }
 
 /// One object with what it holds.
@@ -62,14 +68,24 @@ impl<'a> Ground<'a> {
         let each_bytes = bytes / count / BLOCK * BLOCK;
         let mut noise = Buffer::zeroed(each_bytes as usize);
         Random::new(0).fill(&mut noise);
-        let mut ground = Self { backend, clock, objects: Vec::new(), noise };
+        let mut ground = Self { backend, clock, objects: Vec::new(), noise, other: Vec::new() };
         for index in 0..count {
             if index > 0 && is_over() {
                 break;
             }
             ground.make_one(index, each_bytes, is_over)?;
         }
+        if ground.bytes() < LINES_BYTES {
+            ground.other = vec![1; LINES_BYTES as usize / size_of::<u64>()];
+        }
         Ok(ground)
+    }
+
+    /// Has the caches of the processor hold something else, where all objects together might fit: a
+    /// store does not read the same little again and again.
+    pub(super) fn forget_lines(&self) {
+        let sum = self.other.iter().step_by(LINE_WORDS).fold(0, |sum, word| sum ^ word);
+        std::hint::black_box(sum);
     }
 
     fn make_one(&mut self, index: u64, each_bytes: u64, is_over: &dyn Fn() -> bool) -> Result<()> {
@@ -136,6 +152,32 @@ impl<'a> Ground<'a> {
         let object = &self.objects[at.object].object;
         object.read_at(at.offset_bytes, &mut [IoSliceMut::new(buffer)])?;
         Ok(self.since(began_ns))
+    }
+
+    /// Makes an object and writes to it; how long that took, in seconds.
+    pub(super) fn create(&self, number: usize, bytes: u64) -> Result<f64> {
+        let key = Key::new(NAMESPACE, &format!("new-{number}"))?;
+        let semantics = Semantics { persistency: Persistency::None, ..Semantics::default() };
+        let began_ns = self.clock.now_ns();
+        let object = self.backend.open(&key, &Open { semantics, ..Open::create_new() })?;
+        object.write_at(0, &[IoSlice::new(&self.noise[..bytes as usize])])?;
+        drop(object);
+        Ok(self.since(began_ns))
+    }
+
+    /// Deletes what [`Ground::create`] made.
+    pub(super) fn remove_created(&self, count: usize) -> Result<()> {
+        let key = |number| Key::new(NAMESPACE, &format!("new-{number}"));
+        (0..count).try_for_each(|number| self.backend.delete(&key(number)?).map(drop))
+    }
+
+    /// Reads everything once.
+    pub(super) fn read_all(&self, buffer: &mut [u8]) -> Result<()> {
+        for made in &self.objects {
+            let part = &mut buffer[..made.bytes as usize];
+            made.object.read_at(0, &mut [IoSliceMut::new(part)])?;
+        }
+        Ok(())
     }
 
     /// Writes; how long it took, in seconds.

@@ -11,7 +11,7 @@ use super::ground::{BLOCK, Ground};
 use super::{Sample, Threads};
 
 /// Sizes of requests, as far as there is room.
-const SIZES: [u64; 5] = [BLOCK, 64 << 10, 1 << 20, 4 << 20, 16 << 20];
+const SIZES: [u64; 6] = [BLOCK, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20];
 
 /// Threads that ask at once.
 const THREADS: [u32; 5] = [1, 2, 4, 8, 16];
@@ -22,6 +22,9 @@ const REQUESTS_MIN: usize = 3;
 
 /// Blocks that are read one behind the other.
 const IN_ORDER_MAX: u64 = 2000;
+
+/// Small writes that are made durable one by one.
+const SYNCS_MAX: usize = 50;
 
 /// Requests of all threads together at most.
 const TOGETHER_MAX: u64 = 8000;
@@ -49,6 +52,7 @@ impl Measure<'_> {
             let mut buffer = Buffer::zeroed(bytes as usize);
             let mut left = self.unseen(bytes);
             self.repeat(until_ns, || {
+                self.ground.forget_lines();
                 if left == 0 {
                     self.ground.drop_pages()?;
                     left = self.unseen(bytes);
@@ -59,31 +63,88 @@ impl Measure<'_> {
         })
     }
 
-    /// Writes anywhere. Where writes are not durable one by one, what it takes to make them so in
-    /// the end is a part of what their bytes take, but no part of what a small one waits for.
+    /// Reads anywhere of what the machine has in memory since it was read.
+    pub(super) fn cached_reads(&self, budget_ns: u64) -> Result<Vec<Sample>> {
+        let mut random = Random::new(4);
+        let mut buffer = Buffer::zeroed(self.ground.request_bytes_max() as usize);
+        self.ground.drop_pages()?;
+        self.ground.read_all(&mut buffer)?;
+        self.of_sizes(budget_ns, |bytes, until_ns| {
+            let buffer = &mut buffer[..bytes as usize];
+            self.repeat(until_ns, || {
+                self.ground.forget_lines();
+                self.ground.read(self.ground.anywhere(bytes, &mut random), buffer)
+            })
+        })
+    }
+
+    /// Writes anywhere, each made durable by itself where the store does so.
     pub(super) fn writes(&self, budget_ns: u64) -> Result<Vec<Sample>> {
         let mut random = Random::new(2);
         self.of_sizes(budget_ns, |bytes, until_ns| {
-            let (mut written_bytes, mut unsynced_bytes, mut sync_s) = (0, 0, 0.0);
-            let mut times = self.repeat(until_ns, || {
-                // What is written twice before it is durable costs a device once.
-                if !self.is_durable && unsynced_bytes > self.ground.bytes() / 8 {
-                    sync_s += self.ground.sync(None)?;
-                    unsynced_bytes = 0;
-                }
+            let times = self.repeat(until_ns, || {
+                self.ground.forget_lines();
                 let at = self.ground.anywhere(bytes, &mut random);
-                written_bytes += bytes;
-                unsynced_bytes += bytes;
                 let took_s = self.ground.write(at, bytes)?;
                 Ok(took_s + if self.is_durable { self.ground.sync(Some(at))? } else { 0.0 })
-            })?;
-            sync_s += self.ground.sync(None)?;
-            if !self.is_durable && bytes >= 1 << 20 {
-                let share_s = sync_s * bytes as f64 / written_bytes.max(1) as f64;
-                times.iter_mut().for_each(|took_s| *took_s += share_s);
-            }
-            Ok(times)
+            });
+            // The next size does not wait for this one.
+            self.ground.sync(None)?;
+            times
         })
+    }
+
+    /// What it takes to make an object and write so many bytes to it.
+    pub(super) fn creates(&self, bytes: u64, budget_ns: u64) -> Result<f64> {
+        // At most as much again as there is for everything else.
+        let most = (self.ground.bytes() / bytes).max(REQUESTS_MIN as u64);
+        let mut made = 0;
+        // Memory of what was deleted just now would be at hand, as it rarely is.
+        let mut times = self.repeat(self.until(budget_ns), || {
+            if made as u64 == most {
+                self.ground.remove_created(std::mem::take(&mut made))?;
+            }
+            self.ground.forget_lines();
+            made += 1;
+            self.ground.create(made - 1, bytes)
+        })?;
+        self.ground.remove_created(made)?;
+        Ok(median(&mut times))
+    }
+
+    /// How long it takes to make a file durable that little was written to.
+    pub(super) fn syncs(&self, budget_ns: u64) -> Result<f64> {
+        let mut random = Random::new(5);
+        let (until_ns, mut times) = (self.until(budget_ns), Vec::new());
+        while times.len() < SYNCS_MAX && (times.len() < REQUESTS_MIN || self.goes_on(until_ns)) {
+            let at = self.ground.anywhere(BLOCK, &mut random);
+            self.ground.write(at, BLOCK)?;
+            times.push(self.ground.sync(Some(at))?);
+        }
+        Ok(median(&mut times))
+    }
+
+    /// Bytes per second of large writes that are made durable as they go on.
+    pub(super) fn durable_rate(&self, budget_ns: u64) -> Result<f64> {
+        let bytes = self.ground.request_bytes_max().min(1 << 20);
+        let mut random = Random::new(6);
+        let step_bytes = (self.ground.bytes() / 8).max(bytes);
+        let (until_ns, mut rates) = (self.until(budget_ns), Vec::new());
+        while rates.len() < REQUESTS_MIN || rates.len() < REQUESTS_MAX && self.goes_on(until_ns) {
+            rates.push(self.step_rate(step_bytes, bytes, &mut random)?);
+        }
+        Ok(median(&mut rates))
+    }
+
+    /// Writes so much and makes it durable; the bytes per second.
+    fn step_rate(&self, step_bytes: u64, bytes: u64, random: &mut Random) -> Result<f64> {
+        let (mut written_bytes, mut took_s) = (0, 0.0);
+        while written_bytes < step_bytes && !(self.is_stopped)() {
+            took_s += self.ground.write(self.ground.anywhere(bytes, random), bytes)?;
+            written_bytes += bytes;
+        }
+        took_s += self.ground.sync(None)?;
+        Ok(if took_s > 0.0 { written_bytes as f64 / took_s } else { f64::INFINITY })
     }
 
     /// What a block takes that is read behind the one before, in the mean: what a system reads ahead
@@ -156,16 +217,11 @@ impl Measure<'_> {
         let mut random = Random::new(3);
         let (until_ns, mut rates) = (self.until(budget_ns), Vec::new());
         while self.goes_on(until_ns) {
-            let (mut written_bytes, mut took_s) = (0, 0.0);
-            while written_bytes < CLIFF_STEP_BYTES && self.goes_on(until_ns) {
-                took_s += self.ground.write(self.ground.anywhere(bytes, &mut random), bytes)?;
-                written_bytes += bytes;
-            }
-            took_s += self.ground.sync(None)?;
-            if took_s <= 0.0 {
+            let rate = self.step_rate(CLIFF_STEP_BYTES, bytes, &mut random)?;
+            if rate.is_infinite() {
                 return Ok(None);
             }
-            rates.push(written_bytes as f64 / took_s);
+            rates.push(rate);
         }
         Ok(fall(&rates).map(|(steps, rate)| (steps as u64 * CLIFF_STEP_BYTES, rate)))
     }

@@ -3,6 +3,7 @@
 
 mod fit;
 mod ground;
+mod machine;
 mod measure;
 #[cfg(test)]
 mod tests;
@@ -35,6 +36,12 @@ const SEEK_MIN_S: f64 = 1e-6;
 /// Latencies of writes and reads that differ by no more are one.
 const DIFFERENCE_MIN: f64 = 0.2;
 
+/// What comes back in less than this share of what is durable takes memory.
+const RETURNS_MIN: f64 = 1.2;
+
+/// What is written to objects that are made.
+const CREATE_BYTES: u64 = 256 << 10;
+
 /// How tiers are measured.
 #[derive(Clone, Debug)]
 pub struct CalibrateOptions {
@@ -63,8 +70,16 @@ pub struct Calibrated {
     pub write_bytes_per_s: Option<f64>,
     /// Requests that it serves at once.
     pub parallelism: u32,
-    /// Bytes that it takes fast, and the bytes per second after that, where it was looked for.
+    /// Bytes that it takes fast, and the bytes per second after that, where that is less: because
+    /// writes return when the machine has them, or where it was looked for.
     pub burst: Option<(u64, f64)>,
+    /// What a write takes longer that makes an object.
+    pub create_ns: u64,
+    /// How long it takes to make a file durable whose bytes are there.
+    pub sync_ns: u64,
+    /// Reads of what the machine has in memory, where that is in front of the tier: nanoseconds until
+    /// the first byte, bytes per second.
+    pub cached: Option<(u64, f64)>,
     /// Whether reads came from the device; else from wherever the tier has what was just written.
     pub is_cold: bool,
     /// Whether each write was made durable, as the store's level of persistency asks for.
@@ -75,6 +90,8 @@ pub struct Calibrated {
     pub reads: Vec<Sample>,
     /// See [`Calibrated::reads`].
     pub writes: Vec<Sample>,
+    /// What reads took of what the machine has in memory, likewise.
+    pub cached_reads: Vec<Sample>,
     /// How much more came of more threads.
     pub threads: Vec<Threads>,
 }
@@ -168,6 +185,7 @@ impl Calibrated {
         let duration = |ns: u64| Some(text(show_ns(ns)));
         let rate = |rate: Option<f64>| rate.map(|rate| text(show_rate(rate)));
         let (burst, sustained) = self.burst.unzip();
+        let (cached_ns, cached_rate) = self.cached.unzip();
         vec![
             ("latency", duration(self.latency_ns)),
             ("seek", (self.seek_ns > 0).then(|| text(show_ns(self.seek_ns)))),
@@ -178,6 +196,10 @@ impl Calibrated {
             ("parallelism", Some(self.parallelism.to_string())),
             ("write_burst", burst.map(|bytes| text(show_bytes(bytes)))),
             ("sustained_write_bandwidth", rate(sustained)),
+            ("create_latency", (self.create_ns > 0).then(|| text(show_ns(self.create_ns)))),
+            ("sync_latency", (self.sync_ns > 0).then(|| text(show_ns(self.sync_ns)))),
+            ("cached_latency", cached_ns.and_then(duration)),
+            ("cached_bandwidth", rate(cached_rate)),
         ]
     }
 }
@@ -213,20 +235,34 @@ fn measure_tier(
     let is_over = || clock.now_ns() >= deadline_ns || is_stopped();
     let ground = Ground::make(backend, clock, bytes, &is_over)?;
     let measure = Measure { ground: &ground, is_stopped, is_durable: how.is_durable };
-    let writes = measure.writes(share(25))?;
-    let reads = measure.reads(share(30))?;
+    let writes = measure.writes(share(15))?;
+    let durable_rate = measure.durable_rate(share(10))?;
+    let sync_s = measure.syncs(share(3))?;
+    let new_bytes = CREATE_BYTES.min(ground.request_bytes_max());
+    let new_s = measure.creates(new_bytes, share(2))?;
+    let cached_reads = match ground.is_cold() {
+        true => measure.cached_reads(share(5))?,
+        false => Vec::new(),
+    };
+    let reads = measure.reads(share(25))?;
     let in_order_s = measure.in_order(share(10))?;
     let threads = measure.together(share(15))?;
-    let burst = if how.is_thorough { measure.cliff(share(100))? } else { None };
+    let cliff = if how.is_thorough { measure.cliff(share(100))? } else { None };
     let line = |samples: &[Sample]| {
         let points: Vec<_> =
             samples.iter().map(|sample| (sample.bytes as f64, sample.seconds)).collect();
         fit::fit(&points)
     };
-    let (read, write) = (line(&reads), line(&writes));
+    let (read, write, cached) = (line(&reads), line(&writes), line(&cached_reads));
+    // Writes that return before they are durable do so as long as there is memory for them.
+    let returns = !how.is_durable && write.bytes_per_s > durable_rate * RETURNS_MIN;
+    let memory = machine::unwritten_bytes_max().filter(|_| returns);
+    let burst = memory.map(|bytes| (bytes, durable_rate)).or(cliff);
     let anywhere_s = reads.first().map_or(0.0, |sample| sample.seconds);
     let seek_s = (anywhere_s - in_order_s).min(read.latency_s);
     let is_seeking = seek_s > SEEK_MIN_S && seek_s > 0.1 * read.latency_s;
+    let create_s = new_s - write.latency_s - new_bytes as f64 / write.bytes_per_s;
+    let is_cached = !cached_reads.is_empty() && cached.bytes_per_s.is_finite();
     let is_apart =
         (write.latency_s - read.latency_s).abs() > DIFFERENCE_MIN * read.latency_s.max(1e-9);
     let nanoseconds = |seconds: f64| (seconds * 1e9).round() as u64;
@@ -240,11 +276,15 @@ fn measure_tier(
         write_bytes_per_s: bounded(write.bytes_per_s),
         parallelism: parallelism(&threads),
         burst,
+        create_ns: if create_s > SEEK_MIN_S { nanoseconds(create_s) } else { 0 },
+        sync_ns: if sync_s > SEEK_MIN_S { nanoseconds(sync_s) } else { 0 },
+        cached: is_cached.then(|| (nanoseconds(cached.latency_s), cached.bytes_per_s)),
         is_cold: ground.is_cold(),
         is_durable: how.is_durable,
         bytes: ground.bytes(),
         reads,
         writes,
+        cached_reads,
         threads,
     })
 }

@@ -78,6 +78,21 @@ pub struct DeviceSettings {
     pub write_latency: Option<Duration>,
     /// What it takes of writes before it becomes slow, where it does.
     pub burst: Option<BurstSettings>,
+    /// What a write takes longer that makes a file.
+    pub create_latency: Duration,
+    /// How long it takes to make a file durable whose bytes are there.
+    pub sync_latency: Duration,
+    /// Reads of what the machine has in memory, if it keeps anything.
+    pub cached: Option<CachedSettings>,
+}
+
+/// Reads of files that the machine has in memory.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct CachedSettings {
+    /// Time from a request to its first byte.
+    pub latency: Duration,
+    /// Bytes per second of one large read.
+    pub bandwidth: f64,
 }
 
 /// A device that writes fast for a while.

@@ -12,8 +12,8 @@ use toml::de::DeTable;
 use super::check::{self, Sections};
 use super::section::{Section, Source};
 use super::{
-    BurstSettings, CatalogSettings, CheckpointSettings, DeviceSettings, PolicySettings,
-    PolicySource, Settings,
+    BurstSettings, CachedSettings, CatalogSettings, CheckpointSettings, DeviceSettings,
+    PolicySettings, PolicySource, Settings,
 };
 use super::{ThrottleSettings, TierSettings, TraceSettings};
 use crate::directory::TRACE;
@@ -157,7 +157,24 @@ fn read_device(section: &Section<'_>, figures: &Figures) -> Result<DeviceSetting
             return Err(section.wrong(key, reason));
         }
     };
-    Ok(DeviceSettings { seek, write_latency: section.duration("write_latency")?, burst })
+    let cached = match (section.duration("cached_latency")?, section.rate("cached_bandwidth")?) {
+        (Some(latency), Some(bandwidth)) => Some(CachedSettings { latency, bandwidth }),
+        (None, None) => None,
+        (given, _) => {
+            let reason = "one of `cached_latency` and `cached_bandwidth` says nothing without the \
+                          other; both or none is expected";
+            let key = if given.is_some() { "cached_latency" } else { "cached_bandwidth" };
+            return Err(section.wrong(key, reason));
+        }
+    };
+    Ok(DeviceSettings {
+        seek,
+        write_latency: section.duration("write_latency")?,
+        burst,
+        create_latency: section.duration("create_latency")?.unwrap_or_default(),
+        sync_latency: section.duration("sync_latency")?.unwrap_or_default(),
+        cached,
+    })
 }
 
 fn nanoseconds(duration: Duration) -> u64 {

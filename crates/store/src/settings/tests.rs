@@ -56,6 +56,8 @@ const REFUSED: &[(&str, &str, &[&str])] = &[
     ("TIERlatency = \"1ms\"\nseek = \"2ms\"", "5:8", &["`seek` is above `latency`"]),
     ("TIERwrite_burst = \"1GB\"", "4:15", &["`sustained_write_bandwidth`", "both or none"]),
     ("TIERsustained_write_bandwidth = \"1GB/s\"", "4:29", &["`write_burst`"]),
+    ("TIERcached_latency = \"1us\"", "4:18", &["`cached_bandwidth`", "both or none"]),
+    ("TIERcached_bandwidth = \"1GB/s\"", "4:20", &["`cached_latency`"]),
     ("TIERparallelism = 0", "4:15", &["from 1 to 65536"]),
     ("TIERparallelism = 1.5", "4:15", &["the number 1.5", "a whole number"]),
     ("TIERidle_power = \"5\"", "4:14", &["\"5W\""]),
@@ -244,7 +246,8 @@ fn everything_that_is_said_is_read() {
          [[tier]]\nname = \"ram\"\nbackend = \"memory\"\ncapacity = \"1GiB\"\nlatency = \"80us\"\n\
          bandwidth = \"3GB/s\"\nwrite_bandwidth = \"2GB/s\"\nparallelism = 8\nidle_power = \"5W\"\n\
          seek = \"70us\"\nwrite_latency = \"20us\"\nwrite_burst = \"1GB\"\n\
-         sustained_write_bandwidth = \"300MB/s\"\n\
+         sustained_write_bandwidth = \"300MB/s\"\nsync_latency = \"3ms\"\ncreate_latency = \"90us\"\n\
+         cached_latency = \"2us\"\ncached_bandwidth = \"5GB/s\"\n\
          active_power = \"9W\"\nwatermarks = { low = 0.5, high = 1, critical = 1.0 }\n\
          throttle = { latency = \"1ms\", read_bandwidth = \"1GB/s\", parallelism = 2 }\n\
          [catalog]\nengine = \"memory\"\n\
@@ -289,6 +292,9 @@ fn everything_that_is_said_is_read() {
                 seek: Duration::from_micros(70),
                 write_latency: Some(Duration::from_micros(20)),
                 burst: Some(BurstSettings { bytes: 1_000_000_000, sustained_write_bandwidth: 3e8 }),
+                create_latency: Duration::from_micros(90),
+                sync_latency: Duration::from_millis(3),
+                cached: Some(CachedSettings { latency: Duration::from_micros(2), bandwidth: 5e9 }),
             },
             watermarks: Watermarks { low: 0.5, high: 1.0, critical: 1.0 },
             throttle: Some(throttle),

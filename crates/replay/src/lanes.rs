@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Who asked what: requests in lanes, in each of which one waits for the one before.
+
+use std::collections::{BTreeSet, HashMap};
+
+use terrace_core::Result;
+
+use crate::format::Format;
+use crate::read::Trace;
+use crate::request::Request;
+
+/// Finds the lane of each request, one after another.
+pub(crate) struct Lanes {
+    by_client: HashMap<u32, usize>,
+    /// Whether the trace tells how long answers took, but not who asked: then what overlapped was
+    /// asked by several.
+    has_overlaps: bool,
+    /// Then: when what was recorded last in each lane ended, …
+    until_ns: Vec<u64>,
+    /// … lanes by that, …
+    free: BTreeSet<(u64, usize)>,
+    /// … and the last one that each object was in: whoever uses an object goes on with it.
+    by_object: HashMap<u64, usize>,
+}
+
+impl Lanes {
+    pub(crate) fn new(format: Format) -> Self {
+        Self {
+            by_client: HashMap::new(),
+            has_overlaps: format == Format::Terrace,
+            until_ns: Vec::new(),
+            free: BTreeSet::new(),
+            by_object: HashMap::new(),
+        }
+    }
+
+    /// The number of the lane of the next request; that of a new one is how many there were.
+    pub(crate) fn lane_of(&mut self, request: &Request) -> usize {
+        if !self.has_overlaps {
+            let next = self.by_client.len();
+            return *self.by_client.entry(request.client).or_insert(next);
+        }
+        let is_free = |lane: &usize| self.until_ns[*lane] <= request.time_ns;
+        let of_object = self.by_object.get(&request.object).copied();
+        // Else of those that were free the one that was busy last.
+        let free = || self.free.range(..=(request.time_ns, usize::MAX)).next_back();
+        // What takes no time waits for whatever was asked of the object before.
+        let found = of_object
+            .filter(|lane| request.latency_ns == 0 || is_free(lane))
+            .or_else(|| free().map(|(_, lane)| *lane));
+        let lane = found.unwrap_or_else(|| {
+            self.until_ns.push(0);
+            self.until_ns.len() - 1
+        });
+        let end_ns = request.time_ns.saturating_add(request.latency_ns);
+        let until_ns = &mut self.until_ns[lane];
+        self.free.remove(&(*until_ns, lane));
+        *until_ns = end_ns.max(*until_ns);
+        self.free.insert((*until_ns, lane));
+        self.by_object.insert(request.object, lane);
+        lane
+    }
+}
+
+/// All requests of a trace, read to its end, by who asked: the same lanes that a replay in virtual
+/// time has.
+///
+/// # Errors
+///
+/// Those of [`Trace::read`].
+pub fn read_lanes(trace: &mut Trace) -> Result<Vec<Vec<Request>>> {
+    let mut of = Lanes::new(trace.format());
+    let (mut lanes, mut batch) = (Vec::<Vec<Request>>::new(), Vec::new());
+    loop {
+        trace.read(&mut batch)?;
+        if batch.is_empty() {
+            return Ok(lanes);
+        }
+        for request in &batch {
+            let lane = of.lane_of(request);
+            if lane == lanes.len() {
+                lanes.push(Vec::new());
+            }
+            lanes[lane].push(*request);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Cursor;
+
+    use super::*;
+    use crate::read::Options;
+
+    #[test]
+    fn every_client_has_a_lane_with_its_requests_in_order() {
+        let text = "time,id,size,op,client\n1,1,10,read,7\n2,2,10,read,9\n3,3,10,write,7\n";
+        let stream = Box::new(Cursor::new(text));
+        let mut trace = Trace::from_stream(stream, "test", &Options::default()).expect("a trace");
+        let lanes = read_lanes(&mut trace).expect("readable");
+        let objects = |lane: &Vec<Request>| lane.iter().map(|request| request.object).collect();
+        let objects: Vec<Vec<u64>> = lanes.iter().map(objects).collect();
+        assert_eq!(objects, [vec![1, 3], vec![2]]);
+    }
+}
