@@ -11,6 +11,7 @@ pub(crate) mod mount;
 pub(crate) mod net;
 pub(crate) mod overhead;
 mod place;
+pub(crate) mod prediction;
 mod processes;
 pub(crate) mod served;
 pub(crate) mod size;

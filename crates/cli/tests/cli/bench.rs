@@ -257,6 +257,41 @@ fn hsm_study_runs_every_policy_single_and_in_batches_and_draws_it() {
 }
 
 #[test]
+fn prediction_foresees_what_it_then_does() {
+    let scene = Scene::empty();
+    for (pair, is_real) in [("memory/simulated", false), ("tmpfs/disk", true)] {
+        let words = "--workload mixed --policy pinned --policy lru --repetitions 1 --calibration 2";
+        let one = ["bench", "prediction", "--json", "--pair", pair];
+        let report = scene.json(one.into_iter().chain(words.split(' '))).remove(0);
+        let rows = report["rows"].as_array().expect("rows");
+        let policies: Vec<_> = rows.iter().map(|row| &row["policy"]).collect();
+        assert_eq!(policies, ["pinned", "lru"]);
+        for row in rows {
+            assert_eq!((&row["pair"], &row["is_real"]), (&pair.into(), &is_real.into()));
+            let live = row["live"].as_array().expect("runs");
+            assert_eq!(live.len(), 1);
+            for run in [&row["foreseen"], &live[0]] {
+                assert!(run["makespan_s"].as_f64().is_some_and(|took| took > 0.0), "{row}");
+            }
+        }
+        // What moves nothing serves the same bytes wherever it runs, but for what another client is
+        // too late to have made.
+        let served = |run: &Value| run["served_bytes"][0].as_f64().expect("bytes");
+        let (foreseen, live) = (served(&rows[0]["foreseen"]), served(&rows[0]["live"][0]));
+        assert!((foreseen - live).abs() <= 0.05 * foreseen, "{report}");
+        for run in [&rows[0]["foreseen"], &rows[0]["live"][0]] {
+            assert_eq!(run["migrated_bytes"], 0, "{report}");
+        }
+        for run in [&rows[1]["foreseen"], &rows[1]["live"][0]] {
+            assert!(run["migrated_bytes"].as_u64() > Some(0), "{report}");
+        }
+        assert_eq!(report["bars"].as_array().map(Vec::len), Some(5));
+    }
+    let error = scene.fails(2, "bench prediction --pair disk/network".split(' '));
+    assert!(error.contains("--network"), "{error}");
+}
+
+#[test]
 fn an_interrupted_benchmark_leaves_nothing() {
     let scene = Scene::empty();
     let place = scene.path("place");

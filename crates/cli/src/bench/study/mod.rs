@@ -6,6 +6,8 @@ mod pair;
 pub(crate) mod picture;
 mod workload;
 
+pub(super) use self::workload::parameters;
+
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 

@@ -25,7 +25,7 @@ const FAST_PART: usize = 4;
 const READS: usize = 2;
 
 /// Parameters other than the defaults, which are made for hours and not for a second.
-fn parameters(policy: &str) -> &'static [(&'static str, &'static str)] {
+pub(in crate::bench) fn parameters(policy: &str) -> &'static [(&'static str, &'static str)] {
     match policy {
         "lru" | "heat" | "workflow" | "rules" => &[("idle", "20ms"), ("min_residency", "100ms")],
         "prefetch" => {

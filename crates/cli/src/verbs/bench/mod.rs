@@ -8,6 +8,7 @@ mod tables;
 
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Subcommand};
@@ -17,9 +18,11 @@ use terrace_core::units::{parse_bytes, parse_duration};
 
 use super::{Group, Verb};
 use crate::bench::micro::{self as rows, Kind};
-use crate::bench::{fast_place, migrate, mount, net, overhead, served, size, slow_place, study};
+use crate::bench::{
+    fast_place, migrate, mount, net, overhead, prediction, served, size, slow_place, study,
+};
 use crate::context::Context;
-use crate::failure::Result;
+use crate::failure::{Failure, Result};
 use crate::interrupt::Interrupt;
 use crate::output::Output;
 
@@ -75,6 +78,12 @@ Examples:
   terrace bench hsm-study --pair tmpfs/disk --objects 128 --directory /mnt/disk
   terrace bench hsm-study --json | jq '.cases[] | [.pair, .policy, .batch, .write_mb_per_s.median]'";
 
+const PREDICTION_EXAMPLES: &str = "\
+Examples:
+  terrace bench prediction
+  terrace bench prediction --pair tmpfs/disk --repetitions 5 --directory /mnt/disk
+  terrace bench prediction --pair disk/network --network /mnt/nfs --json | jq .bars";
+
 const KV_EXAMPLES: &str = "\
 Examples:
   terrace bench kv
@@ -107,6 +116,38 @@ enum What {
         /// The drawing
         #[arg(long, value_name = "FILE", default_value = "hsm-study.svg")]
         picture: PathBuf,
+    },
+    /// How well replays foresee what stores do
+    ///
+    /// Calibrates the tiers of each pair, then does the same twice: replays small traces of five kinds
+    /// of programs under five policies in virtual time, and plays them on stores. Compares the
+    /// time that they took, what each tier served, what was moved, and which policy was better.
+    #[command(after_long_help = PREDICTION_EXAMPLES)]
+    Prediction {
+        /// Live runs of each workload under each policy over each pair
+        #[arg(long, value_name = "COUNT", default_value_t = 3,
+              value_parser = clap::value_parser!(u64).range(1..=100))]
+        repetitions: u64,
+        /// Only this pair of tiers; may be given several times
+        #[arg(long = "pair", value_name = "PAIR", value_parser = PossibleValuesParser::new(prediction::pair_names()))]
+        pairs: Vec<String>,
+        /// Only this workload; may be given several times
+        #[arg(long = "workload", value_name = "NAME", value_parser = PossibleValuesParser::new(prediction::workload_names()))]
+        workloads: Vec<String>,
+        /// Only this policy; may be given several times
+        #[arg(long = "policy", value_name = "NAME", value_parser = prediction::POLICIES)]
+        policies: Vec<String>,
+        /// How long the tiers of each pair are measured before
+        #[arg(long, value_name = "SECONDS", default_value_t = 30,
+              value_parser = clap::value_parser!(u64).range(1..=3600))]
+        calibration: u64,
+        /// Where tiers on a disk are [default: /var/tmp]
+        #[arg(long, value_name = "DIR")]
+        directory: Option<PathBuf>,
+        /// Where tiers on another machine are: a directory of a network file system; the pair
+        /// disk/network needs it
+        #[arg(long, value_name = "DIR")]
+        network: Option<PathBuf>,
     },
     /// Nanoseconds that the stack adds to reads, writes, opens and creates
     ///
@@ -320,6 +361,27 @@ impl Verb for Bench {
                     lines
                 })
             }
+            Some(What::Prediction {
+                repetitions,
+                pairs,
+                workloads,
+                policies,
+                calibration,
+                directory,
+                network,
+            }) => {
+                let settings = prediction::Settings {
+                    pairs,
+                    workloads,
+                    policies,
+                    repetitions: repetitions as usize,
+                    calibration: Duration::from_secs(calibration),
+                    disk: directory.unwrap_or_else(slow_place),
+                    network,
+                };
+                let report = until_interrupted(|stop| prediction::run(&settings, stop))?;
+                show(context, &json!(report), || tables::prediction(&report))
+            }
             Some(What::Overhead { seconds, groups, cases }) => {
                 let seconds = seconds.clamp(0.1, 3600.0);
                 let settings = overhead::Settings { seconds, groups: groups as usize, cases };
@@ -406,7 +468,10 @@ fn show_served(context: &Context, rows: &[served::Row]) -> Result<()> {
 }
 
 /// Lets Ctrl-C end a benchmark so that it removes its files.
-fn until_interrupted<T>(run: impl FnOnce(&AtomicBool) -> terrace_core::Result<T>) -> Result<T> {
+fn until_interrupted<T, E>(run: impl FnOnce(&AtomicBool) -> std::result::Result<T, E>) -> Result<T>
+where
+    Failure: From<E>,
+{
     let interrupt = Interrupt::watch()?;
     let outcome = run(&interrupt.flag());
     interrupt.check("nothing was left behind")?;

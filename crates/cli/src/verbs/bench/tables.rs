@@ -4,7 +4,7 @@
 use crate::bench::amr::AmrRow;
 use crate::bench::micro::{Kind, Row};
 use crate::bench::study::StudyRow;
-use crate::bench::{Bound, Verdict, files, migrate, mount, net, overhead, served};
+use crate::bench::{Bound, Verdict, files, migrate, mount, net, overhead, prediction, served};
 use crate::table::Table;
 
 pub(super) fn overhead(cases: &[overhead::Case]) -> Table {
@@ -316,6 +316,69 @@ pub(super) fn amr(rows: &[AmrRow]) -> Table {
         ]);
     }
     table
+}
+
+/// Every run beside what was foreseen, then the bars.
+pub(super) fn prediction(report: &prediction::Report) -> Vec<String> {
+    let mut table = Table::new(&[3, 4, 5, 6, 7, 8, 9, 10, 11]);
+    let heading = [
+        "tiers",
+        "workload",
+        "policy",
+        "live s (all runs)",
+        "foreseen s",
+        "error",
+        "request us",
+        "foreseen",
+        "from fast",
+        "foreseen",
+        "moved MB",
+        "foreseen",
+    ];
+    table.heading(heading);
+    let percent = |share: f64| format!("{:.1} %", share * 100.0);
+    for row in &report.rows {
+        let (middle, shortest, longest) = row.live_s();
+        let ((fast_foreseen, fast), (moved_foreseen, moved)) =
+            (row.fast_share(), row.migrated_bytes());
+        let (latency_foreseen, latency) = row.latency_s();
+        table.row([
+            row.pair.into(),
+            row.workload.into(),
+            row.policy.into(),
+            format!("{middle:.3} ({shortest:.3} to {longest:.3})"),
+            format!("{:.3}", row.foreseen.makespan_s),
+            format!("{:+.1} %", row.error() * 100.0),
+            format!("{:.1}", latency * 1e6),
+            format!("{:.1}", latency_foreseen * 1e6),
+            percent(fast),
+            percent(fast_foreseen),
+            format!("{:.1}", moved / 1e6),
+            format!("{:.1}", moved_foreseen / 1e6),
+        ]);
+    }
+    let mut lines = table.lines();
+    lines.push(String::new());
+    let mut bars = Table::new(&[1]);
+    bars.heading(["what", "value (95 %)", "bar", "verdict"]);
+    for bar in &report.bars {
+        let is_order = bar.bar.starts_with("at least");
+        let value = |value: f64| if is_order { format!("{value:.2}") } else { percent(value) };
+        let bound = bar.low95.zip(bar.high95);
+        let bound = bound.map(|(low, high)| format!(" ({} to {})", value(low), value(high)));
+        bars.row([
+            bar.what.into(),
+            format!("{}{}", value(bar.value), bound.unwrap_or_default()),
+            bar.bar.into(),
+            bar.verdict.word().into(),
+        ]);
+    }
+    lines.extend(bars.lines());
+    lines.push(format!(
+        "{} pairs of policies differ by more than their live runs do; {} are ties",
+        report.ordered, report.ties
+    ));
+    lines
 }
 
 pub(super) fn study(rows: &[StudyRow]) -> Table {

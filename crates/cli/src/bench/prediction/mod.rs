@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! How well a replay in virtual time foresees what a store does: the same traces, tiers and policies
+//! in both, with figures of the tiers from a calibration before.
+
+mod live;
+mod report;
+mod stage;
+mod workload;
+
+use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use terrace_core::Error;
+
+pub(crate) use self::report::{Report, Row};
+use self::stage::{PAIRS, Pair, Stage};
+use self::workload::WORKLOADS;
+use super::micro::threads::check_stop;
+use crate::failure::Result;
+use crate::progress::Progress;
+
+/// Policies that are compared: one that moves nothing, and the kinds that move.
+pub(crate) const POLICIES: [&str; 5] = ["pinned", "lru", "heat", "write-buffer", "s3-fifo"];
+
+/// What is compared, and how often.
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    /// Names of pairs; all where there are none.
+    pub(crate) pairs: Vec<String>,
+    /// Names of workloads, likewise.
+    pub(crate) workloads: Vec<String>,
+    /// Some of [`POLICIES`], likewise.
+    pub(crate) policies: Vec<String>,
+    /// Live runs of each.
+    pub(crate) repetitions: usize,
+    /// How long the tiers of each pair are measured.
+    pub(crate) calibration: Duration,
+    /// Where tiers on a disk are.
+    pub(crate) disk: PathBuf,
+    /// Where tiers on another machine are, if there is one.
+    pub(crate) network: Option<PathBuf>,
+}
+
+/// The names of all pairs.
+pub(crate) fn pair_names() -> Vec<&'static str> {
+    PAIRS.iter().map(|pair| pair.name).collect()
+}
+
+/// The names of all workloads.
+pub(crate) fn workload_names() -> Vec<&'static str> {
+    WORKLOADS.iter().map(|workload| workload.name).collect()
+}
+
+/// Measures the tiers of each pair, foresees every run, and does it.
+pub(crate) fn run(settings: &Settings, stop: &AtomicBool) -> Result<Report> {
+    let is_chosen = |names: &[String], name: &str| {
+        names.is_empty() || names.iter().any(|one| one.as_str() == name)
+    };
+    let needs_network = |pair: &&Pair| {
+        pair.needs_network() && settings.pairs.iter().any(|name| name.as_str() == pair.name)
+    };
+    if settings.network.is_none()
+        && let Some(pair) = PAIRS.iter().find(needs_network)
+    {
+        let reason = "it needs a directory of a network file system, which --network names";
+        return Err(Error::invalid("foresee runs", reason).with("pair", pair.name).into());
+    }
+    let pairs: Vec<&Pair> = PAIRS
+        .iter()
+        .filter(|pair| is_chosen(&settings.pairs, pair.name))
+        .filter(|pair| settings.network.is_some() || !pair.needs_network())
+        .collect();
+    let workloads: Vec<_> =
+        WORKLOADS.iter().filter(|workload| is_chosen(&settings.workloads, workload.name)).collect();
+    let policies: Vec<_> =
+        POLICIES.into_iter().filter(|policy| is_chosen(&settings.policies, policy)).collect();
+    let cells = workloads.len() * policies.len();
+    let total = pairs.len() * cells * settings.repetitions;
+    let mut progress = Progress::items("bench prediction", Some(total as u64));
+    let mut rows = Vec::new();
+    for pair in pairs {
+        progress.say(format!("bench prediction: calibrate {}", pair.name));
+        let stage = Stage::new(pair, settings, stop)?;
+        let mut of_pair = Vec::new();
+        for workload in &workloads {
+            for policy in &policies {
+                let foreseen = stage.foresee(workload, policy)?;
+                let row = Row::foreseen(pair, workload.name, policy, &foreseen);
+                of_pair.push((*workload, row));
+            }
+        }
+        for repetition in 0..settings.repetitions {
+            for turn in 0..cells {
+                check_stop(stop)?;
+                // Who comes first changes from one repetition to the next.
+                let (workload, row) = &mut of_pair[(turn + repetition) % cells];
+                progress.say(format!("bench prediction {} {}", pair.name, row.title()));
+                let policy = row.policy;
+                row.note(stage.play(workload, policy)?);
+                progress.advance(1);
+            }
+        }
+        rows.extend(of_pair.into_iter().map(|(_, row)| row));
+    }
+    Ok(Report::new(rows))
+}

@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Stores over pairs of tiers, as they are and in the model.
+
+use std::io::Cursor;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use rustix::fs::{Advice, fadvise};
+use terrace_core::{Error, Persistency};
+use terrace_replay::{Options, Population, Request, Timed, TimedReplay, Trace, read_lanes};
+use terrace_store::{
+    CalibrateOptions, OpenOptions, Settings as StoreSettings, Store, calibrate, write_calibration,
+};
+
+use super::Settings;
+use super::live::{Played, play, populate};
+use super::workload::{FAST_BYTES, Workload};
+use crate::bench::fast_place;
+use crate::bench::micro::threads::check_stop;
+use crate::bench::place::Scratch;
+use crate::bench::study::parameters;
+use crate::failure::{Failure, Result};
+use crate::modelled::{Manner, Modelled};
+
+/// A fast tier and a slow one.
+#[derive(Debug)]
+pub(crate) struct Pair {
+    pub(crate) name: &'static str,
+    media: [Medium; 2],
+}
+
+/// What a tier is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Medium {
+    /// The backend `memory`.
+    Memory,
+    /// Files in main memory.
+    Tmpfs,
+    /// Files on a disk.
+    Disk,
+    /// Files of another machine.
+    Network,
+    /// Files in main memory behind a simulated device.
+    Simulated,
+}
+
+/// All pairs; the first is simulated, the others are as they are.
+pub(super) const PAIRS: &[Pair] = &[
+    Pair { name: "memory/simulated", media: [Medium::Memory, Medium::Simulated] },
+    Pair { name: "tmpfs/disk", media: [Medium::Tmpfs, Medium::Disk] },
+    Pair { name: "disk/network", media: [Medium::Disk, Medium::Network] },
+];
+
+/// What the simulated device does.
+const SIMULATED: &str =
+    "throttle = { latency = \"500us\", bandwidth = \"400MB/s\", parallelism = 2 }";
+
+/// How much the machine keeps of files: more than all that is read.
+const PAGE_CACHE_BYTES: u64 = 4 << 30;
+
+/// How often the policy is asked: a run is over within seconds.
+const CALL_AFTER_EVENTS: u64 = 256;
+const CALL_EVERY: Duration = Duration::from_millis(20);
+
+impl Pair {
+    pub(super) fn needs_network(&self) -> bool {
+        self.media.contains(&Medium::Network)
+    }
+
+    /// Whether nothing is simulated.
+    pub(crate) fn is_real(&self) -> bool {
+        !self.media.contains(&Medium::Simulated)
+    }
+
+    fn level(&self) -> Persistency {
+        if self.media.contains(&Medium::Memory) { Persistency::None } else { Persistency::Process }
+    }
+}
+
+/// The places of one store.
+struct Place {
+    /// Its directory, with the catalog.
+    store: PathBuf,
+    /// Those of its tiers.
+    tiers: [PathBuf; 2],
+    _scratches: Vec<Scratch>,
+}
+
+/// A pair whose tiers were measured.
+pub(super) struct Stage<'a> {
+    pair: &'a Pair,
+    settings: &'a Settings,
+    /// The sections of the tiers, with [`PATHS`].
+    tiers: String,
+}
+
+/// The names of the tiers.
+const TIERS: [&str; 2] = ["fast", "slow"];
+
+/// What stands for their directories.
+const PATHS: [&str; 2] = ["/the/fast/tier", "/the/slow/tier"];
+
+impl<'a> Stage<'a> {
+    /// Measures the tiers.
+    pub(super) fn new(pair: &'a Pair, settings: &'a Settings, stop: &AtomicBool) -> Result<Self> {
+        let mut stage = Self { pair, settings, tiers: sections(pair) };
+        let place = stage.place()?;
+        let store = address(&place)?;
+        Store::init(&place.store, &stage.text(&place))?;
+        let time = settings.calibration;
+        let options = CalibrateOptions { tiers: Vec::new(), time, is_thorough: false };
+        let is_stopped = || stop.load(Ordering::SeqCst);
+        let all = calibrate(store, &options, &is_stopped, &mut |_| {})?;
+        check_stop(stop)?;
+        write_calibration(store, &all)?;
+        let mut text = std::fs::read_to_string(place.store.join("terrace.toml")).map_err(failed)?;
+        for (path, name) in place.tiers.iter().zip(PATHS) {
+            text = text.replace(&path.display().to_string(), name);
+        }
+        stage.tiers = text.split_off(text.find("[[tier]]").unwrap_or(0));
+        Ok(stage)
+    }
+
+    /// What the model says of a run.
+    pub(super) fn foresee(&self, workload: &Workload, policy: &str) -> Result<Timed> {
+        let text = format!("[store]\npersistency = \"{}\"\n\n{}", self.pair.level(), self.tiers);
+        let settings = StoreSettings::parse(&text, "the benchmark")?;
+        let modelled = Modelled { settings, file: PathBuf::new() };
+        let mut options = modelled.options(&Manner::default())?;
+        options.page_cache_bytes = PAGE_CACHE_BYTES;
+        (options.after_events, options.every) = (CALL_AFTER_EVENTS, CALL_EVERY);
+        let text = workload.trace();
+        let (population, _) = read_trace(&text)?;
+        let policy = terrace_policies::create(policy, &options.view(), &owned(policy))?;
+        let replay = TimedReplay::new(options);
+        Ok(replay.run(&population, &mut open_trace(&text)?, policy, &mut |_| {})?)
+    }
+
+    /// Does it.
+    pub(super) fn play(&self, workload: &Workload, policy: &str) -> Result<Played> {
+        let (population, lanes) = read_trace(&workload.trace())?;
+        let (place, level) = (self.place()?, self.pair.level());
+        Store::init(&place.store, &self.text(&place))?;
+        let options = OpenOptions { attach: false, serve: false, ..OpenOptions::default() };
+        let store = Store::open_with(address(&place)?, options)?;
+        // Nothing goes there meanwhile.
+        store.drain_tier(TIERS[0])?;
+        populate(&store, &population, level)?;
+        store.undrain_tier(TIERS[0])?;
+        place.tiers.iter().try_for_each(|path| forget_pages(path))?;
+        store.set_policy(policy, &owned(policy))?;
+        store.set_calls(Some(CALL_AFTER_EVENTS), Some(CALL_EVERY))?;
+        let played = play(&store, &lanes, level);
+        store.close()?;
+        Ok(played?)
+    }
+
+    fn place(&self) -> Result<Place> {
+        let (fast, disk) = (Scratch::new(&fast_place())?, Scratch::new(&self.settings.disk)?);
+        let network = self.settings.network.as_deref().map(Scratch::new).transpose()?;
+        let tier = |medium: Medium, name: &str| match (medium, &network) {
+            (Medium::Disk, _) => disk.inside(name),
+            (Medium::Network, Some(network)) => network.inside(name),
+            _ => fast.inside(name),
+        };
+        let [first, second] = self.pair.media;
+        let tiers = [tier(first, TIERS[0])?, tier(second, TIERS[1])?];
+        let store = fast.path().join("store");
+        let scratches = [fast, disk].into_iter().chain(network).collect();
+        Ok(Place { store, tiers, _scratches: scratches })
+    }
+
+    /// The configuration of a store at a place.
+    fn text(&self, place: &Place) -> String {
+        let mut tiers = self.tiers.clone();
+        for (name, path) in PATHS.iter().zip(&place.tiers) {
+            tiers = tiers.replace(name, &path.display().to_string());
+        }
+        format!("[store]\npersistency = \"{}\"\n\n{tiers}", self.pair.level())
+    }
+}
+
+/// The tiers before they are measured.
+fn sections(pair: &Pair) -> String {
+    let section = |index: usize| {
+        let path = format!("path = \"{}\"\n", PATHS[index]);
+        let kind = match pair.media[index] {
+            Medium::Memory => "backend = \"memory\"\n".into(),
+            Medium::Simulated => path + SIMULATED,
+            _ => path,
+        };
+        format!("[[tier]]\nname = \"{}\"\n{kind}", TIERS[index])
+    };
+    format!("{}capacity = \"{FAST_BYTES}B\"\n\n{}", section(0), section(1))
+}
+
+fn owned(policy: &str) -> Vec<(String, String)> {
+    let own = |(name, value): &(&str, &str)| ((*name).to_string(), (*value).to_string());
+    parameters(policy).iter().map(own).collect()
+}
+
+fn open_trace(text: &str) -> Result<Trace> {
+    let stream = Box::new(Cursor::new(text.to_string()));
+    Ok(Trace::from_stream(stream, "the workload", &Options::default())?)
+}
+
+/// What there is before a workload, and who asks for what.
+fn read_trace(text: &str) -> Result<(Population, Vec<Vec<Request>>)> {
+    let population = Population::read(&mut open_trace(text)?, &mut |_| {})?;
+    Ok((population, read_lanes(&mut open_trace(text)?)?))
+}
+
+fn address(place: &Place) -> Result<&str> {
+    let reason = "the directory's path is not UTF-8";
+    let wrong = || Error::invalid("make a store for the benchmark", reason);
+    Ok(place.store.to_str().ok_or_else(wrong)?)
+}
+
+/// Has what is read next come from the devices.
+fn forget_pages(directory: &Path) -> Result<()> {
+    for entry in std::fs::read_dir(directory).map_err(failed)? {
+        let entry = entry.map_err(failed)?;
+        if entry.file_type().map_err(failed)?.is_dir() {
+            forget_pages(&entry.path())?;
+            continue;
+        }
+        let file = std::fs::File::open(entry.path()).map_err(failed)?;
+        file.sync_data().map_err(failed)?;
+        fadvise(&file, 0, None, Advice::DontNeed).map_err(|errno| failed(errno.into()))?;
+    }
+    Ok(())
+}
+
+fn failed(error: std::io::Error) -> Failure {
+    Error::from_io("prepare the benchmark", error).into()
+}
