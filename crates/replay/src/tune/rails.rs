@@ -163,8 +163,8 @@ impl Rails {
         self.unjudged.as_ref().map(|(step, _)| step)
     }
 
-    /// Says what to do after a window. What it says is taken to be done, unless
-    /// [`Rails::was_not_done`] says otherwise.
+    /// Says what to do after a window. A change is taken to be made, unless [`Rails::was_not_done`]
+    /// says otherwise.
     pub fn rule(&mut self, window: &Window) -> Ruling {
         self.avoided.retain(|(_, until)| *until > window.ended);
         let error = (window.predicted / window.measured - 1.0).abs();
@@ -193,24 +193,15 @@ impl Rails {
         Ruling { error, needed, best, judged, decision }
     }
 
-    /// What was said last was not done: nothing has changed.
-    pub fn was_not_done(&mut self, decision: &Decision) {
-        match decision {
-            Decision::Change(step) => {
-                self.unjudged.take_if(|(unjudged, _)| unjudged == step);
-                self.changed = None;
-            }
-            Decision::RollBack(_) => self.changed = None,
-            Decision::Keep(_) | Decision::RecommendPinned => {}
-        }
+    /// The change that was asked for last was not made: there is nothing to wait for or to judge.
+    pub fn was_not_done(&mut self) {
+        (self.changed, self.unjudged) = (None, None);
     }
 
-    /// A parameter cannot be had; it is left alone for a while.
-    pub fn was_refused(&mut self, decision: &Decision, now: Duration) {
-        self.was_not_done(decision);
-        if let Decision::Change(step) = decision {
-            self.avoided.push((step.name.clone(), now + self.caution.avoid));
-        }
+    /// The store refused a change: its parameter is left alone for a while.
+    pub fn was_refused(&mut self, step: &Step, now: Duration) {
+        self.was_not_done();
+        self.avoided.push((step.name.clone(), now + self.caution.avoid));
     }
 
     /// Somebody else changed something: what was seen before is about another store, and nothing is

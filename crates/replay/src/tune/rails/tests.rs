@@ -184,12 +184,12 @@ fn what_was_not_done_is_not_judged_and_does_not_dwell() {
     let mut rails = rails();
     let good = |at| window(at, 1.0, 1.0, &[(idle(), 0.5)]);
     rails.rule(&good(5));
-    let decision = rails.rule(&good(10)).decision;
-    rails.was_not_done(&decision);
+    assert!(matches!(rails.rule(&good(10)).decision, Decision::Change(_)));
+    rails.was_not_done();
     assert!(rails.unjudged().is_none());
     assert_eq!(rails.rule(&good(15)).decision, Decision::Keep(Why::Once));
-    let decision = rails.rule(&good(20)).decision;
-    rails.was_refused(&decision, Duration::from_secs(20 * MINUTE));
+    let Decision::Change(step) = rails.rule(&good(20)).decision else { panic!("it gains twice") };
+    rails.was_refused(&step, Duration::from_secs(20 * MINUTE));
     assert_eq!(rails.rule(&good(25)).decision, Decision::Keep(Why::NoGain), "it is left alone");
 }
 

@@ -159,20 +159,31 @@ impl Tuning<'_> {
         let measured_now = measured.objective;
         let window = Window { began, ended, accesses, measured: measured_now, predicted, trials };
         let ruling = self.rails.rule(&window);
-        let refused = self.carry_out(&ruling.decision);
+        let refused = self.carry_out(&ruling.decision)?;
         Ok(Some(Done { measured, foreseen, ruling, is_dry_run: self.is_dry_run, refused }))
     }
 
-    /// Does what was decided; why it could not be done.
-    fn carry_out(&mut self, decision: &Decision) -> Option<String> {
-        let (Decision::Change(step) | Decision::RollBack(step)) = decision else { return None };
-        if self.is_dry_run {
-            self.rails.was_not_done(decision);
-            return None;
+    /// Does what was decided; why the store refused a change.
+    fn carry_out(&mut self, decision: &Decision) -> Result<Option<String>> {
+        match decision {
+            Decision::Keep(_) | Decision::RecommendPinned => Ok(None),
+            Decision::Change(_) if self.is_dry_run => {
+                self.rails.was_not_done();
+                Ok(None)
+            }
+            Decision::Change(step) => {
+                let refused = self.store.set_parameter(&step.name, &step.to).err();
+                if refused.is_some() {
+                    self.rails.was_refused(step, self.began.elapsed());
+                }
+                Ok(refused.map(|error| error.chain()))
+            }
+            // What made it worse must not stay unnoticed.
+            Decision::RollBack(step) => {
+                let back = self.store.set_parameter(&step.name, &step.to);
+                Ok(back.map(|()| None).map_err(|error| error.with("back_to", &step.to))?)
+            }
         }
-        let error = self.store.set_parameter(&step.name, &step.to).err()?;
-        self.rails.was_refused(decision, self.began.elapsed());
-        Some(error.chain())
     }
 
     fn shadows(&self, running: &Running) -> Result<Shadows> {

@@ -152,7 +152,7 @@ impl Report {
                 format!("{would} {name} from {from} to {to}")
             }
             Decision::RollBack(Step { name, from, to, .. }) => {
-                format!("{would} {name} back from {from} to {to}")
+                format!("changed {name} back from {from} to {to}")
             }
             Decision::RecommendPinned => {
                 "recommended: pinned, by `terrace policy use pinned`; nothing changed".into()
