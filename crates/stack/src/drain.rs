@@ -247,6 +247,7 @@ impl<'a> Round<'a> {
             priority: 0,
             reason: format!("{} is drained", self.shared.tier(self.tier).name),
             by: "drain".into(),
+            benefit_s: 0.0,
             slot: None,
         };
         match self.shared.mover.submit(self.shared, request) {

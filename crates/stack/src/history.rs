@@ -3,18 +3,26 @@
 
 use std::sync::atomic::Ordering;
 
-use terrace_core::{Outcome, Result, TierIndex};
+use terrace_core::{Key, Outcome, Result, Slot, TierIndex};
 
+use crate::benefits::Tally;
 use crate::catalog::Write;
 use crate::codec::{Reader, Writer};
 use crate::mover::{Move, MoveWish};
 use crate::report::HistoryReport;
 use crate::shared::Shared;
 
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
+
+/// Of those that say nothing of benefits.
+const VERSION_BARE: u8 = 1;
 
 /// Moves that are kept of a segment.
 const ITEMS_MAX: usize = 8;
+
+/// Segments whose benefit is kept when the store is closed: the most used ones, so that closing
+/// takes a second at most.
+const KEPT_MAX: usize = 10_000;
 
 /// Adds how a migration ended to its segment's history.
 pub(crate) fn note_move(shared: &Shared, one: &Move, outcome: Outcome, took_ns: u64) {
@@ -30,28 +38,73 @@ pub(crate) fn note_move(shared: &Shared, one: &Move, outcome: Outcome, took_ns: 
         (Outcome::Done, MoveWish::DropCopy) => "dropped copy".into(),
         (other, _) => format!("refused: {other}"),
     };
+    let is_from_policy = one.request.benefit_s.is_finite() && one.request.benefit_s != 0.0;
     let item = HistoryReport {
-        wall_ns: shared.clock.wall_ns(),
-        by: one.request.by.clone(),
-        what,
-        tier: report.to,
-        reason: one.request.reason.clone(),
         bytes: report.copied_bytes,
         duration_ns: took_ns,
         modelled_energy_j: energy_j(shared, one, took_ns),
+        from: Some(report.from),
+        expected_benefit_s: is_from_policy.then_some(one.request.benefit_s),
+        ..HistoryReport::new(
+            shared.clock.wall_ns(),
+            &one.request.by,
+            &what,
+            &report.to,
+            one.request.reason.clone(),
+        )
     };
-    let segment = one.request.segment;
-    // History is for people: a catalog that cannot take it shows in the next write that matters.
-    let Ok(mut items) = read(shared, one.object_id, segment) else { return };
-    items.push(item);
+    change(shared, &one.request.key, one.object_id, one.request.segment, |items| {
+        measure(shared, items, one.slot);
+        items.push(item);
+    });
+}
+
+/// Notes what the last moves were good for, when the store is closed.
+pub(crate) fn note_benefits(shared: &Shared) {
+    for owner in shared.benefits.most(KEPT_MAX) {
+        change(shared, &owner.key, owner.object_id, owner.segment, |items| {
+            measure_with(shared, items, &[owner.tally]);
+        });
+    }
+}
+
+/// Says of the last move of a segment what it was good for, where that is known.
+pub(crate) fn measure(shared: &Shared, items: &mut [HistoryReport], slot: (Slot, u32)) {
+    measure_with(shared, items, &shared.benefits.of(slot));
+}
+
+fn measure_with(shared: &Shared, items: &mut [HistoryReport], tallies: &[Tally]) {
+    let Some(last) = items.iter_mut().rfind(|item| item.is_move()) else { return };
+    let name = |tier: TierIndex| shared.tier(tier).name.as_str();
+    // The policy's thread and the one that moves are not in step.
+    let is_of = |tally: &&Tally| {
+        last.tier == name(tally.to) && last.from.as_deref() == Some(name(tally.from))
+    };
+    if let Some(tally) = tallies.iter().find(is_of) {
+        last.measured_benefit_s = tally.saved_s(shared);
+        last.accesses = tally.accesses;
+    }
+}
+
+/// Changes the history of a segment. It is for people: a catalog that cannot take it shows in the
+/// next write that matters.
+fn change(
+    shared: &Shared,
+    key: &Key,
+    object_id: u64,
+    segment: u32,
+    change: impl FnOnce(&mut Vec<HistoryReport>),
+) {
+    let Ok(mut items) = read(shared, object_id, segment) else { return };
+    change(&mut items);
     let surplus = items.len().saturating_sub(ITEMS_MAX);
     let bytes = encode(&items[surplus..]);
     // An object that was deleted meanwhile must not leave a row behind.
-    if let Ok(Some(entry)) = shared.borrow_entry(&one.request.key) {
+    if let Ok(Some(entry)) = shared.borrow_entry(key) {
         let _changes = crate::lock(&entry.changes);
-        let is_same = entry.object_id == one.object_id;
+        let is_same = entry.object_id == object_id;
         if is_same && !entry.is_deleted() {
-            let _ = shared.catalog.commit(&[Write::History(one.object_id, segment, bytes)]);
+            let _ = shared.catalog.commit(&[Write::History(object_id, segment, bytes)]);
         }
     }
 }
@@ -65,20 +118,13 @@ pub(crate) fn energy_j(shared: &Shared, one: &Move, took_ns: u64) -> f64 {
 
 /// The history of a new object that its tier had no room for.
 pub(crate) fn spilled(shared: &Shared, wanted: TierIndex, to: TierIndex) -> Vec<u8> {
-    encode(&[HistoryReport {
-        wall_ns: shared.clock.wall_ns(),
-        by: "stack".into(),
-        what: "spilled".into(),
-        tier: shared.tier(to).name.clone(),
-        reason: match shared.tier(wanted) {
-            tier if tier.is_retired() => format!("{} was removed", tier.name),
-            tier if tier.takes_data() => format!("{} was full", tier.name),
-            tier => format!("{} takes nothing new", tier.name),
-        },
-        bytes: 0,
-        duration_ns: 0,
-        modelled_energy_j: 0.0,
-    }])
+    let reason = match shared.tier(wanted) {
+        tier if tier.is_retired() => format!("{} was removed", tier.name),
+        tier if tier.takes_data() => format!("{} was full", tier.name),
+        tier => format!("{} takes nothing new", tier.name),
+    };
+    let (now_ns, to) = (shared.clock.wall_ns(), &shared.tier(to).name);
+    encode(&[HistoryReport::new(now_ns, "stack", "spilled", to, reason)])
 }
 
 /// The history of a segment, newest last.
@@ -96,25 +142,69 @@ pub(crate) fn encode(items: &[HistoryReport]) -> Vec<u8> {
         out.u64(item.wall_ns).text(&item.by).text(&item.what).text(&item.tier);
         out.text(&item.reason).u64(item.bytes).u64(item.duration_ns);
         out.u64(item.modelled_energy_j.to_bits());
+        out.text(item.from.as_deref().unwrap_or_default());
+        for benefit_s in [item.expected_benefit_s, item.measured_benefit_s] {
+            out.u64(benefit_s.unwrap_or(f64::NAN).to_bits());
+        }
+        out.u64(item.accesses);
     }
     out.finish()
 }
 
 pub(crate) fn decode(bytes: &[u8]) -> Result<Vec<HistoryReport>> {
-    let mut input = Reader::new(bytes, VERSION, "history")?;
+    let (mut input, version) = Reader::with_versions(bytes, VERSION_BARE..=VERSION, "history")?;
     let mut items = Vec::new();
     for _ in 0..input.u32()? {
-        items.push(HistoryReport {
-            wall_ns: input.u64()?,
-            by: input.text()?,
-            what: input.text()?,
-            tier: input.text()?,
-            reason: input.text()?,
+        let wall_ns = input.u64()?;
+        let [by, what, tier, reason] = [input.text()?, input.text()?, input.text()?, input.text()?];
+        let mut item = HistoryReport {
             bytes: input.u64()?,
             duration_ns: input.u64()?,
             modelled_energy_j: f64::from_bits(input.u64()?),
-        });
+            ..HistoryReport::new(wall_ns, &by, &what, &tier, reason)
+        };
+        if version > VERSION_BARE {
+            let known = |bits: u64| Some(f64::from_bits(bits)).filter(|value| !value.is_nan());
+            item.from = Some(input.text()?).filter(|name| !name.is_empty());
+            item.expected_benefit_s = known(input.u64()?);
+            item.measured_benefit_s = known(input.u64()?);
+            item.accesses = input.u64()?;
+        }
+        items.push(item);
     }
     input.finish()?;
     Ok(items)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_history_is_read_as_it_was_written() {
+        let placed = HistoryReport::new(1, "placer", "placed", "fast", "new object".into());
+        let moved = HistoryReport {
+            bytes: 2,
+            duration_ns: 3,
+            modelled_energy_j: 0.5,
+            from: Some("slow".into()),
+            expected_benefit_s: Some(1.5),
+            measured_benefit_s: Some(-0.25),
+            accesses: 4,
+            ..placed.clone()
+        };
+        let items = [placed, moved];
+        assert_eq!(decode(&encode(&items)).expect("reads"), items);
+    }
+
+    #[test]
+    fn a_history_without_benefits_is_read() {
+        let mut out = Writer::new(VERSION_BARE);
+        out.u32(1).u64(7).text("user").text("moved").text("slow").text("because");
+        out.u64(8).u64(9).u64(0.5_f64.to_bits());
+        let items = decode(&out.finish()).expect("reads");
+        assert_eq!((items[0].bytes, items[0].duration_ns), (8, 9));
+        assert_eq!((items[0].from.as_deref(), items[0].expected_benefit_s), (None, None));
+        assert_eq!((items[0].measured_benefit_s, items[0].accesses), (None, 0));
+    }
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use terrace_core::{Access, Error, Result};
 
+use crate::history;
 use crate::ledger::Count;
 use crate::quota;
 use crate::recover;
@@ -171,6 +172,7 @@ pub(crate) fn close(shared: &Arc<Shared>, threads: &Threads) -> Result<()> {
     if shared.catalog.is_failing() {
         shared.catalog.change_header(|_| {})?;
     }
+    history::note_benefits(shared);
     // What a kernel closes a moment after the last handle would cost the next opening a comparison
     // of everything.
     for _ in 0..LAST_LOOKS_MAX {

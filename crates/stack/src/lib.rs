@@ -8,6 +8,7 @@ mod account;
 mod add;
 mod backup;
 mod batch;
+mod benefits;
 mod catalog;
 mod certain;
 mod check;

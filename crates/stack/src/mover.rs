@@ -65,6 +65,8 @@ pub(crate) struct MoveRequest {
     pub(crate) reason: String,
     /// `user`, or the policy by name.
     pub(crate) by: String,
+    /// Seconds that it is expected to save; 0 where nobody said.
+    pub(crate) benefit_s: f64,
     /// The slot that was meant; `None` from people, who mean what the key names.
     pub(crate) slot: Option<(Slot, u32)>,
 }

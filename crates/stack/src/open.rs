@@ -376,6 +376,7 @@ fn assemble(parts: &mut Parts, header: &Header, entries: &[TierEntry], epoch: u6
         placer: ArcSwap::from_pointee(Arc::new(First)),
         desk: Desk::default(),
         mover: Mover::default(),
+        benefits: Default::default(),
         drops: Drops::default(),
         drains: Drains::default(),
         watches: Arc::default(),

@@ -154,6 +154,47 @@ pub struct HistoryReport {
     pub duration_ns: u64,
     /// Modelled energy of both devices over the time they were busy with it.
     pub modelled_energy_j: f64,
+    /// The tier it left, or was copied from; `None` where it came from none.
+    #[serde(default)]
+    pub from: Option<String>,
+    /// Seconds that the policy expected to save by it; `None` where it named none.
+    #[serde(default)]
+    pub expected_benefit_s: Option<f64>,
+    /// Seconds that were saved by it until the next move, or until the store was closed: what
+    /// `accesses` would have taken on the tier before – by its figures, times how much more or less
+    /// than its figures say that tier has taken since the store was opened, once it had 100 accesses
+    /// – less what they took in the device. `None` where nothing was measured, or where the
+    /// tier before has no figures.
+    #[serde(default)]
+    pub measured_benefit_s: Option<f64>,
+    /// Reads and writes that the tier it went to served meanwhile.
+    #[serde(default)]
+    pub accesses: u64,
+}
+
+impl HistoryReport {
+    /// A decision that copied nothing.
+    pub(crate) fn new(wall_ns: u64, by: &str, what: &str, tier: &str, reason: String) -> Self {
+        Self {
+            wall_ns,
+            by: by.into(),
+            what: what.into(),
+            tier: tier.into(),
+            reason,
+            bytes: 0,
+            duration_ns: 0,
+            modelled_energy_j: 0.0,
+            from: None,
+            expected_benefit_s: None,
+            measured_benefit_s: None,
+            accesses: 0,
+        }
+    }
+
+    /// Whether it brought the segment, or a copy of it, where it says.
+    pub(crate) fn is_move(&self) -> bool {
+        matches!(self.what.as_str(), "moved" | "promoted" | "copied")
+    }
 }
 
 /// Everything about an object: what `terrace explain` shows.

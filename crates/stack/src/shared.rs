@@ -14,6 +14,7 @@ use terrace_core::{
 
 use crate::Settings;
 use crate::account::Class;
+use crate::benefits::Benefits;
 use crate::catalog::Catalog;
 use crate::drain::Drains;
 use crate::drops::Drops;
@@ -65,6 +66,7 @@ pub(crate) struct Shared {
     pub(crate) placer: ArcSwap<Arc<dyn Placer>>,
     pub(crate) desk: Desk,
     pub(crate) mover: Mover,
+    pub(crate) benefits: Benefits,
     pub(crate) drops: Drops,
     pub(crate) drains: Drains,
     pub(crate) watches: Arc<Watches>,

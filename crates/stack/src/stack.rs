@@ -227,6 +227,7 @@ impl Stack {
             let place = location.primary.place;
             let moving = shared.mover.of_segment(entry.object_id, segment.number);
             let mut past = history::read(shared, entry.object_id, segment.number)?;
+            history::measure(shared, &mut past, (segment.slot, segment.incarnation));
             if past.is_empty() {
                 past.push(placed(&entry, name(place.tier)));
             }
@@ -326,6 +327,7 @@ impl Stack {
                 priority,
                 reason: reason.into(),
                 by: "user".into(),
+                benefit_s: 0.0,
                 slot: None,
             };
             match shared.mover.submit(shared, request) {
@@ -622,16 +624,7 @@ fn check_namespace(namespace: &str) -> Result<()> {
 }
 
 fn placed(entry: &crate::entry::Entry, tier: String) -> HistoryReport {
-    HistoryReport {
-        wall_ns: entry.created_ns,
-        by: "placer".into(),
-        what: "placed".into(),
-        tier,
-        reason: "new object".into(),
-        bytes: 0,
-        duration_ns: 0,
-        modelled_energy_j: 0.0,
-    }
+    HistoryReport::new(entry.created_ns, "placer", "placed", &tier, "new object".into())
 }
 
 fn refusal(outcome: Outcome) -> Error {

@@ -76,6 +76,7 @@ impl Mind {
             writer.lose(missed);
         }
         if missed > 0 {
+            shared.benefits.clear();
             shared.desk.with_shadow(|shadow| {
                 shadow
                     .end("the policy beside it was replaced, and events were lost; begin it again");
@@ -246,6 +247,7 @@ impl Mind {
         // Held over all of it: who asks how the recording goes waits a few milliseconds.
         let mut recording = crate::lock(&shared.recording);
         let mut watching = EventTeller::new(shared);
+        let mut benefits = shared.benefits.taker();
         for change in changes.into_iter().chain(refused.into_iter().map(Change::of)) {
             let event = change.posted.event;
             if let Some(created) = change.created {
@@ -259,6 +261,7 @@ impl Mind {
             if let Some(writer) = recording.writer() {
                 self.witness().access(writer, &change.posted);
             }
+            benefits.take(&self.view, &self.objects, &change.posted);
             self.view.apply(&event);
             if let Some(watching) = &mut watching {
                 watching.take(&self.view, &event);
@@ -437,6 +440,7 @@ impl Mind {
             priority: action.priority,
             reason: action.reason.clone(),
             by: format!("policy {}", self.tactics.name),
+            benefit_s: action.benefit_s,
             slot: Some((action.slot, action.incarnation)),
         };
         shared.mover.submit(shared, request).map(drop)

@@ -45,12 +45,19 @@ pub(crate) struct Wish {
     pub(crate) segment: u32,
     /// What to do.
     pub(crate) kind: ActionKind,
+    /// Seconds that it is said to save.
+    pub(crate) benefit_s: f64,
 }
 
 impl Wish {
     /// About the first segment of an object.
     pub(crate) fn new(key: &Key, kind: ActionKind) -> Self {
-        Self { key: key.clone(), segment: 0, kind }
+        Self { key: key.clone(), segment: 0, kind, benefit_s: 0.0 }
+    }
+
+    /// The same with a benefit.
+    pub(crate) fn saving(self, benefit_s: f64) -> Self {
+        Self { benefit_s, ..self }
     }
 }
 
@@ -204,7 +211,7 @@ impl Policy for Scripted {
                 kind: wish.kind,
                 priority: 0,
                 reason: "scripted".into(),
-                benefit_s: 0.0,
+                benefit_s: wish.benefit_s,
             };
             if !actions.push(action, segment.size_bytes) {
                 script.faults.push(format!("the budget refused {wish:?}"));

@@ -73,6 +73,8 @@ fn explained(mut explanation: Explanation) -> Explanation {
     explanation.ledger = counts(explanation.ledger);
     for history in explanation.segments.iter_mut().flat_map(|segment| &mut segment.history) {
         (history.wall_ns, history.duration_ns, history.modelled_energy_j) = (0, 0, 0.0);
+        // As of the policy's last round.
+        (history.measured_benefit_s, history.accesses) = (None, 0);
     }
     explanation
 }
