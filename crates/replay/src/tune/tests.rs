@@ -18,7 +18,8 @@ fn trace(requests: u64) -> Result<Trace> {
     Trace::from_stream(Box::new(Cursor::new(text)), "test", &Options::default())
 }
 
-fn tiers() -> TimedOptions {
+/// A fast tier of 20 MB and a slow one, where 1 MB takes 10 and 60 ms.
+pub(super) fn tiers(watermarks: Watermarks) -> TimedOptions {
     let tier = |name: &str, capacity_bytes, latency_ns| {
         let figures = Figures {
             capacity_bytes,
@@ -29,7 +30,6 @@ fn tiers() -> TimedOptions {
             active_w: 5.0,
             ..Figures::default()
         };
-        let watermarks = Watermarks { low: 0.5, high: 0.9, critical: 1.0 };
         let view = TierView { watermarks, ..TierView::empty(name, figures) };
         TimedTier { view, character: Character::default() }
     };
@@ -38,7 +38,8 @@ fn tiers() -> TimedOptions {
 
 fn tune(policy: &str, requests: u64, seed: u64, budget: u32) -> Result<Tuned> {
     let options = TuneOptions { policy: policy.into(), objective: Objective::Edp, seed };
-    let (timed, open) = (tiers(), || trace(requests));
+    let (timed, open) =
+        (tiers(Watermarks { low: 0.5, high: 0.9, critical: 1.0 }), || trace(requests));
     Tuner::new(&timed, options, &open, &mut |_| {})?.search(budget, &mut |_| {})
 }
 

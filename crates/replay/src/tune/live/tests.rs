@@ -1,33 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Windows of which it is plain what would have been better.
 
-use terrace_core::{Figures, TierView, Watermarks};
+use terrace_core::Watermarks;
 
 use super::*;
 use crate::read::lived::Present;
 use crate::request::{Operation, Request};
-use crate::timed::{Character, TimedTier};
+use crate::tune::tests::tiers;
 
 const MB: u64 = 1_000_000;
 
-fn tier(name: &str, capacity_bytes: u64, latency_ns: u64) -> TimedTier {
-    let figures = Figures {
-        capacity_bytes,
-        latency_ns,
-        read_bytes_per_s: 1e8,
-        write_bytes_per_s: 1e8,
-        idle_w: 1.0,
-        active_w: 5.0,
-        ..Figures::default()
-    };
-    let view = TierView { watermarks: Watermarks::default(), ..TierView::empty(name, figures) };
-    TimedTier { view, character: Character::default() }
-}
-
 /// A fast tier of 20 MB and a slow one, where 1 MB takes 10 and 60 ms.
 fn shadows(policy: &str, given: &[(&str, &str)]) -> Shadows {
-    let timed =
-        TimedOptions::new(vec![tier("fast", 20 * MB, 0), tier("slow", u64::MAX, 50_000_000)]);
+    let timed = tiers(Watermarks::default());
     let given: Vec<_> =
         given.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();
     let made = terrace_policies::create(policy, &timed.view(), &given).expect("it is legal");
