@@ -82,6 +82,11 @@ impl Modelled {
         let tiers = tiers.iter().map(|tier| TimedTier {
             view: TierView {
                 watermarks: tier.watermarks,
+                // Else it is gone with the process.
+                persistency: match tier.backend.as_str() {
+                    "file" => Persistency::Storage,
+                    _ => Persistency::None,
+                },
                 ..TierView::empty(&tier.name, tier.figures)
             },
             character: character(tier, *persistency),
@@ -95,6 +100,7 @@ impl Modelled {
             options.every = policy.every;
             options.round_bytes = policy.round_bytes;
         }
+        options.persistency = *persistency;
         options.is_open_loop = manner.open_loop;
         if let Some(text) = &manner.page_cache {
             let with_option = |error: Error| error.with("option", "--page-cache");

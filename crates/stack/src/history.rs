@@ -164,16 +164,25 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<Vec<HistoryReport>> {
             ..HistoryReport::new(wall_ns, &by, &what, &tier, reason)
         };
         if version > VERSION_BARE {
-            let known = |bits: u64| Some(f64::from_bits(bits)).filter(|value| !value.is_nan());
             item.from = Some(input.text()?).filter(|name| !name.is_empty());
-            item.expected_benefit_s = known(input.u64()?);
-            item.measured_benefit_s = known(input.u64()?);
+            item.expected_benefit_s = benefit(&mut input)?;
+            item.measured_benefit_s = benefit(&mut input)?;
             item.accesses = input.u64()?;
         }
         items.push(item);
     }
     input.finish()?;
     Ok(items)
+}
+
+/// A number, or one certain other thing where it is not known.
+fn benefit(input: &mut Reader<'_>) -> Result<Option<f64>> {
+    let value = f64::from_bits(input.u64()?);
+    match value.is_nan() {
+        false => Ok(Some(value)),
+        true if value.to_bits() == f64::NAN.to_bits() => Ok(None),
+        true => Err(input.wrong("a benefit is no number")),
+    }
 }
 
 #[cfg(test)]

@@ -30,8 +30,8 @@ use crate::progress::Progress;
 /// them: with `persistency = "storage"` each is made durable; else they return when the system has
 /// them, and what it then takes to make them durable counts for the bandwidth.
 ///
-/// The store must not be open anywhere: its work would be measured, too. Up to 256 MiB are written to
-/// each tier, at most a quarter of the room that it has left, into objects of their own that are
+/// The store must not be open anywhere: its work would be measured, too. Up to 512 MiB lie on
+/// each tier, at most half of the room that it has left, into objects of their own that are
 /// deleted in the end, also after Ctrl-C; what one left that was killed, the next deletes. Nothing
 /// else is touched.
 #[derive(Args, Debug)]

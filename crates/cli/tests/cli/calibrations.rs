@@ -66,9 +66,12 @@ fn what_the_machine_has_in_memory_is_measured_beside_the_device() {
     let words = "calibrate store --tier fast --seconds 4 --write";
     let found = scene.json(words.split_whitespace()).remove(0);
     let tier = &found["tiers"][0];
-    assert_eq!((&tier["tier"], &tier["is_cold"]), (&"fast".into(), &true.into()));
+    assert_eq!(tier["tier"], "fast");
     let sizes = |what: &str| tier[what].as_array().map(Vec::len);
-    assert!(sizes("cached_reads") == sizes("reads") && sizes("reads") > Some(1), "{found}");
+    // Of files that are in memory anyway, nothing is measured twice.
+    let is_cold = tier["is_cold"].as_bool().expect("a word");
+    let expected = if is_cold { sizes("reads") } else { Some(0) };
+    assert!(sizes("cached_reads") == expected && sizes("reads") > Some(1), "{found}");
     let settings = Settings::read(&scene.path("store/terrace.toml")).expect("it is legal");
     let device = settings.tiers[0].device;
     let nanoseconds = |of: Option<std::time::Duration>| of.map(|of| of.as_nanos() as f64);

@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use terrace_core::{
-    Action, Event, EventKind, Key, Outcome, Policy, Result, TierIndex, TierView, View,
+    Action, Event, EventKind, Key, Outcome, Persistency, Policy, Result, TierIndex, TierView, View,
 };
 
 use self::clients::Clients;
@@ -83,6 +83,8 @@ pub struct TimedOptions {
     /// What the machine keeps of what was read from and written to tiers that have
     /// [`Character::cached`]; 0 for nothing.
     pub page_cache_bytes: u64,
+    /// What every write survives: tiers that cannot give it take nothing.
+    pub persistency: Persistency,
     /// Where objects are that the trace does not make.
     pub present_on: TierIndex,
     /// Of the only chance that a policy may use.
@@ -112,6 +114,7 @@ impl TimedOptions {
             move_yields: true,
             is_open_loop: false,
             page_cache_bytes: 0,
+            persistency: Persistency::None,
             present_on,
             seed: 0,
             followed: Vec::new(),
@@ -216,7 +219,7 @@ impl<'a> Run<'a> {
         let keeps = options.page_cache_bytes > 0;
         let tier = |tier: &TimedTier| Tier::new(tier.view.clone(), tier.character, keeps);
         let tiers = options.tiers.iter().map(tier);
-        let mut store = Store::new(tiers.collect(), mind.placer());
+        let mut store = Store::new(tiers.collect(), mind.placer(), options.persistency);
         for (number, known) in population.all().iter().enumerate() {
             if let Some(bytes) = known.present_bytes {
                 let tier = known.present_on.unwrap_or(options.present_on);

@@ -166,9 +166,14 @@ impl Mover {
         if is_there {
             return Err(Outcome::Already);
         }
-        if segment.moving.is_some() || self.waiting >= WAITING_MAX {
+        let is_busy = segment.moving.is_some() || self.waiting >= WAITING_MAX;
+        if wish != Wish::Copy && !store.keeps(to) {
+            return Err(Outcome::TooWeak);
+        }
+        if is_busy {
             return Err(Outcome::Busy);
         }
+        let segment = &mut store.segments[slot as usize];
         self.last_id += 1;
         let id = self.last_id;
         segment.moving = Some(id);

@@ -112,15 +112,21 @@ pub(super) struct Store {
     pub(super) segments: Vec<Segment>,
     objects: Vec<Option<Object>>,
     pub(super) placer: Arc<dyn Placer>,
+    persistency: Persistency,
     /// What is to be told since somebody asked.
     pub(super) told: Vec<Told>,
     pub(super) now_ns: u64,
 }
 
 impl Store {
-    pub(super) fn new(tiers: Vec<Tier>, placer: Arc<dyn Placer>) -> Self {
+    pub(super) fn new(tiers: Vec<Tier>, placer: Arc<dyn Placer>, persistency: Persistency) -> Self {
         let (segments, objects, told) = (Vec::new(), Vec::new(), Vec::new());
-        Self { tiers, segments, objects, placer, told, now_ns: 0 }
+        Self { tiers, segments, objects, placer, persistency, told, now_ns: 0 }
+    }
+
+    /// Whether a tier keeps what is written as it is promised.
+    pub(super) fn keeps(&self, tier: TierIndex) -> bool {
+        self.tier(tier).view.persistency >= self.persistency
     }
 
     pub(super) fn tier(&self, tier: TierIndex) -> &Tier {
@@ -364,7 +370,8 @@ impl Store {
     /// `wanted` or the next tier with room: first below the critical fill, then below capacity.
     fn with_room(&self, wanted: TierIndex, bytes: u64) -> TierIndex {
         let count = self.tiers.len() as u8;
-        let able = || (wanted.0..count).chain((0..wanted.0).rev()).map(TierIndex);
+        let all = || (wanted.0..count).chain((0..wanted.0).rev()).map(TierIndex);
+        let able = || all().filter(|tier| self.keeps(*tier));
         let has_room = |tier: &TierIndex| {
             let tier = self.tier(*tier);
             // Nothing fits on what is full.
@@ -437,7 +444,7 @@ impl Store {
             opens: 0,
             is_moving: false,
             is_pinned: false,
-            persistency: Persistency::None,
+            persistency: self.persistency,
             hint: Hint::default(),
             created_ns: self.now_ns,
             last_read_ns: 0,
@@ -518,7 +525,7 @@ mod tests {
             let figures = Figures { capacity_bytes, ..Figures::default() };
             Tier::new(TierView::empty("tier", figures), Character::default(), false)
         });
-        Store::new(tiers.into(), Arc::new(Spread))
+        Store::new(tiers.into(), Arc::new(Spread), Persistency::None)
     }
 
     /// Whether the accounts of tiers are what lies there, and none holds more than it may.

@@ -160,6 +160,21 @@ fn a_migration_reads_what_is_in_memory_and_waits_until_its_copy_is_durable() {
     assert!(near(ended_s - moved.asked_s, 0.01 + 0.003), "{moved:?}");
 }
 
+#[test]
+fn a_tier_that_cannot_keep_what_is_promised_takes_nothing() {
+    let mut lines: Vec<_> = (0..40).map(|second| (second, 1, MIB, 'r')).collect();
+    lines.push((41, 2, MIB, 'w'));
+    let mut options = TimedOptions { persistency: Persistency::Process, ..options(8 * MIB) };
+    options.tiers[0].view.persistency = Persistency::None;
+    // One that does not ask for it beforehand.
+    let timed = run_with(&options, &lines, "lru", &[("gate", "off")]);
+    assert_eq!((timed.migrations, timed.tiers[0].most_bytes), (0, 0), "{timed:?}");
+    assert_eq!(timed.tiers[1].written_bytes, MIB);
+    options.persistency = Persistency::None;
+    let timed = run_with(&options, &lines, "lru", &[]);
+    assert_eq!((timed.migrations, timed.tiers[0].written_bytes), (1, MIB), "{timed:?}");
+}
+
 /// Reads and writes of a few dozen objects of many sizes.
 fn mixed(seed: u64) -> Vec<Line> {
     let mut random = Random::new(seed);

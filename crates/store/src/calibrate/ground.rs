@@ -3,7 +3,7 @@
 
 use std::io::{IoSlice, IoSliceMut};
 
-use rustix::fs::{Advice, fadvise};
+use rustix::fs::{Advice, fadvise, fstatfs};
 use terrace_core::{
     Backend, Buffer, Clock, Cursor, FileLease, Key, Object, Open, Persistency, Random, Result,
     Semantics,
@@ -102,7 +102,7 @@ impl<'a> Ground<'a> {
             made.bytes = range.end as u64;
         }
         made.object.sync()?;
-        made.file = made.object.lease_file()?;
+        made.file = made.object.lease_file()?.filter(|lease| !is_in_memory(lease));
         Ok(())
     }
 
@@ -211,8 +211,15 @@ impl Drop for Ground<'_> {
     }
 }
 
+/// Whether a file is in main memory anyway.
+fn is_in_memory(lease: &FileLease) -> bool {
+    /// `TMPFS_MAGIC` and `RAMFS_MAGIC` of `statfs(2)`.
+    const MAGICS: [u64; 2] = [0x0102_1994, 0x8584_58f6];
+    fstatfs(&lease.file).is_ok_and(|stat| MAGICS.contains(&(stat.f_type as u64)))
+}
+
 /// Deletes all objects of calibrations.
-fn clear(backend: &dyn Backend) -> Result<()> {
+pub(super) fn clear(backend: &dyn Backend) -> Result<()> {
     const PAGE_KEYS: usize = 1000;
     loop {
         let page = backend.list(NAMESPACE, "", &Cursor::start(), PAGE_KEYS)?;

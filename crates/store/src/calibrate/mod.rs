@@ -137,6 +137,8 @@ pub fn calibrate(
     let _lock = lock(&directory)?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
     let opened = tiers::open(&settings, Access::Write, false, &clock)?;
+    // What one left that was killed, on any tier.
+    opened.iter().try_for_each(|tier| ground::clear(&*tier.backend))?;
     let each = options.time / chosen.len().max(1) as u32;
     let mut all = Vec::new();
     for index in chosen {

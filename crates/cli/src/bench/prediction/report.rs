@@ -188,7 +188,7 @@ impl Report {
         let served = of(&|row| (row.fast_share().0 - row.fast_share().1).abs());
         let migrated = of(&Row::migrated_error);
         let (tau, ordered, ties) = order(&rows);
-        let bars = vec![
+        let mut bars = vec![
             bounded("error of the makespan, median", &errors, MEDIAN_MAX, "at most 10 %"),
             single(
                 "error of the makespan beyond the spread, worst",
@@ -203,15 +203,19 @@ impl Report {
                 "at most 1 %",
             ),
             bounded("migrated bytes, error, median", &migrated, MIGRATED_MAX, "at most 5 %"),
-            single("order of policies, Kendall's tau", tau, "at least 0.8", tau >= TAU_MIN),
         ];
+        // Where all are ties there is no order to be foreseen.
+        let of_order = |tau: f64| {
+            single("order of policies, Kendall's tau", tau, "at least 0.8", tau >= TAU_MIN)
+        };
+        bars.extend(tau.map(of_order));
         Self { rows, bars, ordered, ties }
     }
 }
 
-/// Kendall's tau over the pairs of policies on the same workload and tiers whose live runs do not
+/// Kendall's tau, if there is an order, over the pairs of policies on the same workload and tiers whose live runs do not
 /// overlap; how many pairs these are, and how many the others.
-fn order(rows: &[Row]) -> (f64, usize, usize) {
+fn order(rows: &[Row]) -> (Option<f64>, usize, usize) {
     let (mut agreeing, mut opposed, mut ties) = (0, 0, 0);
     for (index, one) in rows.iter().enumerate() {
         let same = |other: &&Row| other.pair == one.pair && other.workload == one.workload;
@@ -235,7 +239,7 @@ fn order(rows: &[Row]) -> (f64, usize, usize) {
         }
     }
     let ordered = agreeing + opposed;
-    let tau = (agreeing as f64 - opposed as f64) / (ordered as f64).max(1.0);
+    let tau = (ordered > 0).then(|| (agreeing as f64 - opposed as f64) / ordered as f64);
     (tau, ordered, ties)
 }
 
@@ -297,9 +301,10 @@ mod tests {
             row("c", run(9.0, 0, 0), &[3.5, 5.0]),
         ];
         // a before b is foreseen the other way round, a before c as it came; b and c overlap.
-        assert_eq!(order(&rows), (0.0, 2, 1));
+        assert_eq!(order(&rows), (Some(0.0), 2, 1));
         let mut apart = rows.to_vec();
         apart[1].workload = "other";
-        assert_eq!(order(&apart), (1.0, 1, 0));
+        assert_eq!(order(&apart), (Some(1.0), 1, 0));
+        assert_eq!(order(&rows[1..]), (None, 0, 1));
     }
 }

@@ -27,6 +27,9 @@ const OPERATION: &str = "tune the store";
 /// The least that a window may last.
 const WINDOW_MIN: Duration = Duration::from_secs(1);
 
+/// The most that anything may last.
+const DURATION_MAX: Duration = Duration::from_secs(365 * 86_400);
+
 /// For how many times the dwelling a parameter is left alone that was taken back.
 const AVOID_DWELLS: u32 = 6;
 
@@ -59,13 +62,13 @@ impl Live {
         objective: Objective,
         manner: &Manner,
     ) -> Result<()> {
-        let window = parse_duration(&self.window)?;
+        let window = duration(&self.window)?;
         if window < WINDOW_MIN {
             let reason = "a window is to last 1s at least";
             return Err(Error::invalid(OPERATION, reason).with("window", &self.window).into());
         }
-        let dwell = parse_duration(&self.dwell)?;
-        let time = self.time.as_deref().map(parse_duration).transpose()?;
+        let dwell = duration(&self.dwell)?;
+        let time = self.time.as_deref().map(duration).transpose()?;
         let interrupt = Interrupt::watch()?;
         // Others can use the store meanwhile, also where this process is the one that owns it.
         context.with_options(OpenOptions::default(), |store| {
@@ -84,6 +87,16 @@ impl Live {
             };
             tuning.run()
         })
+    }
+}
+
+fn duration(text: &str) -> Result<Duration> {
+    let duration = parse_duration(text)?;
+    match duration <= DURATION_MAX {
+        true => Ok(duration),
+        false => Err(Error::invalid(OPERATION, "nothing may last longer than 365d")
+            .with("duration", text)
+            .into()),
     }
 }
 

@@ -19,7 +19,7 @@ use crate::failure::{Failure, Result};
 use crate::interrupt::Interrupt;
 
 /// Where the trace of a window is, in the directory of the store.
-const DIRECTORY: &str = "tune";
+const DIRECTORY: &str = ".tune-live";
 
 /// Most bytes of it: about two million events, twice as many as are replayed.
 const TRACE_BYTES_MAX: u64 = 32_000_000;
