@@ -187,6 +187,8 @@ fn benefit(input: &mut Reader<'_>) -> Result<Option<f64>> {
 
 #[cfg(test)]
 mod tests {
+    use terrace_core::ErrorKind;
+
     use super::*;
 
     #[test]
@@ -204,6 +206,21 @@ mod tests {
         };
         let items = [placed, moved];
         assert_eq!(decode(&encode(&items)).expect("reads"), items);
+    }
+
+    #[test]
+    fn what_is_not_known_is_written_in_one_way() {
+        let item = HistoryReport::new(1, "user", "moved", "fast", "because".into());
+        let bytes = encode(&[item]);
+        let known = f64::NAN.to_bits().to_le_bytes();
+        let at = bytes.windows(8).position(|window| window == known).expect("it is there");
+        let mut other = Writer::new(VERSION);
+        // Behind the version, which the writer puts there, and without the checksum.
+        let body = &bytes[1..bytes.len() - 4];
+        for (index, byte) in body.iter().enumerate() {
+            other.u8(if index + 1 == at { byte ^ 1 } else { *byte });
+        }
+        assert_eq!(decode(&other.finish()).expect_err("refused").kind(), ErrorKind::Corrupt);
     }
 
     #[test]

@@ -8,15 +8,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use common::hooked::Call;
-use common::scripted::{Breakage, PlaceOn, Shared, Step, Wish};
+use common::scripted::{Breakage, PlaceOn, Shared, Step, Wish, settle};
 use common::world::{LONG, World, assert_sound, bounded, eventually, key, promise_nothing, put};
 use terrace_core::Backend;
 use terrace_core::{
     Action, ActionKind, BackendExt, ErrorKind, EventKind, Key, Layout, ObjectExt, Open, Outcome,
     Persistency, Placed, Placement, Placer, Semantics, TierIndex, View,
 };
-use terrace_stack::report::HistoryReport;
-use terrace_stack::{MoveKind, Parts, Stack};
+use terrace_stack::{MoveKind, Stack};
 
 const FAST: TierIndex = TierIndex(0);
 const SLOW: TierIndex = TierIndex(1);
@@ -27,13 +26,6 @@ fn scripted() -> (World, Stack, Shared) {
     let shared = Shared::new();
     let stack = world.create_with(|parts| parts.tactics = Some(shared.tactics("scripted")));
     (world, stack, shared)
-}
-
-/// Runs the policy until nothing moves and it has seen everything.
-fn settle(stack: &Stack) {
-    stack.run_policy().expect("the policy runs");
-    assert!(stack.wait_idle(LONG), "migrations end: {:?}", stack.moves());
-    stack.run_policy().expect("the policy runs");
 }
 
 #[test]
@@ -633,105 +625,6 @@ fn the_reason_of_a_decision_is_kept() {
     let last = history.last().expect("has a history");
     assert_eq!((last.tier.as_str(), last.reason.as_str()), ("slow", "scripted"));
     assert_eq!((last.by.as_str(), last.bytes), ("policy scripted", 10));
-}
-
-/// The same, and the slow tier says that every request takes a second.
-fn scripted_with_slow_figures() -> (World, Stack, Shared) {
-    let world = World::two();
-    let shared = Shared::new();
-    let stack = world.create_with(|parts| slow_figures(parts, &shared));
-    (world, stack, shared)
-}
-
-fn slow_figures(parts: &mut Parts, shared: &Shared) {
-    parts.tiers[SLOW.index()].figures.latency_ns = 1_000_000_000;
-    parts.tactics = Some(shared.tactics("scripted"));
-}
-
-fn read_times(stack: &Stack, name: &Key, times: usize) {
-    let object = stack.open(name, &Open::read()).expect("opens");
-    for _ in 0..times {
-        object.read(0, &mut [0; 4]).expect("reads");
-    }
-}
-
-fn history(stack: &Stack, name: &Key) -> Vec<HistoryReport> {
-    stack.explain(name).expect("exists").segments.remove(0).history
-}
-
-#[test]
-fn what_a_move_saved_is_told_beside_what_was_expected() {
-    let (world, stack, shared) = scripted_with_slow_figures();
-    let name = key("a");
-    put(&stack, &name, &[1; 10]);
-    shared.wish(vec![Wish::new(&name, ActionKind::Move { to: SLOW })]);
-    settle(&stack);
-    shared.wish(vec![Wish::new(&name, ActionKind::Promote { to: FAST }).saving(7.5)]);
-    settle(&stack);
-    read_times(&stack, &name, 5);
-    stack.run_policy().expect("runs");
-
-    let check = |past: &[HistoryReport]| {
-        let [down, up, ..] = past else { panic!("{past:?}") };
-        assert_eq!((down.from.as_deref(), down.tier.as_str()), (Some("fast"), "slow"));
-        assert_eq!((down.expected_benefit_s, down.accesses), (None, 0));
-        assert_eq!(down.measured_benefit_s, Some(0.0), "nobody read it there");
-        assert_eq!((up.from.as_deref(), up.tier.as_str()), (Some("slow"), "fast"));
-        assert_eq!((up.expected_benefit_s, up.accesses), (Some(7.5), 5));
-        let saved_s = up.measured_benefit_s.expect("was measured");
-        assert!(saved_s > 0.0 && saved_s < 5.0, "five seconds less what it took: {saved_s}");
-    };
-    check(&history(&stack, &name));
-    stack.close().expect("closes");
-    drop(stack);
-    let stack = world.open_with(|parts| slow_figures(parts, &shared));
-    check(&history(&stack, &name));
-    stack.run_policy().expect("runs");
-    shared.wish(vec![Wish::new(&name, ActionKind::Move { to: SLOW }).saving(f64::NAN)]);
-    settle(&stack);
-    read_times(&stack, &name, 3);
-    stack.run_policy().expect("runs");
-    let past = history(&stack, &name);
-    check(&past);
-    let last = &past[2];
-    assert_eq!((last.expected_benefit_s, last.accesses), (None, 3));
-    assert_eq!(last.measured_benefit_s, None, "the fast tier has no figures");
-    assert_sound(&world, &stack);
-}
-
-#[test]
-fn a_tier_that_is_faster_than_its_figures_would_have_been_so() {
-    let (_world, stack, shared) = scripted_with_slow_figures();
-    let name = key("a");
-    put(&stack, &name, &[1; 10]);
-    shared.wish(vec![Wish::new(&name, ActionKind::Move { to: SLOW })]);
-    settle(&stack);
-    read_times(&stack, &name, 200);
-    shared.wish(vec![Wish::new(&name, ActionKind::Move { to: FAST })]);
-    settle(&stack);
-    read_times(&stack, &name, 20);
-    stack.run_policy().expect("runs");
-    let last = history(&stack, &name).pop().expect("has a history");
-    assert_eq!(last.accesses, 20);
-    let saved_s = last.measured_benefit_s.expect("was measured");
-    assert!(saved_s < 10.0, "its 200 reads took no second each: {saved_s}");
-}
-
-#[test]
-fn a_copy_saves_what_it_serves() {
-    let (_world, stack, shared) = scripted_with_slow_figures();
-    let name = key("a");
-    put(&stack, &name, &[1; 10]);
-    shared.wish(vec![Wish::new(&name, ActionKind::Move { to: SLOW })]);
-    settle(&stack);
-    shared.wish(vec![Wish::new(&name, ActionKind::Copy { to: FAST }).saving(1.0)]);
-    settle(&stack);
-    read_times(&stack, &name, 4);
-    stack.run_policy().expect("runs");
-    let last = history(&stack, &name).pop().expect("has a history");
-    assert_eq!((last.what.as_str(), last.accesses), ("copied", 4));
-    assert_eq!((last.from.as_deref(), last.expected_benefit_s), (Some("slow"), Some(1.0)));
-    assert!(last.measured_benefit_s.is_some_and(|saved_s| saved_s > 0.0), "{last:?}");
 }
 
 #[test]

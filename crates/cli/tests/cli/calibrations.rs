@@ -115,6 +115,23 @@ fn an_interrupted_calibration_leaves_nothing_behind() {
 }
 
 #[test]
+fn what_a_killed_one_left_is_gone_after_one_of_another_tier() {
+    let scene = with_slow_tier();
+    let before = files(&scene);
+    let words = "calibrate --tier slow --seconds 60";
+    let mut child = piped(&mut scene.command(words.split_whitespace()));
+    while files(&scene) == before {
+        assert_eq!(child.try_wait().expect("it runs"), None, "it ended before it began");
+        thread::yield_now();
+    }
+    signal(&child, Signal::KILL);
+    finish(child);
+    assert_ne!(files(&scene), before, "it had no time to tidy up");
+    scene.ok("calibrate --tier fast --seconds 1".split_whitespace());
+    assert_eq!(files(&scene), before);
+}
+
+#[test]
 fn a_store_in_use_and_a_tier_without_room_are_refused() {
     let scene = Scene::new();
     let held = scene.hold();

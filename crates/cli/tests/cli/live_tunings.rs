@@ -229,11 +229,13 @@ fn who_changes_something_meanwhile_is_noticed() {
 #[test]
 fn a_store_that_nobody_holds_is_held_for_a_time() {
     let scene = with_store(CAREFUL);
+    scene.file("store/tune/notes.txt", "not of a window");
     let words = "tune --live --objective time --window 1s --for 1500ms";
     let said = scene.ok(words.split_whitespace());
     assert!(said.starts_with("holding the store; tuning lru for little time: "), "{said}");
     assert!(said.contains("0 accesses; kept: too few to say anything"), "{said}");
     assert!(said.ends_with("lru: its parameters are as they were\n"), "{said}");
+    assert_eq!(scene.read("store/tune/notes.txt"), b"not of a window");
 }
 
 #[test]
@@ -244,6 +246,9 @@ fn what_cannot_be_tuned_while_it_runs_says_why() {
         (2, "--policy heat", "--policy"),
         (2, "--window 10ms --objective time", "1s at least"),
         (2, "--window soon --objective time", "duration"),
+        (2, "--window 18446744073709551615s --objective time", "365d"),
+        (2, "--dwell 18446744073709551615s --objective time", "365d"),
+        (2, "--for 18446744073709551615s --objective time", "365d"),
         (2, "", "--objective time"),
         (3, "--objective time --store nothing", "nothing"),
     ] {

@@ -158,7 +158,7 @@ impl Mover {
         if to.index() >= store.tiers.len() {
             return Err(Outcome::Invalid);
         }
-        let segment = &mut store.segments[slot as usize];
+        let segment = store.segment(slot);
         if !segment.is_live {
             return Err(Outcome::Stale);
         }
@@ -166,18 +166,16 @@ impl Mover {
         if is_there {
             return Err(Outcome::Already);
         }
-        let is_busy = segment.moving.is_some() || self.waiting >= WAITING_MAX;
         if wish != Wish::Copy && !store.keeps(to) {
             return Err(Outcome::TooWeak);
         }
-        if is_busy {
+        if segment.moving.is_some() || self.waiting >= WAITING_MAX {
             return Err(Outcome::Busy);
         }
-        let segment = &mut store.segments[slot as usize];
+        let (from, size_bytes) = (segment.tier, segment.size_bytes);
         self.last_id += 1;
         let id = self.last_id;
-        segment.moving = Some(id);
-        let (from, size_bytes) = (segment.tier, segment.size_bytes);
+        store.segments[slot as usize].moving = Some(id);
         store.tiers[to.index()].view.incoming_bytes += size_bytes;
         store.tiers[from.index()].view.outgoing_bytes += size_bytes;
         let queued = Move {

@@ -9,9 +9,10 @@ use terrace_core::{
     Action, ActionKind, Actions, Error, ErrorKind, Event, EventKind, Key, Outcome, Parameter,
     Placed, Placement, Placer, Policy, Result, Slot, TierIndex, View,
 };
-use terrace_stack::Tactics;
+use terrace_stack::{Stack, Tactics};
 
 use super::gate::Gate;
+use super::world::LONG;
 
 /// What a [`Scripted`] policy was shown and is told.
 #[derive(Default)]
@@ -319,4 +320,11 @@ impl Placer for Watched {
         self.shared.pass(Step::Place);
         self.shared.placer.place(new)
     }
+}
+
+/// Runs the policy until nothing moves and it has seen everything.
+pub(crate) fn settle(stack: &Stack) {
+    stack.run_policy().expect("the policy runs");
+    assert!(stack.wait_idle(LONG), "migrations end: {:?}", stack.moves());
+    stack.run_policy().expect("the policy runs");
 }
