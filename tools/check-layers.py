@@ -28,6 +28,7 @@ LAYERS = {
     "terrace-mount": 4,
     "terrace-policy": 4,
     "partdiff": 4,
+    "terrace-gen": 4,
     "terrace-fuzzing": 5,
     "terrace-cli": 5,
 }

@@ -46,6 +46,7 @@ while [ $# -gt 0 ]; do
         done
         command -v bzip2 >/dev/null || packages="$packages bzip2"
         command -v diff >/dev/null || packages="$packages diffutils"
+        command -v mpirun >/dev/null || packages="$packages openmpi-bin"
         [ -d /usr/lib/postgresql ] || packages="$packages postgresql"
         ;;
     *) break ;;
