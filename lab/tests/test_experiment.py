@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0 OR MIT
+"""Experiment files: what they come to, and that mistakes in them are found before anything runs."""
+
+from pathlib import Path
+
+import pytest
+
+from terrace_lab.errors import SettingsError
+from terrace_lab.experiment import Experiment, freeze, load_frozen, parse, resolve_bytes
+
+EXAMPLE = """
+schema = 1
+name = "two-disks"
+seed = 4711
+reference = "a"
+
+[parameters]
+size = "64MiB"
+files = 100
+
+[targets.a]
+kind = "path"
+path = "/mnt/a"
+price = 100.0
+
+[targets.b]
+kind = "mount"
+path = "/mnt/b"
+setup = "up.sh"
+
+[meters.m]
+kind = "model"
+required = false
+
+[workloads.seq]
+kind = "fio"
+bytes_per_client = "$size"
+
+[workloads.md]
+kind = "gen"
+params = { files = "$files", label = "of ${files}" }
+
+[factors]
+clients = [1, 2]
+"workload.xfer" = ["64KiB", "1MiB"]
+"""
+
+
+def read(text: str, **parameters: str) -> Experiment:
+    return parse(text, Path("/exp"), parameters)
+
+
+def test_trials_are_all_combinations() -> None:
+    experiment = read(EXAMPLE)
+    assert len(experiment.trials) == 2 * 2 * 2 * 2
+    names = [trial.name for trial in experiment.trials]
+    assert len(set(names)) == 16
+    assert "seq-a-c1-xfer_64KiB" in names
+    groups = {trial.group for trial in experiment.trials}
+    assert len(groups) == 8, "a group has all targets"
+
+
+def test_parameters_keep_their_type_and_can_be_set() -> None:
+    workload = read(EXAMPLE, files="7").workloads["md"]
+    assert workload.settings["params"] == {"files": 7, "label": "of 7"}
+    assert read(EXAMPLE, size="1GiB").workloads["seq"].bytes_per_client == "1GiB"
+    with pytest.raises(SettingsError, match=r"no 'sise'; this experiment has: files, size"):
+        read(EXAMPLE, sise="1")
+    with pytest.raises(SettingsError, match=r"parameters\.files: must be of type int"):
+        read(EXAMPLE, files='"many"')
+
+
+def test_scripts_are_beside_the_experiment_and_prices_are_not_for_targets() -> None:
+    experiment = read(EXAMPLE)
+    assert experiment.targets["b"].settings["setup"] == "/exp/up.sh"
+    assert "price" not in experiment.targets["a"].settings
+
+
+def test_the_hash_is_of_what_is_said_and_not_of_how() -> None:
+    assert read(EXAMPLE).hash == read("# a remark\n" + EXAMPLE).hash
+    assert read(EXAMPLE).hash != read(EXAMPLE, files="7").hash
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("schema = 1", "schema = 2", r"experiment\.schema: this lab reads schema 1"),
+        ('name = "two-disks"', 'name = "../x"', r"experiment\.name: '\.\./x' is no name"),
+        ('reference = "a"', 'reference = "c"', r"experiment\.reference: there is no target 'c'"),
+        ("[factors]", '[factors]\ntarget = ["z"]', r"factors\.target: there is no target 'z'"),
+        ("clients = [1, 2]", "clients = [0]", r"factors\.clients: 0 is no number"),
+        ('"workload.xfer"', '"xfer"', r"factors\.xfer: a further factor is the name of a setting"),
+        ("[factors]", "[repeat]\nmax = 3\n[factors]", r"repeat\.max: must be at least min, 6"),
+        ("[factors]", "[repeat]\nmaxx = 3\n[factors]", r"repeat\.maxx: there is no such setting"),
+        (
+            "[factors]",
+            '[energy]\non_gap = "ignore"\n[factors]',
+            r"energy\.on_gap: 'ignore' is none",
+        ),
+        ("required = false", 'backup_for = "x"', r"meters\.m\.backup_for: there is no meter 'x'"),
+        ('"$size"', '"lots"', r"workloads\.seq\.bytes_per_client: 'lots' is not bytes"),
+        (
+            '"$files"',
+            '"$file"',
+            r"parameters: cannot fill '\$file': 'file' is no parameter",
+        ),
+        ("[targets.a]", "[targets.a", "experiment: .*line"),
+        ("[parameters]", "more = 1\n[parameters]", r"experiment\.more: there is no such setting"),
+        ("required = false", 'backup_for = "m"', r"meters\.m\.backup_for: no meter stands in for"),
+        ('"$size"', "0", r"workloads\.seq\.bytes_per_client: must be more than nothing"),
+        ('"$size"', '"0x_ram"', r"workloads\.seq\.bytes_per_client: must be more than nothing"),
+        ("clients = [1, 2]", "clients = []", r"factors\.clients: must be a list of numbers"),
+        ("[factors]", '[[references]]\nlabel = "x"\n[factors]', r"references\[1\]\.unit: is miss"),
+        ('"1MiB"]', f'"{"x" * 300}"]', r"factors: the name of a trial is too long, seq-a-c1"),
+    ],
+)
+def test_a_mistake_is_named_with_its_place(old: str, new: str, message: str) -> None:
+    assert EXAMPLE.count(old) == 1
+    with pytest.raises(SettingsError, match=message):
+        read(EXAMPLE.replace(old, new))
+
+
+def test_a_frozen_experiment_says_the_same(tmp_path: Path) -> None:
+    given = read(EXAMPLE.replace('"of ${files}"', '"$$ ${files}"'), files="7")
+    path = tmp_path / "experiment.toml"
+    path.write_text(freeze(given))
+    frozen = load_frozen(path)
+    assert frozen.hash == given.hash
+    assert frozen.trials == given.trials
+    assert frozen.workloads["md"].settings["params"]["label"] == "$ 7"
+
+
+def test_energy_does_not_stop_what_has_no_meter() -> None:
+    text = EXAMPLE.replace('[meters.m]\nkind = "model"\nrequired = false\n', "")
+    with pytest.raises(SettingsError, match=r"repeat\.stop\.metric: there is no meter"):
+        read(text + '\n[repeat]\nstop = { metric = ["energy"] }\n')
+
+
+def test_what_a_meter_is_for_is_nothing_to_its_driver() -> None:
+    assert read(EXAMPLE).meters["m"].settings == {"kind": "model"}
+
+
+def test_without_hosts_this_machine_is_both() -> None:
+    experiment = read(EXAMPLE)
+    assert [one.name for one in experiment.clients] == ["here"]
+    assert [one.name for one in experiment.servers] == ["here"]
+
+
+def test_sizes_may_be_multiples_of_memory() -> None:
+    assert resolve_bytes("2x_ram", 1 << 30) == 2 << 30
+    assert resolve_bytes("0.5x_ram", 1 << 30) == 1 << 29
+    assert resolve_bytes("4KiB", 1 << 30) == 4096
+    assert resolve_bytes(None, 1 << 30) is None
