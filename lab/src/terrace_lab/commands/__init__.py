@@ -1,0 +1,6 @@
+# SPDX-License-Identifier: Apache-2.0 OR MIT
+"""The verbs of `terrace-lab`, one file each."""
+
+from terrace_lab.commands import check, extend, merge, meters, report, resume, run, study, tune
+
+COMMANDS = [check, run, resume, extend, report, merge, study, tune, meters]

@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: Apache-2.0 OR MIT
+"""Says what an experiment would do, and what is missing for it. Writes nothing to any target.
+
+Reads the file, connects to the hosts, asks workloads and targets for the programs that they need,
+and listens to each meter for a few seconds. Exit code 1 when something would keep the run from
+starting.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from terrace_lab import experiment, targets, workloads
+from terrace_lab.commands import runs
+from terrace_lab.errors import LabError
+from terrace_lab.experiment import Experiment, resolve_bytes
+from terrace_lab.hosts import AgentHost, Command
+from terrace_lab.meters import registry
+from terrace_lab.meters.trial import self_test
+from terrace_lab.settings import Settings
+from terrace_lab.workloads.base import Problem
+
+NAME = "check"
+HELP = "say what an experiment would do and what is missing for it"
+
+METER_SECONDS = 3.0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("experiment", type=Path, metavar="FILE", help="experiment file, TOML")
+    runs.add_parameters(parser)
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+@dataclass(slots=True)
+class Findings:
+    """What a check has come to."""
+
+    problems: list[Problem] = field(default_factory=list)
+    space_bytes: dict[str, int] = field(default_factory=dict)
+    """Room that a trial needs, by its name."""
+    meters: dict[str, str] = field(default_factory=dict)
+    """What each meter delivered."""
+    idle_seconds: float = 0.0
+    """Time that a run takes beside its phases, at its least number of repetitions."""
+
+    @property
+    def is_fatal(self) -> bool:
+        return any(one.is_fatal for one in self.problems)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    loaded = experiment.load(arguments.experiment, dict(arguments.parameters))
+    findings = look(loaded, with_meters=True)
+    if arguments.json:
+        print(json.dumps(_to_json(loaded, findings), indent=2))
+    else:
+        _print(loaded, findings)
+    return 1 if findings.is_fatal else 0
+
+
+def look(loaded: Experiment, *, with_meters: bool) -> Findings:
+    """Finds what would keep an experiment from running, and what it would take."""
+    findings = Findings()
+    hosts = {
+        name: AgentHost(name, spec.ssh, address=spec.address, python=spec.python)
+        for name, spec in loaded.hosts.items()
+    }
+    try:
+        for name, host in hosts.items():
+            try:
+                host.connect()
+            except LabError as error:
+                findings.problems.append(Problem(f"hosts.{name}", str(error)))
+        if not findings.is_fatal:
+            _look_at_work(loaded, hosts, findings)
+        if with_meters:
+            _look_at_meters(loaded, hosts, findings)
+    finally:
+        for host in hosts.values():
+            host.close()
+    repeat = loaded.repeat
+    rounds = repeat.least * len(loaded.trials)
+    findings.idle_seconds = 2 * (loaded.energy.idle_s + loaded.energy.settle_s) + rounds * (
+        repeat.cold.cooldown_s + 2 * loaded.energy.guard_s
+    )
+    return findings
+
+
+def refuse_problems(loaded: Experiment) -> None:
+    """LabError with all that would keep an experiment from running."""
+    fatal = [one for one in look(loaded, with_meters=False).problems if one.is_fatal]
+    if fatal:
+        text = "\n".join(f"  {one.where}: {one.text}" for one in fatal)
+        raise LabError(f"cannot run:\n{text}")
+
+
+def _look_at_work(loaded: Experiment, hosts: Mapping[str, AgentHost], findings: Findings) -> None:
+    clients = {spec.name: hosts[spec.name] for spec in loaded.clients}
+    memory = min(host.counters()["memory"]["memtotal_bytes"] for host in clients.values())
+    made = {}
+    for name, one in loaded.workloads.items():
+        made[name] = workloads.create(name, Settings(f"workloads.{name}", one.settings))
+        findings.problems += made[name].check(clients)
+    for name, spec in loaded.targets.items():
+        if spec.kind == "path":
+            path = str(spec.settings.get("path"))
+            findings.problems += [
+                Problem(f"targets.{name}.path", f"there is no directory {path} on {host.name}")
+                for host in clients.values()
+                if host.run(Command(["test", "-d", path])).code != 0
+            ]
+        target = targets.create(name, Settings(f"targets.{name}", spec.settings))
+        findings.problems += target.check(hosts)
+    for trial in loaded.trials:
+        size = resolve_bytes(loaded.workloads[trial.workload].bytes_per_client, memory)
+        needed = made[trial.workload].space_bytes(trial.clients, size)
+        findings.space_bytes[trial.name] = needed
+
+
+def _look_at_meters(loaded: Experiment, hosts: Mapping[str, AgentHost], findings: Findings) -> None:
+    for name, spec in loaded.meters.items():
+        try:
+            meter = registry.create(name, Settings(f"meters.{name}", spec.settings), hosts)
+            findings.meters[name] = str(self_test(meter, METER_SECONDS))
+        except LabError as error:
+            findings.problems.append(Problem(f"meters.{name}", str(error), spec.is_required))
+
+
+def _to_json(loaded: Experiment, findings: Findings) -> dict[str, Any]:
+    return {
+        "name": loaded.name,
+        "hash": loaded.hash,
+        "trials": [one.to_json() for one in loaded.trials],
+        "repetitions": {"min": loaded.repeat.least, "max": loaded.repeat.most},
+        "space_bytes": findings.space_bytes,
+        "meters": findings.meters,
+        "seconds_beside_phases": findings.idle_seconds,
+        "problems": [
+            {"where": one.where, "text": one.text, "is_fatal": one.is_fatal}
+            for one in findings.problems
+        ],
+    }
+
+
+def _print(loaded: Experiment, findings: Findings) -> None:
+    console = Console(highlight=False)
+    repeat = loaded.repeat
+    console.print(
+        f"{loaded.name}: {len(loaded.trials)} trials, {repeat.least} to {repeat.most} repetitions"
+        f" each, seed {loaded.seed}",
+        markup=False,
+    )
+    table = Table("trial", "target", "workload", "clients", "room needed, MiB")
+    for trial in loaded.trials:
+        room = findings.space_bytes.get(trial.name)
+        shown = "" if room is None else f"{room / 2**20:.1f}"
+        table.add_row(trial.name, trial.target, trial.workload, str(trial.clients), shown)
+    console.print(table)
+    for name, text in findings.meters.items():
+        console.print(f"meter {name}: {text}", markup=False)
+    if not loaded.meters:
+        console.print("no meter: there will be no figures of energy")
+    console.print(
+        f"beside its phases a run takes at least {findings.idle_seconds / 60:.1f} min"
+        " for idle times, guards and cooling down"
+    )
+    for one in findings.problems:
+        word = "problem" if one.is_fatal else "warning"
+        console.print(f"{word}: {one.where}: {one.text}", markup=False)
+    if not findings.problems:
+        console.print("nothing is missing")
