@@ -17,6 +17,8 @@ TERRACE := $(CARGO_TARGET_DIR)/release/terrace
 PYTHON := $(CARGO_TARGET_DIR)/python/bin
 # Python beside that of the bindings, as seen from there.
 PYTHON_FILES := ../../crates/policies/tests/host/fixtures/scripted.py
+# Benchmarks that use the lab, as seen from there.
+LAB_BENCHES := ../benches/lab ../benches/gen
 # What `terrace demo` is given, for example `make run DEMO=--full`.
 DEMO ?=
 # How long `make fuzz` searches in each target, and which ones: all, unless some are named.
@@ -39,8 +41,8 @@ run: release
 
 # The command and the example policies that it is shown with.
 release:
-	@tools/setup.sh
-	cargo build --locked --release -p terrace-cli
+	@tools/setup.sh --python
+	cargo build --locked --release -p terrace-cli -p terrace-gen -p partdiff
 	$(MAKE) --no-print-directory -C examples/policies/lru-c
 
 bench: release
@@ -55,13 +57,17 @@ bench: release
 	@tools/setup.sh --bench
 	$(TERRACE) bench net
 	$(TERRACE) bench mount
+	$(PYTHON)/python benches/lab overhead
+	$(PYTHON)/python benches/gen /dev/shm --gen $(CARGO_TARGET_DIR)/release/terrace-gen
 
 test: check
 	cd bindings/python && $(PYTHON)/python -m pytest -q
 	@# Tests send signals, which whoever started this may have ignored, as `nohup make test &` does.
 	env --default-signal=INT,TERM,HUP TERRACE_PYTHON=$(PYTHON)/python cargo test --locked --workspace
 	cargo test --locked --manifest-path examples/policies/write-buffer-rust/Cargo.toml
-	cargo build --locked -p terrace-cli
+	cargo build --locked -p terrace-cli -p terrace-gen -p partdiff
+	cd lab && PATH="$(CARGO_TARGET_DIR)/debug:$$PATH" \
+		env --default-signal=INT,TERM,HUP $(PYTHON)/python -m pytest -q
 	PATH="$(CARGO_TARGET_DIR)/debug:$$PATH" tools/run-tutorial.py docs/tutorial-policy.md
 	PATH="$(CARGO_TARGET_DIR)/debug:$$PATH" TERRACE_PYTHON=$(PYTHON)/python \
 		env --default-signal=INT,TERM,HUP tools/run-tutorial.py docs/tutorial-python.md
@@ -77,6 +83,9 @@ check: setup-test
 	cd bindings/python && $(PYTHON)/ruff check . $(PYTHON_FILES)
 	cd bindings/python && $(PYTHON)/ruff format --check . $(PYTHON_FILES)
 	cd bindings/python && $(PYTHON)/mypy . $(PYTHON_FILES)
+	cd lab && $(PYTHON)/ruff check . $(LAB_BENCHES)
+	cd lab && $(PYTHON)/ruff format --check . $(LAB_BENCHES)
+	cd lab && $(PYTHON)/mypy
 	cargo fmt --all --check
 	cargo fmt --check --manifest-path examples/policies/write-buffer-rust/Cargo.toml
 	cargo fmt --check --manifest-path fuzz/Cargo.toml

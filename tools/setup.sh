@@ -3,8 +3,9 @@
 # Installs what the build needs and the machine lacks: Debian packages, and the rustup components
 # given as arguments. `--fuzz` adds what `make fuzz` needs, `--arm64` what `make test-arm64` does,
 # `--bench` what `make bench` compares with, `--suites` the suites and the applications of others that
-# `make test` runs. `--python` makes a Python beside the build with what policies in Python and their
-# checks need. Crates are fetched by cargo itself; the tools need no Python packages.
+# `make test` runs. `--python` makes a Python beside the build with `terrace-lab`, and with what that,
+# policies in Python and their checks need. Crates are fetched by cargo itself; the tools need no Python
+# packages.
 set -eu
 
 RUST_MINOR_MIN=90 # rust-version in Cargo.toml
@@ -12,8 +13,10 @@ RUST_MINOR_MIN=90 # rust-version in Cargo.toml
 # Crates with programs, and the versions that the tests read the output of.
 SUITES="pjdfstest@0.2.2 fsx@0.3.2"
 
-# Python packages: what policies in Python need, and what checks and tests them.
-PYTHON_PACKAGES="numpy>=1.24,<3 mypy==1.18.* pytest>=8,<10 ruff==0.14.*"
+# Python packages: what policies in Python and the lab need, and what checks and tests them.
+PYTHON_PACKAGES="numpy>=1.24,<3 mypy==1.18.* pytest>=8,<10 ruff==0.14.* setuptools>=68 wheel
+jinja2>=3.1 matplotlib>=3.8 optuna>=3.5 psutil>=5.9 pyarrow>=14 pyserial>=3.5 rich>=13 scipy>=1.11
+tomli-w>=1.0"
 
 # Packages whose source the tests build.
 SOURCES="bzip2"
@@ -47,6 +50,14 @@ while [ $# -gt 0 ]; do
         command -v bzip2 >/dev/null || packages="$packages bzip2"
         command -v diff >/dev/null || packages="$packages diffutils"
         command -v mpirun >/dev/null || packages="$packages openmpi-bin"
+        # What the tests of the lab bring up: hosts behind ssh, meters that speak SNMP or TLS, and file
+        # systems on loop devices.
+        command -v ssh >/dev/null || packages="$packages openssh-client"
+        PATH="$PATH:/usr/sbin:/sbin" command -v sshd >/dev/null || packages="$packages openssh-server"
+        command -v snmpget >/dev/null || packages="$packages snmp"
+        command -v openssl >/dev/null || packages="$packages openssl"
+        PATH="$PATH:/usr/sbin:/sbin" command -v mkfs.ext4 >/dev/null || packages="$packages e2fsprogs"
+        PATH="$PATH:/usr/sbin:/sbin" command -v mkfs.xfs >/dev/null || packages="$packages xfsprogs"
         [ -d /usr/lib/postgresql ] || packages="$packages postgresql"
         ;;
     *) break ;;
@@ -142,4 +153,10 @@ if [ -n "$python" ]; then
         "$place/bin/pip" install --quiet --disable-pip-version-check $PYTHON_PACKAGES
         echo "$PYTHON_PACKAGES" >"$place/packages"
     fi
+    # The lab itself, as it is in this checkout.
+    built=$(mktemp -d)
+    cp -r lab "$built/lab"
+    "$place/bin/pip" install --quiet --disable-pip-version-check --no-deps --no-build-isolation \
+        --force-reinstall "$built/lab"
+    rm -rf "$built"
 fi
