@@ -395,3 +395,31 @@ def test_a_meter_that_is_not_required_may_be_silent(lab: Lab) -> None:
     lab.file.write_text(text)
     lab.finish(lab.start_run())
     assert lab.states("iops-a-c1") == ["done"]
+
+
+def test_a_set_up_that_lost_its_host_is_made_again_before_anything_is_measured(lab: Lab) -> None:
+    up, down = (lab.directory / name for name in ("up.sh", "down.sh"))
+    # The first set-up takes long enough to lose its agent; only a whole one makes the place.
+    up.write_text(
+        f"echo up >> {lab.directory}/ups\n"
+        f"[ -e {lab.directory}/second ] || {{ touch {lab.directory}/second; sleep 60; }}\n"
+        f"touch {lab.directory}/b/whole\n"
+    )
+    down.write_text(f"rm -f {lab.directory}/b/whole\n")
+    text = lab.file.read_text().replace(
+        f'[targets.b]\nkind = "path"\npath = "{lab.directory}/b"',
+        f'[targets.b]\nkind = "command"\npath = "{lab.directory}/b"\n'
+        'setup = "up.sh"\nteardown = "down.sh"',
+    )
+    lab.file.write_text(text)
+    process = lab.start_run()
+    until((lab.directory / "second").exists)
+    agents = [one for one in psutil.Process(process.pid).children() if "-c" in one.cmdline()]
+    assert len(agents) == 1
+    agents[0].kill()
+    until(lambda: is_measuring(lab) and "running" in lab.states("iops-b-c1"))
+    assert (lab.directory / "b" / "whole").exists(), "it measures what is not set up"
+    lab.finish(process)
+    assert (lab.directory / "ups").read_text() == "up\nup\n"
+    assert lab.states("iops-b-c1") == ["void", "done"]
+    assert lab.is_clean()

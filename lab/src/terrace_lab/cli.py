@@ -14,7 +14,6 @@ from terrace_lab.commands import COMMANDS
 from terrace_lab.errors import LabError
 
 EXIT_ERROR = 1
-EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
 
 DESCRIPTION = """\

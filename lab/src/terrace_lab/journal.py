@@ -75,7 +75,6 @@ class Past:
     lags: set[str] = field(default_factory=set)
     """Meters whose lag was looked for."""
     is_probed: bool = False
-    is_ended: bool = False
     resumed: int = 0
 
     def of(self, trial: str, block: int | None = None) -> list[Repetition]:
@@ -84,10 +83,6 @@ class Past:
             for one in self.repetitions
             if one.trial == trial and (block is None or one.block == block)
         ]
-
-    def blocks_done(self, trial: str) -> int:
-        """Blocks in which the trial has a repetition that counts."""
-        return len({one.block for one in self.of(trial) if one.counts})
 
 
 def read_past(path: Path) -> Past:
@@ -123,11 +118,8 @@ def read_past(path: Path) -> Past:
             past.is_probed = True
         elif event == "resume":
             past.resumed += 1
-            past.is_ended = False
         elif event == "extend":
             past.stopped = {key: one for key, one in past.stopped.items() if one == STOP_MET}
-        elif event == "end":
-            past.is_ended = True
     return past
 
 

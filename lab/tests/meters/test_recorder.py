@@ -15,7 +15,7 @@ from terrace_lab.errors import MeterLost
 from terrace_lab.meters.base import Channel, Frame, MeterInfo
 from terrace_lab.meters.pump import Arrived, Event, Lost, Opened, Pump, Skipped
 from terrace_lab.meters.recorder import Recorder
-from terrace_lab.meters.segments import SegmentWriter, Tail, end_of
+from terrace_lab.meters.segments import SegmentWriter, Tail
 from terrace_lab.records import Kind, Quality, Sample, Stamp, now, read_lines
 
 SECOND = 10**9
@@ -213,7 +213,8 @@ def test_a_tail_sees_each_line_once(tmp_path: Path) -> None:
     usable = script.at
     script.wait(0.05)
     script.frame(None)
-    late = Tail(tmp_path, "m", end_of(tmp_path, "m"))
+    late = Tail(tmp_path, "m")
+    late.read()
     script.take(Lost(script.at, "gone"))
     assert [one["event"] for one in tail.read()] == ["gap_begin"]
     assert tail.frames == 2

@@ -13,7 +13,7 @@ import pytest
 from terrace_lab.errors import LabError
 from terrace_lab.hosts import AgentHost
 from terrace_lab.targets import marked_remote
-from terrace_lab.targets.marked import MARKER, clear_marked, make_marked, remove_marked
+from terrace_lab.targets.marked import MARKER, clear_marked, make_below, make_marked, remove_marked
 
 
 @pytest.fixture
@@ -147,6 +147,19 @@ def test_the_root_of_a_mount_can_be_the_directory(host: AgentHost, tmp_path: Pat
         (tmp_path / "file").write_text("x")
         clear_marked(host, PurePosixPath(tmp_path), "run-1")
         assert os.listdir(tmp_path) == [MARKER]
+
+
+def test_nothing_is_made_where_the_mount_with_the_marker_is_gone(
+    host: AgentHost, tmp_path: Path
+) -> None:
+    with _mounted(tmp_path):
+        make_marked(host, PurePosixPath(tmp_path / "lab"), "run-1")
+        own, shared = make_below(host, PurePosixPath(tmp_path / "lab"), "client-0", "shared")
+        assert Path(own).is_dir()
+        assert Path(shared).is_dir()
+    with pytest.raises(LabError, match="its marker is gone path="):
+        make_below(host, PurePosixPath(tmp_path / "lab"), "client-0")
+    assert os.listdir(tmp_path) == []
 
 
 def test_a_parent_that_is_not_there_is_named(host: AgentHost, tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ each ten minutes begin a new one, so that a damaged file costs no more than that
 from __future__ import annotations
 
 import json
-import os
 import time
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -162,12 +161,3 @@ class Tail:
         usable = [one for one in line.get("samples", ()) if Quality(one["q"]).is_usable]
         if usable:
             self.newest = Stamp(max(int(one["t1"]) for one in usable), int(line["mono"]))
-
-
-def end_of(run: Path, name: str) -> Position:
-    """Where a `Tail` begins that is to see nothing of what there is now."""
-    numbered = _numbered(directory(run, name))
-    if not numbered:
-        return START
-    number, path = numbered[-1]
-    return Position(number, os.stat(path).st_size)

@@ -31,14 +31,15 @@ from terrace_lab.journal import (
     read_past,
 )
 from terrace_lab.meters.lag import schedule_seconds
+from terrace_lab.numbers.energy import is_for_want_of_samples
 from terrace_lab.records import now, write_json
 from terrace_lab.runner import gate, lagging, probes, repetition
 from terrace_lab.runner.place import Place
 from terrace_lab.runner.watch import Watch
 from terrace_lab.settings import Settings
-from terrace_lab.summary import Cell
+from terrace_lab.summary import Cell, Summary
 from terrace_lab.targets.base import Target
-from terrace_lab.targets.marked import clear_marked, make_marked, remove_marked
+from terrace_lab.targets.marked import clear_marked, make_below, make_marked, remove_marked
 from terrace_lab.workloads.base import Client, Context, Workload
 
 METER_SECONDS_MAX = 30.0
@@ -73,6 +74,8 @@ class _Up:
     parameters: Mapping[str, Any]
     marked: dict[str, PurePosixPath] = field(default_factory=dict)
     """Directory by client host."""
+    is_whole: bool = False
+    """Its set-up came to its end, so that what is measured there is the target."""
 
 
 class Runner:
@@ -289,9 +292,11 @@ class Runner:
             self._journal.write("block", block=block, groups=active)
             wanted = [trial for name in active for trial in groups[name]]
             self._block(wanted, block)
-            while self._void_uncovered(block):
+            summary = self._summary()
+            while self._void_uncovered(summary, block):
                 self._block(wanted, block)
-            self._decide({name: groups[name] for name in active}, block)
+                summary = self._summary()
+            self._decide({name: groups[name] for name in active}, summary, block)
 
     def _block(self, wanted: Sequence[Trial], block: int) -> None:
         """Makes what a block lacks, all of one target together: it is set up once."""
@@ -301,20 +306,23 @@ class Runner:
                     self._trial(trial, block)
             self._leave(name)
 
-    def _void_uncovered(self, block: int) -> bool:
+    def _summary(self) -> Summary:
+        """What the run has come to so far."""
+        # Not at the top: SciPy takes a second to load, in which a run has begun already.
+        from terrace_lab.analyse import summarise
+
+        return summarise(self._place.path)
+
+    def _void_uncovered(self, summary: Summary, block: int) -> bool:
         """Voids energies that samples do not cover without a gap that the meter knew of.
 
         Whether there was any: values that were none, or samples that came late.
         """
         if self._experiment.energy.on_gap != "repeat" or not self._experiment.meters:
             return False
-        # Not at the top: SciPy takes a second to load, in which a run has begun already.
-        from terrace_lab.analyse import summarise
-        from terrace_lab.numbers.energy import is_for_want_of_samples
-
         known = {(one.trial, one.number): one for one in self._past.repetitions}
         found = False
-        for row in summarise(self._place.path).repetitions:
+        for row in summary.repetitions:
             if row.block != block or row.energy_void is None:
                 continue
             one = known.get((row.trial, row.repetition))
@@ -335,16 +343,13 @@ class Runner:
             random.Random(digest([self._experiment.seed, block])).shuffle(names)
         return names
 
-    def _decide(self, groups: Mapping[str, Sequence[Trial]], block: int) -> None:
+    def _decide(self, groups: Mapping[str, Sequence[Trial]], summary: Summary, block: int) -> None:
         """Ends groups whose figures are known well enough, or never will be."""
         repeat = self._experiment.repeat
         if block + 1 < repeat.least:
             return
-        # Not at the top: SciPy takes a second to load, in which a run has begun already.
-        from terrace_lab.analyse import summarise
-
         cells: dict[str, list[Cell]] = {}
-        for cell in summarise(self._place.path).cells:
+        for cell in summary.cells:
             if cell.role == "work":
                 cells.setdefault(cell.trial, []).append(cell)
         for name, trials in groups.items():
@@ -405,9 +410,9 @@ class Runner:
             self._state(one, State.ARMED)
             setting = self._setting(trial, up)
             workload = self._workloads[trial.workload]
+            self._warm_up(trial, up, workload)
             context = self._context(trial, up, self._place.repetition(trial.name, number))
             self._check_room(trial, up, context)
-            self._warm_up(trial, up, workload)
             self._state(one, State.RUNNING)
             outcome = repetition.run(setting, workload, context)
             result = {"state": State.DONE.value, "notes": outcome.notes, "block": block}
@@ -473,7 +478,7 @@ class Runner:
         """Brings a target up, with these values of its tunables."""
         target = self._targets[name]
         up = self._up.get(name)
-        if up is not None and up.parameters != parameters:
+        if up is not None and (up.parameters != parameters or not up.is_whole):
             self._tear_down(name)
             up = None
         if up is None:
@@ -484,6 +489,7 @@ class Runner:
             try:
                 target.setup(self._client_hosts(), parameters)
                 self._describe_target(name, up)
+                up.is_whole = True
             except HostLost:
                 raise
             except LabError as error:
@@ -529,11 +535,7 @@ class Runner:
         clients = []
         for index, host in enumerate(hosts):
             marked = up.marked[host.name]
-            shared = marked / "shared"
-            own = marked / f"client-{index}"
-            ended = host.run(Command(["mkdir", "-p", str(own), str(shared)]))
-            if ended.code != 0:
-                raise LabError(f"cannot make directories: {ended.stderr.strip()} host={host.name}")
+            own, shared = make_below(host, marked, f"client-{index}", "shared")
             clients.append(Client(index, host, own, shared))
         spec = self._experiment.workloads[trial.workload]
         memory = min(host.counters()["memory"]["memtotal_bytes"] for host in hosts)
@@ -590,11 +592,11 @@ class Runner:
             return
         for _ in range(self._experiment.repeat.warmup):
             context = self._context(trial, up, self._place.warmup(trial.name))
+            self._check_room(trial, up, context)
             context.record.mkdir(parents=True, exist_ok=True)
             self._open_gate()
             repetition.warm_up(workload, context)
             self._clear(trial)
-            self._context(trial, up, self._place.warmup(trial.name))
         self._journal.write("warmup", trial=trial.name)
         self._past.warmed.add(trial.name)
 

@@ -39,6 +39,22 @@ def remove_marked(host: Host, path: PurePosixPath, run_id: str) -> None:
     _remotely(host, "remove", path, run_id)
 
 
+def make_below(host: Host, marked: PurePosixPath, *names: str) -> list[PurePosixPath]:
+    """Makes directories in a marked one and returns them.
+
+    Raises `LabError` where the marker is not there, as below a mount that is gone: what would be
+    measured is something else.
+    """
+    paths = [marked / name for name in names]
+    script = '[ -f "$0" ] || { echo "its marker is gone" >&2; exit 1; }; mkdir -p "$@"'
+    argv = ["sh", "-c", script, str(marked / MARKER), *map(str, paths)]
+    ended = host.run(Command(argv, timeout_s=60))
+    if ended.code != 0:
+        reason = ended.stderr.strip() or f"exit code {ended.code}"
+        raise LabError(f"cannot make directories: {reason} path={marked} host={host.name}")
+    return paths
+
+
 def _remotely(host: Host, verb: str, path: PurePosixPath, run_id: str) -> None:
     source = importlib.resources.files("terrace_lab.targets").joinpath("marked_remote.py")
     argv = ["python3", "-IS", "-", verb, str(path), run_id]
