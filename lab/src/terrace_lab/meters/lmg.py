@@ -14,10 +14,12 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
 from terrace_lab.errors import MeterLost
-from terrace_lab.meters.base import Frame, MeterInfo, gap_limit_s
+from terrace_lab.meters.base import Channel, Frame, MeterInfo, gap_limit_s
+from terrace_lab.meters.channels import PERIOD_MAX_S, read_channels
 from terrace_lab.meters.lmg_frames import FrameReader, TextReader, Triples
 from terrace_lab.meters.timing import Cadence
-from terrace_lab.records import Sample, Stamp, now
+from terrace_lab.records import Kind, Sample, Stamp, now
+from terrace_lab.settings import Settings
 
 STUCK_SECONDS = 10.0
 """The last of 24 bits of a live mains measurement does not rest for so long."""
@@ -60,6 +62,53 @@ class Dialogue:
     farewell: Sequence[str]
     """Behind the end of continuous output."""
     end_of_line: bytes
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Measured:
+    """What both models are told to measure, with fixed ranges."""
+
+    cycle_s: float
+    channels: tuple[Channel, ...]
+    range_u_v: float
+    range_i_a: float
+    triples: Triples
+
+    def info(self, kind: str) -> MeterInfo:
+        return MeterInfo(
+            kind,
+            self.channels,
+            self.cycle_s,
+            "",
+            is_modelled=False,
+            stuck_after=max(20, round(STUCK_SECONDS / self.cycle_s)),
+        )
+
+
+def read_measured(
+    settings: Settings,
+    names: Sequence[str],
+    *,
+    cycle_s: float,
+    range_i_a: float,
+    gain: float,
+    offset_w: float,
+) -> Measured:
+    """Reads cycle, channels and ranges, with the defaults of a model that has these channels."""
+    cycle_s = settings.seconds("cycle", cycle_s)
+    # The devices take 0.05 to 60 s.
+    if not 0.05 <= cycle_s <= PERIOD_MAX_S:
+        raise settings.error("cycle", f"must be from 0.05 to {PERIOD_MAX_S:g} s")
+    channels = read_channels(settings, Kind.AVERAGE, gain=gain, offset_w=offset_w)
+    for channel in channels:
+        if channel.name not in names:
+            raise settings.error("channels", f"{channel.name!r} is none of {', '.join(names)}")
+    ranges = settings.table("range")
+    range_u_v, range_i_a = ranges.number("U", 250.0), ranges.number("I", range_i_a)
+    ranges.finish()
+    overrange = settings.number("overrange", 1.2, least=1.0)
+    triples = Triples(len(channels), range_u_v, range_i_a, overrange)
+    return Measured(cycle_s, channels, range_u_v, range_i_a, triples)
 
 
 class LmgMeter:

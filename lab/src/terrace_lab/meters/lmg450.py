@@ -11,11 +11,8 @@ import serial
 
 from terrace_lab.errors import MeterLost
 from terrace_lab.hosts import AgentHost
-from terrace_lab.meters.base import MeterInfo
-from terrace_lab.meters.channels import PERIOD_MAX_S, read_channels
-from terrace_lab.meters.lmg import STUCK_SECONDS, Dialogue, LmgMeter
-from terrace_lab.meters.lmg_frames import FrameReader, PackedReader, TextReader, Triples
-from terrace_lab.records import Kind
+from terrace_lab.meters.lmg import Dialogue, LmgMeter, read_measured
+from terrace_lab.meters.lmg_frames import FrameReader, PackedReader, TextReader
 from terrace_lab.settings import Settings
 
 _BREAK_S = 0.25
@@ -78,36 +75,27 @@ def make(name: str, settings: Settings, _hosts: Mapping[str, AgentHost]) -> LmgM
     port = settings.text("port")
     baud = settings.integer("baud", 57600, least=1200)
     has_handshake = settings.flag("rtscts", True)
-    cycle_s = settings.seconds("cycle", 0.05)
-    # The device takes 0.05 to 60 s.
-    if not 0.05 <= cycle_s <= PERIOD_MAX_S:
-        raise settings.error("cycle", f"must be from 0.05 to {PERIOD_MAX_S:g} s")
-    channels = read_channels(settings, Kind.AVERAGE, gain=0.001, offset_w=0.1)
-    for channel in channels:
-        if channel.name not in _CHANNELS:
-            raise settings.error("channels", f"{channel.name!r} is none of {', '.join(_CHANNELS)}")
-    ranges = settings.table("range")
-    range_u_v, range_i_a = ranges.number("U", 250.0), ranges.number("I", 5.0)
-    ranges.finish()
+    measured = read_measured(
+        settings, _CHANNELS, cycle_s=0.05, range_i_a=5.0, gain=0.001, offset_w=0.1
+    )
+    triples = measured.triples
     end_of_line = _END_OF_LINE[settings.choice("eos", tuple(_END_OF_LINE), "lf")]
     frame_format = settings.choice("format", ("packed", "ascii"), "packed")
     byte_order = settings.choice("byte_order", ("little", "big"), "little")
-    overrange = settings.number("overrange", 1.2, least=1.0)
-    triples = Triples(len(channels), range_u_v, range_i_a, overrange)
     reader: FrameReader
     if frame_format == "packed":
         reader = PackedReader(triples.size, byte_order, end_of_line, triples.is_plausible)
     else:
         reader = TextReader(triples.size, end_of_line, triples.is_plausible)
-    quantities = [f"UTRMS{one.name}?;ITRMS{one.name}?;P{one.name}?" for one in channels]
+    quantities = [f"UTRMS{one.name}?;ITRMS{one.name}?;P{one.name}?" for one in measured.channels]
     dialogue = Dialogue(
         language=(":SYSTem:LANGuage SHORT",),
         setup=(
             "IAM MANUAL",
-            f"IRNG {range_i_a:g}",
+            f"IRNG {measured.range_i_a:g}",
             "UAM MANUAL",
-            f"URNG {range_u_v:g}",
-            f"CYCL {cycle_s:g}",
+            f"URNG {measured.range_u_v:g}",
+            f"CYCL {measured.cycle_s:g}",
         ),
         action=";".join(("ACTN", *quantities)),
         frame_format=frame_format.upper(),
@@ -115,19 +103,11 @@ def make(name: str, settings: Settings, _hosts: Mapping[str, AgentHost]) -> LmgM
         farewell=("LANG SCPI", "SYST:ERR:ALL?", "GTL"),
         end_of_line=end_of_line,
     )
-    info = MeterInfo(
-        "lmg450",
-        channels,
-        cycle_s,
-        "",
-        is_modelled=False,
-        stuck_after=max(20, round(STUCK_SECONDS / cycle_s)),
-    )
     return LmgMeter(
         name,
         lambda: SerialLink(port, baud, has_handshake=has_handshake),
         dialogue,
         reader,
         triples,
-        info,
+        measured.info("lmg450"),
     )

@@ -10,11 +10,8 @@ from collections.abc import Mapping
 
 from terrace_lab.errors import MeterLost
 from terrace_lab.hosts import AgentHost
-from terrace_lab.meters.base import MeterInfo
-from terrace_lab.meters.channels import PERIOD_MAX_S, read_channels
-from terrace_lab.meters.lmg import STUCK_SECONDS, Dialogue, LmgMeter
-from terrace_lab.meters.lmg_frames import TextReader, Triples, Values
-from terrace_lab.records import Kind
+from terrace_lab.meters.lmg import Dialogue, LmgMeter, read_measured
+from terrace_lab.meters.lmg_frames import TextReader, Values
 from terrace_lab.settings import Settings
 
 _CONNECT_S = 2.0
@@ -96,43 +93,32 @@ def make(name: str, settings: Settings, _hosts: Mapping[str, AgentHost]) -> LmgM
     address = settings.text("address")
     port = settings.integer("port", 5025, least=1)
     break_port = settings.integer("break_port", 5026, least=1)
-    cycle_s = settings.seconds("cycle", 0.5)
-    if not 0.05 <= cycle_s <= PERIOD_MAX_S:
-        raise settings.error("cycle", f"must be from 0.05 to {PERIOD_MAX_S:g} s")
-    channels = read_channels(settings, Kind.AVERAGE, gain=0.0005, offset_w=0.05)
-    for channel in channels:
-        if channel.name not in _CHANNELS:
-            raise settings.error("channels", f"{channel.name!r} is none of {', '.join(_CHANNELS)}")
-    ranges = settings.table("range")
-    range_u_v, range_i_a = ranges.number("U", 250.0), ranges.number("I", 10.0)
-    ranges.finish()
-    overrange = settings.number("overrange", 1.2, least=1.0)
-    triples = Triples(len(channels), range_u_v, range_i_a, overrange)
+    measured = read_measured(
+        settings, _CHANNELS, cycle_s=0.5, range_i_a=10.0, gain=0.0005, offset_w=0.05
+    )
+    triples = measured.triples
     setup = []
-    for one in channels:
+    for one in measured.channels:
         setup += [
-            f"iauto{one.name} 0; irng{one.name} {range_i_a:g}",
-            f"uauto{one.name} 0; urng{one.name} {range_u_v:g}",
+            f"iauto{one.name} 0; irng{one.name} {measured.range_i_a:g}",
+            f"uauto{one.name} 0; urng{one.name} {measured.range_u_v:g}",
         ]
-    quantities = [f"utrms{one.name}?;itrms{one.name}?;p{one.name}?" for one in channels]
+    quantities = [f"utrms{one.name}?;itrms{one.name}?;p{one.name}?" for one in measured.channels]
     dialogue = Dialogue(
         language=("*zlang short",),
-        setup=(*setup, f"cycl {cycle_s:g}"),
+        setup=(*setup, f"cycl {measured.cycle_s:g}"),
         action=";".join(("actn", "tsnorm?", "durnorm?", *quantities)),
         frame_format="ASCII",
         farewell=("gtl",),
         end_of_line=b"\n",
     )
-    lines = _Lines(cycle_s)
+    lines = _Lines(measured.cycle_s)
     reader = TextReader(2 + triples.size, dialogue.end_of_line, triples.is_plausible, lines.parse)
-    info = MeterInfo(
-        "lmg670",
-        channels,
-        cycle_s,
-        "",
-        is_modelled=False,
-        stuck_after=max(20, round(STUCK_SECONDS / cycle_s)),
-    )
     return LmgMeter(
-        name, lambda: TcpLink(address, port, break_port), dialogue, reader, triples, info
+        name,
+        lambda: TcpLink(address, port, break_port),
+        dialogue,
+        reader,
+        triples,
+        measured.info("lmg670"),
     )

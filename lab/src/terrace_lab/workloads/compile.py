@@ -27,7 +27,8 @@ from terrace_lab.workloads.base import (
     Verdict,
     spans_of,
 )
-from terrace_lab.workloads.launch import launch, on_client, overridden, parameters_table
+from terrace_lab.workloads.configured import Configured, missing
+from terrace_lab.workloads.launch import launch, on_client, parameters_table
 
 CACHE = "/var/tmp/terrace-lab-sources"
 TIMEOUT_SECONDS = 6 * 3600.0
@@ -108,27 +109,22 @@ def create(name: str, settings: Settings) -> Compile:
     return Compile(name, own.text("source"), where, values)
 
 
-class Compile:
+class Compile(Configured[Parameters]):
     """A real source, with the programs that people build it with."""
 
     def __init__(self, name: str, source: str, where: str, values: Mapping[str, Any]) -> None:
-        self.name = name
         self._source = source
-        self._where = where
-        self._values = {key: value for key, value in values.items() if key != "source"}
         known = [one for prefix, one in _SOURCES.items() if source.startswith(prefix)]
         self._how = known[0] if known else _AUTOCONF
-        self._parameters = Parameters.read(Settings(where, self._values), self._how)
         self._tarballs: dict[str, str] = {}
+        own = {key: value for key, value in values.items() if key != "source"}
+        super().__init__(name, where, own)
 
     def check(self, hosts: Mapping[str, Host]) -> list[Problem]:
         problems = [
-            Problem(
-                host.name, f"{program} is not there; Debian package build-essential or {program}"
-            )
-            for host in hosts.values()
+            problem
             for program in self._how.programs
-            if not host.has(program)
+            for problem in missing(hosts, program, f"Debian package build-essential or {program}")
         ]
         if self._source.startswith("/"):
             problems += [
@@ -203,8 +199,8 @@ class Compile:
                 return Verdict(False, f"the tree is still there client={client.index}")
         return Verdict(True, "it was built and is gone")
 
-    def _of(self, context: Context) -> Parameters:
-        return Parameters.read(overridden(self._where, self._values, context), self._how)
+    def _read(self, settings: Settings) -> Parameters:
+        return Parameters.read(settings, self._how)
 
     def _command(self, parameters: Parameters, client: Client, phase: str) -> Command:
         tree = str(_tree(client))

@@ -28,8 +28,9 @@ from terrace_lab.workloads.base import (
     Span,
     Verdict,
 )
+from terrace_lab.workloads.configured import Configured, missing
 from terrace_lab.workloads.distribution import of_bins
-from terrace_lab.workloads.launch import launch, overridden, parameters_table
+from terrace_lab.workloads.launch import launch, parameters_table
 
 TIMEOUT_SECONDS = 24 * 3600.0
 NOTE = "the accelerator is a sleep: it computes nothing and its energy is in no figure"
@@ -110,21 +111,14 @@ def create(name: str, settings: Settings) -> DlInput:
     return DlInput(name, *parameters_table(settings))
 
 
-class DlInput:
+class DlInput(Configured[Parameters]):
     """One process on each client, with threads that read ahead of a step."""
 
-    def __init__(self, name: str, where: str, values: Mapping[str, Any]) -> None:
-        self.name = name
-        self._where = where
-        self._values = dict(values)
-        self._parameters = Parameters.read(Settings(where, values))
+    def _read(self, settings: Settings) -> Parameters:
+        return Parameters.read(settings)
 
     def check(self, hosts: Mapping[str, Host]) -> list[Problem]:
-        return [
-            Problem(host.name, "python3 is not there; Debian package python3")
-            for host in hosts.values()
-            if not host.has("python3")
-        ]
+        return missing(hosts, "python3", "Debian package python3")
 
     def describe(self) -> Mapping[str, Any]:
         return {"kind": "dlinput", **dataclasses.asdict(self._parameters)}
@@ -197,9 +191,6 @@ class DlInput:
             return Verdict(False, str(error))
         samples = sum(one["samples"] for one in done)
         return Verdict(True, f"{samples} samples have the checksums that they were written with")
-
-    def _of(self, context: Context) -> Parameters:
-        return Parameters.read(overridden(self._where, self._values, context))
 
     def _run(
         self, context: Context, verb: str, label: str

@@ -28,7 +28,8 @@ from terrace_lab.workloads.base import (
     Span,
     Verdict,
 )
-from terrace_lab.workloads.launch import launch, on_client, overridden, parameters_table
+from terrace_lab.workloads.configured import Configured, missing
+from terrace_lab.workloads.launch import launch, on_client, parameters_table
 
 TIMEOUT_SECONDS = 6 * 3600.0
 DEFAULT_BYTES_PER_CLIENT = 64 << 20
@@ -147,21 +148,14 @@ def create(name: str, settings: Settings) -> Fio:
     return Fio(name, *parameters_table(settings))
 
 
-class Fio:
+class Fio(Configured[Parameters]):
     """One fio on each client, with as many processes as asked for."""
 
-    def __init__(self, name: str, where: str, values: Mapping[str, Any]) -> None:
-        self.name = name
-        self._where = where
-        self._values = dict(values)
-        self._parameters = Parameters.read(Settings(where, values))
+    def _read(self, settings: Settings) -> Parameters:
+        return Parameters.read(settings)
 
     def check(self, hosts: Mapping[str, Host]) -> list[Problem]:
-        return [
-            Problem(host.name, f"{self._parameters.program} is not there; Debian package fio")
-            for host in hosts.values()
-            if not host.has(self._parameters.program)
-        ]
+        return missing(hosts, self._parameters.program, "Debian package fio")
 
     def describe(self) -> Mapping[str, Any]:
         return {"kind": "fio", **dataclasses.asdict(self._parameters)}
@@ -255,9 +249,6 @@ class Fio:
                     f"sizes are not as written client={client.index} expected={size} {found=}",
                 )
         return Verdict(True, "sizes are as written; contents were not compared")
-
-    def _of(self, context: Context) -> Parameters:
-        return Parameters.read(overridden(self._where, self._values, context))
 
     def _run(
         self,

@@ -28,7 +28,8 @@ from terrace_lab.workloads.base import (
     Span,
     Verdict,
 )
-from terrace_lab.workloads.launch import launch, on_client, overridden, parameters_table
+from terrace_lab.workloads.configured import Configured, missing
+from terrace_lab.workloads.launch import launch, on_client, parameters_table
 
 TIMEOUT_SECONDS = 6 * 3600
 DEFAULT_BYTES_PER_CLIENT = 64 << 20
@@ -166,26 +167,19 @@ def create(name: str, settings: Settings) -> Gen:
     return Gen(name, *parameters_table(settings))
 
 
-class Gen:
+class Gen(Configured[Parameters]):
     """One group of processes over all clients, which begin each phase together."""
 
-    def __init__(self, name: str, where: str, values: Mapping[str, Any]) -> None:
-        self.name = name
-        self._where = where
-        self._values = dict(values)
-        self._parameters = Parameters.read(Settings(where, values))
+    def _read(self, settings: Settings) -> Parameters:
+        return Parameters.read(settings)
 
     def check(self, hosts: Mapping[str, Host]) -> list[Problem]:
-        program = self._parameters.program
-        return [
-            Problem(
-                host.name,
-                f"{program} is not there; build it with `cargo build --release -p terrace-gen` and "
-                "put it on the PATH, or name it in `program` or TERRACE_GEN",
-            )
-            for host in hosts.values()
-            if not host.has(program)
-        ]
+        return missing(
+            hosts,
+            self._parameters.program,
+            "build it with `cargo build --release -p terrace-gen` and put it on the PATH, or name "
+            "it in `program` or TERRACE_GEN",
+        )
 
     def describe(self) -> Mapping[str, Any]:
         about = dataclasses.asdict(self._parameters)
@@ -261,9 +255,6 @@ class Gen:
         except PhaseFailed as error:
             return Verdict(False, str(error))
         return Verdict(True, "; ".join(told))
-
-    def _of(self, context: Context) -> Parameters:
-        return Parameters.read(overridden(self._where, self._values, context))
 
     def _run(
         self,

@@ -22,8 +22,9 @@ from terrace_lab.workloads.base import (
     Verdict,
     Workload,
 )
+from terrace_lab.workloads.configured import Configured
 from terrace_lab.workloads.fallback import Fallback
-from terrace_lab.workloads.launch import on_client, overridden, parameters_table
+from terrace_lab.workloads.launch import on_client, parameters_table
 
 DEFAULT_BYTES_PER_CLIENT = 64 << 20
 # IOR prints four to six digits; a run that was cut short is off by more.
@@ -102,14 +103,11 @@ def _gen(name: str, where: str, values: Mapping[str, Any]) -> Workload:
     return workloads.create(name, Settings(where, {"kind": "gen", "params": table}))
 
 
-class Ior:
+class Ior(Configured[Parameters]):
     """IOR over all clients."""
 
-    def __init__(self, name: str, where: str, values: Mapping[str, Any]) -> None:
-        self.name = name
-        self._where = where
-        self._values = dict(values)
-        self._parameters = Parameters.read(Settings(where, values))
+    def _read(self, settings: Settings) -> Parameters:
+        return Parameters.read(settings)
 
     def check(self, hosts: Mapping[str, Host]) -> list[Problem]:
         first = next(iter(hosts.values()))
@@ -168,9 +166,6 @@ class Ior:
     def _bytes(self, context: Context, parameters: Parameters) -> int:
         one = parameters.process_bytes(context.bytes_per_client)
         return len(context.clients) * parameters.processes * one
-
-    def _of(self, context: Context) -> Parameters:
-        return Parameters.read(overridden(self._where, self._values, context))
 
 
 def _argv(context: Context, parameters: Parameters, phase: str) -> list[str]:

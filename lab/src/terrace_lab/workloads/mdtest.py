@@ -22,8 +22,9 @@ from terrace_lab.workloads.base import (
     Verdict,
     Workload,
 )
+from terrace_lab.workloads.configured import Configured
 from terrace_lab.workloads.fallback import Fallback
-from terrace_lab.workloads.launch import on_client, overridden, parameters_table
+from terrace_lab.workloads.launch import on_client, parameters_table
 
 PRESETS: dict[str, dict[str, Any]] = {
     # Files without bytes, 1024 for each process.
@@ -108,14 +109,11 @@ def _gen(name: str, where: str, values: Mapping[str, Any]) -> Workload:
     return workloads.create(name, Settings(where, {"kind": "gen", "params": table}))
 
 
-class Mdtest:
+class Mdtest(Configured[Parameters]):
     """mdtest over all clients."""
 
-    def __init__(self, name: str, where: str, values: Mapping[str, Any]) -> None:
-        self.name = name
-        self._where = where
-        self._values = dict(values)
-        self._parameters = Parameters.read(Settings(where, values))
+    def _read(self, settings: Settings) -> Parameters:
+        return Parameters.read(settings)
 
     def check(self, hosts: Mapping[str, Host]) -> list[Problem]:
         first = next(iter(hosts.values()))
@@ -176,9 +174,6 @@ class Mdtest:
         if "remove" not in parameters.phases and parameters.items != "directories":
             expected = len(context.clients) * parameters.processes * _items(parameters)
         return Verdict(found == expected, f"{found} files are there of {expected}")
-
-    def _of(self, context: Context) -> Parameters:
-        return Parameters.read(overridden(self._where, self._values, context))
 
 
 def _directory(context: Context) -> str:

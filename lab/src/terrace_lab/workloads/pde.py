@@ -27,7 +27,8 @@ from terrace_lab.workloads.base import (
     Verdict,
     spans_of,
 )
-from terrace_lab.workloads.launch import launch, on_client, overridden, parameters_table
+from terrace_lab.workloads.configured import Configured, missing
+from terrace_lab.workloads.launch import launch, on_client, parameters_table
 
 TIMEOUT_SECONDS = 24 * 3600.0
 SOLVE, READ = "compute+checkpoint", "read"
@@ -88,14 +89,11 @@ def create(name: str, settings: Settings) -> Pde:
     return Pde(name, *parameters_table(settings))
 
 
-class Pde:
+class Pde(Configured[Parameters]):
     """One solver, and then one reader, on each client."""
 
     def __init__(self, name: str, where: str, values: Mapping[str, Any]) -> None:
-        self.name = name
-        self._where = where
-        self._values = dict(values)
-        self._parameters = Parameters.read(Settings(where, values))
+        super().__init__(name, where, values)
         self._compute_s: list[float] = []
         self._written: list[str] = []
 
@@ -108,10 +106,9 @@ class Pde:
             return [Problem(f"workloads.{self.name}", text)]
         programs = (parameters.program, f"{parameters.program}-read", parameters.terrace)
         return [
-            Problem(host.name, f"{program} is not there; `make release` builds it")
-            for host in hosts.values()
+            problem
             for program in programs
-            if not host.has(program)
+            for problem in missing(hosts, program, "`make release` builds it")
         ]
 
     def describe(self) -> Mapping[str, Any]:
@@ -213,8 +210,8 @@ class Pde:
         argv = [parameters.terrace, "init", store, "--policy", "none", "--tier", tier]
         on_client(client, argv, "make the store")
 
-    def _of(self, context: Context) -> Parameters:
-        return Parameters.read(overridden(self._where, self._values, context))
+    def _read(self, settings: Settings) -> Parameters:
+        return Parameters.read(settings)
 
 
 def _solver(parameters: Parameters) -> list[str]:

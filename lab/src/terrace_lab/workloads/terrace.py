@@ -28,7 +28,8 @@ from terrace_lab.workloads.base import (
     Span,
     Verdict,
 )
-from terrace_lab.workloads.launch import launch, overridden, parameters_table
+from terrace_lab.workloads.configured import Configured, missing
+from terrace_lab.workloads.launch import launch, parameters_table
 
 OBJECT_CASES = ("create", "delete", "create+delete", "create+write", "status", "read", "write")
 KV_CASES = ("put", "get", "delete", "put+delete")
@@ -98,22 +99,14 @@ def create(name: str, settings: Settings) -> Terrace:
     return Terrace(name, *parameters_table(settings))
 
 
-class Terrace:
+class Terrace(Configured[Parameters]):
     """One `terrace bench` for each phase on each client."""
 
-    def __init__(self, name: str, where: str, values: Mapping[str, Any]) -> None:
-        self.name = name
-        self._where = where
-        self._values = dict(values)
-        self._parameters = Parameters.read(Settings(where, values))
+    def _read(self, settings: Settings) -> Parameters:
+        return Parameters.read(settings)
 
     def check(self, hosts: Mapping[str, Host]) -> list[Problem]:
-        program = self._parameters.program
-        return [
-            Problem(host.name, f"{program} is not there; `make release` builds it")
-            for host in hosts.values()
-            if not host.has(program)
-        ]
+        return missing(hosts, self._parameters.program, "`make release` builds it")
 
     def describe(self) -> Mapping[str, Any]:
         values = dataclasses.asdict(self._parameters)
@@ -169,9 +162,6 @@ class Terrace:
 
     def verify(self, context: Context) -> Verdict:
         return Verdict(True, "terrace bench checks the outcome of each operation")
-
-    def _of(self, context: Context) -> Parameters:
-        return Parameters.read(overridden(self._where, self._values, context))
 
 
 def _starting(context: Context) -> list[tuple[Client, int]]:

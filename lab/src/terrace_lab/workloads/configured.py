@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0 OR MIT
+"""What workloads have in common that are defined by a table of parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Generic, TypeVar
+
+from terrace_lab.hosts import Host
+from terrace_lab.settings import Settings
+from terrace_lab.workloads.base import Context, Problem
+from terrace_lab.workloads.launch import overridden
+
+P = TypeVar("P")
+
+
+class Configured(Generic[P]):
+    """A workload whose parameters a trial may change."""
+
+    def __init__(self, name: str, where: str, values: Mapping[str, Any]) -> None:
+        self.name = name
+        self._where = where
+        self._values = dict(values)
+        self._parameters = self._read(Settings(where, values))
+
+    def _read(self, settings: Settings) -> P:
+        """Makes parameters of their table; SettingsError where they are none."""
+        raise NotImplementedError
+
+    def _of(self, context: Context) -> P:
+        """The parameters of one trial."""
+        return self._read(overridden(self._where, self._values, context))
+
+
+def missing(hosts: Mapping[str, Host], program: str, help_text: str) -> list[Problem]:
+    """The hosts that a program is not on, with what would help."""
+    return [
+        Problem(host.name, f"{program} is not there; {help_text}")
+        for host in hosts.values()
+        if not host.has(program)
+    ]
