@@ -16,7 +16,7 @@ SUITES="pjdfstest@0.2.2 fsx@0.3.2"
 # Python packages: what policies in Python and the lab need, and what checks and tests them.
 PYTHON_PACKAGES="numpy>=1.24,<3 mypy==1.18.* pytest>=8,<10 ruff==0.14.* setuptools>=68 wheel
 jinja2>=3.1 matplotlib>=3.8 optuna>=3.5 psutil>=5.9 pyarrow>=14 pyserial>=3.5 rich>=13 scipy>=1.11
-tomli-w>=1.0"
+tomli-w>=1.0 weasyprint>=60"
 
 # Packages whose source the tests build.
 SOURCES="bzip2"
@@ -38,6 +38,11 @@ while [ $# -gt 0 ]; do
     --python)
         python=yes
         python3 -c "import venv, ensurepip" 2>/dev/null || packages="$packages python3-venv"
+        # Reports as PDF, where there is no chromium.
+        for library in libpangoft2-1.0.so.0:libpangoft2-1.0-0 libharfbuzz-subset.so.0:libharfbuzz-subset0; do
+            PATH="$PATH:/usr/sbin:/sbin" ldconfig -p | grep -q "${library%%:*}" ||
+                packages="$packages ${library##*:}"
+        done
         ;;
     --suites)
         suites=$SUITES
@@ -50,6 +55,9 @@ while [ $# -gt 0 ]; do
         command -v bzip2 >/dev/null || packages="$packages bzip2"
         command -v diff >/dev/null || packages="$packages diffutils"
         command -v mpirun >/dev/null || packages="$packages openmpi-bin"
+        # What partdiff-mpi is built with.
+        command -v mpicc >/dev/null || packages="$packages libopenmpi-dev"
+        command -v h5pcc >/dev/null || packages="$packages libhdf5-openmpi-dev"
         # What the tests of the lab bring up: hosts behind ssh, meters that speak SNMP or TLS, and file
         # systems on loop devices.
         command -v ssh >/dev/null || packages="$packages openssh-client"
