@@ -44,6 +44,10 @@ release:
 	@tools/setup.sh --python
 	cargo build --locked --release -p terrace-cli -p terrace-gen -p partdiff
 	$(MAKE) --no-print-directory -C examples/policies/lru-c
+	@# Some workloads of the lab need it, and nothing else.
+	if command -v mpicc >/dev/null; then \
+		$(MAKE) --no-print-directory -B -C examples/partdiff-mpi OUT=$(CARGO_TARGET_DIR)/release; \
+	fi
 
 bench: release
 	$(TERRACE) bench overhead
@@ -92,6 +96,8 @@ check: setup-test
 	@# `make fuzz` builds from this lock file, which nothing else here reads.
 	cargo metadata --locked --format-version 1 --manifest-path fuzz/Cargo.toml >/dev/null
 	$(MAKE) --no-print-directory -B -C examples/policies/lru-c
+	mkdir -p $(CARGO_TARGET_DIR)/debug
+	$(MAKE) --no-print-directory -B -C examples/partdiff-mpi OUT=$(CARGO_TARGET_DIR)/debug
 	cargo clippy --locked --workspace --all-targets -- -D warnings
 	cargo clippy --locked --manifest-path examples/policies/write-buffer-rust/Cargo.toml \
 		--all-targets -- -D warnings

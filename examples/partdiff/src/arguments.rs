@@ -4,7 +4,9 @@
 use std::collections::BTreeMap;
 use std::str::FromStr;
 
-use terrace_store::{Error, Result};
+use terrace_store::{Error, Result, Store};
+
+use crate::{InFiles, InStore, Place};
 
 /// What was given on the command line.
 #[derive(Debug, Default)]
@@ -48,15 +50,31 @@ impl Arguments {
     }
 
     /// The value of `--store`, or of `TERRACE_STORE` where it was not given.
+    fn store(&self) -> Result<String> {
+        let given = self.values.get("store").cloned();
+        given.or_else(|| std::env::var("TERRACE_STORE").ok()).ok_or_else(|| {
+            Error::invalid("find the checkpoints", "--store, --files or TERRACE_STORE is needed")
+        })
+    }
+
+    /// Does something with where the checkpoints are: the directory of `--files`, or `--namespace`
+    /// of the store.
     ///
     /// # Errors
     ///
-    /// `Invalid` where there is neither.
-    pub fn store(&self) -> Result<String> {
-        let given = self.values.get("store").cloned();
-        given
-            .or_else(|| std::env::var("TERRACE_STORE").ok())
-            .ok_or_else(|| Error::invalid("find the store", "--store or TERRACE_STORE is needed"))
+    /// `Invalid` where none or both are given, and what `act`, opening and closing can meet.
+    pub fn with_place<T>(&self, act: impl FnOnce(&dyn Place) -> Result<T>) -> Result<T> {
+        let namespace = self.get("namespace", "partdiff".to_owned())?;
+        let Some(directory) = self.values.get("files") else {
+            let store = Store::open(&self.store()?)?;
+            let found = act(&InStore::new(&store, &namespace))?;
+            return store.close().map(|()| found);
+        };
+        if let Some(name) = ["store", "namespace"].iter().find(|it| self.values.contains_key(**it))
+        {
+            return Err(wrong("it goes with a store, not with --files", name));
+        }
+        act(&InFiles::new(directory))
     }
 }
 

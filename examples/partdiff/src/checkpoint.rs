@@ -1,19 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A checkpoint: one object with a header of 64 bytes and the points behind it, little endian.
+//! A checkpoint: a header of 64 bytes and the points behind it, row by row, little endian.
 //!
 //! ```text
-//! 0 magic "PARTDIFF" | 8 dimension u64 | 16 iteration u64 | 24 residuum f64 | 32 checksum u64 | zeros
+//! 0 magic "PARTDIF2" | 8 dimension u64 | 16 iteration u64 | 24 residuum f64 | 32 checksum u64 | zeros
 //! ```
+//!
+//! The checksum goes over the fields and then over the checksums of the rows, so that whoever holds
+//! some of the rows can do their part.
 
-use terrace_store::{Error, ErrorKind, Key, Result};
+use std::ops::RangeInclusive;
+
+use terrace_store::{Error, ErrorKind, Result};
 
 /// Length of the header in bytes.
-pub(crate) const HEADER_BYTES: usize = 64;
+pub const HEADER_BYTES: usize = 64;
 
-const MAGIC: &[u8; 8] = b"PARTDIFF";
+const MAGIC: &[u8; 8] = b"PARTDIF2";
 
-/// A reader refuses a header that asks for more than this (8 GiB of points).
-const DIMENSION_MAX: u64 = 1 << 15;
+/// What a reader takes; the largest has 8 GiB of points.
+const DIMENSIONS: RangeInclusive<u64> = 3..=1 << 15;
 
 /// What a checkpoint says about itself.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -54,12 +59,12 @@ impl Header {
         bytes
     }
 
-    pub(crate) fn decode(key: &Key, bytes: &[u8]) -> Result<Self> {
+    pub(crate) fn decode(name: &str, bytes: &[u8]) -> Result<Self> {
         let word = |at: usize| {
             u64::from_le_bytes(bytes[at..at + 8].try_into().expect("a word has eight bytes"))
         };
-        if bytes.len() != HEADER_BYTES || &bytes[..8] != MAGIC || word(8) > DIMENSION_MAX {
-            return Err(damaged(key, "it does not begin like a checkpoint"));
+        if bytes.len() != HEADER_BYTES || &bytes[..8] != MAGIC || !DIMENSIONS.contains(&word(8)) {
+            return Err(damaged(name, "it does not begin like a checkpoint"));
         }
         Ok(Self {
             dimension: word(8),
@@ -70,16 +75,19 @@ impl Header {
     }
 
     /// Compares header and points with the checksum.
-    pub(crate) fn verify(&self, key: &Key, points: &[u8]) -> Result<()> {
+    pub(crate) fn verify(&self, name: &str, points: &[u8]) -> Result<()> {
         if self.checksum_with(points) == self.checksum {
             Ok(())
         } else {
-            Err(damaged(key, "its checksum is wrong"))
+            Err(damaged(name, "its checksum is wrong"))
         }
     }
 
     fn checksum_with(&self, points: &[u8]) -> u64 {
-        checksum(checksum(0, &self.fields()), points)
+        let row_bytes = self.dimension as usize * size_of::<f64>();
+        points.chunks_exact(row_bytes).fold(checksum(0, &self.fields()), |sum, row| {
+            checksum(sum, &checksum(0, row).to_le_bytes())
+        })
     }
 
     fn fields(&self) -> [u8; 24] {
@@ -90,14 +98,6 @@ impl Header {
         bytes
     }
 }
-
-/// Names the checkpoint with this number; names order as the numbers do.
-pub(crate) fn key(namespace: &str, number: u64) -> Result<Key> {
-    Key::new(namespace, &format!("{PREFIX}{number:06}"))
-}
-
-/// How the names of all checkpoints begin.
-pub(crate) const PREFIX: &str = "checkpoint-";
 
 /// Turns points into the bytes of a checkpoint.
 pub(crate) fn encode_points(points: &[f64], bytes: &mut [u8]) {
@@ -126,8 +126,8 @@ pub(crate) fn checksum(start: u64, bytes: &[u8]) -> u64 {
     })
 }
 
-fn damaged(key: &Key, reason: &str) -> Error {
-    Error::new(ErrorKind::Corrupt, "read a checkpoint").because(reason).with("key", key)
+fn damaged(name: &str, reason: &str) -> Error {
+    Error::new(ErrorKind::Corrupt, "read a checkpoint").because(reason).with("name", name)
 }
 
 #[cfg(test)]
@@ -137,26 +137,24 @@ mod tests {
     #[test]
     fn a_header_reads_back() {
         let header = Header::new(3, 7, 0.5, &[1; 72]);
-        let key = key("run", 0).expect("legal");
-        let again = Header::decode(&key, &header.encode()).expect("own form");
+        let again = Header::decode("it", &header.encode()).expect("own form");
         assert_eq!(again, header);
         assert_eq!(again.object_bytes(), 64 + 72);
-        again.verify(&key, &[1; 72]).expect("unchanged");
+        again.verify("it", &[1; 72]).expect("unchanged");
     }
 
     #[test]
     fn damage_is_noticed() {
         let header = Header::new(3, 7, 0.5, &[1; 72]);
-        let key = key("run", 0).expect("legal");
         for byte in [0, 8, 16, 24, 32] {
             let mut bytes = header.encode();
             bytes[byte] ^= 1;
-            let found = Header::decode(&key, &bytes).and_then(|it| it.verify(&key, &[1; 72]));
+            let found = Header::decode("it", &bytes).and_then(|it| it.verify("it", &[1; 72]));
             assert_eq!(found.expect_err("damaged").kind(), ErrorKind::Corrupt, "byte {byte}");
         }
         let mut points = [1; 72];
         points[71] = 0x80;
-        assert!(header.verify(&key, &points).is_err());
+        assert!(header.verify("it", &points).is_err());
     }
 
     #[test]

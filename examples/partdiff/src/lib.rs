@@ -1,17 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The heat equation on a square grid, with checkpoints in a Terrace store.
+//! The heat equation on a square grid, with checkpoints in a Terrace store or in files.
 //!
 //! [`run`] solves it and writes a checkpoint every few iterations; [`read`] goes through the
-//! checkpoints in batches. Both take any [`terrace_store::Backend`]: a `Store` is one.
+//! checkpoints in batches. Both take any [`Place`]: one is [`InStore`], over any
+//! [`terrace_store::Backend`], of which a `Store` is one; another is [`InFiles`].
 
 pub mod arguments;
 mod checkpoint;
 mod grid;
+mod place;
 mod reader;
 mod solver;
 
-pub use checkpoint::Header;
+pub use checkpoint::{HEADER_BYTES, Header};
 pub use grid::{Grid, Method};
+pub use place::{InFiles, InStore, Place, Timed};
 pub use reader::{Reading, read};
 pub use solver::{Settings, run};
 

@@ -1,18 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Solves the equation and writes checkpoints.
 
-use std::io::IoSlice;
+use terrace_store::{Persistency, Result};
 
-use terrace_store::{Backend, Open, Persistency, Result, Semantics};
-
-use crate::checkpoint::{self, HEADER_BYTES};
-use crate::{Grid, Header, Method, Summary};
+use crate::{Grid, Header, Method, Place, Summary, checkpoint};
 
 /// What to compute and how often to write it down.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Where the checkpoints go.
-    pub namespace: String,
     /// Points along one edge of the grid.
     pub dimension: usize,
     /// How an iteration goes over the grid.
@@ -28,7 +23,6 @@ pub struct Settings {
 impl Default for Settings {
     fn default() -> Self {
         Self {
-            namespace: "partdiff".into(),
             dimension: 256,
             method: Method::default(),
             checkpoints: 100,
@@ -38,20 +32,19 @@ impl Default for Settings {
     }
 }
 
-/// Iterates and writes a checkpoint, one object, every `interval` iterations; calls `progress`
+/// Iterates and writes a checkpoint every `interval` iterations; calls `progress`
 /// after each.
 ///
 /// # Errors
 ///
-/// `Exists` where the namespace holds checkpoints already, and everything a write can meet.
+/// `Exists` where the place holds checkpoints already, and everything a write can meet.
 pub fn run(
-    store: &dyn Backend,
+    place: &dyn Place,
     settings: &Settings,
     progress: &mut dyn FnMut(&Header),
 ) -> Result<Summary> {
     let mut grid = Grid::new(settings.dimension);
     let mut points = vec![0; settings.dimension * settings.dimension * size_of::<f64>()];
-    let semantics = Semantics::at_level(settings.persistency);
     let mut summary = Summary::default();
     for number in 0..settings.checkpoints {
         let mut residuum = 0.0;
@@ -62,12 +55,7 @@ pub fn run(
         let iteration = (number + 1) * settings.interval;
         let header = Header::new(settings.dimension, iteration, residuum, &points);
 
-        let key = checkpoint::key(&settings.namespace, number)?;
-        let size_hint_bytes = Some((HEADER_BYTES + points.len()) as u64);
-        let how = Open { size_hint_bytes, semantics, ..Open::create_new() };
-        let object = store.open(&key, &how)?;
-        object.write_at(0, &[IoSlice::new(&header.encode()), IoSlice::new(&points)])?;
-
+        place.create(number, settings.persistency, &header.encode(), &points)?;
         summary.add(&header);
         progress(&header);
     }

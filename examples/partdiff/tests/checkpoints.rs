@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What is written is read back; what is damaged is noticed.
 
-use partdiff::{Method, Settings, read, run};
+use std::fs;
+
+use partdiff::{InFiles, InStore, Method, Settings, read, run};
 use terrace_backends::object::Memory;
 use terrace_store::{Backend, ErrorKind, Key, ObjectExt, Open, Persistency, Semantics};
 
 const CHECKPOINTS: u64 = 23;
+const NAMESPACE: &str = "run";
 
 fn settings() -> Settings {
     Settings {
@@ -20,7 +23,7 @@ fn settings() -> Settings {
 
 fn written() -> Memory {
     let store = Memory::new(1 << 20);
-    run(&store, &settings(), &mut |_| {}).expect("there is room");
+    run(&InStore::new(&store, NAMESPACE), &settings(), &mut |_| {}).expect("there is room");
     store
 }
 
@@ -29,9 +32,11 @@ fn the_reader_finds_what_the_solver_wrote_in_order() {
     let store = Memory::new(1 << 20);
     let mut headers = Vec::new();
     let wrote =
-        run(&store, &settings(), &mut |header| headers.push(*header)).expect("there is room");
+        run(&InStore::new(&store, NAMESPACE), &settings(), &mut |header| headers.push(*header))
+            .expect("there is room");
     let mut readings = Vec::new();
-    let found = read(&store, "partdiff", &mut |reading| readings.push(reading.clone()));
+    let found =
+        read(&InStore::new(&store, NAMESPACE), &mut |reading| readings.push(reading.clone()));
     assert_eq!(found.expect("nothing is damaged"), wrote);
     assert_eq!(wrote.checkpoints, CHECKPOINTS);
     assert_eq!(wrote.bytes, CHECKPOINTS * (64 + 9 * 9 * 8));
@@ -45,7 +50,7 @@ fn the_reader_finds_what_the_solver_wrote_in_order() {
 fn the_same_settings_give_the_same_checksum_and_others_do_not() {
     let checksum = |method| {
         let settings = Settings { method, ..settings() };
-        let summary = run(&Memory::new(1 << 20), &settings, &mut |_| {});
+        let summary = run(&InStore::new(&Memory::new(1 << 20), NAMESPACE), &settings, &mut |_| {});
         summary.expect("there is room").checksum
     };
     assert_eq!(checksum(Method::Jacobi), checksum(Method::Jacobi));
@@ -55,13 +60,14 @@ fn the_same_settings_give_the_same_checksum_and_others_do_not() {
 #[test]
 fn a_second_run_does_not_overwrite_the_first() {
     let store = written();
-    let error = run(&store, &settings(), &mut |_| {}).expect_err("they are there");
+    let error = run(&InStore::new(&store, NAMESPACE), &settings(), &mut |_| {})
+        .expect_err("they are there");
     assert_eq!(error.kind(), ErrorKind::Exists);
 }
 
 #[test]
 fn damaged_and_cut_checkpoints_are_named() {
-    let key = Key::new("partdiff", "checkpoint-000011").expect("legal");
+    let key = Key::new(NAMESPACE, "checkpoint-000011").expect("legal");
     let how = Open::read().with_semantics(Semantics::at_level(Persistency::None));
     let bytes = written().open(&key, &how).and_then(|it| it.read_to_end()).expect("it is there");
     for (damaged_byte, length) in [(0, 712), (30, 712), (711, 712), (700, 63), (700, 400)] {
@@ -70,8 +76,36 @@ fn damaged_and_cut_checkpoints_are_named() {
         let object = store.open(&key, &how).expect("it is there");
         object.write(damaged_byte, &[bytes[damaged_byte as usize] ^ 1]).expect("there is room");
         object.set_len(length).expect("shorter");
-        let error = read(&store, "partdiff", &mut |_| {}).expect_err("damaged");
+        let error = read(&InStore::new(&store, NAMESPACE), &mut |_| {}).expect_err("damaged");
         assert_eq!(error.kind(), ErrorKind::Corrupt);
         assert!(error.to_string().contains("checkpoint-000011"), "{error}");
     }
+}
+
+#[test]
+fn files_hold_what_objects_hold() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let place = InFiles::new(directory.path());
+    let settings = Settings { persistency: Persistency::Storage, ..settings() };
+    let wrote = run(&place, &settings, &mut |_| {}).expect("there is room");
+    assert_eq!(read(&place, &mut |_| {}).expect("nothing is damaged"), wrote);
+    let store = written();
+    let kept = InStore::new(&store, NAMESPACE);
+    assert_eq!(read(&kept, &mut |_| {}).expect("nothing is damaged"), wrote);
+    let again = run(&place, &settings, &mut |_| {}).expect_err("they are there");
+    assert_eq!(again.kind(), ErrorKind::Exists);
+
+    let file = directory.path().join("checkpoint-000011");
+    let bytes = fs::read(&file).expect("it is there");
+    let how = Open::read().with_semantics(Semantics::at_level(Persistency::None));
+    let key = Key::new(NAMESPACE, "checkpoint-000011").expect("legal");
+    assert_eq!(store.open(&key, &how).and_then(|it| it.read_to_end()).expect("there"), bytes);
+    for cut in [0, 63, 64, bytes.len() - 1] {
+        fs::write(&file, &bytes[..cut]).expect("there is room");
+        let error = read(&place, &mut |_| {}).expect_err("cut");
+        assert_eq!(error.kind(), ErrorKind::Corrupt);
+        assert!(error.to_string().contains("checkpoint-000011"), "{error}");
+    }
+    let nowhere = InFiles::new(directory.path().join("nowhere"));
+    assert_eq!(read(&nowhere, &mut |_| {}).expect_err("none").kind(), ErrorKind::NotFound);
 }

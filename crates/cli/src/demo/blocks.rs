@@ -41,16 +41,15 @@ pub(crate) fn run(dir: &Path, plans: &[&Plan], bar: &ProgressBar) -> Result<Vec<
         series.push(Series { id: plan.id.clone(), block_s: Vec::new() });
     }
     for block in 0..BLOCKS {
+        let namespace = format!("block-{block}");
         for turn in 0..plans.len() {
             // Another one begins every time, so that none is always the first after a pause.
             let index = (block + turn) % plans.len();
-            let settings = partdiff::Settings {
-                namespace: format!("block-{block}"),
-                checkpoints: CHECKPOINTS,
-                ..plans[index].partdiff.clone()
-            };
+            let settings =
+                partdiff::Settings { checkpoints: CHECKPOINTS, ..plans[index].partdiff.clone() };
             let start_ns = clock.now_ns();
-            partdiff::run(&stores[index], &settings, &mut |_| {})?;
+            let place = partdiff::InStore::new(&stores[index], &namespace);
+            partdiff::run(&place, &settings, &mut |_| {})?;
             series[index].block_s.push((clock.now_ns() - start_ns) as f64 * 1e-9);
             bar.inc(1);
         }

@@ -20,6 +20,9 @@ use super::report::RunReport;
 /// How often the fill of the tiers is looked at.
 const SAMPLE_EVERY: Duration = Duration::from_millis(5);
 
+/// Where a run keeps its checkpoints.
+pub(crate) const NAMESPACE: &str = "partdiff";
+
 /// Longest that migrations which nobody waits for may go on after the application has ended.
 const SETTLE_MAX: Duration = Duration::from_secs(2);
 
@@ -82,7 +85,8 @@ fn work(store: &Store, plan: &Plan, recorder: &Recorder, bar: &ProgressBar) -> R
     let write_start_s = recorder.elapsed_s();
     let mut last_s = write_start_s;
     let mut write_each_s = Vec::new();
-    let written = partdiff::run(store, &plan.partdiff, &mut |_| {
+    let place = partdiff::InStore::new(store, NAMESPACE);
+    let written = partdiff::run(&place, &plan.partdiff, &mut |_| {
         let now_s = recorder.elapsed_s();
         write_each_s.push(now_s - last_s);
         last_s = now_s;
@@ -93,7 +97,7 @@ fn work(store: &Store, plan: &Plan, recorder: &Recorder, bar: &ProgressBar) -> R
     let mut read_each_s = vec![0.0; write_each_s.len()];
     for _ in 0..plan.rounds {
         let mut read_at_s = vec![recorder.elapsed_s()];
-        let read = partdiff::read(store, &plan.partdiff.namespace, &mut |_| {
+        let read = partdiff::read(&place, &mut |_| {
             read_at_s.push(recorder.elapsed_s());
             bar.inc(1);
         })?;

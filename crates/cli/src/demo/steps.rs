@@ -4,6 +4,7 @@
 use std::env;
 use std::path::Path;
 
+use super::measure::NAMESPACE;
 use super::place::Place;
 
 /// A command and what it shows.
@@ -23,7 +24,7 @@ pub(crate) fn steps(
 ) -> Vec<Step> {
     let terrace = program();
     let store = quote(&place.kept_store());
-    let key = format!("{}/checkpoint-{:06}", partdiff.namespace, partdiff.checkpoints / 2);
+    let key = format!("{NAMESPACE}/checkpoint-{:06}", partdiff.checkpoints / 2);
     let step = |what: &str, command| Step { what: what.into(), command };
     let mut steps = vec![
         step(

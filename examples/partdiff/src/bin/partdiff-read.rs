@@ -5,16 +5,17 @@ use std::process::ExitCode;
 
 use partdiff::arguments::Arguments;
 use partdiff::read;
-use terrace_store::{Result, Store};
+use terrace_store::Result;
 
 const HELP: &str = "\
 Reads the checkpoints of partdiff in batches of ten, headers first, and prints of each the sum of
 its main diagonal.
 
-Usage: partdiff-read --store ADDRESS [--namespace NAME]
+Usage: partdiff-read --store ADDRESS|--files DIRECTORY [--namespace NAME]
 
-  --store ADDRESS   the store, a directory that `terrace init` made [or TERRACE_STORE]
-  --namespace NAME  where the checkpoints are [partdiff]";
+  --store ADDRESS    the store, a directory that `terrace init` made [or TERRACE_STORE]
+  --namespace NAME   where in the store the checkpoints are [partdiff]
+  --files DIRECTORY  where they are files";
 
 fn main() -> ExitCode {
     match analyse() {
@@ -27,19 +28,19 @@ fn main() -> ExitCode {
 }
 
 fn analyse() -> Result<()> {
-    let names = ["store", "namespace"];
+    let names = ["store", "namespace", "files"];
     let Some(arguments) = Arguments::parse(&names, std::env::args().skip(1))? else {
         println!("{HELP}");
         return Ok(());
     };
-    let namespace = arguments.get("namespace", "partdiff".to_owned())?;
-    let store = Store::open(&arguments.store()?)?;
-    let summary = read(&store, &namespace, &mut |reading| {
-        println!(
-            "{}  iteration {:8}  diagonal {:.9}",
-            reading.key, reading.header.iteration, reading.diagonal
-        );
+    let summary = arguments.with_place(|place| {
+        read(place, &mut |reading| {
+            println!(
+                "{}  iteration {:8}  diagonal {:.9}",
+                reading.name, reading.header.iteration, reading.diagonal
+            );
+        })
     })?;
     println!("{} checkpoints, checksum {:016x}", summary.checkpoints, summary.checksum);
-    store.close()
+    Ok(())
 }
