@@ -225,6 +225,11 @@ def counters() -> dict[str, Any]:
     return {**activity(), "load": os.getloadavg()[0], "memory": memory}
 
 
+# Meters ask many times a second, and opening a file costs as much as reading it.
+_open: dict[str, int] = {}
+_devices: dict[str, bool] = {}
+
+
 def activity() -> dict[str, Any]:
     """What the host has done since it was booted; cheap enough to be asked for all the time."""
     ticks = os.sysconf("SC_CLK_TCK")
@@ -234,8 +239,7 @@ def activity() -> dict[str, Any]:
     for line in slurp("/proc/diskstats").splitlines():
         words = line.split()
         is_unused = words[3] == words[7] == "0"
-        # Whole devices alone: what a partition does its device counts, too.
-        if is_unused or not os.path.exists("/sys/block/" + words[2].replace("/", "!")):
+        if is_unused or not is_device(words[2]):
             continue
         disks[words[2]] = {
             "reads": int(words[3]),
@@ -264,18 +268,23 @@ def activity() -> dict[str, Any]:
 
 
 def slurp(path: str, most: int = 1 << 24) -> str:
-    """The begin of a file of /proc; the kernel gives a page or so at a time."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        found = b""
-        while len(found) < most:
-            piece = os.read(descriptor, min(most, 1 << 16))
-            if not piece:
-                break
-            found += piece
-        return found.decode(errors="replace")
-    finally:
-        os.close(descriptor)
+    """The begin of a file of /proc, which stays open; the kernel gives a page or so at a time."""
+    if path not in _open:
+        _open[path] = os.open(path, os.O_RDONLY)
+    found = b""
+    while len(found) < most:
+        piece = os.pread(_open[path], min(most, 1 << 16), len(found))
+        if not piece:
+            break
+        found += piece
+    return found.decode(errors="replace")
+
+
+def is_device(name: str) -> bool:
+    """Whether a block device is a whole one; what a partition does its device counts, too."""
+    if name not in _devices:
+        _devices[name] = os.path.exists("/sys/block/" + name.replace("/", "!"))
+    return _devices[name]
 
 
 def read(path: str) -> str | None:
