@@ -10,7 +10,6 @@ import sys
 from types import FrameType
 
 from terrace_lab import __version__
-from terrace_lab.commands import COMMANDS
 from terrace_lab.errors import LabError
 
 EXIT_ERROR = 1
@@ -37,6 +36,25 @@ examples:
 
 
 def main(argv: list[str] | None = None) -> int:
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _interrupt)
+    try:
+        return _run(argv)
+    except LabError as error:
+        print(f"terrace-lab: {error}", file=sys.stderr)
+        return EXIT_ERROR
+    except KeyboardInterrupt:
+        print("terrace-lab: interrupted", file=sys.stderr)
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        # Who read the output has seen enough.
+        return EXIT_ERROR
+
+
+def _run(argv: list[str] | None) -> int:
+    # Takes a second, in which somebody may interrupt it as well.
+    from terrace_lab.commands import COMMANDS
+
     parser = argparse.ArgumentParser(
         prog="terrace-lab",
         description=DESCRIPTION,
@@ -55,19 +73,7 @@ def main(argv: list[str] | None = None) -> int:
         command.add_arguments(one)
         one.set_defaults(verb=command.run)
     arguments = parser.parse_args(argv)
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _interrupt)
-    try:
-        return int(arguments.verb(arguments))
-    except LabError as error:
-        print(f"terrace-lab: {error}", file=sys.stderr)
-        return EXIT_ERROR
-    except KeyboardInterrupt:
-        print("terrace-lab: interrupted", file=sys.stderr)
-        return EXIT_INTERRUPTED
-    except BrokenPipeError:
-        # Who read the output has seen enough.
-        return EXIT_ERROR
+    return int(arguments.verb(arguments))
 
 
 def _interrupt(_number: int, _frame: FrameType | None) -> None:
