@@ -75,6 +75,8 @@ class Energy:
     """Work was not equal (fixed time) and was brought to that of the reference."""
     voided: int
     """Repetitions whose energy is void."""
+    by_scope: dict[str, Value] = field(default_factory=dict)
+    """Gross, of each host or other scope by itself; empty where there is only one."""
 
 
 @dataclass(slots=True)

@@ -162,7 +162,15 @@ def _energy(group: Group, reference: Group | None) -> Energy | None:
         edp_normalised=_normalised(products, reference),
         edp_rescaled=any(abs(scale(one.work, base.work) - 1) > SAME_WORK for one in known),
         voided=len(group.phases) - len(known),
+        by_scope=_by_scope(known),
     )
+
+
+def _by_scope(known: Sequence[Phase]) -> dict[str, Value]:
+    names = sorted(known[0].energy.by_scope)
+    if len(names) < 2:
+        return {}
+    return {name: value_of([one.energy.by_scope[name] for one in known]) for name in names}
 
 
 def _edp(known: Sequence[Phase], work: float, weight: int) -> list[float]:

@@ -214,6 +214,9 @@ def _efficiency(source: Source, section: Section) -> None:
             )
         )
     section.tables = [tables.energy(source, source.summary.cells)]
+    by_scope = tables.energy_by_scope(source, source.summary.cells)
+    if by_scope is not None:
+        section.tables.append(by_scope)
 
 
 def _edp(source: Source, section: Section) -> None:

@@ -364,6 +364,36 @@ def energy(source: Source, cells: Sequence[Cell]) -> Table:
     return table
 
 
+def energy_by_scope(source: Source, cells: Sequence[Cell]) -> Table | None:
+    """Of each host; None where the energy has one scope only."""
+    some = [cell for cell in cells if cell.energy is not None and cell.energy.by_scope]
+    if not some:
+        return None
+    scopes = list(dict.fromkeys(name for cell in some for name in _scoped(cell)))
+    table = Table(
+        "Energy by host",
+        ["workload, phase", "system", "clients", *scopes],
+        note="Gross, median of the repetitions; medians of parts need not add up to that of the "
+        "sum.",
+    )
+    for cell in some:
+        values, modelled = _scoped(cell), source.is_modelled(cell)
+        table.add(
+            f"{cell.workload} / {cell.phase}",
+            _system(cell),
+            Entry(str(cell.clients), is_number=True),
+            *(
+                median(values[name], "J", is_modelled=modelled) if name in values else "–"
+                for name in scopes
+            ),
+        )
+    return table
+
+
+def _scoped(cell: Cell) -> dict[str, Value]:
+    return cell.energy.by_scope if cell.energy is not None else {}
+
+
 def capacity(source: Source) -> Table:
     table = Table(
         "Capacity, idle power, limits and cost",
