@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 """Clients on this machine, their directories below `tmp_path`, and programs that were built."""
 
+import functools
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+import subprocess
+from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
-from typing import Any
 
 import pytest
 
@@ -30,7 +31,6 @@ def make_context(host: AgentHost, tmp_path: Path) -> MakeContext:
         clients: int = 1,
         *,
         bytes_per_client: int | None = None,
-        parameters: Mapping[str, Any] | None = None,
         url: str | None = None,
     ) -> Context:
         shared = tmp_path / "shared"
@@ -46,10 +46,19 @@ def make_context(host: AgentHost, tmp_path: Path) -> MakeContext:
             seed=7,
             url=url,
             bytes_per_client=bytes_per_client,
-            parameters=parameters or {},
         )
 
     return make
+
+
+@functools.cache
+def built_with_mpi() -> str:
+    """`partdiff-mpi`, made by the Makefile of its directory; the result stays beside the others."""
+    directory = Path(__file__).parents[2] / "examples" / "partdiff-mpi"
+    output = Path(built("partdiff")).parent
+    make = ["make", "-B", "--no-print-directory", "-C", str(directory), f"OUT={output}"]
+    subprocess.run(make, check=True, capture_output=True, timeout=300)
+    return str(output / "partdiff-mpi")
 
 
 def built(name: str) -> str:
@@ -58,7 +67,7 @@ def built(name: str) -> str:
     found = [
         str(Path(target) / profile / name)
         for target in targets
-        for profile in ("release", "debug")
+        for profile in ("debug", "release")
         if target and (Path(target) / profile / name).exists()
     ]
     program = found[0] if found else shutil.which(name)

@@ -102,8 +102,16 @@ def test_the_hash_is_of_what_is_said_and_not_of_how() -> None:
         (
             '"$files"',
             '"$file"',
-            r"parameters: cannot fill '\$file': 'file' is no parameter",
+            r"workloads\.md\.params\.files: cannot fill '\$file': 'file' is no parameter",
         ),
+        ('"of ${files}"', '"$ {files}"', r"workloads\.md\.params\.label: cannot fill .*`\$\$`"),
+        ('size = "64MiB"', 'size = "64MiB"\nsise = 1', r"parameters\.sise: nothing names it as \$"),
+        (
+            "price = 100.0",
+            'price = "100 euros"',
+            r"targets\.a\.price: must be a number of at least",
+        ),
+        ("price = 100.0", "power_limit_w = -1", r"targets\.a\.power_limit_w: must be a number"),
         ("[targets.a]", "[targets.a", "experiment: .*line"),
         ("[parameters]", "more = 1\n[parameters]", r"experiment\.more: there is no such setting"),
         ("required = false", 'backup_for = "m"', r"meters\.m\.backup_for: no meter stands in for"),

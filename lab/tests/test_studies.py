@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from terrace_lab import experiment, targets, workloads
+from terrace_lab import experiment
 from terrace_lab.commands.study import texts
-from terrace_lab.settings import Settings
+from terrace_lab.runner.parts import Parts
 
 
 @pytest.mark.parametrize("name", texts())
@@ -15,10 +15,9 @@ def test_a_study_is_understood_to_its_last_setting(name: str) -> None:
     study = experiment.parse(texts()[name], Path("/"))
     assert study.name == name
     assert study.reference in study.targets
-    for key, target in study.targets.items():
-        targets.create(key, Settings(f"targets.{key}", target.settings))
-    for key, workload in study.workloads.items():
-        workloads.create(key, Settings(f"workloads.{key}", workload.settings))
+    parts = Parts(study)
+    for trial in study.trials:
+        parts.targets[trial.target].check_parameters(parts.parameters(trial))
 
 
 @pytest.mark.parametrize("name", texts())

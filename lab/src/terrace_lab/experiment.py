@@ -246,8 +246,12 @@ def freeze(experiment: Experiment) -> str:
 
 def parse(text: str, directory: Path, parameters: Mapping[str, str] | None = None) -> Experiment:
     """Reads the text of an experiment; relative paths in it are below `directory`."""
-    values = _with_parameters(_toml(text), parameters or {})
-    return _experiment(text, _with_paths(values, directory))
+    values, unused = _with_parameters(_toml(text), parameters or {})
+    experiment = _experiment(text, _with_paths(values, directory))
+    if unused:
+        name = sorted(unused)[0]
+        raise SettingsError(f"parameters.{name}", f"nothing names it as ${name}")
+    return experiment
 
 
 def from_values(values: dict[str, Any]) -> Experiment:
@@ -313,8 +317,11 @@ def _experiment(text: str, values: dict[str, Any]) -> Experiment:
     return experiment
 
 
-def _with_parameters(values: dict[str, Any], given: Mapping[str, str]) -> dict[str, Any]:
-    """Puts the values of `[parameters]` where texts name them as `$name` or `${name}`."""
+def _with_parameters(
+    values: dict[str, Any], given: Mapping[str, str]
+) -> tuple[dict[str, Any], set[str]]:
+    """Puts the values of `[parameters]` where texts name them as `$name` or `${name}`; also
+    returns the parameters that none names."""
     parameters = dict(values.get("parameters", {}))
     for key, text in given.items():
         if key not in parameters:
@@ -322,23 +329,32 @@ def _with_parameters(values: dict[str, Any], given: Mapping[str, str]) -> dict[s
             raise SettingsError("parameters", f"there is no {key!r}; this experiment has: {known}")
         parameters[key] = _typed(text, parameters[key], key)
 
-    def put(value: Any) -> Any:
+    used: set[str] = set()
+
+    def put(where: str, value: Any) -> Any:
         if isinstance(value, dict):
-            return {key: put(one) for key, one in value.items()}
+            return {key: put(f"{where}.{key}" if where else key, one) for key, one in value.items()}
         if isinstance(value, list):
-            return [put(one) for one in value]
+            return [put(where, one) for one in value]
         if not isinstance(value, str) or "$" not in value:
             return value
+        template = string.Template(value)
+        if template.is_valid():
+            used.update(template.get_identifiers())
         if value.startswith("$") and value[1:].strip("{}") in parameters:
             return copy.deepcopy(parameters[value[1:].strip("{}")])
         try:
-            return string.Template(value).substitute(parameters)
+            return template.substitute(parameters)
         except (KeyError, ValueError) as error:
             reason = f"cannot fill {value!r}: {error} is no parameter; a `$` itself is `$$`"
-            raise SettingsError("parameters", reason) from None
+            raise SettingsError(where, reason) from None
 
-    filled = {key: put(one) for key, one in values.items() if key != "parameters"}
-    return {**filled, "parameters": parameters} if parameters else filled
+    filled: dict[str, Any] = put(
+        "", {key: one for key, one in values.items() if key != "parameters"}
+    )
+    if parameters:
+        filled["parameters"] = parameters
+    return filled, set(parameters) - used
 
 
 def _typed(text: str, default: Any, key: str) -> Any:
@@ -410,8 +426,11 @@ def _meter(name: str, settings: Settings) -> MeterSpec:
 
 
 def _target(name: str, settings: Settings) -> TargetSpec:
-    # What it costs is for the analysis.
-    own = ("price", "power_limit_w", "parameters")
+    # For the analysis, which reads the file itself.
+    for key in (analysed := ("price", "power_limit_w")):
+        if key in settings:
+            settings.number(key)
+    own = (*analysed, "parameters")
     return TargetSpec(
         name=name,
         kind=settings.text("kind"),

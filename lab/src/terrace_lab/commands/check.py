@@ -18,13 +18,14 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from terrace_lab import experiment, targets, workloads
+from terrace_lab import experiment
 from terrace_lab.commands import runs
 from terrace_lab.errors import LabError
 from terrace_lab.experiment import Experiment, resolve_bytes
-from terrace_lab.hosts import AgentHost, Command
+from terrace_lab.hosts import AgentHost
 from terrace_lab.meters import registry
 from terrace_lab.meters.trial import self_test
+from terrace_lab.runner.parts import Parts
 from terrace_lab.settings import Settings
 from terrace_lab.workloads.base import Problem
 
@@ -104,26 +105,12 @@ def refuse_problems(loaded: Experiment) -> None:
 
 
 def _look_at_work(loaded: Experiment, hosts: Mapping[str, AgentHost], findings: Findings) -> None:
-    clients = {spec.name: hosts[spec.name] for spec in loaded.clients}
-    memory = min(host.counters()["memory"]["memtotal_bytes"] for host in clients.values())
-    made = {}
-    for name, one in loaded.workloads.items():
-        made[name] = workloads.create(name, Settings(f"workloads.{name}", one.settings))
-        findings.problems += made[name].check(clients)
-    for name, spec in loaded.targets.items():
-        if spec.kind == "path":
-            path = str(spec.settings.get("path"))
-            findings.problems += [
-                Problem(f"targets.{name}.path", f"there is no directory {path} on {host.name}")
-                for host in clients.values()
-                if host.run(Command(["test", "-d", path])).code != 0
-            ]
-        target = targets.create(name, Settings(f"targets.{name}", spec.settings))
-        findings.problems += target.check(hosts)
+    memory = min(hosts[spec.name].counters()["memory"]["memtotal_bytes"] for spec in loaded.clients)
+    parts = Parts(loaded)
+    findings.problems += parts.problems(hosts)
     for trial in loaded.trials:
         size = resolve_bytes(loaded.workloads[trial.workload].bytes_per_client, memory)
-        needed = made[trial.workload].space_bytes(trial.clients, size)
-        findings.space_bytes[trial.name] = needed
+        findings.space_bytes[trial.name] = parts.workload(trial).space_bytes(trial.clients, size)
 
 
 def _look_at_meters(loaded: Experiment, hosts: Mapping[str, AgentHost], findings: Findings) -> None:

@@ -15,10 +15,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from terrace_lab import targets, workloads
 from terrace_lab.errors import HostLost, LabError, PhaseFailed
-from terrace_lab.experiment import Experiment, Trial, digest, resolve_bytes
-from terrace_lab.hosts import AgentHost, Command, Host
+from terrace_lab.experiment import Trial, digest, resolve_bytes
+from terrace_lab.hosts import AgentHost, Command
 from terrace_lab.journal import (
     STOP_CAP,
     STOP_MET,
@@ -34,9 +33,9 @@ from terrace_lab.meters.lag import schedule_seconds
 from terrace_lab.numbers.energy import is_for_want_of_samples
 from terrace_lab.records import now, write_json
 from terrace_lab.runner import gate, lagging, probes, repetition
+from terrace_lab.runner.parts import Parts
 from terrace_lab.runner.place import Place
 from terrace_lab.runner.watch import Watch
-from terrace_lab.settings import Settings
 from terrace_lab.summary import Cell, Summary
 from terrace_lab.targets.base import Target
 from terrace_lab.targets.marked import clear_marked, make_below, make_marked, remove_marked
@@ -99,14 +98,7 @@ class Runner:
             for spec in self._experiment.hosts.values()
         }
         self._watch = Watch(place, self._experiment.meters, self._experiment.hosts, self._journal)
-        self._targets = {
-            name: targets.create(name, Settings(f"targets.{name}", spec.settings))
-            for name, spec in self._experiment.targets.items()
-        }
-        self._workloads = {
-            name: workloads.create(name, Settings(f"workloads.{name}", spec.settings))
-            for name, spec in self._experiment.workloads.items()
-        }
+        self._parts = Parts(self._experiment)
         self._up: dict[str, _Up] = {}
         self._losses = 0
         # Targets that cannot be set up or torn down in this session, and why.
@@ -170,13 +162,10 @@ class Runner:
 
     def _check(self) -> None:
         """Refuses what is missing; targets also learn here which hosts there are."""
-        clients = {spec.name: self._hosts[spec.name] for spec in self._experiment.clients}
-        found = [one for target in self._targets.values() for one in target.check(self._hosts)]
-        found += [one for work in self._workloads.values() for one in work.check(clients)]
+        found = self._parts.problems(self._hosts)
         fatal = [f"{one.where}: {one.text}" for one in found if one.is_fatal]
-        fatal += problems_of_pairs(self._experiment, self._targets, clients)
         if fatal:
-            raise LabError(f"cannot run: {'; '.join(dict.fromkeys(fatal))}")
+            raise LabError(f"cannot run: {'; '.join(fatal)}")
 
     def _environments(self) -> None:
         """Writes what the hosts are, or compares it with what they were."""
@@ -207,8 +196,12 @@ class Runner:
         return [name for name, one in self._experiment.meters.items() if one.is_required]
 
     def _describe_workloads(self) -> None:
-        for name, workload in self._workloads.items():
-            about = {"kind": self._experiment.workloads[name].kind, **workload.describe()}
+        clients = {host.name: host for host in self._client_hosts()}
+        for name, spec in self._experiment.workloads.items():
+            workload = self._parts.workloads[name]
+            # Programs that it may use in place of others depend on the hosts.
+            workload.check(clients)
+            about = {"kind": spec.kind, **workload.describe()}
             write_json(
                 self._place.path / "workloads" / f"{name}.json",
                 {"hash": digest(about), **about},
@@ -405,11 +398,10 @@ class Runner:
         self._past.repetitions.append(one)
         self._tell(f"{trial.name} repetition {number}, block {block + 1}")
         try:
-            pinned = self._experiment.targets[trial.target].parameters
-            up = self._set_up(trial.target, {**pinned, **_factors(trial, "target.")})
+            up = self._set_up(trial.target, self._parts.parameters(trial))
             self._state(one, State.ARMED)
             setting = self._setting(trial, up)
-            workload = self._workloads[trial.workload]
+            workload = self._parts.workload(trial)
             self._warm_up(trial, up, workload)
             context = self._context(trial, up, self._place.repetition(trial.name, number))
             self._check_room(trial, up, context)
@@ -476,7 +468,7 @@ class Runner:
 
     def _set_up(self, name: str, parameters: Mapping[str, Any]) -> _Up:
         """Brings a target up, with these values of its tunables."""
-        target = self._targets[name]
+        target = self._parts.targets[name]
         up = self._up.get(name)
         if up is not None and (up.parameters != parameters or not up.is_whole):
             self._tear_down(name)
@@ -545,7 +537,6 @@ class Runner:
             seed=self._experiment.seed,
             url=up.target.url(),
             bytes_per_client=resolve_bytes(spec.bytes_per_client, memory),
-            parameters=_factors(trial, "workload."),
         )
 
     def _setting(self, trial: Trial, up: _Up) -> repetition.Setting:
@@ -581,8 +572,7 @@ class Runner:
         return None
 
     def _check_room(self, trial: Trial, up: _Up, context: Context) -> None:
-        workload = self._workloads[trial.workload]
-        wanted = workload.space_bytes(trial.clients, context.bytes_per_client)
+        wanted = self._parts.workload(trial).space_bytes(trial.clients, context.bytes_per_client)
         free = self._free_bytes(up)
         if free is not None and free < wanted * self._experiment.gate.free_factor:
             raise LabError(f"cannot begin: too little room needed={wanted} available={free}")
@@ -683,32 +673,6 @@ class Runner:
                 self._journal.write("note", text=f"teardown of {name}: {error}")
         if errors:
             raise errors[0]
-
-
-NEEDS_NO_FILES = ("terrace", "pde")
-"""Kinds of workloads that can do their work on a store alone."""
-
-
-def problems_of_pairs(
-    experiment: Experiment, targets: Mapping[str, Target], clients: Mapping[str, Host]
-) -> list[str]:
-    """Trials that would put files on something that has no directory."""
-    host = next(iter(clients.values()))
-    return [
-        f"{trial.name}: target {trial.target} is a store without a mount, which has no files"
-        for trial in experiment.trials
-        if experiment.workloads[trial.workload].kind not in NEEDS_NO_FILES
-        and targets[trial.target].path(host) is None
-    ]
-
-
-def _factors(trial: Trial, prefix: str) -> dict[str, Any]:
-    """Further factors that are settings of the target, or of the workload."""
-    return {
-        key.removeprefix(prefix): value
-        for key, value in trial.factors.items()
-        if key.startswith(prefix)
-    }
 
 
 def environment_drift(path: Path, environment: Mapping[str, Any]) -> list[str]:

@@ -56,6 +56,10 @@ class Target(Protocol):
     """Is torn down before another target has its turn, so that it costs that nothing."""
 
     def check(self, hosts: Mapping[str, Host]) -> list[Problem]: ...
+    def check_parameters(self, parameters: Mapping[str, str | int | float]) -> None:
+        """LabError where it has no such tunable, or one has no such value."""
+        ...
+
     def setup(
         self, clients: Sequence[Host], parameters: Mapping[str, str | int | float]
     ) -> None: ...

@@ -91,6 +91,9 @@ class System:
                     problems.append(Problem(host.name, f"{program} is not there; {where}"))
         return problems
 
+    def check_parameters(self, parameters: Parameters) -> None:
+        self._checked(parameters)
+
     def setup(self, clients: Sequence[Host], parameters: Parameters) -> None:
         """Brings the system up on servers, then on clients."""
         plan = self._plan

@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from importlib import import_module
 from importlib.metadata import entry_points
+from typing import Any
 
 from terrace_lab.settings import Settings
 from terrace_lab.workloads.base import Workload
@@ -28,13 +30,22 @@ def kinds() -> list[str]:
     return sorted({*KINDS, *(point.name for point in entry_points(group=ENTRY_POINTS))})
 
 
-def create(name: str, settings: Settings) -> Workload:
-    """Makes the workload that one table of an experiment describes.
+def create_for(
+    name: str, table: Mapping[str, Any], parameters: Mapping[str, Any] | None = None
+) -> Workload:
+    """Makes the workload of a table, with what differs from trial to trial in its `params`."""
+    values = dict(table)
+    if parameters:
+        own = values.get("params", {})
+        values["params"] = {**own, **parameters} if isinstance(own, dict) else own
+    return create(name, Settings(f"workloads.{name}", values))
 
-    `bytes_per_client` belongs to the experiment, which resolves it; it is only let pass here.
-    """
-    kind = settings.text("kind")
+
+def create(name: str, settings: Settings) -> Workload:
+    """Makes the workload that one table of an experiment describes."""
+    # It belongs to the experiment, which resolves it, and is only let pass here.
     settings.raw("bytes_per_client")
+    kind = settings.text("kind")
     if kind in KINDS:
         make = import_module(KINDS[kind]).create
     else:

@@ -73,8 +73,6 @@ class Context:
     """The Terrace URL of a target of kind `store`; None where the target is a path."""
     bytes_per_client: int | None
     """What the experiment asks for, resolved (`2x_ram` is a number by now)."""
-    parameters: Mapping[str, Any] = field(default_factory=dict)
-    """What differs from trial to trial beside target, workload and clients."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +127,10 @@ class Workload(Protocol):
 
     def check(self, hosts: Mapping[str, Host]) -> list[Problem]:
         """What is missing on those hosts that would be clients."""
+        ...
+
+    def needs_files(self) -> bool:
+        """Whether a store alone, without a mount, is not enough."""
         ...
 
     def describe(self) -> Mapping[str, Any]:

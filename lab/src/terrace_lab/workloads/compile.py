@@ -146,7 +146,7 @@ class Compile(Configured[Parameters]):
     def prepare(self, context: Context) -> None:
         """Has the tarball on each host, outside the target, fetched where that is needed."""
         script = importlib.resources.files("terrace_lab.workloads").joinpath("fetch_source.py")
-        cache = self._of(context).cache
+        cache = self._parameters.cache
         argv = ["python3", "-IS", "-", self._source, cache]
         for client in context.clients:
             if client.host.name not in self._tarballs:
@@ -160,10 +160,10 @@ class Compile(Configured[Parameters]):
             "make": PhaseSpec("make", "ops", Direction.NONE, has_flush_tail=True),
             "clean": PhaseSpec("clean", "files", Direction.METADATA, has_flush_tail=True),
         }
-        return [specs[name] for name in self._of(context).phases]
+        return [specs[name] for name in self._parameters.phases]
 
     def run(self, context: Context, phase: PhaseSpec) -> Result:
-        parameters = self._of(context)
+        parameters = self._parameters
         files_before = _count(context) if phase.name == "clean" else 0
         commands = [self._command(parameters, client, phase.name) for client in context.clients]
         if phase.name == "unpack":
@@ -191,7 +191,7 @@ class Compile(Configured[Parameters]):
         )
 
     def verify(self, context: Context) -> Verdict:
-        if "clean" not in self._of(context).phases:
+        if "clean" not in self._parameters.phases:
             return Verdict(True, "what was built is there" if self._how.product else "not checked")
         for client in context.clients:
             gone = client.host.run(Command(["test", "!", "-e", str(_tree(client))])).code == 0

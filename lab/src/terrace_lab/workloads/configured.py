@@ -8,28 +8,24 @@ from typing import Any, Generic, TypeVar
 
 from terrace_lab.hosts import Host
 from terrace_lab.settings import Settings
-from terrace_lab.workloads.base import Context, Problem
-from terrace_lab.workloads.launch import overridden
+from terrace_lab.workloads.base import Problem
 
 P = TypeVar("P")
 
 
 class Configured(Generic[P]):
-    """A workload whose parameters a trial may change."""
+    """A workload with a table of parameters."""
 
     def __init__(self, name: str, where: str, values: Mapping[str, Any]) -> None:
         self.name = name
-        self._where = where
-        self._values = dict(values)
         self._parameters = self._read(Settings(where, values))
 
     def _read(self, settings: Settings) -> P:
         """Makes parameters of their table; SettingsError where they are none."""
         raise NotImplementedError
 
-    def _of(self, context: Context) -> P:
-        """The parameters of one trial."""
-        return self._read(overridden(self._where, self._values, context))
+    def needs_files(self) -> bool:
+        return True
 
 
 def missing(hosts: Mapping[str, Host], program: str, help_text: str) -> list[Problem]:

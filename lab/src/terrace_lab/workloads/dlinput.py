@@ -132,7 +132,7 @@ class DlInput(Configured[Parameters]):
 
     def prepare(self, context: Context) -> None:
         """Writes the data set, each client its share of the files."""
-        parameters = self._of(context)
+        parameters = self._parameters
         if parameters.samples < parameters.batch * len(context.clients):
             raise PhaseFailed(
                 "cannot train: a batch of each client is more than the data set "
@@ -145,7 +145,7 @@ class DlInput(Configured[Parameters]):
         return [PhaseSpec("train", "samples", Direction.READ)]
 
     def run(self, context: Context, phase: PhaseSpec) -> Result:
-        parameters = self._of(context)
+        parameters = self._parameters
         commands, done = self._run(context, "train", phase.name)
         count = len(context.clients)
         steps = parameters.samples // (parameters.batch * count)
@@ -198,7 +198,7 @@ class DlInput(Configured[Parameters]):
         """The same verb on all clients, and what each printed."""
         package = importlib.resources.files("terrace_lab.workloads")
         source = package.joinpath("dlinput_client.py").read_bytes()
-        parameters = self._of(context)
+        parameters = self._parameters
         commands = [
             Command(
                 ["python3", "-IS", "-", verb, _configuration(context, parameters, client)],

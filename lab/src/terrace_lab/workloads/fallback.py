@@ -35,6 +35,9 @@ class Fallback:
         ]
         return problems + self._actual.check(hosts)
 
+    def needs_files(self) -> bool:
+        return self._actual.needs_files()
+
     def describe(self) -> Mapping[str, Any]:
         return {**self._actual.describe(), "asked_for": self._kind}
 

@@ -172,7 +172,7 @@ class Fio(Configured[Parameters]):
 
     def prepare(self, context: Context) -> None:
         """Makes directories, the file that is shared, and what is read before it is written."""
-        parameters = self._of(context)
+        parameters = self._parameters
         for client in context.clients:
             for kind in ("data", "names"):
                 # On its own host: where nothing is shared, each needs those that it works in.
@@ -194,7 +194,7 @@ class Fio(Configured[Parameters]):
             self._run(context, parameters, "create", "layout-names")
 
     def phases(self, context: Context) -> Sequence[PhaseSpec]:
-        parameters = self._of(context)
+        parameters = self._parameters
         return [
             PhaseSpec(
                 name,
@@ -207,10 +207,10 @@ class Fio(Configured[Parameters]):
         ]
 
     def run(self, context: Context, phase: PhaseSpec) -> Result:
-        return self._run(context, self._of(context), phase.name, phase.name)
+        return self._run(context, self._parameters, phase.name, phase.name)
 
     def verify(self, context: Context) -> Verdict:
-        parameters = self._of(context)
+        parameters = self._parameters
         if "delete" in parameters.phases:
             for client in context.clients:
                 left = _count_files(client, "names")

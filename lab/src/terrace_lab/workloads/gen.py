@@ -199,7 +199,7 @@ class Gen(Configured[Parameters]):
 
     def prepare(self, context: Context) -> None:
         """Makes directories, and what is read before it is written."""
-        parameters = self._of(context)
+        parameters = self._parameters
         for client in context.clients:
             places = [str(client.shared / f"gen-{kind}") for kind in ("data", "names")]
             on_client(client, ["mkdir", "-p", *places], "mkdir")
@@ -215,7 +215,7 @@ class Gen(Configured[Parameters]):
             self._run(context, parameters, "create", "layout-names")
 
     def phases(self, context: Context) -> Sequence[PhaseSpec]:
-        parameters = self._of(context)
+        parameters = self._parameters
         return [
             PhaseSpec(
                 name,
@@ -228,10 +228,10 @@ class Gen(Configured[Parameters]):
         ]
 
     def run(self, context: Context, phase: PhaseSpec) -> Result:
-        return self._run(context, self._of(context), phase.name, phase.name)
+        return self._run(context, self._parameters, phase.name, phase.name)
 
     def verify(self, context: Context) -> Verdict:
-        parameters = self._of(context)
+        parameters = self._parameters
         names = [phase for phase in parameters.phases if phase not in _DATA]
         if "remove" in names:
             for client in context.clients:

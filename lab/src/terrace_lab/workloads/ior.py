@@ -110,10 +110,7 @@ class Ior(Configured[Parameters]):
         return Parameters.read(settings)
 
     def check(self, hosts: Mapping[str, Host]) -> list[Problem]:
-        first = next(iter(hosts.values()))
-        if first.has("mpirun") or (len(hosts) == 1 and self._parameters.processes == 1):
-            return []
-        return [Problem(first.name, "mpirun is not there; Debian package openmpi-bin")]
+        return mpi.check(hosts, self._parameters.processes)
 
     def describe(self) -> Mapping[str, Any]:
         return {"kind": "ior", **dataclasses.asdict(self._parameters)}
@@ -132,10 +129,10 @@ class Ior(Configured[Parameters]):
             "write": PhaseSpec("write", "B", Direction.WRITE, has_flush_tail=True),
             "read": PhaseSpec("read", "B", Direction.READ),
         }
-        return [specs[name] for name in self._of(context).phases]
+        return [specs[name] for name in self._parameters.phases]
 
     def run(self, context: Context, phase: PhaseSpec) -> Result:
-        parameters = self._of(context)
+        parameters = self._parameters
         argv = _argv(context, parameters, phase.name)
         ended = mpi.run(context, phase.name, argv, parameters.processes)
         output = ior_output.parse(ended.stdout, phase.name)
@@ -159,7 +156,7 @@ class Ior(Configured[Parameters]):
         sizes = on_client(
             context.clients[0], ["find", directory, "-type", "f", "-printf", "%s\\n"], "find"
         )
-        found, expected = sum(map(int, sizes.split())), self._bytes(context, self._of(context))
+        found, expected = sum(map(int, sizes.split())), self._bytes(context, self._parameters)
         text = f"files have {found} of {expected} bytes; contents were not compared"
         return Verdict(found == expected, text)
 

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from terrace_lab.errors import HostLost, LabError, PhaseFailed
@@ -53,11 +53,6 @@ def parameters_table(settings: Settings) -> tuple[str, dict[str, Any]]:
     if not isinstance(values, dict):
         raise settings.error("params", f"must be a table, not {values!r}")
     return f"{settings.where}.params", values
-
-
-def overridden(where: str, values: Mapping[str, Any], context: Context) -> Settings:
-    """The parameters of a workload, with what differs in this trial."""
-    return Settings(where, {**values, **context.parameters})
 
 
 def _failure(verb: str, client: Client, ended: Ended) -> str:

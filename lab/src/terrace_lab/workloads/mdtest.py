@@ -116,10 +116,7 @@ class Mdtest(Configured[Parameters]):
         return Parameters.read(settings)
 
     def check(self, hosts: Mapping[str, Host]) -> list[Problem]:
-        first = next(iter(hosts.values()))
-        if first.has("mpirun") or (len(hosts) == 1 and self._parameters.processes == 1):
-            return []
-        return [Problem(first.name, "mpirun is not there; Debian package openmpi-bin")]
+        return mpi.check(hosts, self._parameters.processes)
 
     def describe(self) -> Mapping[str, Any]:
         return {"kind": "mdtest", **dataclasses.asdict(self._parameters)}
@@ -139,12 +136,12 @@ class Mdtest(Configured[Parameters]):
             PhaseSpec(
                 name, "files", Direction.METADATA, has_flush_tail=name in ("create", "remove")
             )
-            for name in self._of(context).phases
-            if self._of(context).nouns(name)
+            for name in self._parameters.phases
+            if self._parameters.nouns(name)
         ]
 
     def run(self, context: Context, phase: PhaseSpec) -> Result:
-        parameters = self._of(context)
+        parameters = self._parameters
         argv = _argv(context, parameters, phase.name)
         ended = mpi.run(context, phase.name, argv, parameters.processes)
         rates = mdtest_output.parse(ended.stdout)
@@ -167,7 +164,7 @@ class Mdtest(Configured[Parameters]):
         )
 
     def verify(self, context: Context) -> Verdict:
-        parameters = self._of(context)
+        parameters = self._parameters
         argv = ["find", _directory(context), "-type", "f"]
         found = len(on_client(context.clients[0], argv, "count files").splitlines())
         expected = 0

@@ -4,12 +4,12 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from terrace_lab.errors import PhaseFailed
-from terrace_lab.hosts import Command, Ended
+from terrace_lab.hosts import Command, Ended, Host
 from terrace_lab.records import Stamp
-from terrace_lab.workloads.base import Context, Span
+from terrace_lab.workloads.base import Context, Problem, Span
 from terrace_lab.workloads.launch import launch
 
 TIMEOUT_SECONDS = 24 * 3600.0
@@ -17,6 +17,14 @@ NOTE = (
     "the program tells how long its work took but not when: the phase is as long as it says and "
     "ends with the command"
 )
+
+
+def check(hosts: Mapping[str, Host], processes: int) -> list[Problem]:
+    """Whether so many processes on each of these hosts can be started."""
+    first = next(iter(hosts.values()))
+    if first.has("mpirun") or (len(hosts) == 1 and processes == 1):
+        return []
+    return [Problem(first.name, "mpirun is not there; Debian package openmpi-bin")]
 
 
 def run(context: Context, phase: str, argv: Sequence[str], processes: int) -> Ended:

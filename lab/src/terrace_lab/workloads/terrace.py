@@ -108,6 +108,9 @@ class Terrace(Configured[Parameters]):
     def check(self, hosts: Mapping[str, Host]) -> list[Problem]:
         return missing(hosts, self._parameters.program, "`make release` builds it")
 
+    def needs_files(self) -> bool:
+        return False
+
     def describe(self) -> Mapping[str, Any]:
         values = dataclasses.asdict(self._parameters)
         del values["program"]
@@ -128,11 +131,11 @@ class Terrace(Configured[Parameters]):
                 Direction.IOPS if case in _DATA else Direction.METADATA,
                 is_fixed_time=True,
             )
-            for name, (_, case, _) in self._of(context).runs().items()
+            for name, (_, case, _) in self._parameters.runs().items()
         ]
 
     def run(self, context: Context, phase: PhaseSpec) -> Result:
-        parameters = self._of(context)
+        parameters = self._parameters
         part, case, batch = parameters.runs()[phase.name]
         starting = _starting(context)
         commands = [
