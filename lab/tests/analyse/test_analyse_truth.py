@@ -55,6 +55,23 @@ def test_joules_are_within_their_error(run: Path, summary: Summary) -> None:
         )
 
 
+def test_each_host_has_its_part_of_the_joules(summary: Summary) -> None:
+    for cell in summary.cells:
+        assert cell.energy is not None
+        assert sorted(cell.energy.by_scope) == ["s1", "s2", "switch"]
+        parts = zip(*(one.values for one in cell.energy.by_scope.values()), strict=True)
+        assert [sum(one) for one in parts] == pytest.approx(cell.energy.gross_j.values)
+
+
+def test_one_host_needs_no_parts(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", repetitions=1)
+    file = run / "experiment.toml"
+    text = file.read_text()
+    assert text.count('scope = ["s1", "s2", "switch"]') == 1
+    file.write_text(text.replace('scope = ["s1", "s2", "switch"]', 'scope = ["s1"]'))
+    assert all(cell.energy and not cell.energy.by_scope for cell in analyse(run).cells)
+
+
 def test_rates_are_work_over_time(run: Path, summary: Summary) -> None:
     truth = truth_of(run)
     for one in summary.repetitions:

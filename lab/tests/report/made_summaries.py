@@ -223,6 +223,10 @@ def _cell(
             edp_normalised={},
             edp_rescaled=False,
             voided=0,
+            by_scope={
+                "s1": value([0.7 * one for one in joules]),
+                "switch": value([0.3 * one for one in joules]),
+            },
         )
     latency = None
     if direction in ("iops", "write"):

@@ -292,6 +292,13 @@ def test_one_cell_without_energy_is_a_report(small: Made) -> None:
     assert "There was no meter" in small.html
 
 
+def test_the_energy_of_each_host_has_a_table(full: Made, small: Made) -> None:
+    (table,) = re.findall(r"<table.*?</table>", full.html.partition("Energy by host")[2], re.S)[:1]
+    (head,) = re.findall(r"<thead>.*?</thead>", table, re.S)
+    assert head.index("s1") < head.index("switch")
+    assert "Energy by host" not in small.html
+
+
 def test_a_figure_of_an_earlier_report_is_gone(small: Made) -> None:
     old = small.run / "report" / "fig" / "99-01-old.svg"
     old.write_text("<svg/>")
