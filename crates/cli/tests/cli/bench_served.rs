@@ -117,6 +117,29 @@ fn every_case_runs_over_every_address_and_leaves_nothing() {
     scene.ok(["fsck", "--verify"]);
 }
 
+/// Through whoever holds it, or else through the benchmark itself.
+#[test]
+fn a_directory_is_measured_where_clients_are_asked_for() {
+    let (scene, served) = served();
+    let ask = || {
+        let report = ran(&scene, "store", &[&QUICK[..], &TWO_BY_TWO].concat());
+        assert_eq!(names(&report["cases"]), [&OBJECT_CASES[..], &KV_CASES].concat());
+        for case in report["cases"].as_array().expect("rows") {
+            let whom = ["servers", "processes", "clients"].map(|name| &case[name]);
+            assert_eq!(whom, [0, 2, 2], "{case}");
+            assert_eq!(case["store"], "store", "{case}");
+            assert!(case["operations"].as_u64() >= Some(2 * 4), "{case}");
+        }
+        assert_empty(&scene, "store");
+    };
+    ask();
+    assert_eq!(served.stop(), (Some(0), String::new()));
+    ask();
+    let own = ran(&scene, "store", &[&["object", "--case", "status"], &QUICK[..]].concat());
+    assert!(own["cases"][0]["raw_ops_per_s"].is_number(), "its own stores: {own}");
+    scene.ok(["fsck", "--verify"]);
+}
+
 #[test]
 fn what_the_clients_count_is_what_the_server_carried_out() {
     let (scene, served) = served();
@@ -324,13 +347,14 @@ fn a_process_ends_with_whoever_orders_it() {
 fn what_does_not_go_together_is_refused() {
     let (scene, served) = served();
     for alone in [["--clients", "2"], ["--processes", "2"]] {
-        let error = scene.fails(2, [&["bench", "object", "--case", "create"], &alone[..]].concat());
-        assert!(error.contains("terrace bench cluster"), "{error}");
+        let arguments = [&["bench", "object", "--case", "create"], &alone[..]].concat();
+        let error = scene.fails(2, with("", &arguments));
+        assert!(error.contains("no store is named"), "{error}");
     }
     for own in [["--directory", "."], ["--backend", "memory"], ["--engine", "lmdb"]] {
         let arguments = [&["bench", "object", "--case", "create"], &own[..]].concat();
         let error = scene.fails(2, with(&served.tcp, &arguments));
-        assert!(error.contains("behind servers"), "{error}");
+        assert!(error.contains("--store names one"), "{error}");
     }
     let ran = scene.run(["bench", "cluster", "--servers", "0"]);
     assert_eq!(ran.status, Some(2), "{ran:?}");

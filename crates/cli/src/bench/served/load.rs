@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 use terrace_core::{
     Access, Backend, BackendExt, Error, ErrorKind, Op, Persistency, Request, Result, Semantics,
 };
-use terrace_store::{ServerReport, Store};
+use terrace_store::{OpenOptions, ServerReport, Store};
 use terrace_transport::random_bytes;
 
 use super::order::{Answer, Order, Task, namespace};
@@ -29,6 +29,8 @@ pub(super) struct Load<'a> {
     store: Store,
     /// What the namespaces of its clients begin with.
     prefix: String,
+    /// There are servers that can be asked what they did.
+    is_served: bool,
     /// Clients whose namespaces may have something in them.
     parts: usize,
     calls_max: u64,
@@ -37,13 +39,16 @@ pub(super) struct Load<'a> {
 impl<'a> Load<'a> {
     /// Starts so many processes.
     pub(super) fn start(address: &str, processes: usize, stop: &'a AtomicBool) -> Result<Self> {
-        let store = Store::open_with(address, alone(Access::Write))?;
+        let is_served = Store::is_behind_servers(address);
+        // A directory that nobody holds is served by this process, to its clients as well.
+        let how = if is_served { alone(Access::Write) } else { OpenOptions::default() };
+        let store = Store::open_with(address, how)?;
         let mut number = [0; 4];
         random_bytes(&mut number)?;
         // Others may measure the same servers at the same time.
         let prefix = format!("bench-{:08x}", u32::from_le_bytes(number));
         let team = Some(Team::start(&["--store", address, "bench", "--obey"], processes, stop)?);
-        Ok(Self { team, store, prefix, parts: 0, calls_max: 0 })
+        Ok(Self { team, store, prefix, is_served, parts: 0, calls_max: 0 })
     }
 
     /// Makes what a row needs, with so many clients in each process.
@@ -94,6 +99,10 @@ impl<'a> Load<'a> {
             .with("level", level)
             .with("strongest", given)
             .with("store", self.store.target()))
+    }
+
+    fn servers(&self) -> Result<Vec<(String, ServerReport)>> {
+        if self.is_served { self.store.servers() } else { Ok(Vec::new()) }
     }
 
     fn team(&mut self) -> &mut Team<'a> {
@@ -151,9 +160,9 @@ impl Runner for Load<'_> {
     /// They are prepared one after the other, or all at once; they begin together.
     fn block(&mut self, calls_max: u64, block_ns: u64) -> Result<Block> {
         self.said(|_| Order::Prepare { calls: calls_max, block_ns })?;
-        let before = self.store.servers()?;
+        let before = self.servers()?;
         let done = self.said(|_| Order::Go)?;
-        let after = self.store.servers()?;
+        let after = self.servers()?;
         self.said(|_| Order::Clean)?;
         let mut all = Block::new();
         for answer in done {

@@ -12,6 +12,7 @@ use terrace_core::{Error, Persistency, Semantics};
 use crate::bench::fast_place;
 use crate::bench::micro::{Keys, Kind, Place, Settings, object, pairs};
 use crate::bench::served::Clients;
+use crate::context::Context;
 use crate::failure::Result;
 
 /// What an operation may have to survive.
@@ -38,11 +39,11 @@ pub(crate) struct Micro {
     threads: Threads,
 
     /// Clients of each process, each a session of its own whose threads share its connections, as
-    /// --threads; needs servers [default: 1]
+    /// --threads; needs a store [default: 1]
     #[arg(long, value_name = "LIST", value_parser = parse_threads)]
     clients: Option<Threads>,
 
-    /// Processes that work at once, all alike; needs servers [default: 1]
+    /// Processes that work at once, all alike; needs a store [default: 1]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..=PROCESSES_MAX))]
     processes: Option<u64>,
 
@@ -104,21 +105,20 @@ impl Micro {
         Clients { processes: self.processes.unwrap_or(1) as usize, clients }
     }
 
-    /// Checks that nothing is given that only clients of servers have.
+    /// The store to measure: that behind servers, and, where clients are asked for, any; otherwise
+    /// none, as the benchmark has stores of its own.
     ///
     /// # Errors
     ///
-    /// `Invalid`, which says what to do.
-    pub(crate) fn check_local(&self) -> Result<()> {
+    /// `Invalid` where clients are asked for and there is no store.
+    pub(crate) fn store<'a>(&self, context: &'a Context) -> Result<Option<&'a str>> {
         if self.clients.is_none() && self.processes.is_none() {
-            return Ok(());
+            return Ok(context.servers());
         }
-        let reason = "--clients and --processes need servers: give --store terrace://HOST:PORT or \
-                      its like, or start some with `terrace bench cluster`";
-        Err(Error::invalid("run the benchmark", reason).into())
+        context.store().map(Some)
     }
 
-    /// Checks that nothing is given that servers decide for themselves.
+    /// Checks that nothing is given that a store which is there decides for itself.
     ///
     /// # Errors
     ///
@@ -127,8 +127,8 @@ impl Micro {
         if self.directory.is_none() && self.backend.is_none() && self.engine.is_none() {
             return Ok(());
         }
-        let reason = "--directory, --backend and --engine are for stores of its own, and --store \
-                      names one behind servers";
+        let reason = "--directory, --backend and --engine are for stores of its own, and here \
+                      --store names one";
         Err(Error::invalid("run the benchmark", reason).into())
     }
 

@@ -441,14 +441,13 @@ impl Verb for Bench {
 }
 
 fn run_micro(micro: micro::Micro, kinds: &[Kind], context: &Context) -> Result<()> {
-    if let Some(address) = context.servers() {
+    if let Some(address) = micro.store(context)? {
         micro.check_served()?;
         let clients = micro.who();
         let settings = micro.settings(kinds)?;
         let rows = until_interrupted(|stop| served::run(&settings, &clients, address, stop))?;
         return show_served(context, &rows);
     }
-    micro.check_local()?;
     let settings = micro.settings(kinds)?;
     let rows = until_interrupted(|stop| rows::run(&settings, stop))?;
     show(context, &json!({ "cases": rows }), || {
