@@ -2,11 +2,12 @@
 """The micro-benchmarks: what is asked of `terrace bench`, and what of its answer is taken."""
 
 import json
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
-from clients import MakeContext
+from clients import MakeContext, built
 
 from terrace_lab import workloads
 from terrace_lab.errors import ParseError, PhaseFailed, SettingsError
@@ -147,3 +148,22 @@ def test_wrong_parameters_say_where(parameters: dict[str, Any], message: str) ->
 def test_a_host_without_the_program_is_a_problem(host: AgentHost) -> None:
     (problem,) = make(program="no-terrace").check({"here": host})
     assert problem.text == "no-terrace is not there; `make release` builds it"
+
+
+def test_the_store_of_a_target_may_be_a_directory(
+    make_context: MakeContext, tmp_path: Path
+) -> None:
+    store = str(tmp_path / "store")
+    program = built("terrace")
+    init = [program, "init", store, "--policy", "lru", "--tier", f"only={tmp_path}/only"]
+    subprocess.run(init, check=True, capture_output=True, timeout=60)
+    workload = make(program=program, object=["create+write"], kv=["put"], batches=[1], seconds=0.2)
+    context = make_context(2, url=store)
+    for phase in workload.phases(context):
+        result = workload.run(context, phase)
+        assert result.work > 0
+        assert len(result.spans) == 2
+    left = subprocess.run(
+        [program, "--store", store, "ls"], check=True, capture_output=True, timeout=60
+    )
+    assert left.stdout == b""

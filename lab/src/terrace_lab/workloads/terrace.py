@@ -170,7 +170,7 @@ class Terrace(Configured[Parameters]):
 def _starting(context: Context) -> list[tuple[Client, int]]:
     """The clients that start a program, with the processes of it.
 
-    Behind servers those of one host are processes of one program, which begin together.
+    On a store of the target those of one host are processes of one program, which begin together.
     """
     if context.url is None:
         return [(client, 1) for client in context.clients]
