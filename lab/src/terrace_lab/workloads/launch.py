@@ -59,7 +59,11 @@ def _failure(verb: str, client: Client, ended: Ended) -> str:
     how = "took too long" if ended.is_timed_out else f"exit code {ended.code}"
     if ended.code < 0 and not ended.is_timed_out:
         how = f"ended by signal {-ended.code}"
-    said = (ended.stderr.strip() or ended.stdout.strip())[-REASON_CHARACTERS_MAX:]
+    said = ended.stderr.strip() or ended.stdout.strip()
+    if len(said) > REASON_CHARACTERS_MAX:
+        # Most tell their reason last; what runs under mpirun tells it first.
+        half = REASON_CHARACTERS_MAX // 2
+        said = f"{said[:half]} … {said[-half:]}"
     command = shlex.join(ended.argv[:3])
     return (
         f"cannot {verb}: {how} client={client.index} host={client.host.name} "
