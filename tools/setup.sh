@@ -38,11 +38,6 @@ while [ $# -gt 0 ]; do
     --python)
         python=yes
         python3 -c "import venv, ensurepip" 2>/dev/null || packages="$packages python3-venv"
-        # Reports as PDF, where there is no chromium.
-        for library in libpangoft2-1.0.so.0:libpangoft2-1.0-0 libharfbuzz-subset.so.0:libharfbuzz-subset0; do
-            PATH="$PATH:/usr/sbin:/sbin" ldconfig -p | grep -q "${library%%:*}" ||
-                packages="$packages ${library##*:}"
-        done
         ;;
     --suites)
         suites=$SUITES
@@ -55,6 +50,11 @@ while [ $# -gt 0 ]; do
         command -v bzip2 >/dev/null || packages="$packages bzip2"
         command -v diff >/dev/null || packages="$packages diffutils"
         command -v mpirun >/dev/null || packages="$packages openmpi-bin"
+        # What weasyprint draws reports with.
+        for library in libpangoft2-1.0.so.0:libpangoft2-1.0-0 libharfbuzz-subset.so.0:libharfbuzz-subset0; do
+            PATH="$PATH:/usr/sbin:/sbin" ldconfig -p | grep -q "${library%%:*}" ||
+                packages="$packages ${library##*:}"
+        done
         # What partdiff-mpi is built with.
         command -v mpicc >/dev/null || packages="$packages libopenmpi-dev"
         command -v h5pcc >/dev/null || packages="$packages libhdf5-openmpi-dev"

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "partdiff.h"
 
@@ -17,7 +19,7 @@ static const char HELP[] =
     "  --api API              mpiio or hdf5\n"
     "  --directory DIRECTORY  where the checkpoints go; it exists\n"
     "  --read                 read them in batches of ten, and sum their main diagonals\n"
-    "  --grid POINTS          points along one edge, at least 3 [256]\n"
+    "  --grid POINTS          points along one edge, 3 to 32768 [256]\n"
     "  --checkpoints COUNT    how many to write [100]\n"
     "  --interval COUNT       iterations between two of them [100]\n"
     "  --persistency LEVEL    what a checkpoint survives: none, process (a crash) or storage (a\n"
@@ -166,6 +168,18 @@ static void path_of(char path[PATH_BYTES], const struct arguments *arguments, co
         fail("name a checkpoint", arguments->directory, "the path is too long");
 }
 
+/* Brings the names in the directory to the disk; those of a file are not always part of its sync. */
+static void sync_names(const struct arguments *arguments, const struct band *band)
+{
+    if (band->rank == 0) {
+        int directory = open(arguments->directory, O_RDONLY | O_DIRECTORY);
+        if (directory < 0 || fsync(directory) != 0)
+            fail("write a checkpoint", arguments->directory, strerror(errno));
+        close(directory);
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+}
+
 static void solve(const struct arguments *arguments)
 {
     struct band band = band_of((int)arguments->dimension);
@@ -183,6 +197,8 @@ static void solve(const struct arguments *arguments)
         snprintf(name, sizeof(name), "checkpoint-%06d%s", (int)done, arguments->api->suffix);
         path_of(path, arguments, name);
         arguments->api->write(path, &band, &header, solver_rows(solver), arguments->is_durable);
+        if (arguments->is_durable)
+            sync_names(arguments, &band);
         compute_s += computed_s - begin_s;
         checkpoints_s += MPI_Wtime() - computed_s;
         sum = checksum_add(sum, &header.checksum, 1);

@@ -10,6 +10,7 @@
 #define PARTDIFF_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include <mpi.h>

@@ -17,8 +17,8 @@ pub const HEADER_BYTES: usize = 64;
 
 const MAGIC: &[u8; 8] = b"PARTDIF2";
 
-/// What a reader takes; the largest has 8 GiB of points.
-const DIMENSIONS: RangeInclusive<u64> = 3..=1 << 15;
+/// Points along one edge that a checkpoint may have; the largest has 8 GiB of them.
+pub(crate) const DIMENSIONS: RangeInclusive<u64> = 3..=1 << 15;
 
 /// What a checkpoint says about itself.
 #[derive(Clone, Copy, Debug, PartialEq)]

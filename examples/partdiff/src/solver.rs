@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Solves the equation and writes checkpoints.
 
-use terrace_store::{Persistency, Result};
+use terrace_store::{Error, Persistency, Result};
 
 use crate::{Grid, Header, Method, Place, Summary, checkpoint};
 
@@ -37,12 +37,16 @@ impl Default for Settings {
 ///
 /// # Errors
 ///
-/// `Exists` where the place holds checkpoints already, and everything a write can meet.
+/// `Invalid` for a grid that is too small or too large, `Exists` where the place holds checkpoints already, and everything a write can meet.
 pub fn run(
     place: &dyn Place,
     settings: &Settings,
     progress: &mut dyn FnMut(&Header),
 ) -> Result<Summary> {
+    if !checkpoint::DIMENSIONS.contains(&(settings.dimension as u64)) {
+        return Err(Error::invalid("solve", "a grid has 3 to 32768 points along one edge")
+            .with("dimension", settings.dimension));
+    }
     let mut grid = Grid::new(settings.dimension);
     let mut points = vec![0; settings.dimension * settings.dimension * size_of::<f64>()];
     let mut summary = Summary::default();

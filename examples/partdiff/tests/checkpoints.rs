@@ -58,6 +58,16 @@ fn the_same_settings_give_the_same_checksum_and_others_do_not() {
 }
 
 #[test]
+fn a_grid_that_no_reader_would_take_is_refused() {
+    for dimension in [0, 2, (1 << 15) + 1] {
+        let store = Memory::new(1 << 20);
+        let settings = Settings { dimension, ..settings() };
+        let error = run(&InStore::new(&store, NAMESPACE), &settings, &mut |_| {}).expect_err("no");
+        assert_eq!(error.kind(), ErrorKind::Invalid);
+    }
+}
+
+#[test]
 fn a_second_run_does_not_overwrite_the_first() {
     let store = written();
     let error = run(&InStore::new(&store, NAMESPACE), &settings(), &mut |_| {})

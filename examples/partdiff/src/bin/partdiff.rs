@@ -15,7 +15,7 @@ Usage: partdiff --store ADDRESS|--files DIRECTORY [OPTIONS]
   --store ADDRESS      the store, a directory that `terrace init` made [or TERRACE_STORE]
   --namespace NAME     where in the store the checkpoints go [partdiff]
   --files DIRECTORY    one file for each checkpoint in this directory, in place of a store
-  --grid POINTS        points along one edge, at least 3 [256]
+  --grid POINTS        points along one edge, 3 to 32768 [256]
   --checkpoints COUNT  how many to write [100]
   --interval COUNT     iterations between two of them [100]
   --method METHOD      jacobi or gauss-seidel [gauss-seidel]
@@ -42,7 +42,7 @@ fn solve() -> Result<()> {
     };
     let default = Settings::default();
     let settings = Settings {
-        dimension: arguments.get("grid", default.dimension)?.max(3),
+        dimension: arguments.get("grid", default.dimension)?,
         method: arguments.get("method", default.method)?,
         checkpoints: arguments.get("checkpoints", default.checkpoints)?,
         interval: arguments.get("interval", default.interval)?,
