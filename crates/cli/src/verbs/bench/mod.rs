@@ -34,7 +34,8 @@ use crate::output::Output;
 /// or `cp`.
 ///
 /// Where --store is the address of servers, `object` and `kv` measure that store instead, in
-/// namespaces that they make and remove, with --clients in each of --processes.
+/// namespaces that they make and remove, with --clients in each of --processes. Where one of these
+/// is given, --store may also be a directory.
 ///
 /// Rates and times are medians of the repetitions; in brackets is the 95 % bound of where the
 /// median lies. A bar is `met` only when that bound meets it; where noise hides the answer the
