@@ -138,6 +138,19 @@ def test_a_frozen_experiment_says_the_same(tmp_path: Path) -> None:
     assert frozen.workloads["md"].settings["params"]["label"] == "$ 7"
 
 
+def test_a_frozen_experiment_can_be_begun_again() -> None:
+    given = read(EXAMPLE, files="7")
+    again = read(freeze(given))
+    assert again.hash == given.hash
+    assert again.trials == given.trials
+
+
+def test_a_name_of_a_parameter_may_have_a_dash() -> None:
+    for name in ("$write-size", "${write-size}"):
+        text = EXAMPLE.replace("size =", "write-size =", 1).replace("$size", name)
+        assert read(text).workloads["seq"].bytes_per_client == "64MiB"
+
+
 def test_energy_does_not_stop_what_has_no_meter() -> None:
     text = EXAMPLE.replace('[meters.m]\nkind = "model"\nrequired = false\n', "")
     with pytest.raises(SettingsError, match=r"repeat\.stop\.metric: there is no meter"):

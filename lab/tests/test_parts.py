@@ -79,6 +79,14 @@ def test_pinned_parameters_are_checked_as_well(host: AgentHost) -> None:
     assert any("'luck' is none of" in one for one in problems(text, host))
 
 
+def test_a_table_may_be_complete_with_its_factors_only() -> None:
+    text = EXAMPLE.replace('"fio"', '"pde"').replace('phases = ["write"]', "processes = 4")
+    with pytest.raises(SettingsError, match="processes: must be 1 with api 'auto'"):
+        Parts(parse(text, Path("/")))
+    experiment = parse(f'{text}[factors]\n"workload.api" = ["mpiio", "hdf5"]\n', Path("/"))
+    assert Parts(experiment).workloads["w"].describe()["api"] == "mpiio"
+
+
 def test_files_need_a_directory_and_objects_do_not(host: AgentHost) -> None:
     (found,) = problems(STORE, host)
     assert found == "target here is a store without a mount, which has no files"

@@ -338,11 +338,13 @@ def _with_parameters(
             return [put(where, one) for one in value]
         if not isinstance(value, str) or "$" not in value:
             return value
+        name = value[1:].strip("{}")
+        if value.startswith("$") and name in parameters:
+            used.add(name)
+            return copy.deepcopy(parameters[name])
         template = string.Template(value)
         if template.is_valid():
             used.update(template.get_identifiers())
-        if value.startswith("$") and value[1:].strip("{}") in parameters:
-            return copy.deepcopy(parameters[value[1:].strip("{}")])
         try:
             return template.substitute(parameters)
         except (KeyError, ValueError) as error:
@@ -352,8 +354,6 @@ def _with_parameters(
     filled: dict[str, Any] = put(
         "", {key: one for key, one in values.items() if key != "parameters"}
     )
-    if parameters:
-        filled["parameters"] = parameters
     return filled, set(parameters) - used
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from terrace_lab import targets, workloads
-from terrace_lab.errors import LabError
+from terrace_lab.errors import LabError, SettingsError
 from terrace_lab.experiment import Experiment, Trial, digest
 from terrace_lab.hosts import AgentHost, Command
 from terrace_lab.settings import Settings
@@ -27,11 +27,6 @@ class Parts:
             name: targets.create(name, Settings(f"targets.{name}", spec.settings))
             for name, spec in experiment.targets.items()
         }
-        self.workloads = {
-            name: workloads.create_for(name, spec.settings)
-            for name, spec in experiment.workloads.items()
-        }
-        """As their tables say, without what factors change."""
         # Trials that do the same work share one, as what it has prepared may last.
         made: dict[str, Workload] = {}
         self._of: dict[str, Workload] = {}
@@ -42,6 +37,18 @@ class Parts:
                 table = experiment.workloads[trial.workload].settings
                 made[key] = workloads.create_for(trial.workload, table, factors)
             self._of[trial.name] = made[key]
+        self.workloads = {name: self._base(name) for name in experiment.workloads}
+        """As their tables say, without what factors change."""
+
+    def _base(self, name: str) -> Workload:
+        try:
+            return workloads.create_for(name, self._experiment.workloads[name].settings)
+        except SettingsError:
+            # It may be complete with its factors only.
+            for trial in self._experiment.trials:
+                if trial.workload == name:
+                    return self._of[trial.name]
+            raise
 
     def workload(self, trial: Trial) -> Workload:
         return self._of[trial.name]

@@ -40,7 +40,9 @@ FILE_BYTES_MAX = 64 << 10
 
 AUTO, OBJECTS, FILES = "auto", "terrace", "files"
 MPI = ("mpiio", "hdf5")
-METHODS = ("gauss-seidel", "jacobi")
+METHODS = ("jacobi", "gauss-seidel")
+GRID_MAX = 1 << 15
+"""What the readers take: 8 GiB of points."""
 
 _SUMMARY = re.compile(r"^(\d+) checkpoints, checksum ([0-9a-f]{16})$", re.MULTILINE)
 _SPLIT = re.compile(r"^compute (\d+\.\d+) s, checkpoints (\d+\.\d+) s$", re.MULTILINE)
@@ -79,7 +81,7 @@ class Parameters:
             grid=settings.integer("grid", 512, least=3),
             steps=settings.integer("steps", 200, least=1),
             checkpoint_every=settings.integer("checkpoint_every", 20, least=1),
-            method=settings.choice("method", METHODS, METHODS[is_mpi]),
+            method=settings.choice("method", METHODS, METHODS[0]),
             persistency=settings.choice("persistency", ("none", "process", "storage"), "storage"),
             processes=settings.integer("processes", 1, least=1),
             program=settings.text("program", os.environ.get("TERRACE_PARTDIFF", "partdiff")),
@@ -89,6 +91,8 @@ class Parameters:
             terrace=settings.text("terrace", os.environ.get("TERRACE", "terrace")),
         )
         settings.finish()
+        if parameters.grid > GRID_MAX:
+            raise settings.error("grid", f"must be at most {GRID_MAX}")
         if parameters.steps % parameters.checkpoint_every:
             raise settings.error("steps", "must be a multiple of checkpoint_every")
         if is_mpi and parameters.method != "jacobi":
@@ -124,14 +128,16 @@ class Pde(Configured[Parameters]):
             help_text = "`make release` builds it where Debian's libopenmpi-dev is installed"
             found = missing(hosts, parameters.mpi_program, help_text)
             return found or [*mpi.check(hosts, parameters.processes), *self._check_hdf5(hosts)]
-        programs = [parameters.program, f"{parameters.program}-read"]
+        help_text = "`make release` builds it"
+        programs = (parameters.program, f"{parameters.program}-read")
+        found = [one for program in programs for one in missing(hosts, program, help_text)]
         if parameters.api != FILES:
-            programs.append(parameters.terrace)
-        return [
-            problem
-            for program in programs
-            for problem in missing(hosts, program, "`make release` builds it")
-        ]
+            found += [
+                # Otherwise only targets with an address need it.
+                dataclasses.replace(one, is_fatal=parameters.api == OBJECTS)
+                for one in missing(hosts, parameters.terrace, help_text)
+            ]
+        return found
 
     def _check_hdf5(self, hosts: Mapping[str, Host]) -> list[Problem]:
         if self._parameters.api != "hdf5":
