@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 from terrace_lab.hosts import Host
@@ -26,6 +26,27 @@ class Configured(Generic[P]):
 
     def needs_files(self) -> bool:
         return True
+
+
+def with_preset(
+    settings: Settings, presets: Mapping[str, Mapping[str, Any]], keys: Sequence[str]
+) -> Settings:
+    """The table with what its `preset`, if any, says of these keys; others are refused."""
+    preset: Mapping[str, Any] = {}
+    if "preset" in settings:
+        preset = presets[settings.choice("preset", tuple(presets))]
+    given = {key: settings.raw(key) for key in keys if key in settings}
+    settings.finish()
+    return Settings(settings.where, {**preset, **given})
+
+
+def check_phases(settings: Settings, phases: Sequence[str], known: Collection[str]) -> None:
+    """SettingsError unless each of them is known, and none comes twice."""
+    for phase in phases:
+        if phase not in known:
+            raise settings.error("phases", f"{phase!r} is none of {', '.join(known)}")
+    if not phases or len(set(phases)) != len(phases):
+        raise settings.error("phases", "must name at least one phase, and none twice")
 
 
 def missing(hosts: Mapping[str, Host], program: str, help_text: str) -> list[Problem]:

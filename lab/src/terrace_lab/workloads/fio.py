@@ -28,7 +28,7 @@ from terrace_lab.workloads.base import (
     Span,
     Verdict,
 )
-from terrace_lab.workloads.configured import Configured, missing
+from terrace_lab.workloads.configured import Configured, check_phases, missing, with_preset
 from terrace_lab.workloads.launch import launch, on_client, parameters_table
 
 TIMEOUT_SECONDS = 6 * 3600.0
@@ -98,12 +98,7 @@ class Parameters:
 
     @classmethod
     def read(cls, settings: Settings) -> Parameters:
-        preset: dict[str, Any] = {}
-        if "preset" in settings:
-            preset = PRESETS[settings.choice("preset", tuple(PRESETS))]
-        given = {key: settings.raw(key) for key in cls.__slots__ if key in settings}
-        settings.finish()
-        merged = Settings(settings.where, {**preset, **given})
+        merged = with_preset(settings, PRESETS, cls.__slots__)
         parameters = cls(
             phases=merged.texts("phases", ("write", "read")),
             processes=merged.integer("processes", 1, least=1),
@@ -124,11 +119,7 @@ class Parameters:
         return parameters
 
     def _validate(self, settings: Settings) -> None:
-        for phase in self.phases:
-            if phase not in _PHASES:
-                raise settings.error("phases", f"{phase!r} is none of {', '.join(_PHASES)}")
-        if not self.phases or len(set(self.phases)) != len(self.phases):
-            raise settings.error("phases", "must name at least one phase, and none twice")
+        check_phases(settings, self.phases, _PHASES)
         if self.xfer == 0:
             raise settings.error("xfer", "must not be 0")
         if self.read_percent > 100:

@@ -28,7 +28,7 @@ from terrace_lab.workloads.base import (
     Span,
     Verdict,
 )
-from terrace_lab.workloads.configured import Configured, missing
+from terrace_lab.workloads.configured import Configured, check_phases, missing
 from terrace_lab.workloads.launch import launch, on_client, parameters_table
 
 TIMEOUT_SECONDS = 6 * 3600
@@ -127,11 +127,7 @@ class Parameters:
         return parameters
 
     def _validate(self, settings: Settings) -> None:
-        for phase in self.phases:
-            if phase not in _PHASES:
-                raise settings.error("phases", f"{phase!r} is none of {', '.join(_PHASES)}")
-        if not self.phases or len(set(self.phases)) != len(self.phases):
-            raise settings.error("phases", "must name at least one phase, and none twice")
+        check_phases(settings, self.phases, _PHASES)
         if self.xfer == 0:
             raise settings.error("xfer", "must not be 0")
         if self.block is not None and (self.block == 0 or self.block % self.xfer):

@@ -22,7 +22,7 @@ from terrace_lab.workloads.base import (
     Verdict,
     Workload,
 )
-from terrace_lab.workloads.configured import Configured
+from terrace_lab.workloads.configured import Configured, with_preset
 from terrace_lab.workloads.fallback import Fallback
 from terrace_lab.workloads.launch import on_client, parameters_table
 
@@ -59,12 +59,7 @@ class Parameters:
 
     @classmethod
     def read(cls, settings: Settings) -> Parameters:
-        preset: dict[str, Any] = {}
-        if "preset" in settings:
-            preset = PRESETS[settings.choice("preset", tuple(PRESETS))]
-        given = {key: settings.raw(key) for key in cls.__slots__ if key in settings}
-        settings.finish()
-        merged = Settings(settings.where, {**preset, **given})
+        merged = with_preset(settings, PRESETS, cls.__slots__)
         parameters = cls(
             phases=merged.texts("phases", tuple(_PHASES)),
             files=merged.integer("files", 1024, least=1),
