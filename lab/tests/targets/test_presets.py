@@ -3,8 +3,10 @@
 
 import os
 import re
+import shlex
 import socket
 import subprocess
+from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -128,6 +130,31 @@ def test_scripts_and_options_fit_each_other(kind: str) -> None:
     told = {variable(name) for name in (*preset.options, *(one.name for one in preset.tunables))}
     used = set(re.findall(r"LAB_[A-Z0-9_]+", up)) - ALWAYS - {"LAB_NETWORK", "LAB_OWNED"}
     assert used == told | set(preset.fixed) if preset.fixed else used == told
+
+
+@pytest.mark.parametrize("kind", sorted(PRESETS))
+def test_what_scripts_need_is_looked_for_before_a_run(kind: str) -> None:
+    preset = PRESETS[kind]
+    up = read(f"{preset.script}-up.sh")
+    for name, value in preset.fixed.items():
+        up = up.replace(f"${name}", value)
+    # Those that need more where an option is set say so further in.
+    first, *own = [
+        set(shlex.split(line)) for line in re.findall(r"^need (.*)", up, re.MULTILINE)
+    ] or [set(preset.programs)]
+    assert set(preset.programs) == first
+    assert set(preset.own_programs) == set().union(*own)
+
+
+def test_programs_of_servers_are_needed_where_they_are_started(host: AgentHost) -> None:
+    preset = replace(PRESETS["nfs"], programs={}, own_programs={"no-server": "no-package"})
+
+    def problems(**settings: Any) -> list[str]:
+        target = System(from_preset("t", preset, Settings("targets.t", settings)))
+        return [one.text for one in target.check({"here": host})]
+
+    assert problems() == ["no-server is not there; Debian package no-package"]
+    assert problems(address="10.0.0.1") == []
 
 
 @pytest.mark.parametrize("kind", sorted(PRESETS))

@@ -28,6 +28,8 @@ class Preset:
     """`NAME` of `NAME-up.sh` and `NAME-down.sh`."""
     programs: Mapping[str, str]
     """Needed on each client, with their Debian packages; empty where Debian has none."""
+    own_programs: Mapping[str, str] = field(default_factory=dict)
+    """Needed as well where no `address` names servers, and the script starts its own."""
     options: Mapping[str, Value] = field(default_factory=dict)
     """With their defaults; an experiment may set them. Text, whole numbers, and bytes."""
     sizes: tuple[str, ...] = ()
@@ -104,6 +106,9 @@ _JULEA = (
     'JULEA_CONFIG="$LAB_ADDRESS" setsid julea-fuse "$LAB_MOUNT" >"$LAB_STATE/log/fuse.log" 2>&1'
 )
 
+# Servers of the lab have a network of their own.
+_NETWORK_PROGRAMS = {"ip": "iproute2", "nsenter": "util-linux"}
+
 PRESETS: Mapping[str, Preset] = {
     "tmpfs": Preset(
         script="tmpfs",
@@ -119,6 +124,11 @@ PRESETS: Mapping[str, Preset] = {
     "glusterfs": Preset(
         script="glusterfs",
         programs={"glusterfs": "glusterfs-client"},
+        own_programs={
+            "glusterd": "glusterfs-server",
+            "gluster": "glusterfs-cli",
+            **_NETWORK_PROGRAMS,
+        },
         options={"address": "", "volume": "lab", "bricks": 2, "layout": "distribute"},
         choices={"layout": ("distribute", "replicate", "disperse")},
         tunables=(
@@ -133,6 +143,14 @@ PRESETS: Mapping[str, Preset] = {
     "moosefs": Preset(
         script="moosefs",
         programs={"mfsmount": "moosefs-client"},
+        own_programs={
+            "mfsmaster": "moosefs-master",
+            "mfschunkserver": "moosefs-chunkserver",
+            "mfscli": "moosefs-cli",
+            "mfssetgoal": "moosefs-client",
+            "mfssettrashtime": "moosefs-client",
+            **_NETWORK_PROGRAMS,
+        },
         # Without fsync a chunk server calls data safe that a loss of power would take.
         options={"address": "", "chunkservers": 2, "fsync": 1},
         choices={"fsync": (0, 1)},
@@ -146,6 +164,16 @@ PRESETS: Mapping[str, Preset] = {
     "cephfs": Preset(
         script="cephfs",
         programs={"ceph-fuse": "ceph-fuse"},
+        own_programs={
+            "ceph": "ceph-common",
+            "ceph-authtool": "ceph-common",
+            "monmaptool": "ceph-base",
+            "ceph-mon": "ceph-mon",
+            "ceph-mgr": "ceph-mgr",
+            "ceph-osd": "ceph-osd",
+            "ceph-mds": "ceph-mds",
+            **_NETWORK_PROGRAMS,
+        },
         options={"address": "", "osds": 3, "osd_size": 4 << 30, "keyring": "", "user": "admin"},
         sizes=("osd_size",),
         tunables=(
@@ -186,6 +214,7 @@ PRESETS: Mapping[str, Preset] = {
     "nfs": Preset(
         script="nfs",
         programs={"mount.nfs": "nfs-common"},
+        own_programs={"ganesha.nfsd": "nfs-ganesha-vfs", **_NETWORK_PROGRAMS},
         options={"address": "", "export": "/lab", "mount_options": "vers=4.2,hard"},
         # Linux takes no larger ones.
         tunables=(Tunable("request_bytes", (65536, 262144, 1048576), 1048576),),
@@ -215,6 +244,8 @@ def from_preset(name: str, preset: Preset, settings: Settings) -> Plan:
     up = _script(f"{preset.script}-up.sh")
     # The system itself, where an option says which of several builds that is.
     own = {str(options["program"]): ""} if "program" in options else {}
+    if not options.get("address"):
+        own = {**own, **preset.own_programs}
     environment = {
         "LAB_STATE": str(state),
         **preset.fixed,
