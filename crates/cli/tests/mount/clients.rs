@@ -119,8 +119,9 @@ fn who_has_a_file_open_reads_what_its_attributes_tell_of() {
         assert_eq!(whole(&reader), expected);
         for seed in 1..4 {
             let added = bytes(seed, size);
-            writer.write_all_at(&added, expected.len() as u64).expect("there is room");
+            // In this order: the length tells of what was there before it.
             writer.write_all_at(&[seed as u8], 0).expect("there is room");
+            writer.write_all_at(&added, expected.len() as u64).expect("there is room");
             expected.extend(added);
             expected[0] = seed as u8;
             let length = || reader.metadata().expect("it is open").len();
