@@ -269,7 +269,8 @@ impl Shared {
             drafts.iter().map(|(key, draft)| Write::Put(key, &draft.record)).collect();
         for (_, draft) in drafts {
             if let Some(wanted) = draft.spilled_from {
-                let history = crate::history::spilled(self, wanted, draft.site.place.tier);
+                let history =
+                    crate::history::spilled(self, wanted, draft.site.place.tier, draft.level);
                 writes.push(Write::History(draft.record.object_id, 0, history));
             }
         }

@@ -3,11 +3,12 @@
 
 use std::sync::atomic::Ordering;
 
-use terrace_core::{Key, Outcome, Result, Slot, TierIndex};
+use terrace_core::{Key, Outcome, Persistency, Result, Slot, TierIndex};
 
 use crate::benefits::Tally;
 use crate::catalog::Write;
 use crate::codec::{Reader, Writer};
+use crate::entry::{Entry, Segment};
 use crate::mover::{Move, MoveWish};
 use crate::report::HistoryReport;
 use crate::shared::Shared;
@@ -69,7 +70,7 @@ pub(crate) fn note_benefits(shared: &Shared) {
 }
 
 /// Says of the last move of a segment what it was good for, where that is known.
-pub(crate) fn measure(shared: &Shared, items: &mut [HistoryReport], slot: (Slot, u32)) {
+fn measure(shared: &Shared, items: &mut [HistoryReport], slot: (Slot, u32)) {
     measure_with(shared, items, &shared.benefits.of(slot));
 }
 
@@ -116,19 +117,67 @@ pub(crate) fn energy_j(shared: &Shared, one: &Move, took_ns: u64) -> f64 {
     active_w * took_ns as f64 * 1e-9
 }
 
-/// The history of a new object that its tier had no room for.
-pub(crate) fn spilled(shared: &Shared, wanted: TierIndex, to: TierIndex) -> Vec<u8> {
+/// The history of a new segment that did not come to its tier.
+pub(crate) fn spilled(
+    shared: &Shared,
+    wanted: TierIndex,
+    to: TierIndex,
+    level: Persistency,
+) -> Vec<u8> {
     let reason = match shared.tier(wanted) {
         tier if tier.is_retired() => format!("{} was removed", tier.name),
-        tier if tier.takes_data() => format!("{} was full", tier.name),
-        tier => format!("{} takes nothing new", tier.name),
+        tier if !tier.takes_data() => format!("{} takes nothing new", tier.name),
+        tier if !tier.keeps(level) => format!("{} does not keep data at {level}", tier.name),
+        tier => format!("{} was full", tier.name),
     };
     let (now_ns, to) = (shared.clock.wall_ns(), &shared.tier(to).name);
     encode(&[HistoryReport::new(now_ns, "stack", "spilled", to, reason)])
 }
 
+/// The history of a segment without bytes that another tier has room for.
+pub(crate) fn relocated(
+    shared: &Shared,
+    entry: &Entry,
+    segment: u32,
+    (full, to): (TierIndex, TierIndex),
+) -> Vec<u8> {
+    // Nobody is refused room because of what is for people.
+    let mut items = read(shared, entry.object_id, segment).unwrap_or_default();
+    let [from, to] = [full, to].map(|tier| shared.tier(tier).name.clone());
+    let reason = format!("{from} was full");
+    let now_ns = shared.clock.wall_ns();
+    items.push(HistoryReport {
+        from: Some(from),
+        ..HistoryReport::new(now_ns, "stack", "spilled", &to, reason)
+    });
+    encode(&items[items.len().saturating_sub(ITEMS_MAX)..])
+}
+
+/// What is known of how a segment came where it is, oldest first; `tier` is where it is now.
+pub(crate) fn explain(
+    shared: &Shared,
+    entry: &Entry,
+    segment: &Segment,
+    tier: TierIndex,
+) -> Result<Vec<HistoryReport>> {
+    let mut items = read(shared, entry.object_id, segment.number)?;
+    measure(shared, &mut items, (segment.slot, segment.incarnation));
+    // Placements are not kept: the first move says where it was before, unless it was let go.
+    let placed_on = match items.first() {
+        None => Some(shared.tier(tier).name.clone()),
+        Some(first) if items.len() < ITEMS_MAX => first.from.clone(),
+        Some(_) => None,
+    };
+    if let Some(tier) = placed_on {
+        let reason = "new object".into();
+        let placed = HistoryReport::new(entry.created_ns, "placer", "placed", &tier, reason);
+        items.insert(0, placed);
+    }
+    Ok(items)
+}
+
 /// The history of a segment, newest last.
-pub(crate) fn read(shared: &Shared, object_id: u64, segment: u32) -> Result<Vec<HistoryReport>> {
+fn read(shared: &Shared, object_id: u64, segment: u32) -> Result<Vec<HistoryReport>> {
     match shared.catalog.history(object_id, segment)? {
         Some(bytes) => decode(&bytes),
         None => Ok(Vec::new()),

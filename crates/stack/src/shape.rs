@@ -172,13 +172,20 @@ impl Shared {
             start_bytes: start,
         };
         let tier = self.place(&placement).tier;
-        self.add_segment(entry, start, tier)?;
+        self.add_segment(entry, start, tier, None)?;
         holding(entry, offset_bytes)
             .ok_or_else(|| Error::new(ErrorKind::Busy, "write").with("key", &entry.key))
     }
 
-    /// Adds a segment that starts at `start_bytes`; the caller holds `entry.changes`.
-    fn add_segment(&self, entry: &Arc<Entry>, start_bytes: u64, wanted: TierIndex) -> Result<()> {
+    /// Adds a segment that starts at `start_bytes`; the caller holds `entry.changes`. `outgrown`
+    /// is the tier that had no room for it, where that is why there is one.
+    fn add_segment(
+        &self,
+        entry: &Arc<Entry>,
+        start_bytes: u64,
+        wanted: TierIndex,
+        outgrown: Option<TierIndex>,
+    ) -> Result<()> {
         let old = entry.segments.load_full();
         let number = old.iter().map(|segment| segment.number).max().expect("at least one") + 1;
         if old.len() >= crate::record::SEGMENTS_MAX as usize {
@@ -205,7 +212,12 @@ impl Shared {
         let now = old.iter().map(|segment| segment.record(&segment.location.load()));
         let mut records: Vec<_> = now.chain([record.clone()]).collect();
         records.sort_by_key(|record| record.start_bytes);
-        if let Err(error) = self.commit_grown(entry, &site, &entry.record(records)) {
+        let to = site.place.tier;
+        let history = outgrown.or((to != wanted).then_some(wanted)).map(|wanted| {
+            let history = crate::history::spilled(self, wanted, to, level);
+            Write::History(entry.object_id, number, history)
+        });
+        if let Err(error) = self.commit_grown(entry, &site, &entry.record(records), history) {
             self.take_back(entry, number, site, None);
             return Err(error);
         }
@@ -224,13 +236,20 @@ impl Shared {
     }
 
     /// Commits the record of an object with a new segment, as durably as the object is promised.
-    fn commit_grown(&self, entry: &Entry, site: &Site, record: &Record) -> Result<()> {
+    fn commit_grown(
+        &self,
+        entry: &Entry,
+        site: &Site,
+        record: &Record,
+        history: Option<Write<'_>>,
+    ) -> Result<()> {
         let is_durable = entry.persistency() == Persistency::Storage;
         if is_durable {
             // Names first: a record that is durable never names a file that is not.
             self.backend(site).sync()?;
         }
-        let ticket = self.catalog.commit(&[Write::Put(&entry.key, record)])?;
+        let writes: Vec<_> = [Write::Put(&entry.key, record)].into_iter().chain(history).collect();
+        let ticket = self.catalog.commit(&writes)?;
         self.failpoints.hit("grow.catalog")?;
         if is_durable { self.catalog.wait(ticket) } else { Ok(()) }
     }
@@ -352,7 +371,12 @@ impl Shared {
             bytes: 0,
         };
         let mut accounted = crate::lock(&segment.accounted);
-        let writes = [Write::Put(&entry.key, &record), Write::Garbage(row.clone())];
+        let history = crate::history::relocated(self, entry, segment.number, (full, next));
+        let writes = [
+            Write::Put(&entry.key, &record),
+            Write::Garbage(row.clone()),
+            Write::History(entry.object_id, segment.number, history),
+        ];
         let commit = || {
             self.backend(&site).sync()?;
             let ticket = self.catalog.commit(&writes)?;
@@ -431,7 +455,7 @@ impl Shared {
             Some(next) if !is_inside && length > 0 => {
                 segment.limit_bytes.store(length, Ordering::Release);
                 let start = segment.start_bytes + length;
-                let added = self.add_segment(entry, start, next);
+                let added = self.add_segment(entry, start, next, Some(full));
                 if added.is_err() {
                     segment.limit_bytes.store(old_limit, Ordering::Release);
                 }

@@ -17,8 +17,8 @@ use crate::keeper::{self, Threads};
 use crate::mover::{MoveRequest, MoveWish};
 use crate::pairs::Pairs;
 use crate::report::{
-    BackupReport, CheckReport, Explanation, HistoryReport, LedgerReport, MoveReport, PolicyReport,
-    RebuildReport, SegmentReport, ShadowReport, TierReport,
+    BackupReport, CheckReport, Explanation, LedgerReport, MoveReport, PolicyReport, RebuildReport,
+    SegmentReport, ShadowReport, TierReport,
 };
 use crate::shared::Shared;
 use crate::tiers::TierState;
@@ -226,11 +226,6 @@ impl Stack {
             let location = segment.location.load();
             let place = location.primary.place;
             let moving = shared.mover.of_segment(entry.object_id, segment.number);
-            let mut past = history::read(shared, entry.object_id, segment.number)?;
-            history::measure(shared, &mut past, (segment.slot, segment.incarnation));
-            if past.is_empty() {
-                past.push(placed(&entry, name(place.tier)));
-            }
             segments.push(SegmentReport {
                 segment: segment.number,
                 start_bytes: segment.start_bytes,
@@ -241,7 +236,7 @@ impl Stack {
                 stored_as: location.primary.key.to_string(),
                 moving: moving.map(|one| one.report(shared)),
                 held: segment.holds.word().map(Into::into),
-                history: past,
+                history: history::explain(shared, &entry, segment, place.tier)?,
             });
         }
         // A tier that is offline has no times to tell.
@@ -621,10 +616,6 @@ impl Stack {
 fn check_namespace(namespace: &str) -> Result<()> {
     // The rules for namespaces of objects hold for those of pairs.
     Key::new(namespace, "k").map(drop)
-}
-
-fn placed(entry: &crate::entry::Entry, tier: String) -> HistoryReport {
-    HistoryReport::new(entry.created_ns, "placer", "placed", &tier, "new object".into())
 }
 
 fn refusal(outcome: Outcome) -> Error {

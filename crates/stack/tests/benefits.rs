@@ -55,7 +55,8 @@ fn what_a_move_saved_is_told_beside_what_was_expected() {
     stack.run_policy().expect("runs");
 
     let check = |past: &[HistoryReport]| {
-        let [down, up, ..] = past else { panic!("{past:?}") };
+        let [placed, down, up, ..] = past else { panic!("{past:?}") };
+        assert_eq!((placed.what.as_str(), placed.tier.as_str()), ("placed", "fast"));
         assert_eq!((down.from.as_deref(), down.tier.as_str()), (Some("fast"), "slow"));
         assert_eq!((down.expected_benefit_s, down.accesses), (None, 0));
         assert_eq!(down.measured_benefit_s, Some(0.0), "nobody read it there");
@@ -76,7 +77,7 @@ fn what_a_move_saved_is_told_beside_what_was_expected() {
     stack.run_policy().expect("runs");
     let past = history(&stack, &name);
     check(&past);
-    let last = &past[2];
+    let last = &past[3];
     assert_eq!((last.expected_benefit_s, last.accesses), (None, 3));
     assert_eq!(last.measured_benefit_s, None, "the fast tier has no figures");
     assert_sound(&world, &stack);

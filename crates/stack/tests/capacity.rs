@@ -14,6 +14,7 @@ use common::world::{
 use terrace_core::{
     Backend, BackendExt, Error, ErrorKind, Key, ObjectExt, Open, Persistency, TierIndex,
 };
+use terrace_stack::report::HistoryReport;
 use terrace_stack::{MoveKind, Stack};
 
 const SLOW: TierIndex = TierIndex(1);
@@ -38,7 +39,8 @@ fn a_full_fast_tier_spills() {
     assert_eq!(fast + slow, 300_000);
     let last = stack.explain(&key("spilled-29")).expect("exists").segments.remove(0);
     assert_eq!(last.tier, "slow");
-    assert!(last.history.iter().any(|past| past.what.contains("spill")), "{last:?}");
+    let [past] = last.history.as_slice() else { panic!("{last:?}") };
+    assert_eq!((past.what.as_str(), past.reason.as_str()), ("spilled", "fast was full"));
     for index in 0..30 {
         let name = key(&format!("spilled-{index}"));
         assert_eq!(stack.read_all(&name).expect("reads"), [index; 10_000]);
@@ -93,6 +95,12 @@ fn an_object_that_outgrows_its_tier_goes_on_in_the_next() {
         assert!(explanation.segments.len() >= 2, "{explanation:?}");
         let tiers: Vec<_> = explanation.segments.iter().map(|s| s.tier.as_str()).collect();
         assert!(tiers.contains(&"fast") && tiers.contains(&"slow"), "{tiers:?}");
+        // Cut into parts, the placer meets a full tier as well; and none came anywhere unexplained.
+        for segment in &explanation.segments {
+            let past = segment.history.last().expect("has a history");
+            let is_spilled = past.what == "spilled" && past.reason == "fast was full";
+            assert_eq!(is_spilled, segment.tier == "slow", "{segment:?}");
+        }
         assert_sound(&world, &stack);
         stack.close().expect("closes");
         drop(stack);
@@ -392,8 +400,34 @@ fn an_empty_object_that_was_moved_spills() {
         object.write(0, &[3; 20_000]).expect("goes on elsewhere");
         assert_eq!(stack.read_all(&name).expect("reads"), [3; 20_000]);
         drop(object);
+        let segment = stack.explain(&name).expect("exists").segments.remove(1);
+        let [past] = segment.history.as_slice() else { panic!("{segment:?}") };
+        assert_eq!((past.what.as_str(), past.tier.as_str()), ("spilled", "slow"));
         assert_sound(&world, &stack);
     }
+}
+
+#[test]
+fn an_empty_object_whose_tier_fills_up_goes_elsewhere_and_tells_why() {
+    let world = small(50_000, ROOMY);
+    let stack = world.create();
+    let name = key("late");
+    let object = stack.open(&name, &Open::create_new()).expect("creates");
+    put(&stack, &key("filler"), &[2; 50_000]);
+    object.write(0, &[3; 20_000]).expect("goes elsewhere");
+    drop(object);
+    let mut segments = stack.explain(&name).expect("exists").segments;
+    assert_eq!(segments.len(), 1, "{segments:?}");
+    let history = segments.remove(0).history;
+    let told = |past: &HistoryReport| {
+        let from = past.from.clone();
+        (past.what.clone(), from, past.tier.clone(), past.reason.clone())
+    };
+    let [placed, spilled] = history.as_slice() else { panic!("{history:?}") };
+    assert_eq!(told(placed), ("placed".into(), None, "fast".into(), "new object".into()));
+    let why = "fast was full".into();
+    assert_eq!(told(spilled), ("spilled".into(), Some("fast".into()), "slow".into(), why));
+    assert_sound(&world, &stack);
 }
 
 #[test]

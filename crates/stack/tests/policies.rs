@@ -9,7 +9,9 @@ use std::time::Duration;
 
 use common::hooked::Call;
 use common::scripted::{Breakage, PlaceOn, Shared, Step, Wish, settle};
-use common::world::{LONG, World, assert_sound, bounded, eventually, key, promise_nothing, put};
+use common::world::{
+    LONG, World, assert_sound, bounded, eventually, key, migrate, promise_nothing, put,
+};
 use terrace_core::Backend;
 use terrace_core::{
     Action, ActionKind, BackendExt, ErrorKind, EventKind, Key, Layout, ObjectExt, Open, Outcome,
@@ -622,9 +624,29 @@ fn the_reason_of_a_decision_is_kept() {
     shared.wish(vec![Wish::new(&key("why"), ActionKind::Move { to: SLOW })]);
     settle(&stack);
     let history = &stack.explain(&key("why")).expect("exists").segments[0].history;
-    let last = history.last().expect("has a history");
+    let [placed, last] = history.as_slice() else { panic!("{history:?}") };
+    let told = (placed.what.as_str(), placed.tier.as_str(), placed.by.as_str());
+    assert_eq!(told, ("placed", "fast", "placer"));
     assert_eq!((last.tier.as_str(), last.reason.as_str()), ("slow", "scripted"));
     assert_eq!((last.by.as_str(), last.bytes), ("policy scripted", 10));
+}
+
+/// Of many moves the oldest are let go, and what was before them is not known.
+#[test]
+fn a_placement_is_told_until_moves_are_let_go() {
+    const KEPT: usize = 8;
+    let world = World::two();
+    let stack = world.create();
+    let name = key("restless");
+    put(&stack, &name, &[1; 10]);
+    for moves in 1..=KEPT + 1 {
+        let to = if moves % 2 == 1 { SLOW } else { FAST };
+        migrate(&stack, &name, to, MoveKind::Move);
+        let history = stack.explain(&name).expect("exists").segments.remove(0).history;
+        assert_eq!(history.len(), (moves + 1).min(KEPT));
+        let is_placed = history[0].what == "placed" && history[0].tier == "fast";
+        assert_eq!(is_placed, moves < KEPT, "{history:?}");
+    }
 }
 
 #[test]
@@ -739,6 +761,13 @@ fn promised_storage_never_goes_to_a_weaker_tier() {
         stack.open(&name, &how).expect("creates").write(0, &[1; 100]).expect("writes");
         let report = stack.explain(&name).expect("exists");
         assert_eq!(report.segments[0].tier, tier, "the placer asked for memory");
+        let [past] = report.segments[0].history.as_slice() else { panic!("{report:?}") };
+        let weak = format!("memory does not keep data at {persistency}");
+        let expected = match tier {
+            "memory" => ("placed", "new object"),
+            _ => ("spilled", weak.as_str()),
+        };
+        assert_eq!((past.what.as_str(), past.reason.as_str()), expected);
         assert_eq!(report.persistency, persistency.word());
     }
     assert_sound(&world, &stack);
