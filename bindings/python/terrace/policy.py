@@ -65,7 +65,7 @@ else:
     MISSING = None
 
 # What both sides speak; docs/formats/policy-program.md.
-VERSION = 2
+VERSION = 3
 
 # Kinds of events: events["kind"].
 CREATE, PRESENT, OPEN, CLOSE, READ, WRITE, SET_LEN, DELETE = range(1, 9)
@@ -418,7 +418,7 @@ class Parameter:
 
     In the policy `self.high` is its value. People set it in the configuration or with
     `terrace policy set high=0.8`; the type is that of the default (float, int, bool, str), the
-    bounds are included.
+    bounds are included. `terrace tune` searches switches, and numbers with both bounds.
     """
 
     def __init__(
@@ -461,6 +461,18 @@ class Parameter:
             most = "inf" if self.most is None else self.most
             raise ValueError(f"expected a number from {least} to {most}")
         return value
+
+    def bounds(self) -> str | dict[str, tuple[float, float]] | None:
+        """Its values for those that search them, where both ends are known."""
+        if isinstance(self.default, bool):
+            return "switch"
+        if isinstance(self.default, str) or self.least is None or self.most is None:
+            return None
+        if not (math.isfinite(self.least) and math.isfinite(self.most)):
+            return None
+        if isinstance(self.default, int):
+            return {"whole": (math.ceil(self.least), math.floor(self.most))}
+        return {"numbers": (self.least, self.most)}
 
     def show(self, value: float | bool | str) -> str:
         """The text of a value."""
@@ -653,7 +665,7 @@ class _Host:
         now = {
             "placement": {"tier": place.tier, "segment_bytes": place.segment_bytes, "rules": rules},
             "parameters": [
-                (one.name, one.show(getattr(policy, one.name)), one.description)
+                (one.name, one.show(getattr(policy, one.name)), one.description, one.bounds())
                 for one in self._parameters
             ],
         }

@@ -55,15 +55,19 @@ impl Modelled {
         Ok(Self { settings: Settings::read(&file)?, file })
     }
 
-    /// The name of the policy that its configuration has.
-    pub(crate) fn policy(&self) -> Result<String> {
-        match self.settings.policy.as_ref().map(|policy| &policy.source) {
-            Some(PolicySource::Name(name)) => Ok(name.clone()),
-            _ => {
-                let reason = "the store has no built-in policy; name one with --policy";
-                Err(Error::invalid("tune a policy", reason).into())
-            }
-        }
+    /// The directory of its configuration, from which paths in it begin.
+    pub(crate) fn dir(&self) -> &Path {
+        self.file.parent().unwrap_or(Path::new(""))
+    }
+
+    /// The policy that its configuration has.
+    pub(crate) fn policy(&self) -> Option<PolicySource> {
+        let source = &self.settings.policy.as_ref()?.source;
+        Some(match source {
+            PolicySource::Name(_) => source.clone(),
+            PolicySource::Library(path) => PolicySource::Library(self.dir().join(path)),
+            PolicySource::Program(path) => PolicySource::Program(self.dir().join(path)),
+        })
     }
 
     /// The text of its configuration.

@@ -34,8 +34,8 @@ pub use key::{Key, NAME_BYTES_MAX, NAMESPACE_BYTES_MAX};
 pub use kv::{KV_KEY_BYTES_MAX, KV_VALUE_BYTES_MAX, Kv, KvExt, KvRange, Pair, Ticket, Txn};
 pub use lease::{FileLease, GenerationWord, ReadSummary, WORD_BYTES};
 pub use policy::{
-    Action, ActionKind, Actions, Event, EventKind, Outcome, Parameter, Placed, Placement, Placer,
-    Policy, SLOT_NONE, Slot, panic_text,
+    Action, ActionKind, Actions, Bounds, Canceller, Event, EventKind, Outcome, Parameter, Placed,
+    Placement, Placer, Policy, SLOT_NONE, Slot, panic_text,
 };
 pub use random::Random;
 pub use semantics::{

@@ -60,7 +60,16 @@ pub trait Policy: Send {
     ///
     /// `Unsupported` for another version, `Corrupt`; the policy then starts empty.
     fn restore(&mut self, view: &View, version: u32, state: &[u8]) -> Result<()>;
+
+    /// Makes a call that hangs come back with a panic or an error, from another thread; the policy
+    /// is of no use afterwards. `None` where nothing can.
+    fn canceller(&self) -> Option<Canceller> {
+        None
+    }
 }
+
+/// Ends whichever call of a policy is under way.
+pub type Canceller = Box<dyn Fn() + Send + Sync>;
 
 /// The text of a panic: of what a policy that fails says.
 pub fn panic_text(panic: &(dyn Any + Send)) -> &str {
@@ -406,7 +415,7 @@ impl Actions {
 }
 
 /// A setting of a policy.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Parameter {
     /// Its name in the configuration.
     pub name: String,
@@ -414,12 +423,30 @@ pub struct Parameter {
     pub value: String,
     /// One sentence: what it does, in which unit, and its bounds.
     pub description: String,
+    /// Its values, where the policy says so in a form for programs.
+    pub bounds: Option<Bounds>,
+}
+
+/// The values of a parameter.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Bounds {
+    /// Numbers from the first to the second.
+    Numbers(f64, f64),
+    /// Whole numbers from the first to the second.
+    Whole(i64, i64),
+    /// `on` and `off`.
+    Switch,
 }
 
 impl Parameter {
     /// A parameter from its three texts.
     pub fn new(name: &str, value: impl fmt::Display, description: &str) -> Self {
-        Self { name: name.into(), value: value.to_string(), description: description.into() }
+        Self {
+            name: name.into(),
+            value: value.to_string(),
+            description: description.into(),
+            bounds: None,
+        }
     }
 }
 

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Which parameters of policies may be searched for better values, and between which bounds.
 
+use std::borrow::Cow;
 use std::f64::consts::{FRAC_1_SQRT_2, SQRT_2};
 use std::time::Duration;
 
-use terrace_core::{Parameter, units};
+use terrace_core::{Bounds, Error, Parameter, Result, units};
 
 /// The most by which a value may change in one step, on a store that runs.
 pub const STEP_FACTOR_MAX: f64 = 2.0;
@@ -15,11 +16,14 @@ const STEPS: [f64; 4] = [1.0 / STEP_FACTOR_MAX, FRAC_1_SQRT_2, SQRT_2, STEP_FACT
 /// By how much a step may be longer: what reading and writing a number costs.
 const ROUNDING: f64 = 1e-9;
 
+/// From this factor between the bounds on, numbers are spread by magnitude where nobody says how.
+const MAGNITUDES_FROM: f64 = 20.0;
+
 /// A parameter whose value may be searched for.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Tunable {
     /// Its name in the configuration.
-    pub name: &'static str,
+    pub name: Cow<'static, str>,
     /// The values that make sense, and how they are spread.
     pub scale: Scale,
 }
@@ -33,6 +37,8 @@ pub enum Scale {
     Magnitudes(f64, f64),
     /// Whole numbers, spread by magnitude.
     Counts(u32, u32),
+    /// Whole numbers, spread evenly.
+    Whole(i64, i64),
     /// Durations, spread by magnitude.
     Durations(Duration, Duration),
     /// Sizes in bytes, spread by magnitude.
@@ -46,47 +52,88 @@ const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// All of them, by name: a name means the same in every policy. What says where objects belong, as
-/// rules do, is not here, and nothing is that changes what a loss of power leaves.
+/// Those that policies do not say themselves, by name: a name means the same in every policy. What
+/// says where objects belong, as rules do, is not here, and nothing is that changes what a loss of
+/// power leaves.
 const TUNABLES: &[Tunable] = &[
-    Tunable { name: "high", scale: Scale::Even(0.5, 0.97) },
-    Tunable { name: "low", scale: Scale::Even(0.2, 0.95) },
-    Tunable { name: "idle", scale: Scale::Durations(Duration::from_millis(10), MINUTE) },
-    Tunable { name: "horizon", scale: Scale::Durations(SECOND, HOUR) },
-    Tunable { name: "gate", scale: Scale::Choice(&["on", "off"]) },
-    Tunable { name: "factor", scale: Scale::Magnitudes(0.5, 8.0) },
-    Tunable { name: "min_residency", scale: Scale::Durations(Duration::from_millis(100), MINUTE) },
-    Tunable { name: "busy", scale: Scale::Even(0.3, 1.0) },
-    Tunable { name: "max_bytes", scale: Scale::Bytes(16 << 20, 16 << 30) },
-    Tunable { name: "together", scale: Scale::Durations(MILLISECOND, MINUTE) },
-    Tunable { name: "timeout", scale: Scale::Durations(Duration::from_millis(10), HOUR) },
-    Tunable { name: "half_life", scale: Scale::Durations(SECOND, HOUR) },
-    Tunable { name: "min_heat", scale: Scale::Magnitudes(0.1, 16.0) },
-    Tunable { name: "read_weight", scale: Scale::Magnitudes(0.05, 4.0) },
-    Tunable { name: "write_weight", scale: Scale::Magnitudes(0.05, 4.0) },
-    Tunable { name: "streams", scale: Scale::Counts(1, 16) },
-    Tunable { name: "share", scale: Scale::Even(0.05, 1.0) },
+    known("high", Scale::Even(0.5, 0.97)),
+    known("low", Scale::Even(0.2, 0.95)),
+    known("idle", Scale::Durations(Duration::from_millis(10), MINUTE)),
+    known("horizon", Scale::Durations(SECOND, HOUR)),
+    known("gate", Scale::Choice(&["on", "off"])),
+    known("factor", Scale::Magnitudes(0.5, 8.0)),
+    known("min_residency", Scale::Durations(Duration::from_millis(100), MINUTE)),
+    known("busy", Scale::Even(0.3, 1.0)),
+    known("max_bytes", Scale::Bytes(16 << 20, 16 << 30)),
+    known("together", Scale::Durations(MILLISECOND, MINUTE)),
+    known("timeout", Scale::Durations(Duration::from_millis(10), HOUR)),
+    known("half_life", Scale::Durations(SECOND, HOUR)),
+    known("min_heat", Scale::Magnitudes(0.1, 16.0)),
+    known("read_weight", Scale::Magnitudes(0.05, 4.0)),
+    known("write_weight", Scale::Magnitudes(0.05, 4.0)),
+    known("streams", Scale::Counts(1, 16)),
+    known("share", Scale::Even(0.05, 1.0)),
 ];
+
+const fn known(name: &'static str, scale: Scale) -> Tunable {
+    Tunable { name: Cow::Borrowed(name), scale }
+}
 
 /// Those of a policy that has these parameters.
 pub fn tunables(parameters: &[Parameter]) -> Vec<Tunable> {
-    let has = |tunable: &&Tunable| parameters.iter().any(|one| one.name == tunable.name);
-    TUNABLES.iter().filter(has).copied().collect()
+    let is_bound = |one: &&Parameter| one.bounds.is_some();
+    let has = |tunable: &&Tunable| {
+        parameters.iter().any(|one| one.name == tunable.name && one.bounds.is_none())
+    };
+    let known = TUNABLES.iter().filter(has).cloned();
+    known.chain(parameters.iter().filter(is_bound).filter_map(Tunable::of)).collect()
 }
 
-/// The parameter with this name, if it may be searched.
+/// The parameter with this name, if it may be searched in every policy.
 pub fn tunable(name: &str) -> Option<Tunable> {
-    TUNABLES.iter().find(|tunable| tunable.name == name).copied()
+    TUNABLES.iter().find(|tunable| tunable.name == name).cloned()
 }
 
 impl Tunable {
+    /// A parameter as its policy says; `None` where that leaves no choice.
+    fn of(parameter: &Parameter) -> Option<Self> {
+        let scale = match parameter.bounds? {
+            Bounds::Numbers(least, most) => Scale::of_numbers(least, most),
+            Bounds::Whole(least, most) => Scale::of_whole(least, most),
+            Bounds::Switch => Some(Scale::Choice(&["on", "off"])),
+        };
+        Some(Self { name: parameter.name.clone().into(), scale: scale? })
+    }
+
+    /// A parameter with values that somebody says: `0.1..0.9`, `1..64`, `10ms..1h`, `1MiB..1GiB`.
+    /// Numbers are whole unless one of them, or the one that the policy has, has a point.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` with what would be right.
+    pub fn between(parameter: &Parameter, range: &str) -> Result<Self> {
+        let wrong = |reason: &str| {
+            Error::invalid("search a parameter", reason)
+                .with("parameter", &parameter.name)
+                .with("values", range)
+        };
+        let Some((from, to)) = range.split_once("..") else {
+            return Err(wrong("expected the least and the most, as in 0.1..0.9 or 10ms..1h"));
+        };
+        let scale = Scale::between(from, to, &parameter.value)
+            .ok_or_else(|| wrong("expected numbers, durations or sizes, the lesser one first"))?;
+        Ok(Self { name: parameter.name.clone().into(), scale })
+    }
+
     /// The value at a place from 0, the least, to 1, the most; in three digits, as the policy reads
     /// it.
     pub fn at(&self, place: f64) -> String {
         let place = place.clamp(0.0, 1.0);
         let (from, to) = self.bounds();
         match self.scale {
-            Scale::Even(..) | Scale::Choice(_) => self.text(from + (to - from) * place),
+            Scale::Even(..) | Scale::Whole(..) | Scale::Choice(_) => {
+                self.text(from + (to - from) * place)
+            }
             _ => self.text(from * (to / from).powf(place)),
         }
     }
@@ -128,7 +175,8 @@ impl Tunable {
     /// The number above zero that a value is: seconds or bytes where it has a unit.
     fn number(&self, value: &str) -> Option<f64> {
         let number = match self.scale {
-            Scale::Even(..) | Scale::Magnitudes(..) | Scale::Counts(..) => value.parse().ok()?,
+            Scale::Even(..) | Scale::Magnitudes(..) => value.parse().ok()?,
+            Scale::Counts(..) | Scale::Whole(..) => value.parse().ok()?,
             Scale::Durations(..) => units::parse_duration(value).ok()?.as_secs_f64(),
             Scale::Bytes(..) => units::parse_bytes(value).ok()? as f64,
             Scale::Choice(_) => return None,
@@ -141,6 +189,7 @@ impl Tunable {
         match self.scale {
             Scale::Even(from, to) | Scale::Magnitudes(from, to) => (from, to),
             Scale::Counts(from, to) => (from.into(), to.into()),
+            Scale::Whole(from, to) => (from as f64, to as f64),
             Scale::Durations(from, to) => (from.as_secs_f64(), to.as_secs_f64()),
             Scale::Bytes(from, to) => (from as f64, to as f64),
             Scale::Choice(words) => (0.0, words.len() as f64),
@@ -151,23 +200,67 @@ impl Tunable {
     fn text(&self, number: f64) -> String {
         match self.scale {
             Scale::Even(..) | Scale::Magnitudes(..) => digits(number).to_string(),
-            Scale::Counts(..) => number.round().to_string(),
+            Scale::Counts(..) | Scale::Whole(..) => number.round().to_string(),
             Scale::Durations(..) => {
                 let microseconds = (digits(number) * 1e6).round() as u64;
                 units::format_duration(Duration::from_micros(microseconds))
             }
             Scale::Bytes(..) => {
-                let mebibytes = digits(number / f64::from(1 << 20));
-                units::format_bytes((mebibytes.round() as u64) << 20)
+                let unit = [1_u32 << 20, 1 << 10]
+                    .into_iter()
+                    .find(|unit| number >= 16.0 * f64::from(*unit))
+                    .unwrap_or(1);
+                let units = digits(number / f64::from(unit)).round() as u64;
+                units::format_bytes(units * u64::from(unit))
             }
             Scale::Choice(words) => words[(number as usize).min(words.len() - 1)].into(),
         }
     }
 }
 
-/// A number above zero in three significant digits.
+impl Scale {
+    fn of_numbers(least: f64, most: f64) -> Option<Self> {
+        let is_spread = least.is_finite() && most.is_finite() && least < most;
+        is_spread.then(|| match least > 0.0 && most / least >= MAGNITUDES_FROM {
+            true => Scale::Magnitudes(least, most),
+            false => Scale::Even(least, most),
+        })
+    }
+
+    fn of_whole(least: i64, most: i64) -> Option<Self> {
+        let spans = least > 0 && most as f64 / least as f64 >= MAGNITUDES_FROM;
+        let counts = u32::try_from(least).ok().zip(u32::try_from(most).ok());
+        (least < most).then(|| match counts.filter(|_| spans) {
+            Some((least, most)) => Scale::Counts(least, most),
+            None => Scale::Whole(least, most),
+        })
+    }
+
+    /// From two texts, and the one that a parameter has.
+    fn between(from: &str, to: &str, now: &str) -> Option<Self> {
+        if ![from, to, now].iter().any(|text| text.contains('.'))
+            && let (Ok(from), Ok(to)) = (from.parse(), to.parse())
+        {
+            return Scale::of_whole(from, to);
+        }
+        if let (Ok(from), Ok(to)) = (from.parse(), to.parse()) {
+            return Scale::of_numbers(from, to);
+        }
+        if let (Ok(from), Ok(to)) = (units::parse_duration(from), units::parse_duration(to)) {
+            let is_spread = !from.is_zero() && from < to;
+            return is_spread.then_some(Scale::Durations(from, to));
+        }
+        let (from, to) = (units::parse_bytes(from).ok()?, units::parse_bytes(to).ok()?);
+        (from > 0 && from < to).then_some(Scale::Bytes(from, to))
+    }
+}
+
+/// A number in three significant digits.
 fn digits(value: f64) -> f64 {
-    let unit = 10_f64.powi(2 - value.log10().floor() as i32);
+    if value == 0.0 {
+        return 0.0;
+    }
+    let unit = 10_f64.powi(2 - value.abs().log10().floor() as i32);
     (value * unit).round() / unit
 }
 
@@ -186,12 +279,12 @@ mod tests {
         for entry in POLICIES {
             let parameters = (entry.create)(&view, &[]).expect(entry.name).parameters();
             for tunable in tunables(&parameters) {
-                seen.push(tunable.name);
+                seen.push(tunable.name.clone());
                 for step in 0..=20 {
                     let text = tunable.at(f64::from(step) / 20.0);
                     // The other end of what contradicts it: `low` is never above `high`.
                     let mut given = vec![(tunable.name.to_string(), text.clone())];
-                    match tunable.name {
+                    match &*tunable.name {
                         "low" => given.insert(0, ("high".into(), "1".into())),
                         "high" => given.insert(0, ("low".into(), "0".into())),
                         _ => {}
@@ -220,7 +313,7 @@ mod tests {
                     for to in &around {
                         assert!(tunable.is_near(&from, to), "{} {from} {to}", tunable.name);
                         let mut given = vec![(tunable.name.to_string(), to.clone())];
-                        match tunable.name {
+                        match &*tunable.name {
                             "low" => given.insert(0, ("high".into(), "1".into())),
                             "high" => given.insert(0, ("low".into(), "0".into())),
                             _ => {}
@@ -263,8 +356,56 @@ mod tests {
     }
 
     #[test]
+    fn what_a_policy_says_of_its_values_goes_before_what_the_name_says() {
+        let told = |bounds| Parameter { bounds, ..Parameter::new("high", "0.9", "") };
+        let scale = |bounds| tunables(&[told(bounds)]).pop().map(|one| one.scale);
+        assert_eq!(scale(None), Some(Scale::Even(0.5, 0.97)));
+        for (bounds, expected) in [
+            (Bounds::Numbers(0.0, 1.0), Some(Scale::Even(0.0, 1.0))),
+            (Bounds::Numbers(0.1, 10.0), Some(Scale::Magnitudes(0.1, 10.0))),
+            (Bounds::Numbers(-1.0, 100.0), Some(Scale::Even(-1.0, 100.0))),
+            (Bounds::Numbers(1.0, 1.0), None),
+            (Bounds::Numbers(0.0, f64::INFINITY), None),
+            (Bounds::Numbers(f64::NAN, 1.0), None),
+            (Bounds::Whole(0, 100), Some(Scale::Whole(0, 100))),
+            (Bounds::Whole(1, 100), Some(Scale::Counts(1, 100))),
+            (Bounds::Whole(1, 1 << 40), Some(Scale::Whole(1, 1 << 40))),
+            (Bounds::Whole(3, 2), None),
+            (Bounds::Switch, Some(Scale::Choice(&["on", "off"]))),
+        ] {
+            assert_eq!(scale(Some(bounds)), expected, "{bounds:?}");
+        }
+    }
+
+    #[test]
+    fn values_that_somebody_says_are_numbers_durations_or_sizes() {
+        let between = |now: &str, range: &str| {
+            Tunable::between(&Parameter::new("x", now, ""), range).map(|one| one.scale)
+        };
+        for (now, range, expected) in [
+            ("3", "0..8", Scale::Whole(0, 8)),
+            ("3", "1..64", Scale::Counts(1, 64)),
+            ("0.5", "0..1", Scale::Even(0.0, 1.0)),
+            ("1", "0.5..1", Scale::Even(0.5, 1.0)),
+            ("1.0", "1..64", Scale::Magnitudes(1.0, 64.0)),
+            ("5s", "1ms..1s", Scale::Durations(MILLISECOND, SECOND)),
+            ("1MiB", "4KiB..1MiB", Scale::Bytes(4 << 10, 1 << 20)),
+        ] {
+            assert_eq!(between(now, range).expect("legal"), expected, "{range}");
+        }
+        for range in ["", "1", "1..", "..1", "2..1", "1..1", "1s..1", "0s..1s", "1s..1ms", "a..b"] {
+            let error = between("1", range).expect_err(range);
+            assert!(error.to_string().contains("parameter=x"), "{error}");
+        }
+        let sizes = Tunable { name: "x".into(), scale: Scale::Bytes(1000, 1 << 20) };
+        assert_eq!([0.0, 0.5, 1.0].map(|place| sizes.at(place)), ["1kB", "32KiB", "1020KiB"]);
+        let near_zero = Tunable { name: "x".into(), scale: Scale::Even(-1.0, 1.0) };
+        assert_eq!([0.0, 0.25, 0.5].map(|place| near_zero.at(place)), ["-1", "-0.5", "0"]);
+    }
+
+    #[test]
     fn places_are_spread_as_the_scale_says() {
-        let at = |scale, place| Tunable { name: "x", scale }.at(place);
+        let at = |scale, place| Tunable { name: "x".into(), scale }.at(place);
         assert_eq!(at(Scale::Even(0.5, 0.97), 0.5), "0.735");
         assert_eq!(at(Scale::Magnitudes(0.5, 8.0), 0.5), "2");
         assert_eq!(at(Scale::Counts(1, 16), 0.25), "2");

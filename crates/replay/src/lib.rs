@@ -35,7 +35,7 @@ pub use timed::{
     TimedOptions, TimedReplay, TimedTier, Traffic, trace_key,
 };
 pub use tune::{
-    Candidate, Foreseen, Objective, OpenTrace, Score, Shadows, TierFill, TuneOptions, Tuned, Tuner,
-    Value, rails,
+    Candidate, Foreseen, MakePolicy, Objective, OpenTrace, Score, Shadows, TierFill, TuneOptions,
+    Tuned, Tuner, Value, rails,
 };
 pub use write::{Converted, WRITABLE, convert};

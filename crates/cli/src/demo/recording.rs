@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::Serialize;
 use terrace_core::{
-    Actions, Clock, Event, EventKind, Outcome, Parameter, Placer, Policy, Result, Slot,
+    Actions, Canceller, Clock, Event, EventKind, Outcome, Parameter, Placer, Policy, Result, Slot,
     SystemClock, View,
 };
 
@@ -318,5 +318,9 @@ impl Policy for Recorded {
 
     fn restore(&mut self, view: &View, version: u32, state: &[u8]) -> Result<()> {
         self.inner.restore(view, version, state)
+    }
+
+    fn canceller(&self) -> Option<Canceller> {
+        self.inner.canceller()
     }
 }

@@ -260,11 +260,76 @@ fn a_python_policy_that_hangs_is_replaced_and_nobody_waits_for_it() {
     });
     let why = policy(&scene)["replaced"].to_string();
     assert!(why.contains("eager.py: a call took longer than 300ms"), "{why}");
-    held.stop();
-    // Its process ends with the store's, although the policy sleeps.
+    // Its process ends although the policy sleeps, long before the store does.
     let name = scene.path("eager.py").canonicalize().expect("it exists");
     let find = || std::process::Command::new("pgrep").arg("-f").arg(&name).output();
     wait_until(|| find().expect("it runs").stdout.is_empty());
+    held.stop();
+}
+
+/// Copies what was read, up to so many a round.
+const COUNTED: &str = r#"
+from terrace.policy import READ, Parameter, Policy
+
+class Counted(Policy):
+    most = Parameter(0, "moves in a round", 0, 8)
+    share = Parameter(0.5, "of them that are made", 0, 1)
+    eager = Parameter(False, "also what was read once")
+    label = Parameter("x", "nothing")
+    window = Parameter(100, "reads that are looked at", 1)
+
+    def __init__(self, view):
+        self.seen = {}
+
+    def observe(self, view, events):
+        for slot in events["slot"][events["kind"] == READ].tolist():
+            self.seen[slot] = self.seen.get(slot, 0) + 1
+
+    def plan(self, view, actions):
+        wanted = [slot for slot, count in self.seen.items() if self.eager or count > 1]
+        for slot in sorted(wanted)[: int(self.most * self.share + 0.5)]:
+            actions.promote(slot, to=0, reason="it was read")
+            del self.seen[slot]
+"#;
+
+#[test]
+fn parameters_of_a_python_policy_are_searched_by_its_bounds_or_as_asked() {
+    let scene = Scene::with_policy();
+    scene.file("counted.py", COUNTED);
+    load(&scene);
+    let names = |found: &Value| {
+        let list = found["tunables"].as_array().expect("a list").iter();
+        list.map(|name| name.as_str().expect("a name").to_owned()).collect::<Vec<_>>()
+    };
+    let words = "tune load.csv --objective time --budget 4 --policy counted.py";
+    let found = scene.json(words.split_whitespace()).remove(0);
+    assert_eq!(names(&found), ["most", "share", "eager"]);
+    let section = found["section"].as_str().expect("text");
+    let path = scene.path("counted.py");
+    let is_used = section.contains("name = \"pinned\"")
+        || section.contains(&format!("program = {:?}", path.to_str().expect("text")));
+    assert!(is_used, "{section}");
+    let words = "tune load.csv --objective time --budget 4 --policy counted.py:most=3:label=y \
+                 --search window=10..1000 --search share=0.25..0.75";
+    let found = scene.json(words.split_whitespace()).remove(0);
+    assert_eq!(names(&found), ["window", "share"]);
+    for tried in found["tried"].as_array().expect("a list") {
+        let of = |name: &str| tried["parameters"][name].as_str().expect("text").to_owned();
+        assert_eq!((of("most"), of("label")), ("3".into(), "y".into()));
+        let (window, share) = (of("window").parse::<u32>(), of("share").parse::<f64>());
+        assert!((10..=1000).contains(&window.expect("whole")), "{tried}");
+        assert!((0.25..=0.75).contains(&share.expect("a number")), "{tried}");
+    }
+    for (status, search, why) in [
+        (3, "windo", "only most, share, eager, label, window"),
+        (2, "window", "say window=LEAST..MOST"),
+        (2, "label=a..b", "expected numbers, durations or sizes"),
+        (2, "most=1..4", "given twice"),
+    ] {
+        let words = "tune load.csv --objective time --policy counted.py:most=3 --search";
+        let error = scene.fails(status, words.split_whitespace().chain([search]));
+        assert!(error.contains(why), "{error}");
+    }
 }
 
 #[test]

@@ -5,31 +5,32 @@
 //! The other side is `bindings/python/terrace/policy.py`; both speak `docs/formats/policy-program.md`.
 //! Events are kept until the policy is asked for something, so that a round costs one answer.
 
-mod child;
 mod memory;
 mod news;
 mod placement;
+mod process;
 mod reply;
 mod socket;
 
 use std::cell::RefCell;
 use std::path::Path;
-use std::process::Child;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use terrace_core::{Actions, Error, ErrorKind, Event, Parameter, Placer, Policy, Result, View};
+use terrace_core::{
+    Actions, Canceller, Error, ErrorKind, Event, Parameter, Placer, Policy, Result, View,
+};
 
 use crate::mechanism::boundary::moved_bytes;
 
-pub use child::spawn;
 use news::News;
 use placement::Table;
+pub use process::Process;
 use reply::{Reply, Start};
 use socket::{Call, Socket};
 
 /// The version of what both sides say.
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 
 /// Starts the program at `path` and gives its policy its parameters, in order.
 ///
@@ -40,8 +41,8 @@ const VERSION: u32 = 2;
 /// `NotFound` where there is no such file or no Python; `Invalid` with what Python says for a file
 /// that is no policy, for a policy that refuses these tiers, and for wrong parameters.
 pub fn start(path: &Path, view: &View, parameters: &[(String, String)]) -> Result<Box<dyn Policy>> {
-    let (socket, child) = child::start(path)?;
-    let program = Program::create(socket, Some(child), view)
+    let (socket, process) = process::start(path)?;
+    let program = Program::create(socket, Some(process), view)
         .map_err(|error| error.with("program", path.display()))?;
     program.with(parameters)
 }
@@ -74,13 +75,12 @@ struct Program {
     news: RefCell<News>,
     socket: Socket,
     /// Where it is ours to end. The last field: it ends once nobody talks to it.
-    _child: Option<child::Ours>,
+    _process: Option<Process>,
 }
 
 impl Program {
-    fn create(socket: Socket, child: Option<Child>, view: &View) -> Result<Self> {
+    fn create(socket: Socket, process: Option<Process>, view: &View) -> Result<Self> {
         const OPERATION: &str = "start the policy";
-        let child = child.map(child::Ours::new);
         let seed = view.random.clone().next_u64();
         let mut head = news::head(view);
         head["version"] = VERSION.into();
@@ -101,7 +101,7 @@ impl Program {
             placement: Arc::default(),
             news: RefCell::new(news),
             socket,
-            _child: child,
+            _process: process,
         };
         program.take_over(&reply)?;
         Ok(program)
@@ -131,10 +131,7 @@ impl Program {
             self.placement = Arc::new(Table::new(placement));
         }
         if let Some(parameters) = says.parameters {
-            self.parameters = parameters
-                .into_iter()
-                .map(|(name, value, description)| Parameter::new(&name, value, &description))
-                .collect();
+            self.parameters = parameters.into_iter().map(Parameter::from).collect();
         }
         Ok(())
     }
@@ -230,6 +227,10 @@ impl Policy for Program {
             .map_err(|refused| refused.with("parameter", name).with("value", value))?;
         self.taken(Call::SetParameter, &reply);
         Ok(())
+    }
+
+    fn canceller(&self) -> Option<Canceller> {
+        self.socket.canceller().ok()
     }
 
     fn state_version(&self) -> u32 {

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Starts and ends the process of a policy.
+//! The process of a policy.
 
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 use terrace_core::{Error, Result};
 
 use super::socket::Socket;
@@ -32,56 +33,61 @@ module.main(sys.argv[1])
 const PYTHON_VARIABLE: &str = "TERRACE_PYTHON";
 const PYTHON: &str = "python3";
 
-/// How long a process may take to end by itself.
+/// How long a process may take to end by itself once nobody talks to it.
 const END_TIME_MAX: Timespec = Timespec { tv_sec: 0, tv_nsec: 500_000_000 };
 
-/// Starts the policy of a file, which talks over `stream`. What it prints goes to standard error.
-///
-/// # Errors
-///
-/// `NotFound` where there is no such file or no Python.
-pub fn spawn(path: &Path, stream: UnixStream) -> Result<Child> {
-    const OPERATION: &str = "start the policy";
-    if let Err(error) = std::fs::metadata(path) {
-        return Err(Error::from_io(OPERATION, error).with("program", path.display()));
-    }
-    let python = std::env::var_os(PYTHON_VARIABLE).unwrap_or_else(|| PYTHON.into());
-    Command::new(&python)
-        .args(["-u", "-c", LOADER])
-        .arg(path)
-        .env("TERRACE_POLICY_MODULE", MODULE)
-        .stdin(OwnedFd::from(stream))
-        .stdout(Stdio::from(io::stderr()))
-        .spawn()
-        .map_err(|error| Error::from_io(OPERATION, error).with("python", python.display()))
-}
-
 /// Starts the policy of a file and the way to it.
-pub(super) fn start(path: &Path) -> Result<(Socket, Child)> {
+pub(super) fn start(path: &Path) -> Result<(Socket, Process)> {
     let (ours, theirs) =
         UnixStream::pair().map_err(|error| Error::from_io("start the policy", error))?;
-    let child = spawn(path, theirs)?;
-    Ok((Socket::new(ours), child))
+    let process = Process::start(path, theirs)?;
+    Ok((Socket::new(ours), process))
 }
 
-/// A process that ends with its policy.
+/// A process with a policy. Where this is dropped it ends, with all that it has started.
 #[derive(Debug)]
-pub(super) struct Ours(Child);
+pub struct Process(Child);
 
-impl Ours {
-    pub(super) fn new(child: Child) -> Self {
-        Self(child)
+impl Process {
+    /// Starts the policy of a file, which talks over `stream`. What it prints goes to standard
+    /// error.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound` where there is no such file or no Python.
+    pub fn start(path: &Path, stream: UnixStream) -> Result<Self> {
+        const OPERATION: &str = "start the policy";
+        if let Err(error) = std::fs::metadata(path) {
+            return Err(Error::from_io(OPERATION, error).with("program", path.display()));
+        }
+        let python = std::env::var_os(PYTHON_VARIABLE).unwrap_or_else(|| PYTHON.into());
+        Command::new(&python)
+            .args(["-u", "-c", LOADER])
+            .arg(path)
+            .env("TERRACE_POLICY_MODULE", MODULE)
+            .stdin(OwnedFd::from(stream))
+            .stdout(Stdio::from(io::stderr()))
+            // Leads a group, in which are those that it starts.
+            .process_group(0)
+            .spawn()
+            .map(Self)
+            .map_err(|error| Error::from_io(OPERATION, error).with("python", python.display()))
+    }
+
+    /// How it ended, where it has.
+    pub fn ended(&mut self) -> Option<ExitStatus> {
+        self.0.try_wait().ok().flatten()
     }
 }
 
-impl Drop for Ours {
+impl Drop for Process {
     fn drop(&mut self) {
         // It sees the end of its socket; one that does not look is ended.
         let pid = Pid::from_child(&self.0);
         if let Ok(process) = pidfd_open(pid, PidfdFlags::empty()) {
             let _ = poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&END_TIME_MAX));
         }
-        let _ = self.0.kill();
+        let _ = kill_process_group(pid, Signal::KILL);
         let _ = self.0.wait();
     }
 }

@@ -3,7 +3,7 @@
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use terrace_core::{Action, Error, ErrorKind, Result};
+use terrace_core::{Action, Bounds, Error, ErrorKind, Parameter, Result};
 use terrace_policy_abi::REASON_BYTES_MAX;
 
 use super::placement::Placement;
@@ -39,8 +39,42 @@ pub(super) struct Start {
 #[derive(Debug, Deserialize)]
 pub(super) struct Says {
     pub(super) placement: Option<Placement>,
-    /// Name, value and description of each.
-    pub(super) parameters: Option<Vec<(String, String, String)>>,
+    pub(super) parameters: Option<Vec<Told>>,
+}
+
+/// A parameter, as a list of these.
+#[derive(Debug, Deserialize)]
+pub(super) struct Told {
+    name: String,
+    value: String,
+    description: String,
+    values: Option<Values>,
+}
+
+impl From<Told> for Parameter {
+    fn from(told: Told) -> Self {
+        let bounds = told.values.map(Into::into);
+        Self { bounds, ..Self::new(&told.name, told.value, &told.description) }
+    }
+}
+
+/// Values that a parameter may have.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Values {
+    Numbers(f64, f64),
+    Whole(i64, i64),
+    Switch,
+}
+
+impl From<Values> for Bounds {
+    fn from(values: Values) -> Self {
+        match values {
+            Values::Numbers(least, most) => Bounds::Numbers(least, most),
+            Values::Whole(least, most) => Bounds::Whole(least, most),
+            Values::Switch => Bounds::Switch,
+        }
+    }
 }
 
 #[derive(Debug, Deserialize)]

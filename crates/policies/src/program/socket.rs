@@ -3,13 +3,14 @@
 
 use std::io::{self, IoSlice, Read};
 use std::mem::MaybeUninit;
+use std::net::Shutdown;
 use std::os::fd::BorrowedFd;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 use serde_json::Value;
-use terrace_core::{Error, Result};
+use terrace_core::{Canceller, Error, Result};
 
 use super::reply::Reply;
 
@@ -81,6 +82,12 @@ pub(super) struct Socket {
 impl Socket {
     pub(super) fn new(stream: UnixStream) -> Self {
         Self { stream }
+    }
+
+    /// Makes a call that waits fail as if the process had ended.
+    pub(super) fn canceller(&self) -> io::Result<Canceller> {
+        let stream = self.stream.try_clone()?;
+        Ok(Box::new(move || hang_up(&stream)))
     }
 
     /// Starts the program, which gets the memory of its news.
@@ -183,6 +190,18 @@ impl Socket {
         let (head, body) = (read(head_bytes.into())?, read(body_bytes)?);
         Ok(Reply { status, head, body })
     }
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        // The process sees it, although a canceller may have the same stream.
+        hang_up(&self.stream);
+    }
+}
+
+fn hang_up(stream: &UnixStream) {
+    // It fails where the other side has gone, which is as good.
+    let _ = stream.shutdown(Shutdown::Both);
 }
 
 fn invalid(call: Call, told: &str) -> Error {

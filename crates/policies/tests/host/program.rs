@@ -2,15 +2,19 @@
 //! Policies in Python: what they see, what they may ask for, and how they fail.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use terrace_core::{
-    ActionKind, Actions, ErrorKind, Event, EventKind, Hint, Key, Layout, Placed, Placement, Policy,
-    Random, Temperature, TierIndex,
+    ActionKind, Actions, Clock, ErrorKind, Event, EventKind, Hint, Key, Layout, Placed, Placement,
+    Policy, Random, SystemClock, Temperature, TierIndex,
 };
 
 use crate::loading::place;
 use crate::misbehaviour::{panic_text, sees_the_segments_as_they_are};
 use crate::world::{World, load, two_tiers};
+
+/// Longer than anything here takes.
+const LONG: Duration = Duration::from_secs(30);
 
 fn scripted() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/host/fixtures/scripted.py")
@@ -152,15 +156,52 @@ fn a_program_that_hangs_is_ended_with_its_policy() {
     assert!(asked.join().expect("it returns"), "the call fails");
 }
 
+/// What the stack does once it has given a policy up.
+#[test]
+fn a_call_that_hangs_comes_back_when_it_is_cancelled_and_no_process_stays() {
+    // Of this run alone, and long enough for it.
+    let child = format!("1{:09}", std::process::id());
+    let mode = format!("spins beside a sleep of {child}");
+    let World { mut policy, view, .. } = World::new(&scripted(), &[("mode", &mode)]);
+    let cancel = policy.canceller().expect("a process can be given up");
+    let asked = std::thread::spawn(move || {
+        let mut actions = Actions::with_budget(1, 1);
+        let asked = std::panic::AssertUnwindSafe(|| policy.plan(&view, &mut actions));
+        let ended = std::panic::catch_unwind(asked);
+        drop(policy);
+        ended.is_err()
+    });
+    let clock = SystemClock::default();
+    let until_ns = clock.now_ns() + LONG.as_nanos() as u64;
+    while processes_named(&child).is_empty() {
+        assert!(clock.now_ns() < until_ns, "the policy does not start its child");
+        clock.sleep(Duration::from_millis(5));
+    }
+    cancel();
+    assert!(asked.join().expect("it returns"), "the call fails");
+    assert_eq!(processes_named(&child), [""; 0], "its child ends with it");
+    // Whoever gave up may say so again.
+    cancel();
+}
+
+/// Numbers of the processes with this in their command.
+fn processes_named(text: &str) -> Vec<String> {
+    named(text, "")
+}
+
 /// Numbers of the children of this process with this in their command.
 fn children_named(text: &str) -> Vec<String> {
-    let me = format!("PPid:\t{}\n", std::process::id());
+    named(text, &format!("PPid:\t{}\n", std::process::id()))
+}
+
+/// Numbers of the processes with the one in their command and the other in their status.
+fn named(text: &str, me: &str) -> Vec<String> {
     let read = |process: &Path, file: &str| std::fs::read(process.join(file)).unwrap_or_default();
     std::fs::read_dir("/proc")
         .expect("there is one")
         .filter_map(|entry| Some(entry.ok()?.path()))
         .filter(|process| {
-            String::from_utf8_lossy(&read(process, "status")).contains(&me)
+            String::from_utf8_lossy(&read(process, "status")).contains(me)
                 && String::from_utf8_lossy(&read(process, "cmdline")).contains(text)
         })
         .filter_map(|process| Some(process.file_name()?.to_str()?.to_owned()))

@@ -6,7 +6,7 @@ use std::thread;
 
 use terrace_core::{Error, Result};
 
-use super::{Candidate, Objective, OpenTrace, Score, parallel};
+use super::{Candidate, MakePolicy, Objective, OpenTrace, PINNED, Score, TuneOptions, parallel};
 use crate::timed::{Population, TimedOptions, TimedReplay};
 
 /// Windows of a trace, as many for each half. Halves so have the same hours and phases; a beginning
@@ -20,13 +20,15 @@ const WINDOW_REQUESTS_MIN: u64 = 20;
 /// every second, all.
 pub(super) const STRIDES: [usize; 3] = [4, 2, 1];
 
-/// What a policy is made from: its name and its parameters.
-pub(super) type Made<'m> = (&'m str, Vec<(String, String)>);
+/// What is tried: the policy with all its parameters, or [`PINNED`].
+pub(super) type Tried = Option<Vec<(String, String)>>;
 
 /// What policies are tried on.
 pub(super) struct Ground<'a> {
     timed: &'a TimedOptions,
     objective: Objective,
+    policy: String,
+    make: MakePolicy<'a>,
     open: OpenTrace<'a>,
     /// For each of [`STRIDES`].
     trained: Vec<Part>,
@@ -48,7 +50,8 @@ impl Part {
 impl<'a> Ground<'a> {
     pub(super) fn new(
         timed: &'a TimedOptions,
-        objective: Objective,
+        options: &TuneOptions,
+        make: MakePolicy<'a>,
         open: OpenTrace<'a>,
         progress: &mut dyn FnMut(u64),
     ) -> Result<Self> {
@@ -80,11 +83,13 @@ impl<'a> Ground<'a> {
             .map(|stride| part(every(first(*stride), 2 * stride).collect()))
             .collect::<Result<_>>()?;
         let tested = part(every(1, 2).collect())?;
-        Ok(Self { timed, objective, open, trained, tested })
+        let (policy, objective) = (options.policy.clone(), options.objective);
+        Ok(Self { timed, objective, policy, make, open, trained, tested })
     }
 
-    pub(super) fn timed(&self) -> &TimedOptions {
-        self.timed
+    /// Whether the policy takes these parameters.
+    pub(super) fn is_able(&self, parameters: &[(String, String)]) -> bool {
+        (self.make)(&self.timed.view(), parameters).is_ok()
     }
 
     /// The windows of a step of the search.
@@ -103,18 +108,19 @@ impl<'a> Ground<'a> {
     /// Replays both halves with each.
     pub(super) fn candidates(
         &self,
-        asked: &[(&'static str, Made<'_>)],
+        asked: &[(&'static str, Tried)],
         progress: &mut dyn FnMut(u64),
     ) -> Result<Vec<Candidate>> {
-        let made: Vec<_> = asked.iter().map(|(_, made)| made.clone()).collect();
-        let trained = self.scores(&made, self.part(STRIDES.len() - 1), progress)?;
-        let tested = self.scores(&made, &self.tested, progress)?;
+        let tried: Vec<_> = asked.iter().map(|(_, tried)| tried.clone()).collect();
+        let trained = self.scores(&tried, self.part(STRIDES.len() - 1), progress)?;
+        let tested = self.scores(&tried, &self.tested, progress)?;
         let mut candidates = Vec::with_capacity(asked.len());
-        for (index, (name, (policy, parameters))) in asked.iter().enumerate() {
+        for (index, (name, parameters)) in asked.iter().enumerate() {
+            let policy = if parameters.is_some() { &self.policy } else { PINNED };
             candidates.push(Candidate {
                 name,
-                policy: (*policy).into(),
-                parameters: parameters.clone(),
+                policy: policy.into(),
+                parameters: parameters.clone().unwrap_or_default(),
                 trained: trained[index],
                 tested: tested[index],
             });
@@ -122,26 +128,25 @@ impl<'a> Ground<'a> {
         Ok(candidates)
     }
 
-    /// What comes of each of these policies, in their order, on as many processors as there are.
+    /// What comes of each of these, in their order, on as many processors as there are.
     pub(super) fn scores(
         &self,
-        made: &[Made<'_>],
+        tried: &[Tried],
         part: &Part,
         progress: &mut dyn FnMut(u64),
     ) -> Result<Vec<Score>> {
         let threads = thread::available_parallelism().map_or(1, usize::from);
         let score =
-            |index: usize, progress: &mut dyn FnMut(u64)| self.score(&made[index], part, progress);
-        parallel::each(made.len(), threads, progress, score).into_iter().collect()
+            |index: usize, progress: &mut dyn FnMut(u64)| self.score(&tried[index], part, progress);
+        parallel::each(tried.len(), threads, progress, score).into_iter().collect()
     }
 
-    fn score(
-        &self,
-        (policy, parameters): &Made<'_>,
-        part: &Part,
-        progress: &mut dyn FnMut(u64),
-    ) -> Result<Score> {
-        let policy = terrace_policies::create(policy, &self.timed.view(), parameters)?;
+    fn score(&self, tried: &Tried, part: &Part, progress: &mut dyn FnMut(u64)) -> Result<Score> {
+        let view = self.timed.view();
+        let policy = match tried {
+            Some(parameters) => (self.make)(&view, parameters)?,
+            None => terrace_policies::create(PINNED, &view, &[])?,
+        };
         let mut trace = (self.open)()?.windows(part.ranges.clone());
         let replay = TimedReplay::new(self.timed.clone());
         let timed = replay.run(&part.population, &mut trace, policy, progress)?;

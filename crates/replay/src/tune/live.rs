@@ -130,18 +130,19 @@ impl Shadows {
         let running = terrace_policies::create(&self.policy, &view, &self.parameters)?.parameters();
         let mut tried = vec![(None, self.policy.clone(), self.parameters.clone())];
         for tunable in tunables(&running) {
-            let Some(at) = self.parameters.iter().position(|(name, _)| name == tunable.name) else {
+            let Some(at) = self.parameters.iter().position(|(name, _)| *name == tunable.name)
+            else {
                 continue;
             };
             let from = &self.parameters[at].1;
-            let worth = of_tiers(tunable.name, from, &view).unwrap_or_else(|| from.clone());
+            let worth = of_tiers(&tunable.name, from, &view).unwrap_or_else(|| from.clone());
             for to in tunable.around(&worth) {
                 let mut parameters = self.parameters.clone();
                 parameters[at].1.clone_from(&to);
                 // Some contradict the others, as a `low` above `high`.
                 if terrace_policies::create(&self.policy, &view, &parameters).is_ok() {
                     let (from, worth) = (from.clone(), worth.clone());
-                    let step = Step { name: tunable.name.into(), from, worth, to };
+                    let step = Step { name: tunable.name.to_string(), from, worth, to };
                     tried.push((Some(Trial::Step(step)), self.policy.clone(), parameters));
                 }
             }

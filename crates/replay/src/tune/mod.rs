@@ -10,7 +10,7 @@ mod search;
 #[cfg(test)]
 mod tests;
 
-use terrace_core::Result;
+use terrace_core::{Policy, Result, View};
 use terrace_policies::tunable::Tunable;
 
 use self::ground::Ground;
@@ -44,8 +44,13 @@ pub enum Objective {
 /// What is searched.
 #[derive(Clone, Debug)]
 pub struct TuneOptions {
-    /// A built-in policy.
+    /// What the policy is called.
     pub policy: String,
+    /// Parameters that it has in all replays.
+    pub fixed: Vec<(String, String)>,
+    /// Which parameters are searched, each with its values or those that are known; all that can be
+    /// where there are none.
+    pub searched: Vec<(String, Option<String>)>,
     /// What is to be small.
     pub objective: Objective,
     /// Of everything that is left to chance.
@@ -105,6 +110,10 @@ pub struct Tuned {
     pub random_requests: u64,
 }
 
+/// Makes the policy with these parameters for the tiers of a view.
+pub type MakePolicy<'a> =
+    &'a (dyn Fn(&View, &[(String, String)]) -> Result<Box<dyn Policy>> + Sync);
+
 /// A trace that is cut into halves, and the tiers on which it is replayed.
 pub struct Tuner<'a> {
     ground: Ground<'a>,
@@ -155,22 +164,19 @@ impl<'a> Tuner<'a> {
     ///
     /// # Errors
     ///
-    /// `NotFound` for a policy that there is not, `Invalid` where it has nothing to search, or the
-    /// trace is too short to cut; those of [`Trace::read`].
+    /// `NotFound` for a parameter that there is not, `Invalid` where there is nothing to search, or
+    /// the trace is too short to cut; those of `make` and of [`Trace::read`].
     pub fn new(
         timed: &'a TimedOptions,
         options: TuneOptions,
+        make: MakePolicy<'a>,
         open: OpenTrace<'a>,
         progress: &mut dyn FnMut(u64),
     ) -> Result<Self> {
-        let tunables = search::tunables(&options.policy, timed)?;
-        let ground = Ground::new(timed, options.objective, open, progress)?;
-        let mut candidates = ground
-            .candidates(
-                &[("defaults", (&options.policy, Vec::new())), (PINNED, (PINNED, Vec::new()))],
-                progress,
-            )?
-            .into_iter();
+        let tunables = search::tunables(&options, make, timed)?;
+        let ground = Ground::new(timed, &options, make, open, progress)?;
+        let asked = [("defaults", Some(options.fixed.clone())), (PINNED, None)];
+        let mut candidates = ground.candidates(&asked, progress)?.into_iter();
         let mut next = || candidates.next().expect("there are as many as were asked for");
         let (defaults, pinned) = (next(), next());
         Ok(Self { ground, options, tunables, defaults, pinned })
@@ -199,8 +205,7 @@ impl<'a> Tuner<'a> {
         let (by_chance, random_requests) = search.by_chance(progress)?;
         let searched_requests = search.searched_requests();
         let tried = search.into_tried();
-        let of = |name, parameters| (name, (options.policy.as_str(), parameters));
-        let asked = [of("tuned", found), of("random", by_chance)];
+        let asked = [("tuned", Some(found)), ("random", Some(by_chance))];
         let mut candidates = ground.candidates(&asked, progress)?;
         candidates.extend([defaults, pinned]);
         let able = [0, DEFAULTS, 3];

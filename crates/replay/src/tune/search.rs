@@ -2,11 +2,11 @@
 //! The search: points that cover the space evenly, of which the worse half leaves at each step, then
 //! steps around the best.
 
-use terrace_core::{Error, Random, Result};
+use terrace_core::{Error, ErrorKind, Random, Result};
 use terrace_policies::tunable::{Tunable, tunables as tunables_of};
 
-use super::ground::{Ground, Made, STRIDES};
-use super::{Score, TuneOptions};
+use super::ground::{Ground, STRIDES};
+use super::{MakePolicy, Score, TuneOptions};
 use crate::timed::TimedOptions;
 
 /// The part of the budget for covering the space; the rest is for steps around the best.
@@ -19,8 +19,9 @@ const STEPS: usize = 4;
 const STEP_FIRST: f64 = 0.2;
 const STEP_LEAST: f64 = 0.01;
 
-/// Points that contradict themselves, as one with `low` above `high`, before it is given up.
-const REFUSED_MAX: u32 = 10_000;
+/// Points that contradict themselves, as one with `low` above `high`, before it is given up: each
+/// may start a process.
+const REFUSED_MAX: u32 = 1000;
 
 /// A point: for each parameter a place from 0 to 1.
 type Place = Vec<f64>;
@@ -35,13 +36,50 @@ pub(super) struct Search<'a> {
     tried: Vec<(Vec<(String, String)>, Score)>,
 }
 
-/// The parameters of a policy that can be searched.
-pub(super) fn tunables(policy: &str, timed: &TimedOptions) -> Result<Vec<Tunable>> {
-    let parameters = terrace_policies::create(policy, &timed.view(), &[])?.parameters();
-    let tunables = tunables_of(&parameters);
+/// The parameters of a policy that are searched.
+pub(super) fn tunables(
+    options: &TuneOptions,
+    make: MakePolicy<'_>,
+    timed: &TimedOptions,
+) -> Result<Vec<Tunable>> {
+    const OPERATION: &str = "tune a policy";
+    let parameters = make(&timed.view(), &options.fixed)?.parameters();
+    let is_fixed = |name: &str| options.fixed.iter().any(|(fixed, _)| fixed == name);
+    let mut known = tunables_of(&parameters);
+    known.retain(|tunable| !is_fixed(&tunable.name));
+    let wrong = |kind, name: &str, reason: String| {
+        let error = Error::new(kind, OPERATION).because(reason);
+        Err(error.with("policy", &options.policy).with("parameter", name))
+    };
+    let mut tunables: Vec<Tunable> = Vec::new();
+    for (name, values) in &options.searched {
+        let Some(parameter) = parameters.iter().find(|one| one.name == *name) else {
+            let names: Vec<_> = parameters.iter().map(|one| one.name.as_str()).collect();
+            let reason = format!("there is no such parameter, only {}", names.join(", "));
+            return wrong(ErrorKind::NotFound, name, reason);
+        };
+        if is_fixed(name) || tunables.iter().any(|other| other.name == *name) {
+            let reason = "it is given twice".into();
+            return wrong(ErrorKind::Invalid, name, reason);
+        }
+        let tunable = match values {
+            Some(values) => Tunable::between(parameter, values)?,
+            None => match known.iter().find(|tunable| tunable.name == *name) {
+                Some(tunable) => tunable.clone(),
+                None => {
+                    let reason = format!("nobody knows its values: say {name}=LEAST..MOST");
+                    return wrong(ErrorKind::Invalid, name, reason);
+                }
+            },
+        };
+        tunables.push(tunable);
+    }
+    if options.searched.is_empty() {
+        tunables = known;
+    }
     match tunables.is_empty() {
-        true => Err(Error::invalid("tune a policy", "it has no parameters that can be searched")
-            .with("policy", policy)),
+        true => Err(Error::invalid(OPERATION, "it has no parameters that can be searched")
+            .with("policy", &options.policy)),
         false => Ok(tunables),
     }
 }
@@ -74,7 +112,7 @@ impl<'a> Search<'a> {
         let whole = STRIDES.len() - 1;
         let requests = self.ground.part(whole).requests();
         let count = (self.budget_requests / requests.max(1)).max(1) as usize;
-        let places = self.able(count, |_| self.tunables.iter().map(|_| random.unit()).collect());
+        let places = self.able(count, |_| self.tunables.iter().map(|_| random.unit()).collect())?;
         let scores = self.scores(&places, whole, progress)?;
         let best = best(&scores);
         Ok((self.parameters(&places[best]), requests * places.len() as u64))
@@ -100,7 +138,7 @@ impl<'a> Search<'a> {
         let mut places = self.able(count, |index| {
             let one = |dimension| f64::from(sobol_burley::sample(index, dimension, seed));
             (0..self.tunables.len() as u32).map(one).collect()
-        });
+        })?;
         for step in 0..STRIDES.len() {
             let scores = self.replay(&places, step, progress)?;
             let mut order: Vec<usize> = (0..places.len()).collect();
@@ -131,7 +169,7 @@ impl<'a> Search<'a> {
             if count == 0 {
                 break;
             }
-            let places = self.able(count, |_| step(&best_place, length, &mut random));
+            let places = self.able(count, |_| step(&best_place, length, &mut random))?;
             let scores = self.replay(&places, whole, progress)?;
             let index = best(&scores);
             if scores[index].objective < best_score.objective {
@@ -166,33 +204,34 @@ impl<'a> Search<'a> {
         step: usize,
         progress: &mut dyn FnMut(u64),
     ) -> Result<Vec<Score>> {
-        let made: Vec<Made<'_>> = places
-            .iter()
-            .map(|place| (self.options.policy.as_str(), self.parameters(place)))
-            .collect();
-        self.ground.scores(&made, self.ground.part(step), progress)
+        let tried: Vec<_> = places.iter().map(|place| Some(self.parameters(place))).collect();
+        self.ground.scores(&tried, self.ground.part(step), progress)
     }
 
     /// Points that the policy takes: others contradict themselves.
-    fn able(&self, count: usize, mut place: impl FnMut(u32) -> Place) -> Vec<Place> {
-        let view = self.ground.timed().view();
+    fn able(&self, count: usize, mut place: impl FnMut(u32) -> Place) -> Result<Vec<Place>> {
         let mut places = Vec::with_capacity(count);
         for index in 0..count as u32 + REFUSED_MAX {
             let place = place(index);
-            let parameters = self.parameters(&place);
-            if terrace_policies::create(&self.options.policy, &view, &parameters).is_ok() {
+            if self.ground.is_able(&self.parameters(&place)) {
                 places.push(place);
             }
             if places.len() == count {
                 break;
             }
         }
-        places
+        match places.is_empty() {
+            true => Err(Error::invalid("tune a policy", "it takes none of the values searched")
+                .with("policy", &self.options.policy)),
+            false => Ok(places),
+        }
     }
 
     fn parameters(&self, place: &Place) -> Vec<(String, String)> {
-        let value = |(tunable, place): (&Tunable, &f64)| (tunable.name.into(), tunable.at(*place));
-        self.tunables.iter().zip(place).map(value).collect()
+        let value =
+            |(tunable, place): (&Tunable, &f64)| (tunable.name.to_string(), tunable.at(*place));
+        let searched = self.tunables.iter().zip(place).map(value);
+        self.options.fixed.iter().cloned().chain(searched).collect()
     }
 }
 

@@ -37,10 +37,69 @@ pub(super) fn tiers(watermarks: Watermarks) -> TimedOptions {
 }
 
 fn tune(policy: &str, requests: u64, seed: u64, budget: u32) -> Result<Tuned> {
-    let options = TuneOptions { policy: policy.into(), objective: Objective::Edp, seed };
+    tune_as(options(policy, seed), requests, budget)
+}
+
+fn options(policy: &str, seed: u64) -> TuneOptions {
+    let (fixed, searched) = (Vec::new(), Vec::new());
+    TuneOptions { policy: policy.into(), fixed, searched, objective: Objective::Edp, seed }
+}
+
+fn tune_as(options: TuneOptions, requests: u64, budget: u32) -> Result<Tuned> {
     let (timed, open) =
         (tiers(Watermarks { low: 0.5, high: 0.9, critical: 1.0 }), || trace(requests));
-    Tuner::new(&timed, options, &open, &mut |_| {})?.search(budget, &mut |_| {})
+    let policy = options.policy.clone();
+    let make = |view: &View, parameters: &[(String, String)]| {
+        terrace_policies::create(&policy, view, parameters)
+    };
+    Tuner::new(&timed, options, &make, &open, &mut |_| {})?.search(budget, &mut |_| {})
+}
+
+/// Parameters as they are given.
+fn pairs(texts: &[(&str, &str)]) -> Vec<(String, String)> {
+    texts.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect()
+}
+
+#[test]
+fn only_what_is_asked_for_is_searched_and_what_is_fixed_stays() {
+    let searched = vec![("high".into(), Some("0.6..0.8".into())), ("horizon".into(), None)];
+    let fixed = pairs(&[("gate", "off")]);
+    let tuned =
+        tune_as(TuneOptions { fixed: fixed.clone(), searched, ..options("lru", 0) }, 640, 6);
+    let tuned = tuned.expect("it is legal");
+    let names: Vec<_> = tuned.tunables.iter().map(|one| &*one.name).collect();
+    assert_eq!(names, ["high", "horizon"]);
+    for (parameters, _) in &tuned.tried {
+        let [gate, high, horizon] = &parameters[..] else { panic!("{parameters:?}") };
+        assert_eq!((gate, horizon.0.as_str()), (&fixed[0], "horizon"));
+        let high: f64 = high.1.parse().expect("a number");
+        assert!((0.6..=0.8).contains(&high), "{high}");
+    }
+    assert_eq!(tuned.candidates[DEFAULTS].parameters, fixed);
+    assert_eq!(tuned.candidates[3].parameters, []);
+}
+
+#[test]
+fn what_cannot_be_searched_is_refused() {
+    let of = |fixed: &[(&str, &str)], searched: &[(&str, Option<&str>)]| {
+        let of = |(name, values): &(&str, Option<&str>)| ((*name).into(), values.map(Into::into));
+        let searched = searched.iter().map(of).collect();
+        tune_as(TuneOptions { fixed: pairs(fixed), searched, ..options("lru", 0) }, 640, 4)
+    };
+    let high = ("high", Some("0.6..0.8"));
+    for (found, kind, why) in [
+        (of(&[], &[("hihg", None)]), ErrorKind::NotFound, "only high, "),
+        (of(&[], &[high, high]), ErrorKind::Invalid, "given twice"),
+        (of(&[("high", "0.8")], &[high]), ErrorKind::Invalid, "given twice"),
+        (of(&[], &[("high", Some("0.8"))]), ErrorKind::Invalid, "expected the least"),
+        (of(&[], &[("high", Some("0.8..0.6"))]), ErrorKind::Invalid, "the lesser one first"),
+        (of(&[], &[("high", Some("2.0..3.0"))]), ErrorKind::Invalid, "none of the values"),
+        (of(&[("gate", "maybe")], &[high]), ErrorKind::Invalid, "gate"),
+    ] {
+        let error = found.expect_err(why);
+        assert_eq!(error.kind(), kind, "{error}");
+        assert!(error.to_string().contains(why), "{error}");
+    }
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-use terrace_core::Result;
+use terrace_core::{Canceller, Result};
 use terrace_trace::Writer;
 
 use super::shadow::Shadow;
@@ -66,6 +66,8 @@ pub(crate) struct Desk {
     call_began_ns: AtomicU64,
     call_time_max_ns: AtomicU64,
     placer_failed: AtomicBool,
+    /// Of the policy that runs.
+    canceller: Mutex<Option<Canceller>>,
     /// Beside whichever policy decides: it stays when that is replaced.
     shadow: Mutex<Option<Shadow>>,
 }
@@ -100,6 +102,19 @@ impl Desk {
     /// Nobody's turn: a thread that still runs touches nothing when it returns.
     pub(crate) fn abandon(&self) {
         self.turn.store(0, Ordering::Release);
+    }
+
+    /// Of the policy whose turn it is from here on.
+    pub(super) fn set_canceller(&self, canceller: Option<Canceller>) {
+        *crate::lock(&self.canceller) = canceller;
+    }
+
+    /// Ends the call that a policy hangs in, where that can be done.
+    pub(super) fn cancel(&self) {
+        let canceller = crate::lock(&self.canceller).take();
+        if let Some(cancel) = canceller {
+            cancel();
+        }
     }
 
     /// Notes that the policy's placer panicked in somebody's create.

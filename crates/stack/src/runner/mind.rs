@@ -149,6 +149,9 @@ impl Mind {
 
     /// Shows the policy what exists, and takes its first placer.
     pub(crate) fn introduce(&mut self, shared: &Shared, turn: u64) {
+        if shared.desk.is_turn(turn) {
+            shared.desk.set_canceller(self.tactics.policy.canceller());
+        }
         let saved = shared.catalog.policy_state(&self.tactics.name).ok().flatten();
         let parts = saved.as_deref().and_then(|saved| saved.split_first_chunk::<4>());
         self.record_start(shared, turn, parts);

@@ -80,6 +80,8 @@ pub(crate) fn watch(shared: &Arc<Shared>) {
     // The old thread finds that its turn is over when, if ever, the policy returns.
     if let Ok(mind) = Mind::new(shared, fallback(shared), Some(why.clone())) {
         shared.tell_policy(FALLBACK, "replaced", || why);
+        shared.desk.abandon();
+        shared.desk.cancel();
         let _ = spawn(shared, mind);
     }
 }
@@ -90,6 +92,7 @@ pub(crate) fn stop(shared: &Shared) {
     shared.mailbox.call();
     answer.wait(STOP_TIME_MAX);
     shared.desk.abandon();
+    shared.desk.cancel();
     recording::end(shared);
 }
 

@@ -3,11 +3,11 @@
 
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
-use std::process::Child;
 use std::thread;
 use std::time::Duration;
 
 use terrace_core::{Error, ErrorKind};
+use terrace_policies::program::Process;
 use terrace_store::{Guest, OpenOptions, PolicyReport, Store};
 
 use super::show;
@@ -30,14 +30,14 @@ pub(super) fn run(context: &Context, file: &Path, parameters: &[(String, String)
         let offer = Offer::new(&name)?;
         let guest = Guest { name: name.clone(), socket: offer.socket.clone() };
         let used = store.use_guest(&guest, parameters);
-        let mut child = offer.child()?;
+        let mut process = offer.process()?;
         let ended = match used {
-            Ok(()) => watch(context, store, &interrupt, &mut child, &name),
+            Ok(()) => watch(context, store, &interrupt, &mut process, &name),
             Err(error) => Err(error.into()),
         };
         // Its state is saved now, so that its process must still be there.
         let went_back = store.end_guest(&guest);
-        end(&mut child);
+        drop(process);
         ended?;
         Ok(went_back?)
     })
@@ -56,7 +56,7 @@ fn absolute(file: &Path) -> Result<String> {
 struct Offer {
     socket: PathBuf,
     _directory: tempfile::TempDir,
-    started: thread::JoinHandle<terrace_core::Result<Child>>,
+    started: thread::JoinHandle<terrace_core::Result<Process>>,
 }
 
 impl Offer {
@@ -71,13 +71,13 @@ impl Offer {
         let started = thread::spawn(move || {
             let (stream, _) =
                 listener.accept().map_err(|error| Error::from_io(OPERATION, error))?;
-            terrace_policies::program::spawn(&file, stream)
+            Process::start(&file, stream)
         });
         Ok(Self { socket, _directory: directory, started })
     }
 
     /// The process, once the owner came; one that did not is not waited for.
-    fn child(self) -> Result<Child> {
+    fn process(self) -> Result<Process> {
         // Whoever still waits is let go.
         drop(std::os::unix::net::UnixStream::connect(&self.socket));
         let started = self.started.join().map_err(|_| {
@@ -92,7 +92,7 @@ fn watch(
     context: &Context,
     store: &Store,
     interrupt: &Interrupt,
-    child: &mut Child,
+    process: &mut Process,
     name: &str,
 ) -> Result<()> {
     let mut shown = now(store)?;
@@ -115,7 +115,7 @@ fn watch(
         if is_asked_to_stop {
             return show::ends(context, &report, &mut output);
         }
-        if let Ok(Some(status)) = child.try_wait() {
+        if let Some(status) = process.ended() {
             // The store finds out when it asks next; what it says then explains more.
             store.run_policy().ok();
             let report = now(store)?;
@@ -129,17 +129,4 @@ fn watch(
 
 fn now(store: &Store) -> Result<PolicyReport> {
     super::policy(store)
-}
-
-/// Ends a process that has nothing more to do.
-fn end(child: &mut Child) {
-    // It sees the end of its connection; one that is busy is not waited for.
-    for _ in 0..10 {
-        if !matches!(child.try_wait(), Ok(None)) {
-            return;
-        }
-        thread::sleep(LOOK / 2);
-    }
-    child.kill().ok();
-    child.wait().ok();
 }

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What is tried side by side: policies on the tiers of a store, and what bounds them.
 
-use std::path::Path;
-
 use terrace_core::{Error, Policy, TierIndex};
 use terrace_replay::TimedOptions;
 use terrace_store::PolicySource;
@@ -47,19 +45,21 @@ pub(super) fn contenders(
 
 /// The policy of the store.
 fn own(modelled: &Modelled, options: &TimedOptions) -> Result<Contender> {
-    let (source, parameters) = match &modelled.settings.policy {
-        Some(policy) => {
-            let dir = modelled.file.parent().unwrap_or(Path::new(""));
-            (policy.source.clone(), policy.all_parameters(dir)?)
-        }
+    let (source, parameters) = match (modelled.policy(), &modelled.settings.policy) {
+        (Some(source), Some(policy)) => (source, policy.all_parameters(modelled.dir())?),
         // What a store without one does.
-        None => (PolicySource::Name(PINNED.into()), Vec::new()),
+        _ => (PolicySource::Name(PINNED.into()), Vec::new()),
     };
     make(source.to_string(), &source, &parameters, options.clone())
 }
 
-/// A policy as the command line names it, with parameters behind colons.
 fn contender(text: &str, options: &TimedOptions) -> Result<Contender> {
+    let (source, parameters) = named(text)?;
+    make(text.into(), &source, &parameters, options.clone())
+}
+
+/// A policy as the command line names it, with parameters behind colons.
+pub(crate) fn named(text: &str) -> Result<(PolicySource, Vec<(String, String)>)> {
     let mut words = text.split(':');
     let name = words.next().unwrap_or_default();
     let mut parameters = Vec::new();
@@ -73,7 +73,7 @@ fn contender(text: &str, options: &TimedOptions) -> Result<Contender> {
         };
         parameters.push((parameter.to_string(), value.to_string()));
     }
-    make(text.into(), &PolicySource::named(name), &parameters, options.clone())
+    Ok((PolicySource::named(name), parameters))
 }
 
 /// Everything on one tier, without a bound.

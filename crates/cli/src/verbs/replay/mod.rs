@@ -8,6 +8,8 @@ mod report;
 mod stories;
 mod timed;
 
+pub(super) use contenders::named;
+
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};

@@ -11,10 +11,12 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use clap::builder::PossibleValuesParser;
 use clap::builder::TypedValueParser as _;
-use terrace_core::Error;
+use terrace_core::{Error, View};
 use terrace_replay::{Objective, Options, TimedOptions, Trace, TuneOptions, Tuner};
+use terrace_store::PolicySource;
 
 use self::report::Report;
+use super::replay::named;
 use super::{Group, Verb};
 use crate::context::Context;
 use crate::failure::Result;
@@ -40,6 +42,10 @@ const BUDGET: u32 = 32;
 /// of them on half of the windows, the better half of those on all, then steps around the best. The
 /// other windows judge: a gain that is not there as well is none.
 ///
+/// Searched are parameters of built-in policies whose values the project knows, those of the same names
+/// in others, and what a policy in Python declares with both bounds or as a switch; or those that
+/// --search names.
+///
 /// Beside what was found it reports the best of as many replays with parameters by chance, the defaults,
 /// and `pinned`, which moves nothing. What it recommends is a section `policy` for terrace.toml.
 ///
@@ -64,9 +70,14 @@ pub(crate) struct Tune {
     /// A file, or the directory of a trace
     #[arg(value_name = "TRACE", required_unless_present = "live")]
     trace: Option<PathBuf>,
-    /// A built-in policy [default: the store's own]
+    /// A built-in policy, a shared library, or a Python file; with parameters that stay as they are
+    /// behind colons, as in lru:idle=5s [default: the store's own]
     #[arg(long, value_name = "NAME")]
     policy: Option<String>,
+    /// Search this parameter, and others only where they are named too; between LEAST and MOST, as in
+    /// 0.1..0.9, 1..64, 10ms..1h or 1MiB..1GiB, or as is known of it
+    #[arg(long, value_name = "NAME[=LEAST..MOST]")]
+    search: Vec<String>,
     /// What is to be small: edp (energy times time), energy, ed2p (energy times time squared), time
     #[arg(long, value_name = "WHAT", default_value = "edp", value_parser = objectives())]
     objective: Objective,
@@ -98,6 +109,7 @@ impl Verb for Tune {
   terrace tune my-store/trace --store my-store --policy lru
   terrace tune disk.vscsi --store my-store --policy heat --objective time --seconds 60
   terrace tune disk.vscsi --store my-store --policy lru --budget 100 --html tune.html --json
+  terrace tune my-store/trace --store my-store --policy my_policy.py --search window=10..10000
   terrace tune --live --store my-store --objective time
   terrace tune --live --store my-store --window 1min --dwell 5min --dry-run";
 
@@ -108,17 +120,29 @@ impl Verb for Tune {
         let Some(trace) = self.trace else {
             return self.live.run(context, self.objective, &self.manner);
         };
-        let policy = match self.policy {
-            Some(policy) => policy,
-            None => modelled.policy()?,
+        let (source, fixed) = match &self.policy {
+            Some(policy) => named(policy)?,
+            None => {
+                let reason = "the store has no policy; name one with --policy";
+                let own = modelled.policy();
+                (own.ok_or_else(|| Error::invalid("tune a policy", reason))?, Vec::new())
+            }
         };
-        let options = TuneOptions { policy, objective: self.objective, seed: self.seed };
+        let source = absolute(source)?;
+        let make = |view: &View, parameters: &[(String, String)]| source.make(view, parameters);
+        let options = TuneOptions {
+            policy: source.to_string(),
+            fixed,
+            searched: self.search.iter().map(|text| searched(text)).collect(),
+            objective: self.objective,
+            seed: self.seed,
+        };
         let reading = Options { has_lives: true, ..self.reading.options()? };
         let format = Trace::open(&trace, &reading)?.format();
         let open = || Trace::open(&trace, &reading);
         let began = Instant::now();
         let mut progress = Progress::items("cut the trace", None);
-        let tuner = Tuner::new(&timed, options.clone(), &open, &mut |requests| {
+        let tuner = Tuner::new(&timed, options.clone(), &make, &open, &mut |requests| {
             progress.advance(requests);
         })?;
         drop(progress);
@@ -129,7 +153,8 @@ impl Verb for Tune {
         let mut progress = Progress::items("search", Some(all));
         let tuned = tuner.search(budget, &mut |requests| progress.advance(requests))?;
         drop(progress);
-        let report = Report { trace: trace.display().to_string(), format, options, tuned };
+        let trace = trace.display().to_string();
+        let report = Report { trace, format, source, options, tuned };
         let mut output = Output::new();
         if context.is_json {
             output.json(&report.value())?;
@@ -149,6 +174,28 @@ impl Verb for Tune {
             }
         }
     }
+}
+
+/// A parameter that is searched, with its values where they are given.
+fn searched(text: &str) -> (String, Option<String>) {
+    match text.split_once('=') {
+        Some((name, values)) => (name.into(), Some(values.into())),
+        None => (text.into(), None),
+    }
+}
+
+/// With a path that holds wherever the section is read that comes of it.
+fn absolute(source: PolicySource) -> Result<PolicySource> {
+    let absolute = |path: PathBuf| {
+        std::path::absolute(&path).map_err(|error| {
+            Error::from_io("find the policy", error).with("policy", path.display())
+        })
+    };
+    Ok(match source {
+        PolicySource::Library(path) => PolicySource::Library(absolute(path)?),
+        PolicySource::Program(path) => PolicySource::Program(absolute(path)?),
+        PolicySource::Name(name) => PolicySource::Name(name),
+    })
 }
 
 /// Refuses what needs energy where nobody said what tiers draw.

@@ -3,7 +3,7 @@
 
 use askama::Template;
 use terrace_core::units::show_bytes;
-use terrace_replay::{Candidate, Score};
+use terrace_replay::{Candidate, Score, Tuned};
 
 use super::report::Report;
 use crate::drawing::STYLE;
@@ -24,7 +24,7 @@ struct Page {
     command: String,
     file: String,
     settings: String,
-    names: Vec<&'static str>,
+    names: Vec<String>,
     rows: Vec<(String, Vec<String>)>,
     tried: Vec<Vec<String>>,
     bars: Vec<(&'static str, String)>,
@@ -57,12 +57,18 @@ pub(super) fn page(report: &Report, modelled: &Modelled) -> Result<String> {
         command: command_line(),
         file: modelled.file.display().to_string(),
         settings: modelled.text()?,
-        names: tuned.tunables.iter().map(|one| one.name).collect(),
+        names: names(tuned),
         rows: tuned.candidates.iter().map(row).collect(),
         tried: tuned.tried.iter().map(tried).collect(),
         bars: bars(report),
     };
     Ok(page.render().expect("the template asks for nothing that can fail"))
+}
+
+/// Those of the parameters of each that was tried.
+fn names(tuned: &Tuned) -> Vec<String> {
+    let first = tuned.tried.first().map(|(parameters, _)| parameters.as_slice());
+    first.unwrap_or_default().iter().map(|(name, _)| name.clone()).collect()
 }
 
 fn bars(report: &Report) -> Vec<(&'static str, String)> {

@@ -14,6 +14,7 @@ pub(super) struct Report {
     /// The trace, as it was named.
     pub(super) trace: String,
     pub(super) format: Format,
+    pub(super) source: PolicySource,
     pub(super) options: TuneOptions,
     pub(super) tuned: Tuned,
 }
@@ -54,7 +55,11 @@ impl Report {
     /// The section of a configuration with what is recommended.
     pub(super) fn section(&self) -> String {
         let one = &self.tuned.candidates[self.tuned.recommended];
-        policy_section(&PolicySource::Name(one.policy.clone()), &one.parameters)
+        let source = match one.name {
+            "pinned" => &PolicySource::Name(one.policy.clone()),
+            _ => &self.source,
+        };
+        policy_section(source, &one.parameters)
     }
 
     /// What is to be small, as a share of what the defaults come to.
@@ -108,7 +113,7 @@ impl Report {
             "searched_requests": self.tuned.searched_requests,
             "random_requests": self.tuned.random_requests,
             "half_requests": [self.tuned.trained_requests, self.tuned.tested_requests],
-            "tunables": self.tuned.tunables.iter().map(|one| one.name).collect::<Vec<_>>(),
+            "tunables": self.tuned.tunables.iter().map(|one| &one.name).collect::<Vec<_>>(),
             "candidates": candidates.iter().map(candidate).collect::<Vec<_>>(),
             "best": candidates[self.tuned.best].name,
             "recommended": candidates[*recommended].name,

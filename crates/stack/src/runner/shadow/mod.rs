@@ -12,7 +12,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex};
 
-use terrace_core::{Actions, Error, Event, Result, SegmentView, TierView, View, panic_text};
+use terrace_core::{
+    Actions, Canceller, Error, Event, Result, SegmentView, TierView, View, panic_text,
+};
 
 use self::world::World;
 use super::mind::{ACTIONS_MAX, DECISIONS_MAX, describe};
@@ -39,6 +41,7 @@ pub(super) struct Post {
 pub(crate) struct Shadow {
     posts: SyncSender<Post>,
     report: Arc<Mutex<ShadowReport>>,
+    canceller: Option<Canceller>,
 }
 
 impl Shadow {
@@ -51,6 +54,7 @@ impl Shadow {
             ..ShadowReport::default()
         };
         let report = Arc::new(Mutex::new(report));
+        let canceller = tactics.policy.canceller();
         let life = Life {
             tactics,
             world: World::new(view),
@@ -61,7 +65,7 @@ impl Shadow {
             .name("terrace-shadow".into())
             .spawn(move || life.run(&taken))
             .map_err(|error| Error::from_io("start the shadow's thread", error))?;
-        Ok(Self { posts, report })
+        Ok(Self { posts, report, canceller })
     }
 
     /// Shows it what happened; never waits.
@@ -74,10 +78,23 @@ impl Shadow {
     /// Lets it decide no longer; the first reason stays.
     pub(super) fn end(&self, why: &str) {
         crate::lock(&self.report).ended.get_or_insert_with(|| why.into());
+        self.cancel();
+    }
+
+    fn cancel(&self) {
+        if let Some(cancel) = &self.canceller {
+            cancel();
+        }
     }
 
     pub(super) fn report(&self) -> ShadowReport {
         crate::lock(&self.report).clone()
+    }
+}
+
+impl Drop for Shadow {
+    fn drop(&mut self) {
+        self.cancel();
     }
 }
 
