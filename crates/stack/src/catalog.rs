@@ -532,14 +532,14 @@ pub type PairChange<'a> = (&'a [u8], Option<&'a [u8]>);
 pub(crate) enum Write<'a> {
     /// Replaces an object's record.
     Put(&'a Key, &'a Record),
-    /// Removes an object's record and its history.
+    /// Removes an object's record and the histories of its segments.
     Remove(&'a Key, &'a Record),
     /// Notes a file that is to be deleted.
     Garbage(GarbageRow),
     /// Forgets a file that was deleted.
     GarbageGone(&'a GarbageRow),
-    /// Replaces a segment's history.
-    History(u64, u32, Vec<u8>),
+    /// Replaces or removes a segment's history.
+    History(u64, u32, Option<Vec<u8>>),
     /// Replaces a policy's state.
     PolicyState(&'a str, Vec<u8>),
     /// Replaces or removes a pair whose key and format others know.
@@ -558,8 +558,11 @@ impl Write<'_> {
             }
             Write::Garbage(row) => txn.put(&garbage_key(row.place.file), &row.encode(tiers)),
             Write::GarbageGone(row) => txn.delete(&garbage_key(row.place.file)),
-            Write::History(object_id, segment, bytes) => {
+            Write::History(object_id, segment, Some(bytes)) => {
                 txn.put(&history_key(*object_id, *segment), bytes)
+            }
+            Write::History(object_id, segment, None) => {
+                txn.delete(&history_key(*object_id, *segment))
             }
             Write::PolicyState(name, bytes) => txn.put(&policy_key(name), bytes),
             Write::Row(key, Some(bytes)) => txn.put(key, bytes),

@@ -271,7 +271,7 @@ impl Shared {
             if let Some(wanted) = draft.spilled_from {
                 let history =
                     crate::history::spilled(self, wanted, draft.site.place.tier, draft.level);
-                writes.push(Write::History(draft.record.object_id, 0, history));
+                writes.push(Write::History(draft.record.object_id, 0, Some(history)));
             }
         }
         let durable = drafts.iter().filter(|(_, draft)| draft.level == Persistency::Storage);

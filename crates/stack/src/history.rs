@@ -105,7 +105,7 @@ fn change(
         let _changes = crate::lock(&entry.changes);
         let is_same = entry.object_id == object_id;
         if is_same && !entry.is_deleted() {
-            let _ = shared.catalog.commit(&[Write::History(object_id, segment, bytes)]);
+            let _ = shared.catalog.commit(&[Write::History(object_id, segment, Some(bytes))]);
         }
     }
 }
@@ -134,15 +134,14 @@ pub(crate) fn spilled(
     encode(&[HistoryReport::new(now_ns, "stack", "spilled", to, reason)])
 }
 
-/// The history of a segment without bytes that another tier has room for.
+/// The history of a segment without bytes that another tier has room for; `past` is that before.
 pub(crate) fn relocated(
     shared: &Shared,
-    entry: &Entry,
-    segment: u32,
+    past: Option<&[u8]>,
     (full, to): (TierIndex, TierIndex),
 ) -> Vec<u8> {
-    // Nobody is refused room because of what is for people.
-    let mut items = read(shared, entry.object_id, segment).unwrap_or_default();
+    // Nobody is refused room because what is for people is damaged.
+    let mut items = past.and_then(|bytes| decode(bytes).ok()).unwrap_or_default();
     let [from, to] = [full, to].map(|tier| shared.tier(tier).name.clone());
     let reason = format!("{from} was full");
     let now_ns = shared.clock.wall_ns();

@@ -215,10 +215,11 @@ impl Shared {
         let to = site.place.tier;
         let history = outgrown.or((to != wanted).then_some(wanted)).map(|wanted| {
             let history = crate::history::spilled(self, wanted, to, level);
-            Write::History(entry.object_id, number, history)
+            Write::History(entry.object_id, number, Some(history))
         });
         if let Err(error) = self.commit_grown(entry, &site, &entry.record(records), history) {
-            self.take_back(entry, number, site, None);
+            let unwritten = Write::History(entry.object_id, number, None);
+            self.take_back(entry, number, site, None, unwritten);
             return Err(error);
         }
         let new = self.new_segment(entry.object_id, &record, limit, Arc::clone(&site));
@@ -256,18 +257,20 @@ impl Shared {
 
     /// Gives up a new file that was to be a segment's: commits the record as it was, because a
     /// commit that failed may have been written all the same, and has the file deleted. `kept` is
-    /// the row of a file that is no garbage after all. False where the commit fails; the next
-    /// opening then recovers.
+    /// the row of a file that is no garbage after all, `history` what brings back that of the segment.
+    /// False where the commit fails; the next opening then recovers.
     fn take_back(
         &self,
         entry: &Entry,
         segment: u32,
         site: Arc<Site>,
         kept: Option<&GarbageRow>,
+        history: Write<'_>,
     ) -> bool {
         let row = GarbageRow { object_id: entry.object_id, segment, place: site.place, bytes: 0 };
         let record = entry.record_now();
-        let mut writes = vec![Write::Put(&entry.key, &record), Write::Garbage(row.clone())];
+        let mut writes =
+            vec![Write::Put(&entry.key, &record), Write::Garbage(row.clone()), history];
         writes.extend(kept.map(Write::GarbageGone));
         let is_back = self.catalog.commit(&writes).is_ok();
         self.tier(site.place.tier).segments.fetch_sub(1, Ordering::SeqCst);
@@ -371,11 +374,12 @@ impl Shared {
             bytes: 0,
         };
         let mut accounted = crate::lock(&segment.accounted);
-        let history = crate::history::relocated(self, entry, segment.number, (full, next));
+        let past = self.catalog.history(entry.object_id, segment.number)?;
+        let history = crate::history::relocated(self, past.as_deref(), (full, next));
         let writes = [
             Write::Put(&entry.key, &record),
             Write::Garbage(row.clone()),
-            Write::History(entry.object_id, segment.number, history),
+            Write::History(entry.object_id, segment.number, Some(history)),
         ];
         let commit = || {
             self.backend(&site).sync()?;
@@ -386,7 +390,8 @@ impl Shared {
             }
         };
         if let Err(error) = commit() {
-            if !self.take_back(entry, segment.number, site, Some(&row)) {
+            let unwritten = Write::History(entry.object_id, segment.number, past);
+            if !self.take_back(entry, segment.number, site, Some(&row), unwritten) {
                 // After a crash the catalog could name the new file while bytes go to the old.
                 self.is_broken.store(true, Ordering::Release);
             }
@@ -519,6 +524,7 @@ impl Shared {
         }
         let mut writes = vec![Write::Put(&entry.key, &record)];
         writes.extend(superseded.iter().map(|drop| Write::Garbage(drop.row.clone())));
+        writes.extend(cut.iter().map(|one| Write::History(entry.object_id, one.number, None)));
         let result = self
             .catalog
             .commit(&writes)

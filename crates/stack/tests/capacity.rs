@@ -115,6 +115,16 @@ fn an_object_that_outgrows_its_tier_goes_on_in_the_next() {
         assert_eq!(stack.read_all(&name).expect("reads"), model);
         stack.open(&name, &Open::write()).expect("opens").set_len(100).expect("cuts");
         model.truncate(100);
+        if is_cut {
+            let object = stack.open(&name, &Open::write()).expect("opens");
+            object.write(100, &[7; 29_900]).expect("grows");
+            model.extend([7; 29_900]);
+            drop(object);
+            for segment in stack.explain(&name).expect("exists").segments {
+                let past = segment.history.last().expect("has a history");
+                assert_eq!((segment.tier.as_str(), past.what.as_str()), ("fast", "placed"));
+            }
+        }
         assert_eq!(stack.read_all(&name).expect("reads"), model);
         assert_sound(&world, &stack);
     }

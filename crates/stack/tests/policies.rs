@@ -322,6 +322,32 @@ fn a_looping_policy_is_replaced_and_the_store_goes_on() {
     }
 }
 
+/// Its last call comes back once it was given up; the one that was to follow must not seem to decide.
+#[test]
+fn a_policy_that_hangs_when_it_is_to_go_lets_no_other_in_unnoticed() {
+    let world = World::two();
+    let shared = Shared::new();
+    let stack = world.create_with(|parts| {
+        let mut tactics = shared.tactics("scripted");
+        tactics.call_time_max = Duration::from_millis(50);
+        parts.tactics = Some(tactics);
+    });
+    shared.break_at(Step::Save, Breakage::Loop);
+    let other = Shared::new();
+    let (caller, next) = (stack.clone(), other.tactics("other"));
+    let changed = bounded(LONG, "a change of policy", move || caller.set_policy(next));
+    assert_eq!(changed.expect_err("it is told").kind(), ErrorKind::Io);
+    eventually("the fallback decides", || is_replaced(&stack));
+    assert_eq!(stack.policy().expect("one").name, "pinned");
+    stack.run_policy().expect("the fallback decides");
+    assert_eq!(other.script().rounds, 0);
+    stack.set_policy(other.tactics("other")).expect("nothing hangs any more");
+    stack.run_policy().expect("runs");
+    assert_eq!(stack.policy().expect("one").name, "other");
+    assert_store_works(&stack);
+    assert_sound(&world, &stack);
+}
+
 #[test]
 fn a_busy_policy_holds_up_nobody() {
     let (world, stack, shared) = scripted();

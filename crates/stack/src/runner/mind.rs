@@ -352,7 +352,7 @@ impl Mind {
         let has_decisions = writer.settings().has_decisions;
         recording::install(shared, writer)?;
         match tactics {
-            Some(next) if has_decisions => self.swap(shared, turn, next),
+            Some(next) if has_decisions => self.swap(shared, turn, next).ok_or_else(failed)?,
             _ if has_decisions => {
                 if let Some(now) = self.call(shared, turn, |policy, _| policy.parameters()) {
                     self.record_snapshot(shared, now, Cause::Running);
@@ -456,15 +456,11 @@ impl Mind {
         turn: u64,
         command: Command,
     ) -> Result<Reply> {
-        let failed = || {
-            Error::new(ErrorKind::Io, "reach the policy")
-                .because("it failed and was replaced; see terrace policy show")
-        };
         let reply = match command {
             // A round has just run, with everything that happened before the command.
             Command::Run => Vec::new(),
             Command::Policy(next) => {
-                self.swap(shared, turn, *next);
+                self.swap(shared, turn, *next).ok_or_else(failed)?;
                 shared.tell_policy(&self.tactics.name, "policy", String::new);
                 Vec::new()
             }
@@ -528,8 +524,13 @@ impl Mind {
         Ok(reply)
     }
 
-    fn swap(&mut self, shared: &Shared, turn: u64, next: Tactics) {
+    /// Goes on with another policy. `None` where the one before hung in its last call, so that the
+    /// fallback decides on another thread.
+    fn swap(&mut self, shared: &Shared, turn: u64, next: Tactics) -> Option<()> {
         self.save(shared, turn);
+        if !shared.desk.is_turn(turn) {
+            return None;
+        }
         shared.mailbox.after_events.store(next.after_events.max(1), Ordering::Relaxed);
         shared.desk.set_call_time_max(next.call_time_max);
         self.tactics = next;
@@ -540,6 +541,7 @@ impl Mind {
         self.replaced = None;
         self.decisions.clear();
         self.introduce(shared, turn);
+        shared.desk.is_turn(turn).then_some(())
     }
 
     fn save(&mut self, shared: &Shared, turn: u64) {
@@ -690,4 +692,10 @@ fn note_object(objects: &mut Vec<u64>, slot: Slot, object_id: u64) {
         objects.resize(index + 1, 0);
     }
     objects[index] = object_id;
+}
+
+/// Of a call that a policy did not survive.
+fn failed() -> Error {
+    Error::new(ErrorKind::Io, "reach the policy")
+        .because("it failed and was replaced; see terrace policy show")
 }

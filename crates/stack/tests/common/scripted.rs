@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use terrace_core::{
-    Action, ActionKind, Actions, Error, ErrorKind, Event, EventKind, Key, Outcome, Parameter,
-    Placed, Placement, Placer, Policy, Result, Slot, TierIndex, View,
+    Action, ActionKind, Actions, Canceller, Error, ErrorKind, Event, EventKind, Key, Outcome,
+    Parameter, Placed, Placement, Placer, Policy, Result, Slot, TierIndex, View,
 };
 use terrace_stack::{Stack, Tactics};
 
@@ -230,6 +230,11 @@ impl Policy for Scripted {
             "echo" => Ok(body.to_vec()),
             _ => Err(Error::new(ErrorKind::Unsupported, "answer a message").with("kind", kind)),
         }
+    }
+
+    fn canceller(&self) -> Option<Canceller> {
+        let gate = Arc::clone(&self.shared.gate);
+        Some(Box::new(move || gate.open()))
     }
 
     fn parameters(&self) -> Vec<Parameter> {
