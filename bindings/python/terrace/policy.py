@@ -471,7 +471,8 @@ class Parameter:
         if not (math.isfinite(self.least) and math.isfinite(self.most)):
             return None
         if isinstance(self.default, int):
-            return {"whole": (math.ceil(self.least), math.floor(self.most))}
+            whole = math.ceil(self.least), math.floor(self.most)
+            return {"whole": whole} if all(abs(end) < 2**63 for end in whole) else None
         return {"numbers": (self.least, self.most)}
 
     def show(self, value: float | bool | str) -> str:

@@ -16,6 +16,9 @@ use crate::failure::Result;
 /// The configuration of a store, by itself.
 const SETTINGS_FILE: &str = "terrace.toml";
 
+/// A policy and its parameters.
+pub(crate) type Chosen = (PolicySource, Vec<(String, String)>);
+
 /// A store as its configuration describes it.
 pub(crate) struct Modelled {
     /// What the configuration says.
@@ -56,18 +59,19 @@ impl Modelled {
     }
 
     /// The directory of its configuration, from which paths in it begin.
-    pub(crate) fn dir(&self) -> &Path {
+    fn dir(&self) -> &Path {
         self.file.parent().unwrap_or(Path::new(""))
     }
 
-    /// The policy that its configuration has.
-    pub(crate) fn policy(&self) -> Option<PolicySource> {
-        let source = &self.settings.policy.as_ref()?.source;
-        Some(match source {
-            PolicySource::Name(_) => source.clone(),
+    /// The policy that its configuration has, and its parameters.
+    pub(crate) fn policy(&self) -> Result<Option<Chosen>> {
+        let Some(policy) = &self.settings.policy else { return Ok(None) };
+        let source = match &policy.source {
+            PolicySource::Name(name) => PolicySource::Name(name.clone()),
             PolicySource::Library(path) => PolicySource::Library(self.dir().join(path)),
             PolicySource::Program(path) => PolicySource::Program(self.dir().join(path)),
-        })
+        };
+        Ok(Some((source, policy.all_parameters(self.dir())?)))
     }
 
     /// The text of its configuration.

@@ -82,9 +82,10 @@ const fn known(name: &'static str, scale: Scale) -> Tunable {
 /// Those of a policy that has these parameters.
 pub fn tunables(parameters: &[Parameter]) -> Vec<Tunable> {
     let is_bound = |one: &&Parameter| one.bounds.is_some();
-    let has = |tunable: &&Tunable| {
-        parameters.iter().any(|one| one.name == tunable.name && one.bounds.is_none())
+    let is_known = |one: &Parameter, tunable: &Tunable| {
+        one.name == tunable.name && one.bounds.is_none() && tunable.is_of_form(&one.value)
     };
+    let has = |tunable: &&Tunable| parameters.iter().any(|one| is_known(one, tunable));
     let known = TUNABLES.iter().filter(has).cloned();
     known.chain(parameters.iter().filter(is_bound).filter_map(Tunable::of)).collect()
 }
@@ -106,7 +107,7 @@ impl Tunable {
     }
 
     /// A parameter with values that somebody says: `0.1..0.9`, `1..64`, `10ms..1h`, `1MiB..1GiB`.
-    /// Numbers are whole unless one of them, or the one that the policy has, has a point.
+    /// Numbers are whole where the policy says so, or where both are and its own is.
     ///
     /// # Errors
     ///
@@ -120,9 +121,33 @@ impl Tunable {
         let Some((from, to)) = range.split_once("..") else {
             return Err(wrong("expected the least and the most, as in 0.1..0.9 or 10ms..1h"));
         };
-        let scale = Scale::between(from, to, &parameter.value)
-            .ok_or_else(|| wrong("expected numbers, durations or sizes, the lesser one first"))?;
+        let scale = match parameter.bounds {
+            None => Scale::between(from, to, &parameter.value),
+            Some(bounds) => Scale::within(from, to, bounds),
+        };
+        let expected = match parameter.bounds {
+            None => "expected numbers, durations or sizes, the lesser one first".into(),
+            Some(Bounds::Switch) => "it is a switch".into(),
+            Some(Bounds::Numbers(least, most)) => {
+                format!("expected numbers from {least} to {most}, the lesser one first")
+            }
+            Some(Bounds::Whole(least, most)) => {
+                format!("expected whole numbers from {least} to {most}, the lesser one first")
+            }
+        };
+        let scale = scale.ok_or_else(|| wrong(&expected))?;
         Ok(Self { name: parameter.name.clone().into(), scale })
+    }
+
+    /// Whether a policy that has this value would take another one. Of numbers it may be a word, as
+    /// that for the watermarks of tiers.
+    fn is_of_form(&self, value: &str) -> bool {
+        let is_number = value.parse::<f64>().is_ok();
+        match self.scale {
+            Scale::Durations(..) | Scale::Bytes(..) => !is_number,
+            Scale::Choice(words) => words.contains(&value),
+            _ => true,
+        }
     }
 
     /// The value at a place from 0, the least, to 1, the most; in three digits, as the policy reads
@@ -130,12 +155,11 @@ impl Tunable {
     pub fn at(&self, place: f64) -> String {
         let place = place.clamp(0.0, 1.0);
         let (from, to) = self.bounds();
-        match self.scale {
-            Scale::Even(..) | Scale::Whole(..) | Scale::Choice(_) => {
-                self.text(from + (to - from) * place)
-            }
-            _ => self.text(from * (to / from).powf(place)),
-        }
+        let number = match self.scale {
+            Scale::Even(..) | Scale::Whole(..) | Scale::Choice(_) => from + (to - from) * place,
+            _ => from * (to / from).powf(place),
+        };
+        self.show(self.rounded(number).clamp(from, to))
     }
 
     /// The values around one that a policy has: for numbers those up to a factor of
@@ -198,21 +222,33 @@ impl Tunable {
 
     /// A number in three digits, or the choice with it, as the policy reads it.
     fn text(&self, number: f64) -> String {
+        self.show(self.rounded(number))
+    }
+
+    fn rounded(&self, number: f64) -> f64 {
         match self.scale {
-            Scale::Even(..) | Scale::Magnitudes(..) => digits(number).to_string(),
-            Scale::Counts(..) | Scale::Whole(..) => number.round().to_string(),
-            Scale::Durations(..) => {
-                let microseconds = (digits(number) * 1e6).round() as u64;
-                units::format_duration(Duration::from_micros(microseconds))
-            }
+            Scale::Even(..) | Scale::Magnitudes(..) | Scale::Durations(..) => digits(number),
+            Scale::Counts(..) | Scale::Whole(..) => number.round(),
+            Scale::Choice(_) => number,
             Scale::Bytes(..) => {
                 let unit = [1_u32 << 20, 1 << 10]
                     .into_iter()
                     .find(|unit| number >= 16.0 * f64::from(*unit))
                     .unwrap_or(1);
-                let units = digits(number / f64::from(unit)).round() as u64;
-                units::format_bytes(units * u64::from(unit))
+                digits(number / f64::from(unit)).round() * f64::from(unit)
             }
+        }
+    }
+
+    /// As the policy reads it.
+    fn show(&self, number: f64) -> String {
+        match self.scale {
+            Scale::Even(..) | Scale::Magnitudes(..) => number.to_string(),
+            Scale::Counts(..) | Scale::Whole(..) => number.to_string(),
+            Scale::Durations(..) => {
+                units::format_duration(Duration::from_nanos((number * 1e9).round() as u64))
+            }
+            Scale::Bytes(..) => units::format_bytes(number as u64),
             Scale::Choice(words) => words[(number as usize).min(words.len() - 1)].into(),
         }
     }
@@ -236,11 +272,24 @@ impl Scale {
         })
     }
 
+    /// From two texts, where the policy says what it takes.
+    fn within(from: &str, to: &str, bounds: Bounds) -> Option<Self> {
+        match bounds {
+            Bounds::Numbers(least, most) => {
+                let (from, to) = (from.parse::<f64>().ok()?, to.parse::<f64>().ok()?);
+                (least <= from && to <= most).then(|| Scale::of_numbers(from, to))?
+            }
+            Bounds::Whole(least, most) => {
+                let (from, to) = (from.parse::<i64>().ok()?, to.parse::<i64>().ok()?);
+                (least <= from && to <= most).then(|| Scale::of_whole(from, to))?
+            }
+            Bounds::Switch => None,
+        }
+    }
+
     /// From two texts, and the one that a parameter has.
     fn between(from: &str, to: &str, now: &str) -> Option<Self> {
-        if ![from, to, now].iter().any(|text| text.contains('.'))
-            && let (Ok(from), Ok(to)) = (from.parse(), to.parse())
-        {
+        if let (Ok(from), Ok(to), Ok(_)) = (from.parse(), to.parse(), now.parse::<i64>()) {
             return Scale::of_whole(from, to);
         }
         if let (Ok(from), Ok(to)) = (from.parse(), to.parse()) {
@@ -378,6 +427,46 @@ mod tests {
     }
 
     #[test]
+    fn values_of_another_form_than_the_name_says_are_not_known() {
+        let known =
+            |name: &str, value: &str| !tunables(&[Parameter::new(name, value, "")]).is_empty();
+        for (name, value, is_known) in [
+            ("half_life", "60s", true),
+            ("half_life", "60.0", false),
+            ("max_bytes", "1GiB", true),
+            ("max_bytes", "1e9", false),
+            ("gate", "on", true),
+            ("gate", "0.5", false),
+            ("high", "tier", true),
+            ("high", "0.9", true),
+        ] {
+            assert_eq!(known(name, value), is_known, "{name}={value}");
+        }
+    }
+
+    #[test]
+    fn values_that_somebody_says_keep_to_what_the_policy_takes() {
+        let between = |bounds, range: &str| {
+            let parameter = Parameter { bounds: Some(bounds), ..Parameter::new("x", "1", "") };
+            Tunable::between(&parameter, range)
+                .map(|one| one.scale)
+                .map_err(|error| error.to_string())
+        };
+        let (numbers, whole) = (Bounds::Numbers(0.0, 1.0), Bounds::Whole(1, 9));
+        assert_eq!(between(numbers, "0..1"), Ok(Scale::Even(0.0, 1.0)));
+        assert_eq!(between(whole, "2..4"), Ok(Scale::Whole(2, 4)));
+        for (bounds, range, why) in [
+            (numbers, "0.5..2", "numbers from 0 to 1"),
+            (numbers, "NaN..1", "numbers from 0 to 1"),
+            (whole, "0..4", "whole numbers from 1 to 9"),
+            (whole, "1.5..4", "whole numbers from 1 to 9"),
+            (Bounds::Switch, "0..1", "a switch"),
+        ] {
+            assert!(between(bounds, range).expect_err(range).contains(why), "{range}");
+        }
+    }
+
+    #[test]
     fn values_that_somebody_says_are_numbers_durations_or_sizes() {
         let between = |now: &str, range: &str| {
             Tunable::between(&Parameter::new("x", now, ""), range).map(|one| one.scale)
@@ -386,6 +475,7 @@ mod tests {
             ("3", "0..8", Scale::Whole(0, 8)),
             ("3", "1..64", Scale::Counts(1, 64)),
             ("0.5", "0..1", Scale::Even(0.0, 1.0)),
+            ("1e-05", "0..1", Scale::Even(0.0, 1.0)),
             ("1", "0.5..1", Scale::Even(0.5, 1.0)),
             ("1.0", "1..64", Scale::Magnitudes(1.0, 64.0)),
             ("5s", "1ms..1s", Scale::Durations(MILLISECOND, SECOND)),
@@ -399,6 +489,11 @@ mod tests {
         }
         let sizes = Tunable { name: "x".into(), scale: Scale::Bytes(1000, 1 << 20) };
         assert_eq!([0.0, 0.5, 1.0].map(|place| sizes.at(place)), ["1kB", "32KiB", "1020KiB"]);
+        let fine = Tunable { name: "x".into(), scale: Scale::Even(0.125, 0.6666) };
+        assert_eq!([0.0, 0.5, 1.0].map(|place| fine.at(place)), ["0.125", "0.396", "0.6666"]);
+        let short = Duration::from_nanos(100)..Duration::from_nanos(300);
+        let short = Tunable { name: "x".into(), scale: Scale::Durations(short.start, short.end) };
+        assert_eq!([0.0, 1.0].map(|place| short.at(place)), ["100ns", "300ns"]);
         let near_zero = Tunable { name: "x".into(), scale: Scale::Even(-1.0, 1.0) };
         assert_eq!([0.0, 0.25, 0.5].map(|place| near_zero.at(place)), ["-1", "-0.5", "0"]);
     }

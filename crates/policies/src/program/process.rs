@@ -6,10 +6,12 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, Command, Stdio};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
+use rustix::process::{
+    Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, kill_process_group, pidfd_open, waitid,
+};
 use terrace_core::{Error, Result};
 
 use super::socket::Socket;
@@ -75,8 +77,15 @@ impl Process {
     }
 
     /// How it ended, where it has.
-    pub fn ended(&mut self) -> Option<ExitStatus> {
-        self.0.try_wait().ok().flatten()
+    pub fn ended(&self) -> Option<String> {
+        // It is not reaped: its number stays that of its group until that is ended, too.
+        let how = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        let status = waitid(WaitId::Pid(Pid::from_child(&self.0)), how).ok().flatten()?;
+        Some(match (status.exit_status(), status.terminating_signal()) {
+            (Some(code), _) => format!("exit status {code}"),
+            (None, Some(signal)) => format!("signal {signal}"),
+            (None, None) => "killed".into(),
+        })
     }
 }
 

@@ -2,9 +2,10 @@
 //! A trace in windows, of which every second one is for the search and the others for judging it.
 
 use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread;
 
-use terrace_core::{Error, Result};
+use terrace_core::{Error, ErrorKind, Result, panic_text};
 
 use super::{Candidate, MakePolicy, Objective, OpenTrace, PINNED, Score, TuneOptions, parallel};
 use crate::timed::{Population, TimedOptions, TimedReplay};
@@ -88,8 +89,25 @@ impl<'a> Ground<'a> {
     }
 
     /// Whether the policy takes these parameters.
-    pub(super) fn is_able(&self, parameters: &[(String, String)]) -> bool {
-        (self.make)(&self.timed.view(), parameters).is_ok()
+    pub(super) fn accept(&self, parameters: &[(String, String)]) -> Result<()> {
+        self.guard(parameters, || (self.make)(&self.timed.view(), parameters).map(drop))
+    }
+
+    /// Turns a panic of the policy into an error that says with which parameters.
+    fn guard<T>(
+        &self,
+        parameters: &[(String, String)],
+        run: impl FnOnce() -> Result<T>,
+    ) -> Result<T> {
+        catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| {
+            let given: Vec<_> =
+                parameters.iter().map(|(name, value)| format!("{name}={value}")).collect();
+            let reason = format!("it failed with this policy: {}", panic_text(&*panic));
+            Err(Error::new(ErrorKind::Io, "replay the trace")
+                .because(reason)
+                .with("policy", &self.policy)
+                .with("parameters", given.join(":")))
+        })
     }
 
     /// The windows of a step of the search.
@@ -143,13 +161,16 @@ impl<'a> Ground<'a> {
 
     fn score(&self, tried: &Tried, part: &Part, progress: &mut dyn FnMut(u64)) -> Result<Score> {
         let view = self.timed.view();
-        let policy = match tried {
-            Some(parameters) => (self.make)(&view, parameters)?,
-            None => terrace_policies::create(PINNED, &view, &[])?,
-        };
-        let mut trace = (self.open)()?.windows(part.ranges.clone());
-        let replay = TimedReplay::new(self.timed.clone());
-        let timed = replay.run(&part.population, &mut trace, policy, progress)?;
+        let parameters = tried.as_deref().unwrap_or_default();
+        let timed = self.guard(parameters, || {
+            let policy = match tried {
+                Some(parameters) => (self.make)(&view, parameters)?,
+                None => terrace_policies::create(PINNED, &view, &[])?,
+            };
+            let mut trace = (self.open)()?.windows(part.ranges.clone());
+            let replay = TimedReplay::new(self.timed.clone());
+            replay.run(&part.population, &mut trace, policy, progress)
+        })?;
         Ok(self.objective.score(&timed))
     }
 }

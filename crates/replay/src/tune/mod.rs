@@ -48,6 +48,8 @@ pub struct TuneOptions {
     pub policy: String,
     /// Parameters that it has in all replays.
     pub fixed: Vec<(String, String)>,
+    /// Parameters that it has where it runs, in all replays unless they are searched.
+    pub own: Vec<(String, String)>,
     /// Which parameters are searched, each with its values or those that are known; all that can be
     /// where there are none.
     pub searched: Vec<(String, Option<String>)>,
@@ -168,12 +170,15 @@ impl<'a> Tuner<'a> {
     /// the trace is too short to cut; those of `make` and of [`Trace::read`].
     pub fn new(
         timed: &'a TimedOptions,
-        options: TuneOptions,
+        mut options: TuneOptions,
         make: MakePolicy<'a>,
         open: OpenTrace<'a>,
         progress: &mut dyn FnMut(u64),
     ) -> Result<Self> {
         let tunables = search::tunables(&options, make, timed)?;
+        let mut own = std::mem::take(&mut options.own);
+        own.retain(|(name, _)| tunables.iter().all(|tunable| tunable.name != *name));
+        options.fixed.extend(own);
         let ground = Ground::new(timed, &options, make, open, progress)?;
         let asked = [("defaults", Some(options.fixed.clone())), (PINNED, None)];
         let mut candidates = ground.candidates(&asked, progress)?.into_iter();

@@ -23,6 +23,9 @@ const STEP_LEAST: f64 = 0.01;
 /// may start a process.
 const REFUSED_MAX: u32 = 1000;
 
+/// The same where none was taken yet: most likely none will be.
+const REFUSED_FIRST_MAX: u32 = 32;
+
 /// A point: for each parameter a place from 0 to 1.
 type Place = Vec<f64>;
 
@@ -43,7 +46,8 @@ pub(super) fn tunables(
     timed: &TimedOptions,
 ) -> Result<Vec<Tunable>> {
     const OPERATION: &str = "tune a policy";
-    let parameters = make(&timed.view(), &options.fixed)?.parameters();
+    let given: Vec<_> = options.fixed.iter().chain(&options.own).cloned().collect();
+    let parameters = make(&timed.view(), &given)?.parameters();
     let is_fixed = |name: &str| options.fixed.iter().any(|(fixed, _)| fixed == name);
     let mut known = tunables_of(&parameters);
     known.retain(|tunable| !is_fixed(&tunable.name));
@@ -55,7 +59,10 @@ pub(super) fn tunables(
     for (name, values) in &options.searched {
         let Some(parameter) = parameters.iter().find(|one| one.name == *name) else {
             let names: Vec<_> = parameters.iter().map(|one| one.name.as_str()).collect();
-            let reason = format!("there is no such parameter, only {}", names.join(", "));
+            let reason = match names.is_empty() {
+                true => "it has no parameters".into(),
+                false => format!("there is no such parameter, only {}", names.join(", ")),
+            };
             return wrong(ErrorKind::NotFound, name, reason);
         };
         if is_fixed(name) || tunables.iter().any(|other| other.name == *name) {
@@ -213,18 +220,21 @@ impl<'a> Search<'a> {
         let mut places = Vec::with_capacity(count);
         for index in 0..count as u32 + REFUSED_MAX {
             let place = place(index);
-            if self.ground.is_able(&self.parameters(&place)) {
-                places.push(place);
+            match self.ground.accept(&self.parameters(&place)) {
+                Ok(()) => places.push(place),
+                Err(refusal) if places.is_empty() && index >= REFUSED_FIRST_MAX => {
+                    let reason = "it takes none of the values that were tried";
+                    return Err(Error::invalid("tune a policy", reason)
+                        .with("policy", &self.options.policy)
+                        .caused_by(refusal));
+                }
+                Err(_) => {}
             }
             if places.len() == count {
                 break;
             }
         }
-        match places.is_empty() {
-            true => Err(Error::invalid("tune a policy", "it takes none of the values searched")
-                .with("policy", &self.options.policy)),
-            false => Ok(places),
-        }
+        Ok(places)
     }
 
     fn parameters(&self, place: &Place) -> Vec<(String, String)> {

@@ -41,8 +41,8 @@ fn tune(policy: &str, requests: u64, seed: u64, budget: u32) -> Result<Tuned> {
 }
 
 fn options(policy: &str, seed: u64) -> TuneOptions {
-    let (fixed, searched) = (Vec::new(), Vec::new());
-    TuneOptions { policy: policy.into(), fixed, searched, objective: Objective::Edp, seed }
+    let (fixed, own, searched) = (Vec::new(), Vec::new(), Vec::new());
+    TuneOptions { policy: policy.into(), fixed, own, searched, objective: Objective::Edp, seed }
 }
 
 fn tune_as(options: TuneOptions, requests: u64, budget: u32) -> Result<Tuned> {
@@ -64,8 +64,9 @@ fn pairs(texts: &[(&str, &str)]) -> Vec<(String, String)> {
 fn only_what_is_asked_for_is_searched_and_what_is_fixed_stays() {
     let searched = vec![("high".into(), Some("0.6..0.8".into())), ("horizon".into(), None)];
     let fixed = pairs(&[("gate", "off")]);
-    let tuned =
-        tune_as(TuneOptions { fixed: fixed.clone(), searched, ..options("lru", 0) }, 640, 6);
+    let own = pairs(&[("high", "0.95")]);
+    let given = TuneOptions { fixed: fixed.clone(), own, searched, ..options("lru", 0) };
+    let tuned = tune_as(given, 640, 6);
     let tuned = tuned.expect("it is legal");
     let names: Vec<_> = tuned.tunables.iter().map(|one| &*one.name).collect();
     assert_eq!(names, ["high", "horizon"]);
@@ -77,6 +78,20 @@ fn only_what_is_asked_for_is_searched_and_what_is_fixed_stays() {
     }
     assert_eq!(tuned.candidates[DEFAULTS].parameters, fixed);
     assert_eq!(tuned.candidates[3].parameters, []);
+}
+
+#[test]
+fn a_policy_that_fails_is_an_error_with_its_parameters() {
+    let given = TuneOptions { fixed: pairs(&[("high", "0.8")]), ..options("lru", 0) };
+    let make = |view: &View, parameters: &[(String, String)]| {
+        assert!(parameters.len() < 2, "had enough");
+        terrace_policies::create("lru", view, parameters)
+    };
+    let (timed, open) = (tiers(Watermarks { low: 0.5, high: 0.9, critical: 1.0 }), || trace(640));
+    let tuner = Tuner::new(&timed, given, &make, &open, &mut |_| {}).expect("it can be made");
+    let error = tuner.search(4, &mut |_| {}).expect_err("no values are taken");
+    let text = error.chain().to_string();
+    assert!(text.contains("had enough") && text.contains("parameters=high=0.8:"), "{text}");
 }
 
 #[test]
@@ -94,6 +109,7 @@ fn what_cannot_be_searched_is_refused() {
         (of(&[], &[("high", Some("0.8"))]), ErrorKind::Invalid, "expected the least"),
         (of(&[], &[("high", Some("0.8..0.6"))]), ErrorKind::Invalid, "the lesser one first"),
         (of(&[], &[("high", Some("2.0..3.0"))]), ErrorKind::Invalid, "none of the values"),
+        (of(&[], &[("gate", Some("1..3"))]), ErrorKind::Invalid, "none of the values"),
         (of(&[("gate", "maybe")], &[high]), ErrorKind::Invalid, "gate"),
     ] {
         let error = found.expect_err(why);

@@ -30,9 +30,9 @@ pub(super) fn run(context: &Context, file: &Path, parameters: &[(String, String)
         let offer = Offer::new(&name)?;
         let guest = Guest { name: name.clone(), socket: offer.socket.clone() };
         let used = store.use_guest(&guest, parameters);
-        let mut process = offer.process()?;
+        let process = offer.process()?;
         let ended = match used {
-            Ok(()) => watch(context, store, &interrupt, &mut process, &name),
+            Ok(()) => watch(context, store, &interrupt, &process, &name),
             Err(error) => Err(error.into()),
         };
         // Its state is saved now, so that its process must still be there.
@@ -92,7 +92,7 @@ fn watch(
     context: &Context,
     store: &Store,
     interrupt: &Interrupt,
-    process: &mut Process,
+    process: &Process,
     name: &str,
 ) -> Result<()> {
     let mut shown = now(store)?;

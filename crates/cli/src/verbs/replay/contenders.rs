@@ -6,7 +6,7 @@ use terrace_replay::TimedOptions;
 use terrace_store::PolicySource;
 
 use crate::failure::Result;
-use crate::modelled::{Manner, Modelled};
+use crate::modelled::{Chosen, Manner, Modelled};
 
 /// What a replay is called that has everything on the first tier, or on the last.
 const FAST_ONLY: &str = "fast-only";
@@ -45,11 +45,9 @@ pub(super) fn contenders(
 
 /// The policy of the store.
 fn own(modelled: &Modelled, options: &TimedOptions) -> Result<Contender> {
-    let (source, parameters) = match (modelled.policy(), &modelled.settings.policy) {
-        (Some(source), Some(policy)) => (source, policy.all_parameters(modelled.dir())?),
-        // What a store without one does.
-        _ => (PolicySource::Name(PINNED.into()), Vec::new()),
-    };
+    // What a store without one does.
+    let none = || (PolicySource::Name(PINNED.into()), Vec::new());
+    let (source, parameters) = modelled.policy()?.unwrap_or_else(none);
     make(source.to_string(), &source, &parameters, options.clone())
 }
 
@@ -59,7 +57,7 @@ fn contender(text: &str, options: &TimedOptions) -> Result<Contender> {
 }
 
 /// A policy as the command line names it, with parameters behind colons.
-pub(crate) fn named(text: &str) -> Result<(PolicySource, Vec<(String, String)>)> {
+pub(crate) fn named(text: &str) -> Result<Chosen> {
     let mut words = text.split(':');
     let name = words.next().unwrap_or_default();
     let mut parameters = Vec::new();

@@ -71,7 +71,8 @@ pub(crate) struct Tune {
     #[arg(value_name = "TRACE", required_unless_present = "live")]
     trace: Option<PathBuf>,
     /// A built-in policy, a shared library, or a Python file; with parameters that stay as they are
-    /// behind colons, as in lru:idle=5s [default: the store's own]
+    /// behind colons, as in lru:idle=5s [default: the store's own, with its parameters that are not
+    /// searched]
     #[arg(long, value_name = "NAME")]
     policy: Option<String>,
     /// Search this parameter, and others only where they are named too; between LEAST and MOST, as in
@@ -120,12 +121,17 @@ impl Verb for Tune {
         let Some(trace) = self.trace else {
             return self.live.run(context, self.objective, &self.manner);
         };
-        let (source, fixed) = match &self.policy {
-            Some(policy) => named(policy)?,
+        let (source, fixed, own) = match &self.policy {
+            Some(policy) => {
+                let (source, fixed) = named(policy)?;
+                (source, fixed, Vec::new())
+            }
             None => {
-                let reason = "the store has no policy; name one with --policy";
-                let own = modelled.policy();
-                (own.ok_or_else(|| Error::invalid("tune a policy", reason))?, Vec::new())
+                let (source, own) = modelled.policy()?.ok_or_else(|| {
+                    let reason = "the store has no policy; name one with --policy";
+                    Error::invalid("tune a policy", reason)
+                })?;
+                (source, Vec::new(), own)
             }
         };
         let source = absolute(source)?;
@@ -133,6 +139,7 @@ impl Verb for Tune {
         let options = TuneOptions {
             policy: source.to_string(),
             fixed,
+            own,
             searched: self.search.iter().map(|text| searched(text)).collect(),
             objective: self.objective,
             seed: self.seed,

@@ -38,7 +38,7 @@ const AVOID_DWELLS: u32 = 6;
 #[command(next_help_heading = "Options with --live")]
 pub(super) struct Live {
     /// Tune the store while it runs, step by step
-    #[arg(long, conflicts_with_all = ["trace", "policy", "budget", "seconds", "seed", "html",
+    #[arg(long, conflicts_with_all = ["trace", "policy", "search", "budget", "seconds", "seed", "html",
           "present_on", "format", "columns"])]
     live: bool,
     /// How long a window is, at least 1s
