@@ -106,7 +106,7 @@ def test_a_mount_in_use_stays_and_is_told(host: AgentHost, tmp_path: Path) -> No
 
 def test_a_command_that_mounts_nothing_says_why(host: AgentHost, tmp_path: Path) -> None:
     def client(command: str) -> System:
-        preset = Preset("client", {}, {"address": ""}, fixed={"LAB_COMMAND": command})
+        preset = Preset("client", {}, options={"address": ""}, fixed={"LAB_COMMAND": command})
         values = {"state": str(tmp_path / "t"), "address": "10.0.0.7"}
         return System(from_preset("t", preset, Settings("targets.t", values)))
 
