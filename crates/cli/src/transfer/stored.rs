@@ -42,6 +42,14 @@ impl Source for StoredSource {
     }
 
     fn read(&mut self, buffer: &mut [u8]) -> Result<usize> {
+        if self.offset_bytes >= self.size_bytes {
+            // It may have grown. A read that finds nothing would be an access all the same.
+            self.size_bytes =
+                self.object.stat().map_err(|error| about(error, &self.key))?.size_bytes;
+            if self.offset_bytes >= self.size_bytes {
+                return Ok(0);
+            }
+        }
         let read = self.object.read(self.offset_bytes, buffer);
         let count = read.map_err(|error| about(error, &self.key))?;
         self.offset_bytes += count as u64;

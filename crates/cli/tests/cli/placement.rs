@@ -45,6 +45,26 @@ fn migrate_moves_and_explain_says_who_did_it() {
 }
 
 #[test]
+fn getting_an_object_is_as_many_accesses_as_it_takes_and_no_more() {
+    let scene = Scene::new();
+    let held = scene.hold();
+    for (key, size) in [("a/empty", 0), ("a/small", 1000), ("a/large", 3 << 20)] {
+        scene.ok_with(&vec![1; size], ["put", key]);
+        scene.ok(["get", key, "got"]);
+        assert_eq!(scene.read("got"), vec![1; size], "{key}");
+        let ledger = &scene.json(["explain", key])[0]["ledger"];
+        assert_eq!(ledger["read_bytes"], size, "{key}");
+        let reads = ledger["reads"].as_u64().expect("a number");
+        match size {
+            0 => assert_eq!(reads, 0),
+            1000 => assert_eq!(reads, 1),
+            _ => assert!(reads >= 1 && ledger["device_ns"].as_u64() > Some(0), "{ledger}"),
+        }
+    }
+    held.stop();
+}
+
+#[test]
 fn migrate_reports_each_object_as_json() {
     let scene = Scene::new();
     for key in ["a/1", "a/2", "b/1"] {
