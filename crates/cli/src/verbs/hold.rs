@@ -15,7 +15,11 @@ use super::{Group, Verb};
 use crate::context::Context;
 use crate::failure::Result;
 use crate::interrupt::Interrupt;
+use crate::log::{Form, Log};
 use crate::output::{Output, count};
+
+/// What it logs: that a policy failed, or a catalog cannot be written.
+const LOG_LEVEL: &str = "warn";
 
 /// Keep a store running, so that its policy acts
 ///
@@ -24,7 +28,8 @@ use crate::output::{Output, count};
 /// finishes what must be finished and leaves the store clean.
 ///
 /// Prints one line on standard output once commands are served: `holding DIR ...`, or with --json
-/// `{"ready":true,...}`. If another process has the store open, the status is 5.
+/// `{"ready":true,...}`. If another process has the store open, the status is 5. What goes wrong
+/// meanwhile, such as a policy that fails and is replaced, is logged on standard error.
 ///
 /// With --dry-run the policy's decisions are recorded but not carried out; `terrace policy show`
 /// lists them.
@@ -57,6 +62,8 @@ impl Verb for Hold {
 
     fn run(self, context: &Context) -> Result<()> {
         let time = self.time.as_deref().map(parse_duration).transpose()?;
+        let form = if context.is_json { Form::Json } else { Form::Text };
+        let _log = Log::start(LOG_LEVEL, form)?;
         let interrupt = Interrupt::watch()?;
         let mut options =
             OpenOptions { attach: false, degraded: self.degraded, ..OpenOptions::default() };

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Policies in Python: `policy run FILE`, `policy use`, and `replay`.
 
+use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Stdio};
@@ -8,7 +9,7 @@ use std::process::{Child, ChildStdout, Stdio};
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::scene::{Scene, signal};
+use crate::scene::{Held, Scene, signal};
 
 /// New objects go to the last tier; what is read moves to the first.
 const EAGER: &str = r#"
@@ -249,7 +250,9 @@ fn a_python_policy_that_hangs_is_replaced_and_nobody_waits_for_it() {
     let settings = String::from_utf8(scene.read("store/terrace.toml")).expect("text");
     let settings = settings.replace("name = \"lru\"", "name = \"lru\"\ncall_time_max = \"300ms\"");
     scene.file("store/terrace.toml", settings);
-    let held = scene.hold();
+    let mut command = scene.command(["hold"]);
+    command.stderr(File::create(scene.path("log")).expect("there is room"));
+    let held = Held::start(command);
     scene.ok(["policy", "use", "./eager.py", "fails=hangs"]);
     scene.ok_with(&[1; 1000], ["put", "a/x"]);
     scene.ok(["get", "a/x", "got"]);
@@ -264,7 +267,14 @@ fn a_python_policy_that_hangs_is_replaced_and_nobody_waits_for_it() {
     let name = scene.path("eager.py").canonicalize().expect("it exists");
     let find = || std::process::Command::new("pgrep").arg("-f").arg(&name).output();
     wait_until(|| find().expect("it runs").stdout.is_empty());
+    scene.ok(["policy", "use", "./eager.py", "fails=raises"]);
+    scene.ok(["get", "a/x", "got"]);
+    wait_until(|| policy(&scene)["replaced"].to_string().contains("had enough"));
     held.stop();
+    let log = String::from_utf8(scene.read("log")).expect("text");
+    assert_eq!(log.matches("the policy was replaced by pinned").count(), 2, "{log}");
+    assert!(log.contains("a call took longer") && log.contains("had enough"), "{log}");
+    assert!(!log.contains("panicked at"), "{log}");
 }
 
 /// Copies what was read, up to so many a round.

@@ -25,6 +25,8 @@ use exchange::{Buffer, ParameterList, Wishes};
 use library::Library;
 use mirror::Mirror;
 
+use crate::mechanism::boundary::give_up;
+
 /// Loads the policy in the shared library at `path` and gives it its parameters, in order.
 ///
 /// The file is read once: replacing it later changes nothing until it is loaded again, and loading
@@ -124,7 +126,7 @@ impl Hosted {
 }
 
 fn fail(name: &str, call: &str, status: i32) -> ! {
-    panic!("the policy library {name} failed in {call} with status {status}")
+    give_up(format!("the policy library {name} failed in {call} with status {status}"))
 }
 
 impl Policy for Hosted {

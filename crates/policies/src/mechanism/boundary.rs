@@ -2,8 +2,16 @@
 //! What is the same for policies from outside, whichever way they are asked: the numbers of
 //! `terrace_policy.h`, and what their wishes cost.
 
+use std::panic::resume_unwind;
+
 use terrace_core::{Action, ActionKind, Persistency, Temperature, TierIndex, View};
 use terrace_policy_abi::action;
+
+/// Ends a call that has no error to return: the contract of `Policy` offers a panic. This one runs no
+/// panic hook, which would call it a mistake of this program; whoever asked reports the text.
+pub(crate) fn give_up(why: String) -> ! {
+    resume_unwind(Box::new(why))
+}
 
 /// Bytes that an action copies; none where a clean copy is there already.
 pub(crate) fn moved_bytes(view: &View, action: &Action) -> u64 {

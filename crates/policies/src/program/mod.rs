@@ -21,7 +21,7 @@ use terrace_core::{
     Actions, Canceller, Error, ErrorKind, Event, Parameter, Placer, Policy, Result, View,
 };
 
-use crate::mechanism::boundary::moved_bytes;
+use crate::mechanism::boundary::{give_up, moved_bytes};
 
 use news::News;
 use placement::Table;
@@ -160,7 +160,8 @@ impl Program {
     }
 
     fn fail(&self, call: Call, reason: &str) -> ! {
-        panic!("the policy program {} failed in {}: {reason}", self.name, call.word())
+        let word = call.word();
+        give_up(format!("the policy program {} failed in {word}: {reason}", self.name))
     }
 
     fn taken(&mut self, call: Call, reply: &Reply) {

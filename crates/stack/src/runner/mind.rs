@@ -140,6 +140,7 @@ impl Mind {
         self.tactics.name = next.name;
         self.replaced = Some(why.clone());
         self.nonsense = 0;
+        tracing::warn!(why, "the policy was replaced by {FALLBACK}");
         shared.tell_policy(&self.tactics.name, "replaced", || why.clone());
         self.record_policy(shared, self.tactics.policy.parameters(), Cause::Fallback { why });
         let placer = self.tactics.policy.placer();

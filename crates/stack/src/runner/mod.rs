@@ -79,6 +79,7 @@ pub(crate) fn watch(shared: &Arc<Shared>) {
     let why = format!("{name}: a call took longer than {stuck:?}");
     // The old thread finds that its turn is over when, if ever, the policy returns.
     if let Ok(mind) = Mind::new(shared, fallback(shared), Some(why.clone())) {
+        tracing::warn!(why, "the policy was replaced by {FALLBACK}");
         shared.tell_policy(FALLBACK, "replaced", || why);
         shared.desk.abandon();
         shared.desk.cancel();
