@@ -66,11 +66,7 @@ impl Modelled {
     /// The policy that its configuration has, and its parameters.
     pub(crate) fn policy(&self) -> Result<Option<Chosen>> {
         let Some(policy) = &self.settings.policy else { return Ok(None) };
-        let source = match &policy.source {
-            PolicySource::Name(name) => PolicySource::Name(name.clone()),
-            PolicySource::Library(path) => PolicySource::Library(self.dir().join(path)),
-            PolicySource::Program(path) => PolicySource::Program(self.dir().join(path)),
-        };
+        let source = policy.source.clone().below(self.dir());
         Ok(Some((source, policy.all_parameters(self.dir())?)))
     }
 

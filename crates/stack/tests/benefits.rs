@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What moves saved, beside what was expected of them.
+//! What is known of the moves of a segment: who made them and why, and what they saved beside what was
+//! expected of them.
 
 mod common;
 
 use common::scripted::{Shared, Wish, settle};
-use common::world::{World, assert_sound, key, put};
+use common::world::{World, assert_sound, key, migrate, put};
 use terrace_core::{ActionKind, Backend, Key, ObjectExt, Open, TierIndex};
 use terrace_stack::report::HistoryReport;
-use terrace_stack::{Parts, Stack};
+use terrace_stack::{MoveKind, Parts, Stack};
 
 const FAST: TierIndex = TierIndex(0);
 const SLOW: TierIndex = TierIndex(1);
@@ -43,6 +44,38 @@ fn read_times(stack: &Stack, name: &Key, times: usize) {
 
 fn history(stack: &Stack, name: &Key) -> Vec<HistoryReport> {
     stack.explain(name).expect("exists").segments.remove(0).history
+}
+
+#[test]
+fn the_reason_of_a_decision_is_kept() {
+    let (_world, stack, shared) = scripted();
+    put(&stack, &key("why"), &[1; 10]);
+    shared.wish(vec![Wish::new(&key("why"), ActionKind::Move { to: SLOW })]);
+    settle(&stack);
+    let history = history(&stack, &key("why"));
+    let [placed, last] = history.as_slice() else { panic!("{history:?}") };
+    let told = (placed.what.as_str(), placed.tier.as_str(), placed.by.as_str());
+    assert_eq!(told, ("placed", "fast", "placer"));
+    assert_eq!((last.tier.as_str(), last.reason.as_str()), ("slow", "scripted"));
+    assert_eq!((last.by.as_str(), last.bytes), ("policy scripted", 10));
+}
+
+/// Of many moves the oldest are let go, and what was before them is not known.
+#[test]
+fn a_placement_is_told_until_moves_are_let_go() {
+    const KEPT: usize = 8;
+    let world = World::two();
+    let stack = world.create();
+    let name = key("restless");
+    put(&stack, &name, &[1; 10]);
+    for moves in 1..=KEPT + 1 {
+        let to = if moves % 2 == 1 { SLOW } else { FAST };
+        migrate(&stack, &name, to, MoveKind::Move);
+        let history = history(&stack, &name);
+        assert_eq!(history.len(), (moves + 1).min(KEPT));
+        let is_placed = history[0].what == "placed" && history[0].tier == "fast";
+        assert_eq!(is_placed, moves < KEPT, "{history:?}");
+    }
 }
 
 #[test]

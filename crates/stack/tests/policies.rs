@@ -9,9 +9,7 @@ use std::time::Duration;
 
 use common::hooked::Call;
 use common::scripted::{Breakage, PlaceOn, Shared, Step, Wish, settle};
-use common::world::{
-    LONG, World, assert_sound, bounded, eventually, key, migrate, promise_nothing, put,
-};
+use common::world::{LONG, World, assert_sound, bounded, eventually, key, promise_nothing, put};
 use terrace_core::Backend;
 use terrace_core::{
     Action, ActionKind, BackendExt, ErrorKind, EventKind, Key, Layout, ObjectExt, Open, Outcome,
@@ -27,6 +25,18 @@ fn scripted() -> (World, Stack, Shared) {
     let world = World::two();
     let shared = Shared::new();
     let stack = world.create_with(|parts| parts.tactics = Some(shared.tactics("scripted")));
+    (world, stack, shared)
+}
+
+/// The same, which gives a call up soon.
+fn impatient() -> (World, Stack, Shared) {
+    let world = World::two();
+    let shared = Shared::new();
+    let stack = world.create_with(|parts| {
+        let mut tactics = shared.tactics("scripted");
+        tactics.call_time_max = Duration::from_millis(50);
+        parts.tactics = Some(tactics);
+    });
     (world, stack, shared)
 }
 
@@ -301,13 +311,7 @@ fn a_panicking_placer_does_not_reach_the_application() {
 #[test]
 fn a_looping_policy_is_replaced_and_the_store_goes_on() {
     for step in [Step::Observe, Step::Plan, Step::Message] {
-        let world = World::two();
-        let shared = Shared::new();
-        let stack = world.create_with(|parts| {
-            let mut tactics = shared.tactics("scripted");
-            tactics.call_time_max = Duration::from_millis(50);
-            parts.tactics = Some(tactics);
-        });
+        let (world, stack, shared) = impatient();
         put(&stack, &key("before"), &[1; 500]);
         shared.break_at(step, Breakage::Loop);
         let caller = stack.clone();
@@ -325,13 +329,7 @@ fn a_looping_policy_is_replaced_and_the_store_goes_on() {
 /// Its last call comes back once it was given up; the one that was to follow must not seem to decide.
 #[test]
 fn a_policy_that_hangs_when_it_is_to_go_lets_no_other_in_unnoticed() {
-    let world = World::two();
-    let shared = Shared::new();
-    let stack = world.create_with(|parts| {
-        let mut tactics = shared.tactics("scripted");
-        tactics.call_time_max = Duration::from_millis(50);
-        parts.tactics = Some(tactics);
-    });
+    let (world, stack, shared) = impatient();
     shared.break_at(Step::Save, Breakage::Loop);
     let other = Shared::new();
     let (caller, next) = (stack.clone(), other.tactics("other"));
@@ -641,38 +639,6 @@ fn a_report_counts_actions_by_outcome() {
         report.outcomes.into_iter().filter(|(_, count)| *count > 0).collect();
     assert_eq!(outcomes, BTreeMap::from([("already".into(), 1), ("done".into(), 1)]));
     assert!(report.rounds >= 2);
-}
-
-#[test]
-fn the_reason_of_a_decision_is_kept() {
-    let (_world, stack, shared) = scripted();
-    put(&stack, &key("why"), &[1; 10]);
-    shared.wish(vec![Wish::new(&key("why"), ActionKind::Move { to: SLOW })]);
-    settle(&stack);
-    let history = &stack.explain(&key("why")).expect("exists").segments[0].history;
-    let [placed, last] = history.as_slice() else { panic!("{history:?}") };
-    let told = (placed.what.as_str(), placed.tier.as_str(), placed.by.as_str());
-    assert_eq!(told, ("placed", "fast", "placer"));
-    assert_eq!((last.tier.as_str(), last.reason.as_str()), ("slow", "scripted"));
-    assert_eq!((last.by.as_str(), last.bytes), ("policy scripted", 10));
-}
-
-/// Of many moves the oldest are let go, and what was before them is not known.
-#[test]
-fn a_placement_is_told_until_moves_are_let_go() {
-    const KEPT: usize = 8;
-    let world = World::two();
-    let stack = world.create();
-    let name = key("restless");
-    put(&stack, &name, &[1; 10]);
-    for moves in 1..=KEPT + 1 {
-        let to = if moves % 2 == 1 { SLOW } else { FAST };
-        migrate(&stack, &name, to, MoveKind::Move);
-        let history = stack.explain(&name).expect("exists").segments.remove(0).history;
-        assert_eq!(history.len(), (moves + 1).min(KEPT));
-        let is_placed = history[0].what == "placed" && history[0].tier == "fast";
-        assert_eq!(is_placed, moves < KEPT, "{history:?}");
-    }
 }
 
 #[test]

@@ -25,6 +25,37 @@ impl PolicySource {
         }
     }
 
+    /// The path of one from outside.
+    fn path_mut(&mut self) -> Option<&mut PathBuf> {
+        match self {
+            PolicySource::Library(path) | PolicySource::Program(path) => Some(path),
+            PolicySource::Name(_) => None,
+        }
+    }
+
+    /// The same, where a relative path begins in this directory.
+    #[must_use]
+    pub fn below(mut self, dir: &Path) -> Self {
+        if let Some(path) = self.path_mut() {
+            *path = dir.join(&*path);
+        }
+        self
+    }
+
+    /// The same for a process with another working directory.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` for an empty path, `NotFound` where there is no working directory.
+    pub fn absolute(mut self) -> Result<Self> {
+        if let Some(path) = self.path_mut() {
+            *path = std::path::absolute(&*path).map_err(|error| {
+                Error::from_io("find the policy", error).with("policy", path.display())
+            })?;
+        }
+        Ok(self)
+    }
+
     /// Makes the policy for the tiers of a view.
     ///
     /// # Errors
@@ -88,14 +119,13 @@ impl Guest {
 
 /// The same name for a process with another working directory.
 pub(crate) fn absolute(name: &str) -> Result<String> {
-    let (PolicySource::Library(path) | PolicySource::Program(path)) = PolicySource::named(name)
+    let (PolicySource::Library(path) | PolicySource::Program(path)) =
+        PolicySource::named(name).absolute()?
     else {
         return Ok(name.into());
     };
-    let absolute = std::path::absolute(&path)
-        .map_err(|error| Error::from_io("find the policy", error).with("policy", path.display()))?;
     // The name was text, the working directory may not be.
-    absolute.into_os_string().into_string().map_err(|path| {
+    path.into_os_string().into_string().map_err(|path| {
         Error::invalid("find the policy", "its path is not UTF-8")
             .with("policy", Path::new(&path).display())
     })

@@ -2,6 +2,7 @@
 //! Policies in Python: what they see, what they may ask for, and how they fail.
 
 use std::path::{Path, PathBuf};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use terrace_core::{
@@ -138,17 +139,10 @@ fn a_program_that_hangs_is_ended_with_its_policy() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("of-this-test.py");
     std::fs::copy(scripted(), &path).expect("copies");
-    let World { mut policy, view, .. } = World::new(&path, &[("mode", "hangs")]);
+    let world = World::new(&path, &[("mode", "hangs")]);
     let process = children_named(path.to_str().expect("text"));
     assert_eq!(process.len(), 1);
-    let asked = std::thread::spawn(move || {
-        let mut actions = Actions::with_budget(1, 1);
-        // Nobody waits for it any longer: what the stack does with a policy that overran its time.
-        let asked = std::panic::AssertUnwindSafe(|| policy.plan(&view, &mut actions));
-        let ended = std::panic::catch_unwind(asked);
-        drop(policy);
-        ended.is_err()
-    });
+    let asked = ask_beside(world);
     for process in process {
         // As the system does where memory is short, and a person who has enough of it.
         drop(std::process::Command::new("kill").arg("-9").arg(process).status());
@@ -162,15 +156,9 @@ fn a_call_that_hangs_comes_back_when_it_is_cancelled_and_no_process_stays() {
     // Of this run alone, and long enough for it.
     let child = format!("1{:09}", std::process::id());
     let mode = format!("spins beside a sleep of {child}");
-    let World { mut policy, view, .. } = World::new(&scripted(), &[("mode", &mode)]);
-    let cancel = policy.canceller().expect("a process can be given up");
-    let asked = std::thread::spawn(move || {
-        let mut actions = Actions::with_budget(1, 1);
-        let asked = std::panic::AssertUnwindSafe(|| policy.plan(&view, &mut actions));
-        let ended = std::panic::catch_unwind(asked);
-        drop(policy);
-        ended.is_err()
-    });
+    let world = World::new(&scripted(), &[("mode", &mode)]);
+    let cancel = world.policy.canceller().expect("a process can be given up");
+    let asked = ask_beside(world);
     let clock = SystemClock::default();
     let until_ns = clock.now_ns() + LONG.as_nanos() as u64;
     while processes_named(&child).is_empty() {
@@ -186,6 +174,19 @@ fn a_call_that_hangs_comes_back_when_it_is_cancelled_and_no_process_stays() {
     }
     // Whoever gave up may say so again.
     cancel();
+}
+
+/// Asks for a plan on another thread and lets the policy go then; whether that failed.
+fn ask_beside(world: World) -> JoinHandle<bool> {
+    let World { mut policy, view, .. } = world;
+    std::thread::spawn(move || {
+        let mut actions = Actions::with_budget(1, 1);
+        // Nobody waits for it any longer: what the stack does with a policy that overran its time.
+        let asked = std::panic::AssertUnwindSafe(|| policy.plan(&view, &mut actions));
+        let ended = std::panic::catch_unwind(asked);
+        drop(policy);
+        ended.is_err()
+    })
 }
 
 /// Numbers of the processes with this in their command.

@@ -7,7 +7,7 @@ use std::path::{Component, Path, PathBuf};
 
 use terrace_core::{Error, Result};
 
-use super::{PolicySource, Settings};
+use super::Settings;
 
 /// What the store itself keeps in its directory.
 const OWN_FILES: &[&str] = &["terrace.toml", "control.sock", "lock"];
@@ -42,9 +42,7 @@ pub(super) fn resolved(settings: &Settings, dir: &Path) -> Result<Settings> {
         trace.path = dir.join(&trace.path);
     }
     if let Some(policy) = &mut settings.policy {
-        if let PolicySource::Library(path) | PolicySource::Program(path) = &mut policy.source {
-            *path = dir.join(&*path);
-        }
+        policy.source = policy.source.clone().below(dir);
         policy.files.iter_mut().for_each(|(_, path)| *path = dir.join(&*path));
     }
     let mut claims = places(&settings);

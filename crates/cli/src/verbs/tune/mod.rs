@@ -13,7 +13,6 @@ use clap::builder::PossibleValuesParser;
 use clap::builder::TypedValueParser as _;
 use terrace_core::{Error, View};
 use terrace_replay::{Objective, Options, TimedOptions, Trace, TuneOptions, Tuner};
-use terrace_store::PolicySource;
 
 use self::report::Report;
 use super::replay::named;
@@ -134,7 +133,8 @@ impl Verb for Tune {
                 (source, Vec::new(), own)
             }
         };
-        let source = absolute(source)?;
+        // Its section is to hold wherever it is read.
+        let source = source.absolute()?;
         let make = |view: &View, parameters: &[(String, String)]| source.make(view, parameters);
         let options = TuneOptions {
             policy: source.to_string(),
@@ -189,20 +189,6 @@ fn searched(text: &str) -> (String, Option<String>) {
         Some((name, values)) => (name.into(), Some(values.into())),
         None => (text.into(), None),
     }
-}
-
-/// With a path that holds wherever the section is read that comes of it.
-fn absolute(source: PolicySource) -> Result<PolicySource> {
-    let absolute = |path: PathBuf| {
-        std::path::absolute(&path).map_err(|error| {
-            Error::from_io("find the policy", error).with("policy", path.display())
-        })
-    };
-    Ok(match source {
-        PolicySource::Library(path) => PolicySource::Library(absolute(path)?),
-        PolicySource::Program(path) => PolicySource::Program(absolute(path)?),
-        PolicySource::Name(name) => PolicySource::Name(name),
-    })
 }
 
 /// Refuses what needs energy where nobody said what tiers draw.
