@@ -2,6 +2,7 @@
 //! What went wrong: `cannot VERB: REASON name=value`.
 
 use std::borrow::Cow;
+use std::io::ErrorKind;
 use std::{error, fmt, io};
 
 /// A failed operation: what was tried, why it failed, and where.
@@ -36,6 +37,12 @@ impl Error {
     /// A failure of another process, which says it in words of its own.
     pub(crate) fn told(message: String) -> Self {
         Self { operation: "go on", reason: Reason::Told(message), context: Vec::new() }
+    }
+
+    /// Whether it failed because the other end of a connection is gone.
+    pub(crate) fn is_disconnected(&self) -> bool {
+        let Reason::System(error) = &self.reason else { return false };
+        matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset)
     }
 
     /// Adds `name=value` to the message.

@@ -223,7 +223,7 @@ impl Group {
                 Ok(Some(ToCoordinator::Ready { .. } | ToCoordinator::Join { .. })) => {
                     return Err(self.of(index, Error::new("go on", "a worker is out of step")));
                 }
-                Ok(None) => return Err(self.of(index, Error::new("go on", "a worker is gone"))),
+                Ok(None) => return Err(self.of(index, gone())),
                 Err(error) => return Err(self.of(index, error)),
             }
         }
@@ -233,7 +233,10 @@ impl Group {
     fn begin(&mut self, step: Step) -> Result<()> {
         for index in 0..self.writers.len() {
             let sent = send(&mut self.writers[index], &ToWorker::Begin { step });
-            sent.map_err(|error| self.of(index, error))?;
+            sent.map_err(|error| {
+                // It ended after it said that it is ready: the same as one that ends at any other time.
+                self.of(index, if error.is_disconnected() { gone() } else { error })
+            })?;
         }
         Ok(())
     }
@@ -255,6 +258,10 @@ impl Group {
     }
 }
 
+fn gone() -> Error {
+    Error::new("go on", "a worker is gone")
+}
+
 /// Passes on what a worker says, until it says nothing more.
 fn hear(index: usize, reader: File, sender: &Sender<Event>) {
     let mut lines = Lines::new(reader, LINE_BYTES_MAX);
@@ -264,5 +271,49 @@ fn hear(index: usize, reader: File, sender: &Sender<Event>) {
         if sender.send((index, event)).is_err() || is_last {
             return;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::os::fd::OwnedFd;
+    use std::os::unix::net::UnixStream;
+
+    use super::{Group, Identity, Step, ToCoordinator, raw_ns, send};
+
+    /// A group of one worker, and the worker's end of the connection.
+    fn group() -> (Group, File) {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let ours = File::from(OwnedFd::from(ours));
+        let group = Group::new(vec![(0, ours)], raw_ns() + 60_000_000_000).unwrap();
+        (group, File::from(OwnedFd::from(theirs)))
+    }
+
+    fn be_ready(worker: &mut File) {
+        let identity = Identity { host: "here".to_owned(), pid: 7, boot: "now".to_owned() };
+        send(worker, &ToCoordinator::Present(identity)).unwrap();
+        send(worker, &ToCoordinator::Ready { step: Step::Measure }).unwrap();
+    }
+
+    #[test]
+    fn a_worker_that_ends_once_it_is_ready_is_gone() {
+        let (mut group, mut worker) = group();
+        be_ready(&mut worker);
+        drop(worker);
+        let error = group.go_through().unwrap_err().to_string();
+        assert_eq!(error, "cannot go on: a worker is gone rank=0 host=here pid=7");
+    }
+
+    #[test]
+    fn a_worker_that_ends_before_it_reads_is_gone() {
+        let (mut group, mut worker) = group();
+        be_ready(&mut worker);
+        group.gather(Step::Measure).unwrap();
+        group.begin(Step::Measure).unwrap();
+        // What was sent and not read makes a reset of the end of the connection.
+        drop(worker);
+        let error = group.gather(Step::Check).unwrap_err().to_string();
+        assert_eq!(error, "cannot go on: a worker is gone rank=0 host=here pid=7");
     }
 }
