@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Opening: owns the store, or attaches to the process that does.
 
+use std::fs::File;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -234,7 +235,17 @@ fn boot_id() -> String {
 
 /// Every open object is a descriptor, and the usual 1024 are few. What is not allowed is let be.
 fn raise_descriptors() {
+    /// For which there is room at once.
+    const ROOM: u64 = 16 << 10;
     let limit = rustix::process::getrlimit(Resource::Nofile);
     let raised = Rlimit { current: limit.maximum, ..limit };
     let _ = rustix::process::setrlimit(Resource::Nofile, raised);
+    // The kernel makes room for twice as many when it has to, and of a process with several threads
+    // everybody who opens a file waits for that, 10 ms and more. Once made, the room stays.
+    let allowed = rustix::process::getrlimit(Resource::Nofile).current.unwrap_or(ROOM);
+    if let Ok(any) = File::open("/")
+        && let Some(last) = allowed.min(ROOM).checked_sub(1)
+    {
+        let _ = rustix::io::fcntl_dupfd_cloexec(&any, last as i32);
+    }
 }

@@ -39,6 +39,17 @@ fn a_store_that_is_dropped_is_closed() {
 }
 
 #[test]
+fn there_is_room_for_descriptors_before_they_are_used() {
+    let scene = Scene::new();
+    let _store = scene.open();
+    let status = std::fs::read_to_string("/proc/self/status").expect("readable");
+    let room = status.lines().find_map(|line| line.strip_prefix("FDSize:")).expect("it is told");
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    let least = limit.unwrap_or(u64::MAX).min(16 << 10);
+    assert!(room.trim().parse::<u64>().expect("a number") >= least, "{room}");
+}
+
+#[test]
 fn an_address_may_have_its_scheme() {
     let scene = Scene::new();
     let store = Store::open(&format!("terrace+dir:{}", scene.address())).expect("it opens");
