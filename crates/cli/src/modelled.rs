@@ -143,6 +143,7 @@ fn character(tier: &TierSettings, persistency: Persistency) -> Character {
     Character {
         seek_ns: nanoseconds(tier.device.seek),
         write_latency_ns: tier.device.write_latency.map(nanoseconds),
+        streams: tier.device.total_bandwidth.map(|total| total / tier.figures.read_bytes_per_s),
         burst,
         create_ns: nanoseconds(tier.device.create_latency),
         sync_ns: nanoseconds(tier.device.sync_latency),

@@ -112,9 +112,10 @@ fn lines(one: &Calibrated) -> Vec<String> {
             lines.push(format!("#   {what} of {size}: {took}, median of {}", sample.count));
         }
     }
-    for threads in &one.threads {
+    for threads in one.threads.iter().chain(&one.large) {
         let rate = show_rate(threads.requests_per_s).replace("B/s", "/s");
-        lines.push(format!("#   {} at once: {rate} of 4.10 kB", threads.threads));
+        let size = show_bytes(threads.bytes);
+        lines.push(format!("#   {} at once: {rate} of {size}", threads.threads));
     }
     lines.push(format!("[[tier]]  # {}", one.tier));
     let keys = one.settings().into_iter();

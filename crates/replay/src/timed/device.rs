@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A device in virtual time: its servers share their time among all jobs that it has.
+//!
+//! A job is its latency and its bytes. Where large requests share less of a device than small ones,
+//! bytes have servers of their own, whose turn comes after the latency.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
@@ -24,6 +27,9 @@ pub struct Character {
     pub create_ns: u64,
     /// How long it takes to make a file durable whose bytes are there.
     pub sync_ns: u64,
+    /// As many large requests as it serves at once without one slowing another, if that is less
+    /// than [`Figures::parallelism`], which is of small ones.
+    pub streams: Option<f64>,
     /// What the page cache of the machine gives for it, if it is in front of this device.
     pub cached: Option<Cached>,
 }
@@ -73,12 +79,10 @@ pub(super) type Job = u64;
 pub(super) struct Device {
     figures: Figures,
     character: Character,
-    /// The jobs by when they are over, in what every one of them has got by then.
-    jobs: BinaryHeap<Reverse<Running>>,
-    foreground: usize,
-    /// What every job that was there all the time has got.
-    given_s: f64,
-    /// Until when that is computed.
+    requests: Servers,
+    /// Of bytes alone, where they have servers of their own.
+    streams: Option<Servers>,
+    /// Until when everything is computed.
     now_ns: u64,
     end: (u32, u64),
     /// Bytes that can be written at full rate, and when that was so.
@@ -89,11 +93,24 @@ pub(super) struct Device {
     foreground_s: f64,
 }
 
+/// Servers that give all jobs the same share of their time.
+#[derive(Debug)]
+struct Servers {
+    count: f64,
+    /// The jobs by when they are over, in what every one of them has got by then.
+    jobs: BinaryHeap<Reverse<Running>>,
+    foreground: usize,
+    /// What every job that was there all the time has got.
+    given_s: f64,
+}
+
 #[derive(Clone, Copy, Debug)]
 struct Running {
     over_s: f64,
     number: Job,
     is_foreground: bool,
+    /// What it takes of the servers of bytes after this.
+    bytes_s: f64,
 }
 
 impl Ord for Running {
@@ -115,6 +132,53 @@ impl PartialEq for Running {
 }
 
 impl Eq for Running {}
+
+impl Servers {
+    fn new(count: f64) -> Self {
+        Self { count, jobs: BinaryHeap::new(), foreground: 0, given_s: 0.0 }
+    }
+
+    /// Begins a job that takes so much of a server's time.
+    fn begin(&mut self, cost_s: f64, running: Running) {
+        self.foreground += usize::from(running.is_foreground);
+        self.jobs.push(Reverse(Running { over_s: self.given_s + cost_s, ..running }));
+    }
+
+    /// How long it takes until a job is over, if nothing else comes.
+    fn next_s(&self) -> Option<f64> {
+        let Reverse(first) = self.jobs.peek()?;
+        Some((first.over_s - self.given_s).max(0.0) / self.rate(self.jobs.len()))
+    }
+
+    fn pass(&mut self, passed_s: f64) {
+        self.given_s += passed_s * self.rate(self.jobs.len());
+    }
+
+    /// A job that is over.
+    fn end(&mut self) -> Option<Running> {
+        let first = self.jobs.peek().map(|Reverse(first)| *first)?;
+        if first.over_s > self.given_s + REST_S {
+            return None;
+        }
+        self.jobs.pop();
+        self.foreground -= usize::from(first.is_foreground);
+        if self.jobs.is_empty() {
+            // Small numbers are exact for longer.
+            self.given_s = 0.0;
+        }
+        Some(first)
+    }
+
+    /// What each of so many jobs gets of a server's time.
+    fn rate(&self, jobs: usize) -> f64 {
+        (self.count / jobs.max(1) as f64).min(1.0)
+    }
+
+    /// Share of the servers that so many jobs use.
+    fn load(&self, jobs: usize) -> f64 {
+        (jobs as f64 / self.count).min(1.0)
+    }
+}
 
 impl Device {
     /// What a tier has, and the memory of the machine in front of it, where the machine keeps what
@@ -152,12 +216,13 @@ impl Device {
     }
 
     pub(super) fn new(figures: Figures, character: Character) -> Self {
+        let count = f64::from(figures.parallelism.max(1));
+        let streams = character.streams.filter(|streams| *streams < count);
         Self {
             figures,
             character,
-            jobs: BinaryHeap::new(),
-            foreground: 0,
-            given_s: 0.0,
+            requests: Servers::new(count),
+            streams: streams.map(|streams| Servers::new(streams.max(1.0))),
             now_ns: 0,
             end: (u32::MAX, 0),
             tokens: (character.burst.map_or(0.0, |burst| burst.bytes as f64), 0),
@@ -168,16 +233,18 @@ impl Device {
 
     /// Begins a job now, which is [`Device::advance`]d to.
     pub(super) fn begin(&mut self, number: Job, work: Work) {
-        let over_s = self.given_s + self.cost_s(work);
-        self.foreground += usize::from(work.is_foreground);
-        self.jobs.push(Reverse(Running { over_s, number, is_foreground: work.is_foreground }));
+        let (latency_s, bytes_s) = self.cost_s(work);
+        let is_foreground = work.is_foreground;
+        let running = Running { over_s: 0.0, number, is_foreground, bytes_s };
+        let at_once_s = if self.streams.is_some() { 0.0 } else { bytes_s };
+        self.requests.begin(latency_s + at_once_s, running);
     }
 
     /// When the next job is over, if nothing else comes.
     pub(super) fn next_ns(&self) -> Option<u64> {
-        let Reverse(first) = self.jobs.peek()?;
-        let left_s = (first.over_s - self.given_s).max(0.0) / self.rate(self.jobs.len());
-        Some(self.now_ns.saturating_add((left_s * SECOND_NS).ceil() as u64))
+        let streams_s = self.streams.as_ref().and_then(Servers::next_s);
+        let next_s = self.requests.next_s().into_iter().chain(streams_s).min_by(f64::total_cmp)?;
+        Some(self.now_ns.saturating_add((next_s * SECOND_NS).ceil() as u64))
     }
 
     /// Goes on to a point in time that is not behind the next end; a job that is over then. To be
@@ -185,20 +252,17 @@ impl Device {
     pub(super) fn advance(&mut self, now_ns: u64) -> Option<Job> {
         let passed_s = (now_ns - self.now_ns) as f64 / SECOND_NS;
         self.now_ns = now_ns;
-        self.given_s += passed_s * self.rate(self.jobs.len());
-        self.busy_s += passed_s * self.load(self.jobs.len());
-        self.foreground_s += passed_s * self.load(self.foreground);
-        let first = self.jobs.peek().map(|Reverse(first)| *first)?;
-        if first.over_s > self.given_s + REST_S {
-            return None;
+        self.busy_s += passed_s * self.load(|servers| servers.jobs.len());
+        self.foreground_s += passed_s * self.load(|servers| servers.foreground);
+        self.requests.pass(passed_s);
+        let Some(streams) = &mut self.streams else {
+            return self.requests.end().map(|ended| ended.number);
+        };
+        streams.pass(passed_s);
+        while let Some(ended) = self.requests.end() {
+            streams.begin(ended.bytes_s, ended);
         }
-        self.jobs.pop();
-        self.foreground -= usize::from(first.is_foreground);
-        if self.jobs.is_empty() {
-            // Small numbers are exact for longer.
-            self.given_s = 0.0;
-        }
-        Some(first.number)
+        streams.end().map(|ended| ended.number)
     }
 
     /// Time that all servers worked, divided by how many they are.
@@ -211,33 +275,27 @@ impl Device {
         self.foreground_s
     }
 
-    /// What a job gets of a server's time.
-    fn rate(&self, jobs: usize) -> f64 {
-        (f64::from(self.servers()) / jobs.max(1) as f64).min(1.0)
-    }
-
-    /// Share of the servers that so many jobs use.
-    fn load(&self, jobs: usize) -> f64 {
-        (jobs as f64 / f64::from(self.servers())).min(1.0)
-    }
-
-    fn servers(&self) -> u32 {
-        self.figures.parallelism.max(1)
+    /// Share of the device that jobs use: so many of those that wait for some servers.
+    fn load(&self, jobs: impl Fn(&Servers) -> usize) -> f64 {
+        let load = |servers: &Servers| servers.load(jobs(servers));
+        (load(&self.requests) + self.streams.as_ref().map_or(0.0, load)).min(1.0)
     }
 
     /// How long a job would take that began now, if nothing came after it.
     pub(super) fn would_take_s(&self, work: Work) -> f64 {
         let (bytes_s, _) = self.bytes_s(work);
-        (self.latency_s(work) + bytes_s) / self.rate(self.jobs.len() + 1)
+        let rate = |servers: &Servers| servers.rate(servers.jobs.len() + 1);
+        let of_bytes = self.streams.as_ref().unwrap_or(&self.requests);
+        self.latency_s(work) / rate(&self.requests) + bytes_s / rate(of_bytes)
     }
 
-    /// What a job takes of a server's time.
-    fn cost_s(&mut self, work: Work) -> f64 {
+    /// What a job takes of a server's time: for its latency, and for its bytes.
+    fn cost_s(&mut self, work: Work) -> (f64, f64) {
         let latency_s = self.latency_s(work);
         self.end = (work.at.0, work.at.1 + work.bytes);
         let (bytes_s, tokens) = self.bytes_s(work);
         self.tokens = (tokens, self.now_ns);
-        latency_s + bytes_s
+        (latency_s, bytes_s)
     }
 
     fn latency_s(&self, work: Work) -> f64 {
@@ -345,6 +403,29 @@ mod tests {
         // Half of the first is left. Each gets half of the server.
         device.begin(2, READ);
         assert_eq!(ends(&mut device), [(1, 3000), (2, 4000)]);
+    }
+
+    #[test]
+    fn large_requests_may_share_less_than_small_ones() {
+        let character = Character { streams: Some(1.0), ..Character::default() };
+        let mut device = Device::new(figures(4), character);
+        device.begin(1, READ);
+        device.begin(2, READ);
+        device.begin(3, Work { bytes: 0, ..READ });
+        // The latencies at once, then the bytes of both, each with half of the one server.
+        assert_eq!(ends(&mut device), [(3, 1000), (1, 3000), (2, 3000)]);
+        // One that comes when the bytes of another one are on their way.
+        device.begin(4, READ);
+        assert_eq!(device.next_ns(), Some(4_000_000));
+        assert_eq!((device.advance(4_000_000), device.advance(4_500_000)), (None, None));
+        device.begin(5, READ);
+        assert_eq!(ends(&mut device), [(4, 5000), (5, 6500)]);
+        // Three of four servers for 1 ms, the one of bytes for 4 ms; one of four for 1 ms and for the
+        // half of another that was not all of it.
+        assert!((device.busy_s() - 0.005_125).abs() < 1e-9, "{}", device.busy_s());
+        // More than there are servers is none of its own.
+        let character = Character { streams: Some(4.0), ..Character::default() };
+        assert!(Device::new(figures(4), character).streams.is_none());
     }
 
     #[test]

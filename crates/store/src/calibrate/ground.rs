@@ -35,7 +35,7 @@ pub(super) struct Ground<'a> {
     objects: Vec<Made>,
     /// What is written; no device can make it smaller.
     noise: Buffer,
-    /// What the caches of a processor have no room for beside the objects.
+    /// What the caches of a processor have no room for beside anything else.
     other: Vec<u64>,
 }
 
@@ -68,22 +68,23 @@ impl<'a> Ground<'a> {
         let each_bytes = bytes / count / BLOCK * BLOCK;
         let mut noise = Buffer::zeroed(each_bytes as usize);
         Random::new(0).fill(&mut noise);
-        let mut ground = Self { backend, clock, objects: Vec::new(), noise, other: Vec::new() };
+        let other = vec![1; LINES_BYTES as usize / size_of::<u64>()];
+        let mut ground = Self { backend, clock, objects: Vec::new(), noise, other };
         for index in 0..count {
             if index > 0 && is_over() {
                 break;
             }
             ground.make_one(index, each_bytes, is_over)?;
         }
-        if ground.bytes() < LINES_BYTES {
-            ground.other = vec![1; LINES_BYTES as usize / size_of::<u64>()];
-        }
         Ok(ground)
     }
 
-    /// Has the caches of the processor hold something else, where all objects together might fit: a
-    /// store does not read the same little again and again.
-    pub(super) fn forget_lines(&self) {
+    /// Has the caches of the processor hold something else, where they might have room for the bytes
+    /// among which the next request is: a store does not read the same little again and again.
+    pub(super) fn forget_lines(&self, among_bytes: u64) {
+        if among_bytes >= LINES_BYTES {
+            return;
+        }
         let sum = self.other.iter().step_by(LINE_WORDS).fold(0, |sum, word| sum ^ word);
         std::hint::black_box(sum);
     }
@@ -169,15 +170,6 @@ impl<'a> Ground<'a> {
     pub(super) fn remove_created(&self, count: usize) -> Result<()> {
         let key = |number| Key::new(NAMESPACE, &format!("new-{number}"));
         (0..count).try_for_each(|number| self.backend.delete(&key(number)?).map(drop))
-    }
-
-    /// Reads everything once.
-    pub(super) fn read_all(&self, buffer: &mut [u8]) -> Result<()> {
-        for made in &self.objects {
-            let part = &mut buffer[..made.bytes as usize];
-            made.object.read_at(0, &mut [IoSliceMut::new(part)])?;
-        }
-        Ok(())
     }
 
     /// Writes; how long it took, in seconds.

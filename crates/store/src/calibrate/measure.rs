@@ -50,30 +50,36 @@ impl Measure<'_> {
         self.of_sizes(budget_ns, |bytes, until_ns| {
             self.ground.drop_pages()?;
             let mut buffer = Buffer::zeroed(bytes as usize);
-            let mut left = self.unseen(bytes);
-            self.repeat(until_ns, || {
-                self.ground.forget_lines();
-                if left == 0 {
+            let mut unseen = self.unseen(bytes);
+            self.repeat_one(until_ns, || {
+                self.ground.forget_lines(self.ground.bytes());
+                if unseen == 0 {
                     self.ground.drop_pages()?;
-                    left = self.unseen(bytes);
+                    unseen = self.unseen(bytes);
                 }
-                left -= 1;
+                unseen -= 1;
                 self.ground.read(self.ground.anywhere(bytes, &mut random), &mut buffer)
             })
         })
     }
 
-    /// Reads anywhere of what the machine has in memory since it was read.
+    /// Reads anywhere of what the machine has in memory since it was read: by requests of the same
+    /// size, as a system keeps in larger pieces what came with larger ones, and those are faster.
     pub(super) fn cached_reads(&self, budget_ns: u64) -> Result<Vec<Sample>> {
         let mut random = Random::new(4);
-        let mut buffer = Buffer::zeroed(self.ground.request_bytes_max() as usize);
-        self.ground.drop_pages()?;
-        self.ground.read_all(&mut buffer)?;
         self.of_sizes(budget_ns, |bytes, until_ns| {
-            let buffer = &mut buffer[..bytes as usize];
-            self.repeat(until_ns, || {
-                self.ground.forget_lines();
-                self.ground.read(self.ground.anywhere(bytes, &mut random), buffer)
+            let mut buffer = Buffer::zeroed(bytes as usize);
+            self.repeat(until_ns, |left| {
+                self.ground.drop_pages()?;
+                let mut places = Vec::new();
+                while places.len() < left.min(self.unseen(bytes) as usize)
+                    && (places.is_empty() || self.goes_on(until_ns))
+                {
+                    places.push(self.ground.anywhere(bytes, &mut random));
+                    self.ground.read(places[places.len() - 1], &mut buffer)?;
+                }
+                self.ground.forget_lines(places.len() as u64 * bytes);
+                places.iter().map(|at| self.ground.read(*at, &mut buffer)).collect()
             })
         })
     }
@@ -82,8 +88,8 @@ impl Measure<'_> {
     pub(super) fn writes(&self, budget_ns: u64) -> Result<Vec<Sample>> {
         let mut random = Random::new(2);
         self.of_sizes(budget_ns, |bytes, until_ns| {
-            let times = self.repeat(until_ns, || {
-                self.ground.forget_lines();
+            let times = self.repeat_one(until_ns, || {
+                self.ground.forget_lines(self.ground.bytes());
                 let at = self.ground.anywhere(bytes, &mut random);
                 let took_s = self.ground.write(at, bytes)?;
                 Ok(took_s + if self.is_durable { self.ground.sync(Some(at))? } else { 0.0 })
@@ -100,11 +106,11 @@ impl Measure<'_> {
         let most = (self.ground.bytes() / bytes).max(REQUESTS_MIN as u64);
         let mut made = 0;
         // Memory of what was deleted just now would be at hand, as it rarely is.
-        let mut times = self.repeat(self.until(budget_ns), || {
+        let mut times = self.repeat_one(self.until(budget_ns), || {
             if made as u64 == most {
                 self.ground.remove_created(std::mem::take(&mut made))?;
             }
-            self.ground.forget_lines();
+            self.ground.forget_lines(self.ground.bytes());
             made += 1;
             self.ground.create(made - 1, bytes)
         })?;
@@ -162,12 +168,13 @@ impl Measure<'_> {
         Ok(sum_s / number.max(1) as f64)
     }
 
-    /// Blocks that several threads read anywhere in a second.
-    pub(super) fn together(&self, budget_ns: u64) -> Result<Vec<Threads>> {
+    /// Requests anywhere that several threads have answered in a second.
+    pub(super) fn together(&self, bytes: u64, budget_ns: u64) -> Result<Vec<Threads>> {
         let mut all: Vec<Threads> = Vec::new();
         for threads in THREADS {
-            let requests_per_s = self.with_threads(threads, budget_ns / THREADS.len() as u64)?;
-            all.push(Threads { threads, requests_per_s });
+            let budget_ns = budget_ns / THREADS.len() as u64;
+            let requests_per_s = self.with_threads(threads, bytes, budget_ns)?;
+            all.push(Threads { bytes, threads, requests_per_s });
             if (self.is_stopped)() {
                 break;
             }
@@ -175,21 +182,21 @@ impl Measure<'_> {
         Ok(all)
     }
 
-    fn with_threads(&self, threads: u32, budget_ns: u64) -> Result<f64> {
+    fn with_threads(&self, threads: u32, bytes: u64, budget_ns: u64) -> Result<f64> {
         self.ground.drop_pages()?;
         let until_ns = self.until(budget_ns);
-        let most = self.unseen(BLOCK).min(TOGETHER_MAX);
+        let most = self.unseen(bytes).min(TOGETHER_MAX);
         let asked = AtomicU64::new(0);
         let has_failed = AtomicBool::new(false);
         let began_ns = self.ground.clock.now_ns();
         let read = |thread: u32| -> Result<u64> {
             let mut random = Random::new(100 + u64::from(thread));
-            let (mut buffer, mut done) = (Buffer::zeroed(BLOCK as usize), 0);
+            let (mut buffer, mut done) = (Buffer::zeroed(bytes as usize), 0);
             while asked.fetch_add(1, Ordering::Relaxed) < most
                 && (done == 0 || self.goes_on(until_ns))
                 && !has_failed.load(Ordering::Relaxed)
             {
-                let at = self.ground.anywhere(BLOCK, &mut random);
+                let at = self.ground.anywhere(bytes, &mut random);
                 if let Err(error) = self.ground.read(at, &mut buffer) {
                     has_failed.store(true, Ordering::Relaxed);
                     return Err(error);
@@ -249,13 +256,22 @@ impl Measure<'_> {
         Ok(samples)
     }
 
-    fn repeat(&self, until_ns: u64, mut once: impl FnMut() -> Result<f64>) -> Result<Vec<f64>> {
+    fn repeat_one(&self, until_ns: u64, mut once: impl FnMut() -> Result<f64>) -> Result<Vec<f64>> {
+        self.repeat(until_ns, |_| Ok(vec![once()?]))
+    }
+
+    /// What requests take, some at a time: `some` is told how many may still be asked.
+    fn repeat(
+        &self,
+        until_ns: u64,
+        mut some: impl FnMut(usize) -> Result<Vec<f64>>,
+    ) -> Result<Vec<f64>> {
         let mut times = Vec::new();
         while times.len() < REQUESTS_MAX
             && (times.len() < REQUESTS_MIN || self.ground.clock.now_ns() < until_ns)
             && !(self.is_stopped)()
         {
-            times.push(once()?);
+            times.extend(some(REQUESTS_MAX - times.len())?);
         }
         Ok(times)
     }

@@ -39,8 +39,8 @@ const DIFFERENCE_MIN: f64 = 0.2;
 /// What comes back in less than this share of what is durable takes memory.
 const RETURNS_MIN: f64 = 1.2;
 
-/// What is written to objects that are made.
-const CREATE_BYTES: u64 = 256 << 10;
+/// A large request, and what is written to objects that are made.
+const LARGE_BYTES: u64 = 256 << 10;
 
 /// How tiers are measured.
 #[derive(Clone, Debug)]
@@ -70,6 +70,8 @@ pub struct Calibrated {
     pub write_bytes_per_s: Option<f64>,
     /// Requests that it serves at once.
     pub parallelism: u32,
+    /// Bytes per second of all large reads together, where several slow each other.
+    pub total_bytes_per_s: Option<f64>,
     /// Bytes that it takes fast, and the bytes per second after that, where that is less: because
     /// writes return when the machine has them, or where it was looked for.
     pub burst: Option<(u64, f64)>,
@@ -94,6 +96,8 @@ pub struct Calibrated {
     pub cached_reads: Vec<Sample>,
     /// How much more came of more threads.
     pub threads: Vec<Threads>,
+    /// The same with large requests.
+    pub large: Vec<Threads>,
 }
 
 /// Requests of one size.
@@ -107,9 +111,11 @@ pub struct Sample {
     pub count: u64,
 }
 
-/// Small requests of several threads.
+/// Requests of several threads.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Threads {
+    /// Size of a request.
+    pub bytes: u64,
     /// How many asked at once.
     pub threads: u32,
     /// Requests that were answered in a second.
@@ -196,6 +202,7 @@ impl Calibrated {
             ("read_bandwidth", rate(self.read_bytes_per_s)),
             ("write_bandwidth", rate(self.write_bytes_per_s)),
             ("parallelism", Some(self.parallelism.to_string())),
+            ("total_bandwidth", rate(self.total_bytes_per_s)),
             ("write_burst", burst.map(|bytes| text(show_bytes(bytes)))),
             ("sustained_write_bandwidth", rate(sustained)),
             ("create_latency", (self.create_ns > 0).then(|| text(show_ns(self.create_ns)))),
@@ -240,15 +247,16 @@ fn measure_tier(
     let writes = measure.writes(share(15))?;
     let durable_rate = measure.durable_rate(share(10))?;
     let sync_s = measure.syncs(share(3))?;
-    let new_bytes = CREATE_BYTES.min(ground.request_bytes_max());
-    let new_s = measure.creates(new_bytes, share(2))?;
+    let large_bytes = LARGE_BYTES.min(ground.request_bytes_max());
+    let new_s = measure.creates(large_bytes, share(2))?;
     let cached_reads = match ground.is_cold() {
         true => measure.cached_reads(share(5))?,
         false => Vec::new(),
     };
-    let reads = measure.reads(share(25))?;
+    let reads = measure.reads(share(20))?;
     let in_order_s = measure.in_order(share(10))?;
-    let threads = measure.together(share(15))?;
+    let threads = measure.together(BLOCK, share(12))?;
+    let large = measure.together(large_bytes, share(8))?;
     let cliff = if how.is_thorough { measure.cliff(share(100))? } else { None };
     let line = |samples: &[Sample]| {
         let points: Vec<_> =
@@ -263,7 +271,7 @@ fn measure_tier(
     let anywhere_s = reads.first().map_or(0.0, |sample| sample.seconds);
     let seek_s = (anywhere_s - in_order_s).min(read.latency_s);
     let is_seeking = seek_s > SEEK_MIN_S && seek_s > 0.1 * read.latency_s;
-    let create_s = new_s - write.latency_s - new_bytes as f64 / write.bytes_per_s;
+    let create_s = new_s - write.latency_s - large_bytes as f64 / write.bytes_per_s;
     let is_cached = !cached_reads.is_empty() && cached.bytes_per_s.is_finite();
     let is_apart =
         (write.latency_s - read.latency_s).abs() > DIFFERENCE_MIN * read.latency_s.max(1e-9);
@@ -277,6 +285,8 @@ fn measure_tier(
         read_bytes_per_s: bounded(read.bytes_per_s),
         write_bytes_per_s: bounded(write.bytes_per_s),
         parallelism: parallelism(&threads),
+        total_bytes_per_s: streams(&large, &read, parallelism(&threads))
+            .map(|streams| streams * read.bytes_per_s),
         burst,
         create_ns: if create_s > SEEK_MIN_S { nanoseconds(create_s) } else { 0 },
         sync_ns: if sync_s > SEEK_MIN_S { nanoseconds(sync_s) } else { 0 },
@@ -288,6 +298,7 @@ fn measure_tier(
         writes,
         cached_reads,
         threads,
+        large,
     })
 }
 
@@ -299,6 +310,23 @@ fn parallelism(threads: &[Threads]) -> u32 {
         Some(one) if one > 0.0 && most.is_finite() => ((most / one).round() as u32).max(1),
         _ => 1,
     }
+}
+
+/// As many large requests as do not slow each other, where those are less than small ones: what is
+/// left of the time that several take, once each had its latency, is that of their bytes.
+fn streams(large: &[Threads], one: &fit::Line, parallelism: u32) -> Option<f64> {
+    let several = large.iter().filter(|these| these.threads > 1);
+    let mut found: Vec<_> = several
+        .map(|these| {
+            let at_once = f64::from(these.threads);
+            let took_s = at_once / these.requests_per_s;
+            let latency_s = one.latency_s * (at_once / f64::from(parallelism)).max(1.0);
+            at_once * these.bytes as f64 / one.bytes_per_s / (took_s - latency_s).max(1e-9)
+        })
+        .collect();
+    let is_known = !found.is_empty() && one.bytes_per_s.is_finite();
+    let streams = is_known.then(|| fit::median(&mut found).max(1.0));
+    streams.filter(|streams| *streams < f64::from(parallelism))
 }
 
 /// The bytes that are left on each tier, as the store counts them.

@@ -57,6 +57,25 @@ fn several_servers_are_found_by_several_threads() {
 }
 
 #[test]
+fn large_requests_that_slow_each_other_share_so_much() {
+    // 100 us and 1 GB/s, of which there is 1.5 times as much for all.
+    let one = fit::Line { latency_s: 1e-4, bytes_per_s: 1e9 };
+    let took_s = |threads: u32| 1e-4 + (f64::from(threads) / 1.5).max(1.0) * 1e-3;
+    let some = |threads: u32| Threads {
+        bytes: 1_000_000,
+        threads,
+        requests_per_s: f64::from(threads) / took_s(threads),
+    };
+    let all: Vec<Threads> = [1, 2, 4].map(some).into();
+    let found = streams(&all, &one, 8).expect("they slow each other");
+    assert!((found - 1.5).abs() < 1e-6, "{found}");
+    // Small ones share no more, or nothing is known of several.
+    assert_eq!((streams(&all, &one, 1), streams(&all[..1], &one, 8)), (None, None));
+    let unbounded = fit::Line { bytes_per_s: f64::INFINITY, ..one };
+    assert_eq!(streams(&all, &unbounded, 8), None);
+}
+
+#[test]
 fn little_room_is_kept_to_and_too_little_is_refused() {
     let clock: Arc<dyn Clock> = Arc::new(ManualClock::new());
     let device = device(Duration::from_millis(1), 1, &clock);

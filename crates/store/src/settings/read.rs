@@ -144,6 +144,12 @@ fn read_device(section: &Section<'_>, figures: &Figures) -> Result<DeviceSetting
             "`seek` is above `latency`, of which it is a part; at most as much is expected";
         return Err(section.wrong("seek", reason));
     }
+    let total_bandwidth = section.rate("total_bandwidth")?;
+    if total_bandwidth.is_some_and(|total| total < figures.read_bytes_per_s) {
+        let reason = "`total_bandwidth` is below the bandwidth of one read; at least as much is \
+                      expected";
+        return Err(section.wrong("total_bandwidth", reason));
+    }
     let bytes = section.size("write_burst")?;
     let burst = match (bytes, section.rate("sustained_write_bandwidth")?) {
         (Some(bytes), Some(sustained_write_bandwidth)) => {
@@ -170,6 +176,7 @@ fn read_device(section: &Section<'_>, figures: &Figures) -> Result<DeviceSetting
     Ok(DeviceSettings {
         seek,
         write_latency: section.duration("write_latency")?,
+        total_bandwidth,
         burst,
         create_latency: section.duration("create_latency")?.unwrap_or_default(),
         sync_latency: section.duration("sync_latency")?.unwrap_or_default(),

@@ -36,6 +36,7 @@ pub(super) const SECTIONS: &[(&str, &[&str])] = &[
             "read_bandwidth",
             "write_bandwidth",
             "parallelism",
+            "total_bandwidth",
             "seek",
             "write_latency",
             "write_burst",

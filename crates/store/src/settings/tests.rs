@@ -56,6 +56,12 @@ const REFUSED: &[(&str, &str, &[&str])] = &[
     ("TIERlatency = \"1ms\"\nseek = \"2ms\"", "5:8", &["`seek` is above `latency`"]),
     ("TIERwrite_burst = \"1GB\"", "4:15", &["`sustained_write_bandwidth`", "both or none"]),
     ("TIERsustained_write_bandwidth = \"1GB/s\"", "4:29", &["`write_burst`"]),
+    (
+        "TIERread_bandwidth = \"2GB/s\"\ntotal_bandwidth = \"1GB/s\"",
+        "5:19",
+        &["`total_bandwidth` is below"],
+    ),
+    ("TIERtotal_bandwidth = \"1GB/s\"", "4:19", &["`total_bandwidth` is below"]),
     ("TIERcached_latency = \"1us\"", "4:18", &["`cached_bandwidth`", "both or none"]),
     ("TIERcached_bandwidth = \"1GB/s\"", "4:20", &["`cached_latency`"]),
     ("TIERparallelism = 0", "4:15", &["from 1 to 65536"]),
@@ -244,7 +250,8 @@ fn everything_that_is_said_is_read() {
         "[store]\npersistency = \"none\"\nmove_threads = 0x10\nmove_bandwidth = \"1MB/s\"\n\
          move_yields = false\ndegraded = true\nobjects_in_memory = 1000\n\
          [[tier]]\nname = \"ram\"\nbackend = \"memory\"\ncapacity = \"1GiB\"\nlatency = \"80us\"\n\
-         bandwidth = \"3GB/s\"\nwrite_bandwidth = \"2GB/s\"\nparallelism = 8\nidle_power = \"5W\"\n\
+         bandwidth = \"3GB/s\"\nwrite_bandwidth = \"2GB/s\"\nparallelism = 8\n\
+         total_bandwidth = \"4GB/s\"\nidle_power = \"5W\"\n\
          seek = \"70us\"\nwrite_latency = \"20us\"\nwrite_burst = \"1GB\"\n\
          sustained_write_bandwidth = \"300MB/s\"\nsync_latency = \"3ms\"\ncreate_latency = \"90us\"\n\
          cached_latency = \"2us\"\ncached_bandwidth = \"5GB/s\"\n\
@@ -291,6 +298,7 @@ fn everything_that_is_said_is_read() {
             device: DeviceSettings {
                 seek: Duration::from_micros(70),
                 write_latency: Some(Duration::from_micros(20)),
+                total_bandwidth: Some(4e9),
                 burst: Some(BurstSettings { bytes: 1_000_000_000, sustained_write_bandwidth: 3e8 }),
                 create_latency: Duration::from_micros(90),
                 sync_latency: Duration::from_millis(3),

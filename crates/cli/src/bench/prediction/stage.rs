@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Stores over pairs of tiers, as they are and in the model.
 
+use std::cell::RefCell;
+use std::fs::File;
 use std::io::Cursor;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -84,7 +86,15 @@ struct Place {
     store: PathBuf,
     /// Those of its tiers.
     tiers: [PathBuf; 2],
-    _scratches: Vec<Scratch>,
+    scratches: Vec<Scratch>,
+}
+
+impl Place {
+    /// Makes all files empty, and leaves them there.
+    fn empty(&self) -> Result<()> {
+        let each = |file: File| file.set_len(0).map_err(failed);
+        self.scratches.iter().try_for_each(|scratch| visit(scratch.path(), &each))
+    }
 }
 
 /// A pair whose tiers were measured.
@@ -93,6 +103,9 @@ pub(super) struct Stage<'a> {
     settings: &'a Settings,
     /// The sections of the tiers, with [`PATHS`].
     tiers: String,
+    /// Where stores were, emptied: their files stay until the end, since some file systems (ext4
+    /// without a journal) look at every inode that was deleted in the last minutes when they make a file.
+    worn: RefCell<Vec<Place>>,
 }
 
 /// The names of the tiers.
@@ -104,7 +117,8 @@ const PATHS: [&str; 2] = ["/the/fast/tier", "/the/slow/tier"];
 impl<'a> Stage<'a> {
     /// Measures the tiers.
     pub(super) fn new(pair: &'a Pair, settings: &'a Settings, stop: &AtomicBool) -> Result<Self> {
-        let mut stage = Self { pair, settings, tiers: sections(pair) };
+        let worn = RefCell::new(Vec::new());
+        let mut stage = Self { pair, settings, tiers: sections(pair), worn };
         let place = stage.place()?;
         let store = address(&place)?;
         Store::init(&place.store, &stage.text(&place))?;
@@ -148,11 +162,13 @@ impl<'a> Stage<'a> {
         store.drain_tier(TIERS[0])?;
         populate(&store, &population, level)?;
         store.undrain_tier(TIERS[0])?;
-        place.tiers.iter().try_for_each(|path| forget_pages(path))?;
+        place.tiers.iter().try_for_each(|path| visit(path, &forget_pages))?;
         store.set_policy(policy, &owned(policy))?;
         store.set_calls(Some(CALL_AFTER_EVENTS), Some(CALL_EVERY))?;
         let played = play(&store, &lanes, level);
         store.close()?;
+        place.empty()?;
+        self.worn.borrow_mut().push(place);
         Ok(played?)
     }
 
@@ -168,7 +184,7 @@ impl<'a> Stage<'a> {
         let tiers = [tier(first, TIERS[0])?, tier(second, TIERS[1])?];
         let store = fast.path().join("store");
         let scratches = [fast, disk].into_iter().chain(network).collect();
-        Ok(Place { store, tiers, _scratches: scratches })
+        Ok(Place { store, tiers, scratches })
     }
 
     /// The configuration of a store at a place.
@@ -218,16 +234,21 @@ fn address(place: &Place) -> Result<&str> {
 }
 
 /// Has what is read next come from the devices.
-fn forget_pages(directory: &Path) -> Result<()> {
+fn forget_pages(file: File) -> Result<()> {
+    file.sync_data().map_err(failed)?;
+    fadvise(&file, 0, None, Advice::DontNeed).map_err(|errno| failed(errno.into()))
+}
+
+/// Does something with every file below a directory.
+fn visit(directory: &Path, each: &dyn Fn(File) -> Result<()>) -> Result<()> {
     for entry in std::fs::read_dir(directory).map_err(failed)? {
         let entry = entry.map_err(failed)?;
-        if entry.file_type().map_err(failed)?.is_dir() {
-            forget_pages(&entry.path())?;
-            continue;
+        let kind = entry.file_type().map_err(failed)?;
+        if kind.is_dir() {
+            visit(&entry.path(), each)?;
+        } else if kind.is_file() {
+            each(File::options().read(true).write(true).open(entry.path()).map_err(failed)?)?;
         }
-        let file = std::fs::File::open(entry.path()).map_err(failed)?;
-        file.sync_data().map_err(failed)?;
-        fadvise(&file, 0, None, Advice::DontNeed).map_err(|errno| failed(errno.into()))?;
     }
     Ok(())
 }
