@@ -3,6 +3,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use terrace_backends::kv::open_kv;
 use terrace_backends::{Place, open_backend};
@@ -17,15 +18,20 @@ pub(crate) struct Scratch {
 impl Scratch {
     /// Makes a new directory below `parent`.
     pub(crate) fn new(parent: &Path) -> Result<Self> {
-        let path = parent.join(format!("terrace-bench-{}", std::process::id()));
-        let path = (0..1000)
-            .map(|number| path.with_extension(number.to_string()))
-            .find(|path| !path.exists())
-            .expect("a process makes few of these");
-        std::fs::create_dir(&path).map_err(|error| {
-            Error::from_io("make a directory for the benchmark", error).with("path", path.display())
-        })?;
-        Ok(Self { path })
+        static MADE: AtomicU64 = AtomicU64::new(0);
+        loop {
+            let number = MADE.fetch_add(1, Ordering::Relaxed);
+            let path = parent.join(format!("terrace-bench-{}.{number}", std::process::id()));
+            match std::fs::create_dir(&path) {
+                Ok(()) => return Ok(Self { path }),
+                // What a process with the same number left that was killed.
+                Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
+                Err(error) => {
+                    return Err(Error::from_io("make a directory for the benchmark", error)
+                        .with("path", path.display()));
+                }
+            }
+        }
     }
 
     /// Where it is.

@@ -266,7 +266,11 @@ fn gone() -> Error {
 fn hear(index: usize, reader: File, sender: &Sender<Event>) {
     let mut lines = Lines::new(reader, LINE_BYTES_MAX);
     loop {
-        let event = lines.next();
+        let event = match lines.next() {
+            // It ended before it read all that was sent to it.
+            Err(error) if error.is_disconnected() => Ok(None),
+            event => event,
+        };
         let is_last = !matches!(event, Ok(Some(_)));
         if sender.send((index, event)).is_err() || is_last {
             return;

@@ -57,11 +57,7 @@ impl<S: Read> Lines<S> {
                 Ok(0) => return Ok(None),
                 Ok(count) => self.pending.extend_from_slice(&piece[..count]),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => {
-                    let error = Error::system("hear another process", error);
-                    // One that ended before it read all that was sent to it.
-                    return if error.is_disconnected() { Ok(None) } else { Err(error) };
-                }
+                Err(error) => return Err(Error::system("hear another process", error)),
             }
         }
     }

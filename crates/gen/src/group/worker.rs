@@ -76,8 +76,8 @@ fn listen(mut lines: Lines<File>, rank: u64, is_remote: bool) -> Receiver<Step> 
                     }
                 }
                 Ok(Some(ToWorker::Abort { reason })) => break reason,
-                Ok(_) => break "cannot go on: the coordinator is gone".to_owned(),
-                Err(error) => break error.to_string(),
+                Err(error) if !error.is_disconnected() => break error.to_string(),
+                _ => break "cannot go on: the coordinator is gone".to_owned(),
             }
         };
         if is_remote {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A device in virtual time: its servers share their time among all jobs that it has.
 //!
-//! A job is its latency and its bytes. Where large requests share less of a device than small ones,
-//! bytes have servers of their own, whose turn comes after the latency.
+//! A job is its latency and its bytes. Where large requests slow each other more than small ones do,
+//! the bytes come after the latency, and share what there is for bytes.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
@@ -79,9 +79,12 @@ pub(super) type Job = u64;
 pub(super) struct Device {
     figures: Figures,
     character: Character,
-    requests: Servers,
-    /// Of bytes alone, where they have servers of their own.
-    streams: Option<Servers>,
+    /// How many jobs can have a server each, and of how many the bytes, where those are fewer.
+    servers: f64,
+    streams: Option<f64>,
+    /// Jobs whose bytes are on their way, where those come after the latency, and all others.
+    streaming: Jobs,
+    asking: Jobs,
     /// Until when everything is computed.
     now_ns: u64,
     end: (u32, u64),
@@ -93,12 +96,11 @@ pub(super) struct Device {
     foreground_s: f64,
 }
 
-/// Servers that give all jobs the same share of their time.
-#[derive(Debug)]
-struct Servers {
-    count: f64,
-    /// The jobs by when they are over, in what every one of them has got by then.
-    jobs: BinaryHeap<Reverse<Running>>,
+/// Jobs of which all get the same share of what there is.
+#[derive(Debug, Default)]
+struct Jobs {
+    /// By when they are over, in what every one of them has got by then.
+    running: BinaryHeap<Reverse<Running>>,
     foreground: usize,
     /// What every job that was there all the time has got.
     given_s: f64,
@@ -109,7 +111,7 @@ struct Running {
     over_s: f64,
     number: Job,
     is_foreground: bool,
-    /// What it takes of the servers of bytes after this.
+    /// What its bytes take after this, where they come after it.
     bytes_s: f64,
 }
 
@@ -133,50 +135,36 @@ impl PartialEq for Running {
 
 impl Eq for Running {}
 
-impl Servers {
-    fn new(count: f64) -> Self {
-        Self { count, jobs: BinaryHeap::new(), foreground: 0, given_s: 0.0 }
-    }
-
+impl Jobs {
     /// Begins a job that takes so much of a server's time.
     fn begin(&mut self, cost_s: f64, running: Running) {
         self.foreground += usize::from(running.is_foreground);
-        self.jobs.push(Reverse(Running { over_s: self.given_s + cost_s, ..running }));
+        self.running.push(Reverse(Running { over_s: self.given_s + cost_s, ..running }));
     }
 
-    /// How long it takes until a job is over, if nothing else comes.
-    fn next_s(&self) -> Option<f64> {
-        let Reverse(first) = self.jobs.peek()?;
-        Some((first.over_s - self.given_s).max(0.0) / self.rate(self.jobs.len()))
-    }
-
-    fn pass(&mut self, passed_s: f64) {
-        self.given_s += passed_s * self.rate(self.jobs.len());
+    /// How long it takes until a job is over that gets so much of a server, if nothing else comes.
+    fn next_s(&self, rate: f64) -> Option<f64> {
+        let Reverse(first) = self.running.peek()?;
+        Some((first.over_s - self.given_s).max(0.0) / rate)
     }
 
     /// A job that is over.
     fn end(&mut self) -> Option<Running> {
-        let first = self.jobs.peek().map(|Reverse(first)| *first)?;
+        let first = self.running.peek().map(|Reverse(first)| *first)?;
         if first.over_s > self.given_s + REST_S {
             return None;
         }
-        self.jobs.pop();
+        self.running.pop();
         self.foreground -= usize::from(first.is_foreground);
-        if self.jobs.is_empty() {
+        if self.running.is_empty() {
             // Small numbers are exact for longer.
             self.given_s = 0.0;
         }
         Some(first)
     }
 
-    /// What each of so many jobs gets of a server's time.
-    fn rate(&self, jobs: usize) -> f64 {
-        (self.count / jobs.max(1) as f64).min(1.0)
-    }
-
-    /// Share of the servers that so many jobs use.
-    fn load(&self, jobs: usize) -> f64 {
-        (jobs as f64 / self.count).min(1.0)
+    fn count(&self) -> usize {
+        self.running.len()
     }
 }
 
@@ -216,13 +204,14 @@ impl Device {
     }
 
     pub(super) fn new(figures: Figures, character: Character) -> Self {
-        let count = f64::from(figures.parallelism.max(1));
-        let streams = character.streams.filter(|streams| *streams < count);
+        let servers = f64::from(figures.parallelism.max(1));
         Self {
             figures,
             character,
-            requests: Servers::new(count),
-            streams: streams.map(|streams| Servers::new(streams.max(1.0))),
+            servers,
+            streams: character.streams.filter(|streams| *streams < servers),
+            streaming: Jobs::default(),
+            asking: Jobs::default(),
             now_ns: 0,
             end: (u32::MAX, 0),
             tokens: (character.burst.map_or(0.0, |burst| burst.bytes as f64), 0),
@@ -237,13 +226,15 @@ impl Device {
         let is_foreground = work.is_foreground;
         let running = Running { over_s: 0.0, number, is_foreground, bytes_s };
         let at_once_s = if self.streams.is_some() { 0.0 } else { bytes_s };
-        self.requests.begin(latency_s + at_once_s, running);
+        self.asking.begin(latency_s + at_once_s, running);
     }
 
-    /// When the next job is over, if nothing else comes.
+    /// When the next job is over, or its latency, if nothing else comes.
     pub(super) fn next_ns(&self) -> Option<u64> {
-        let streams_s = self.streams.as_ref().and_then(Servers::next_s);
-        let next_s = self.requests.next_s().into_iter().chain(streams_s).min_by(f64::total_cmp)?;
+        let (asking, streaming) = self.rates(0);
+        let streaming_s = self.streaming.next_s(streaming);
+        let next_s = self.asking.next_s(asking).into_iter().chain(streaming_s);
+        let next_s = next_s.min_by(f64::total_cmp)?;
         Some(self.now_ns.saturating_add((next_s * SECOND_NS).ceil() as u64))
     }
 
@@ -252,17 +243,19 @@ impl Device {
     pub(super) fn advance(&mut self, now_ns: u64) -> Option<Job> {
         let passed_s = (now_ns - self.now_ns) as f64 / SECOND_NS;
         self.now_ns = now_ns;
-        self.busy_s += passed_s * self.load(|servers| servers.jobs.len());
-        self.foreground_s += passed_s * self.load(|servers| servers.foreground);
-        self.requests.pass(passed_s);
-        let Some(streams) = &mut self.streams else {
-            return self.requests.end().map(|ended| ended.number);
-        };
-        streams.pass(passed_s);
-        while let Some(ended) = self.requests.end() {
-            streams.begin(ended.bytes_s, ended);
+        let (asking, streaming) = self.rates(0);
+        self.busy_s += passed_s * self.load(self.asking.count() + self.streaming.count());
+        self.foreground_s +=
+            passed_s * self.load(self.asking.foreground + self.streaming.foreground);
+        self.asking.given_s += passed_s * asking;
+        self.streaming.given_s += passed_s * streaming;
+        if self.streams.is_none() {
+            return self.asking.end().map(|ended| ended.number);
         }
-        streams.end().map(|ended| ended.number)
+        while let Some(ended) = self.asking.end() {
+            self.streaming.begin(ended.bytes_s, ended);
+        }
+        self.streaming.end().map(|ended| ended.number)
     }
 
     /// Time that all servers worked, divided by how many they are.
@@ -275,18 +268,25 @@ impl Device {
         self.foreground_s
     }
 
-    /// Share of the device that jobs use: so many of those that wait for some servers.
-    fn load(&self, jobs: impl Fn(&Servers) -> usize) -> f64 {
-        let load = |servers: &Servers| servers.load(jobs(servers));
-        (load(&self.requests) + self.streams.as_ref().map_or(0.0, load)).min(1.0)
+    /// What a job gets of a server, and what it gets while its bytes are on their way, if there are
+    /// so many more of those.
+    fn rates(&self, more: usize) -> (f64, f64) {
+        let of = |shared: f64, jobs: usize| (shared / jobs.max(1) as f64).min(1.0);
+        let streaming = self.streaming.count() + more;
+        let asking = of(self.servers, self.asking.count() + streaming);
+        (asking, self.streams.map_or(asking, |streams| of(streams, streaming).min(asking)))
+    }
+
+    /// Share of the servers that so many jobs use.
+    fn load(&self, jobs: usize) -> f64 {
+        (jobs as f64 / self.servers).min(1.0)
     }
 
     /// How long a job would take that began now, if nothing came after it.
     pub(super) fn would_take_s(&self, work: Work) -> f64 {
         let (bytes_s, _) = self.bytes_s(work);
-        let rate = |servers: &Servers| servers.rate(servers.jobs.len() + 1);
-        let of_bytes = self.streams.as_ref().unwrap_or(&self.requests);
-        self.latency_s(work) / rate(&self.requests) + bytes_s / rate(of_bytes)
+        let (asking, streaming) = self.rates(1);
+        self.latency_s(work) / asking + bytes_s / streaming
     }
 
     /// What a job takes of a server's time: for its latency, and for its bytes.
@@ -420,10 +420,17 @@ mod tests {
         assert_eq!((device.advance(4_000_000), device.advance(4_500_000)), (None, None));
         device.begin(5, READ);
         assert_eq!(ends(&mut device), [(4, 5000), (5, 6500)]);
-        // Three of four servers for 1 ms, the one of bytes for 4 ms; one of four for 1 ms and for the
-        // half of another that was not all of it.
-        assert!((device.busy_s() - 0.005_125).abs() < 1e-9, "{}", device.busy_s());
-        // More than there are servers is none of its own.
+        // Three, two and one of four servers, each as long as so many jobs were there.
+        let busy_ms = (3.0 + 2.0 * 2.0 + 1.5 + 2.0 * 0.5 + 1.5) / 4.0;
+        assert!((device.busy_s() - busy_ms * 1e-3).abs() < 1e-9, "{}", device.busy_s());
+        // No more have a place than there are servers, whatever they are at.
+        let character = Character { streams: Some(1.5), ..Character::default() };
+        let mut device = Device::new(figures(2), character);
+        let one = Work { bytes: 0, ..READ };
+        [1, 2, 3, 4].into_iter().for_each(|job| device.begin(job, one));
+        assert_eq!(ends(&mut device), [(1, 2000), (2, 2000), (3, 2000), (4, 2000)]);
+        assert!((device.would_take_s(READ) - 0.002).abs() < 1e-9);
+        // As many as there are servers are none of its own.
         let character = Character { streams: Some(4.0), ..Character::default() };
         assert!(Device::new(figures(4), character).streams.is_none());
     }

@@ -38,7 +38,7 @@ impl Tier {
         Self { view, device, memory, takes_writes, copies: BTreeSet::new() }
     }
 
-    /// When the next of its jobs is over, if nothing else comes.
+    /// When the next of its jobs goes on or is over, if nothing else comes.
     pub(super) fn next_ns(&self) -> Option<u64> {
         let memory_ns = self.memory.as_ref().and_then(Device::next_ns);
         self.device.next_ns().into_iter().chain(memory_ns).min()

@@ -2,6 +2,7 @@
 //! Objects that are measured on: made for that, and gone with it.
 
 use std::io::{IoSlice, IoSliceMut};
+use std::sync::OnceLock;
 
 use rustix::fs::{Advice, fadvise, fstatfs};
 use terrace_core::{
@@ -35,8 +36,8 @@ pub(super) struct Ground<'a> {
     objects: Vec<Made>,
     /// What is written; no device can make it smaller.
     noise: Buffer,
-    /// What the caches of a processor have no room for beside anything else.
-    other: Vec<u64>,
+    /// What the caches of a processor have no room for beside anything else; made when it is needed.
+    other: OnceLock<Vec<u64>>,
 }
 
 /// One object with what it holds.
@@ -68,8 +69,8 @@ impl<'a> Ground<'a> {
         let each_bytes = bytes / count / BLOCK * BLOCK;
         let mut noise = Buffer::zeroed(each_bytes as usize);
         Random::new(0).fill(&mut noise);
-        let other = vec![1; LINES_BYTES as usize / size_of::<u64>()];
-        let mut ground = Self { backend, clock, objects: Vec::new(), noise, other };
+        let (objects, other) = (Vec::new(), OnceLock::new());
+        let mut ground = Self { backend, clock, objects, noise, other };
         for index in 0..count {
             if index > 0 && is_over() {
                 break;
@@ -85,7 +86,8 @@ impl<'a> Ground<'a> {
         if among_bytes >= LINES_BYTES {
             return;
         }
-        let sum = self.other.iter().step_by(LINE_WORDS).fold(0, |sum, word| sum ^ word);
+        let other = self.other.get_or_init(|| vec![1; LINES_BYTES as usize / size_of::<u64>()]);
+        let sum = other.iter().step_by(LINE_WORDS).fold(0, |sum, word| sum ^ word);
         std::hint::black_box(sum);
     }
 

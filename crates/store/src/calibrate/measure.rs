@@ -26,8 +26,9 @@ const IN_ORDER_MAX: u64 = 2000;
 /// Small writes that are made durable one by one.
 const SYNCS_MAX: usize = 50;
 
-/// Requests of all threads together at most.
+/// Requests of all threads together at most, and of each at least.
 const TOGETHER_MAX: u64 = 8000;
+const EACH_MIN: u64 = 4;
 
 /// A write cliff is where the rate falls below this share of what it was first.
 const CLIFF: f64 = 0.6;
@@ -172,6 +173,9 @@ impl Measure<'_> {
     pub(super) fn together(&self, bytes: u64, budget_ns: u64) -> Result<Vec<Threads>> {
         let mut all: Vec<Threads> = Vec::new();
         for threads in THREADS {
+            if self.unseen(bytes) < u64::from(threads) * EACH_MIN {
+                break;
+            }
             let budget_ns = budget_ns / THREADS.len() as u64;
             let requests_per_s = self.with_threads(threads, bytes, budget_ns)?;
             all.push(Threads { bytes, threads, requests_per_s });

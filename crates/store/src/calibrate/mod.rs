@@ -39,6 +39,9 @@ const DIFFERENCE_MIN: f64 = 0.2;
 /// What comes back in less than this share of what is durable takes memory.
 const RETURNS_MIN: f64 = 1.2;
 
+/// Below this share of what it would be otherwise, a number of requests at once is another one.
+const CLEARLY: f64 = 0.8;
+
 /// A large request, and what is written to objects that are made.
 const LARGE_BYTES: u64 = 256 << 10;
 
@@ -70,7 +73,7 @@ pub struct Calibrated {
     pub write_bytes_per_s: Option<f64>,
     /// Requests that it serves at once.
     pub parallelism: u32,
-    /// Bytes per second of all large reads together, where several slow each other.
+    /// Bytes per second of all large reads together, where several slow each other more than small ones.
     pub total_bytes_per_s: Option<f64>,
     /// Bytes that it takes fast, and the bytes per second after that, where that is less: because
     /// writes return when the machine has them, or where it was looked for.
@@ -96,7 +99,7 @@ pub struct Calibrated {
     pub cached_reads: Vec<Sample>,
     /// How much more came of more threads.
     pub threads: Vec<Threads>,
-    /// The same with large requests.
+    /// The same with large requests, where there is room for enough of them.
     pub large: Vec<Threads>,
 }
 
@@ -312,21 +315,24 @@ fn parallelism(threads: &[Threads]) -> u32 {
     }
 }
 
-/// As many large requests as do not slow each other, where those are less than small ones: what is
-/// left of the time that several take, once each had its latency, is that of their bytes.
+/// As many large requests as do not slow each other, where those are clearly fewer than small ones:
+/// what is left of the time that several take, once each had its latency, is that of their bytes.
 fn streams(large: &[Threads], one: &fit::Line, parallelism: u32) -> Option<f64> {
+    let parallelism = f64::from(parallelism);
     let several = large.iter().filter(|these| these.threads > 1);
-    let mut found: Vec<_> = several
-        .map(|these| {
-            let at_once = f64::from(these.threads);
-            let took_s = at_once / these.requests_per_s;
-            let latency_s = one.latency_s * (at_once / f64::from(parallelism)).max(1.0);
-            at_once * these.bytes as f64 / one.bytes_per_s / (took_s - latency_s).max(1e-9)
-        })
-        .collect();
+    let found = several.filter_map(|these| {
+        let at_once = f64::from(these.threads);
+        let took_s = at_once / these.requests_per_s;
+        let latency_s = one.latency_s * (at_once / parallelism).max(1.0);
+        let bytes_s = (took_s - latency_s).max(1e-9);
+        let streams = at_once * these.bytes as f64 / one.bytes_per_s / bytes_s;
+        // Of threads that do not slow each other, there may be any number.
+        (streams < at_once * CLEARLY).then_some(streams)
+    });
+    let mut found: Vec<_> = found.collect();
     let is_known = !found.is_empty() && one.bytes_per_s.is_finite();
     let streams = is_known.then(|| fit::median(&mut found).max(1.0));
-    streams.filter(|streams| *streams < f64::from(parallelism))
+    streams.filter(|streams| *streams < parallelism * CLEARLY)
 }
 
 /// The bytes that are left on each tier, as the store counts them.

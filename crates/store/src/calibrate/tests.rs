@@ -58,19 +58,27 @@ fn several_servers_are_found_by_several_threads() {
 
 #[test]
 fn large_requests_that_slow_each_other_share_so_much() {
-    // 100 us and 1 GB/s, of which there is 1.5 times as much for all.
+    // 100 us and 1 GB/s for each of so many.
     let one = fit::Line { latency_s: 1e-4, bytes_per_s: 1e9 };
-    let took_s = |threads: u32| 1e-4 + (f64::from(threads) / 1.5).max(1.0) * 1e-3;
-    let some = |threads: u32| Threads {
-        bytes: 1_000_000,
-        threads,
-        requests_per_s: f64::from(threads) / took_s(threads),
+    let some = |threads: &[u32], streams: f64| -> Vec<Threads> {
+        let took_s = |threads: u32| 1e-4 + (f64::from(threads) / streams).max(1.0) * 1e-3;
+        let each = |threads: &u32| Threads {
+            bytes: 1_000_000,
+            threads: *threads,
+            requests_per_s: f64::from(*threads) / took_s(*threads),
+        };
+        threads.iter().map(each).collect()
     };
-    let all: Vec<Threads> = [1, 2, 4].map(some).into();
-    let found = streams(&all, &one, 8).expect("they slow each other");
-    assert!((found - 1.5).abs() < 1e-6, "{found}");
-    // Small ones share no more, or nothing is known of several.
-    assert_eq!((streams(&all, &one, 1), streams(&all[..1], &one, 8)), (None, None));
+    for (threads, share) in [(&[1, 2, 4][..], 1.5), (&[1, 2, 4, 8, 16], 6.0)] {
+        let found = streams(&some(threads, share), &one, 16).expect("they slow each other");
+        assert!((found - share).abs() < 1e-6, "{found}");
+    }
+    // Those that do not slow each other have no bound, and of one thread nothing is known.
+    assert_eq!(streams(&some(&[1, 2, 4], 6.0), &one, 16), None);
+    assert_eq!(streams(&some(&[1], 1.5), &one, 16), None);
+    // One that is hardly less than small ones is the same.
+    assert_eq!(streams(&some(&[1, 2, 4], 1.8), &one, 2), None);
+    let all = some(&[1, 2, 4], 1.5);
     let unbounded = fit::Line { bytes_per_s: f64::INFINITY, ..one };
     assert_eq!(streams(&all, &unbounded, 8), None);
 }

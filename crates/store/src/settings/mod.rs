@@ -76,7 +76,7 @@ pub struct DeviceSettings {
     pub seek: Duration,
     /// The latency of writes, where it is another one.
     pub write_latency: Option<Duration>,
-    /// Bytes per second of all large requests together, where several slow each other.
+    /// Bytes per second of all large reads together, where they slow each other more than small ones.
     pub total_bandwidth: Option<f64>,
     /// What it takes of writes before it becomes slow, where it does.
     pub burst: Option<BurstSettings>,

@@ -146,8 +146,12 @@ fn read_device(section: &Section<'_>, figures: &Figures) -> Result<DeviceSetting
     }
     let total_bandwidth = section.rate("total_bandwidth")?;
     if total_bandwidth.is_some_and(|total| total < figures.read_bytes_per_s) {
-        let reason = "`total_bandwidth` is below the bandwidth of one read; at least as much is \
-                      expected";
+        let reason = match figures.read_bytes_per_s.is_finite() {
+            true => {
+                "`total_bandwidth` is below the bandwidth of one read; at least as much is expected"
+            }
+            false => "`total_bandwidth` says nothing without the bandwidth of one read",
+        };
         return Err(section.wrong("total_bandwidth", reason));
     }
     let bytes = section.size("write_burst")?;

@@ -61,7 +61,7 @@ const REFUSED: &[(&str, &str, &[&str])] = &[
         "5:19",
         &["`total_bandwidth` is below"],
     ),
-    ("TIERtotal_bandwidth = \"1GB/s\"", "4:19", &["`total_bandwidth` is below"]),
+    ("TIERtotal_bandwidth = \"1GB/s\"", "4:19", &["says nothing without the bandwidth"]),
     ("TIERcached_latency = \"1us\"", "4:18", &["`cached_bandwidth`", "both or none"]),
     ("TIERcached_bandwidth = \"1GB/s\"", "4:20", &["`cached_latency`"]),
     ("TIERparallelism = 0", "4:15", &["from 1 to 65536"]),

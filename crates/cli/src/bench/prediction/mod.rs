@@ -14,7 +14,7 @@ use std::time::Duration;
 use terrace_core::Error;
 
 pub(crate) use self::report::{Report, Row};
-use self::stage::{PAIRS, Pair, Stage};
+use self::stage::{PAIRS, Pair, Stage, Worn};
 use self::workload::WORKLOADS;
 use super::micro::threads::check_stop;
 use crate::failure::Result;
@@ -78,10 +78,10 @@ pub(crate) fn run(settings: &Settings, stop: &AtomicBool) -> Result<Report> {
     let cells = workloads.len() * policies.len();
     let total = pairs.len() * cells * settings.repetitions;
     let mut progress = Progress::items("bench prediction", Some(total as u64));
-    let mut rows = Vec::new();
+    let (mut rows, worn) = (Vec::new(), Worn::default());
     for pair in pairs {
         progress.say(format!("bench prediction: calibrate {}", pair.name));
-        let stage = Stage::new(pair, settings, stop)?;
+        let stage = Stage::new(pair, settings, &worn, stop)?;
         let mut of_pair = Vec::new();
         for workload in &workloads {
             for policy in &policies {

@@ -81,7 +81,7 @@ impl Pair {
 }
 
 /// The places of one store.
-struct Place {
+pub(super) struct Place {
     /// Its directory, with the catalog.
     store: PathBuf,
     /// Those of its tiers.
@@ -92,7 +92,10 @@ struct Place {
 impl Place {
     /// Makes all files empty, and leaves them there.
     fn empty(&self) -> Result<()> {
-        let each = |file: File| file.set_len(0).map_err(failed);
+        let each = |path: &Path| {
+            let file = File::options().write(true).open(path);
+            file.and_then(|file| file.set_len(0)).map_err(failed)
+        };
         self.scratches.iter().try_for_each(|scratch| visit(scratch.path(), &each))
     }
 }
@@ -103,10 +106,12 @@ pub(super) struct Stage<'a> {
     settings: &'a Settings,
     /// The sections of the tiers, with [`PATHS`].
     tiers: String,
-    /// Where stores were, emptied: their files stay until the end, since some file systems (ext4
-    /// without a journal) look at every inode that was deleted in the last minutes when they make a file.
-    worn: RefCell<Vec<Place>>,
+    worn: &'a Worn,
 }
+
+/// Where stores were, emptied: their files stay until the end, since some file systems (ext4 without
+/// a journal) look at every inode that was deleted in the last minutes when they make a file.
+pub(super) type Worn = RefCell<Vec<Place>>;
 
 /// The names of the tiers.
 const TIERS: [&str; 2] = ["fast", "slow"];
@@ -116,8 +121,12 @@ const PATHS: [&str; 2] = ["/the/fast/tier", "/the/slow/tier"];
 
 impl<'a> Stage<'a> {
     /// Measures the tiers.
-    pub(super) fn new(pair: &'a Pair, settings: &'a Settings, stop: &AtomicBool) -> Result<Self> {
-        let worn = RefCell::new(Vec::new());
+    pub(super) fn new(
+        pair: &'a Pair,
+        settings: &'a Settings,
+        worn: &'a Worn,
+        stop: &AtomicBool,
+    ) -> Result<Self> {
         let mut stage = Self { pair, settings, tiers: sections(pair), worn };
         let place = stage.place()?;
         let store = address(&place)?;
@@ -133,6 +142,7 @@ impl<'a> Stage<'a> {
             text = text.replace(&path.display().to_string(), name);
         }
         stage.tiers = text.split_off(text.find("[[tier]]").unwrap_or(0));
+        stage.wear(place)?;
         Ok(stage)
     }
 
@@ -167,9 +177,16 @@ impl<'a> Stage<'a> {
         store.set_calls(Some(CALL_AFTER_EVENTS), Some(CALL_EVERY))?;
         let played = play(&store, &lanes, level);
         store.close()?;
+        let played = played?;
+        self.wear(place)?;
+        Ok(played)
+    }
+
+    /// Keeps the place of a store that is closed.
+    fn wear(&self, place: Place) -> Result<()> {
         place.empty()?;
         self.worn.borrow_mut().push(place);
-        Ok(played?)
+        Ok(())
     }
 
     fn place(&self) -> Result<Place> {
@@ -234,20 +251,21 @@ fn address(place: &Place) -> Result<&str> {
 }
 
 /// Has what is read next come from the devices.
-fn forget_pages(file: File) -> Result<()> {
+fn forget_pages(path: &Path) -> Result<()> {
+    let file = File::open(path).map_err(failed)?;
     file.sync_data().map_err(failed)?;
     fadvise(&file, 0, None, Advice::DontNeed).map_err(|errno| failed(errno.into()))
 }
 
 /// Does something with every file below a directory.
-fn visit(directory: &Path, each: &dyn Fn(File) -> Result<()>) -> Result<()> {
+fn visit(directory: &Path, each: &dyn Fn(&Path) -> Result<()>) -> Result<()> {
     for entry in std::fs::read_dir(directory).map_err(failed)? {
         let entry = entry.map_err(failed)?;
         let kind = entry.file_type().map_err(failed)?;
         if kind.is_dir() {
             visit(&entry.path(), each)?;
         } else if kind.is_file() {
-            each(File::options().read(true).write(true).open(entry.path()).map_err(failed)?)?;
+            each(&entry.path())?;
         }
     }
     Ok(())
