@@ -31,6 +31,8 @@ mod verbs;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    // There are no threads yet, for which it takes longer than most commands.
+    terrace_store::make_room_for_descriptors();
     match command::run(std::env::args_os()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(ended) => ended.exit(),

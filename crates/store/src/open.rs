@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Opening: owns the store, or attaches to the process that does.
 
-use std::fs::File;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use rustix::process::{Resource, Rlimit};
 use terrace_backends::kv::open_kv;
 use terrace_core::{Access, Clock, Error, ErrorKind, Failpoints, Kv, Result, SystemClock};
 use terrace_stack::{Parts, Stack, Tactics, Tier};
 
 use crate::control::Link;
+use crate::descriptors::make_room_for_descriptors;
 use crate::directory::Directory;
 use crate::files::Trees;
 use crate::lock::Lock;
@@ -137,7 +136,7 @@ impl Ground {
         clock: &Arc<dyn Clock>,
     ) -> Result<Owned> {
         let Ground { settings, catalog, lock } = self;
-        raise_descriptors();
+        make_room_for_descriptors();
         let degraded = options.degraded || settings.degraded;
         let may_miss = degraded || options.access == Access::Read;
         let tiers = tiers::open(&settings, options.access, may_miss, clock)?;
@@ -231,21 +230,4 @@ pub(crate) fn stack_settings(settings: &Settings, access: Access) -> terrace_sta
 fn boot_id() -> String {
     let text = std::fs::read_to_string(Path::new("/proc/sys/kernel/random/boot_id"));
     text.map(|text| text.trim().into()).unwrap_or_default()
-}
-
-/// Every open object is a descriptor, and the usual 1024 are few. What is not allowed is let be.
-fn raise_descriptors() {
-    /// For which there is room at once.
-    const ROOM: u64 = 16 << 10;
-    let limit = rustix::process::getrlimit(Resource::Nofile);
-    let raised = Rlimit { current: limit.maximum, ..limit };
-    let _ = rustix::process::setrlimit(Resource::Nofile, raised);
-    // The kernel makes room for twice as many when it has to, and of a process with several threads
-    // everybody who opens a file waits for that, 10 ms and more. Once made, the room stays.
-    let allowed = rustix::process::getrlimit(Resource::Nofile).current.unwrap_or(ROOM);
-    if let Ok(any) = File::open("/")
-        && let Some(last) = allowed.min(ROOM).checked_sub(1)
-    {
-        let _ = rustix::io::fcntl_dupfd_cloexec(&any, last as i32);
-    }
 }

@@ -19,9 +19,9 @@ use crate::progress::Progress;
 ///
 /// Policies weigh with the figures of tiers what a move costs and saves, and replays tell with them
 /// what a load would take. This measures them: latency and bandwidth of reads and of writes, how much
-/// of the latency a read saves that goes on where the one before ended, and how many small reads are
-/// served at once, and what large ones get together. It prints the lines for terrace.toml, or puts them there with --write, where
-/// comments and everything else stay.
+/// of the latency a read saves that goes on where the one before ended, how many small reads are
+/// served at once, and what large ones get together. It prints the lines for terrace.toml, or puts
+/// them there with --write, where comments and everything else stay.
 ///
 /// It goes through each tier as the store does. Where the tier is a directory, reads come from its
 /// device: what the machine has of them in memory is dropped before, as far as the system takes that

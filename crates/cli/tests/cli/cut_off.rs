@@ -93,7 +93,7 @@ fn known(client: &Remote) -> (u64, u64) {
     (number("sessions"), number("handles"))
 }
 
-fn eventually(what: &str, is_so: impl Fn() -> bool) {
+pub(crate) fn eventually(what: &str, is_so: impl Fn() -> bool) {
     let clock = SystemClock::default();
     while !is_so() {
         assert!(clock.now_ns() < PATIENCE.as_nanos() as u64, "in vain: {what}");

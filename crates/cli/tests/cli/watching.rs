@@ -6,6 +6,7 @@ use std::process::{Child, Command, Stdio};
 
 use rustix::process::Signal;
 
+use crate::cut_off::eventually;
 use crate::scene::{Scene, finish, one_error, piped, signal, values};
 
 const DOCUMENT: &str = include_str!("../../../../docs/watch.md");
@@ -40,6 +41,25 @@ fn what_happens_is_shown_as_json_and_in_words() {
     let ran = finish(child);
     assert_eq!((ran.status, ran.stdout.lines().count()), (Some(0), 1), "{ran:?}");
     assert!(ran.stdout.contains("Z  tier slow "), "{ran:?}");
+    held.stop();
+}
+
+/// One that watches opens no store itself: the room is there from its start, before it has threads.
+#[test]
+fn there_is_room_for_descriptors_from_the_start() {
+    let scene = Scene::new();
+    let held = scene.hold();
+    let mut child = piped(&mut scene.command(["watch"]));
+    let path = format!("/proc/{}/status", child.id());
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).maximum;
+    let least = limit.unwrap_or(u64::MAX).min(16 << 10);
+    eventually("room for descriptors", || {
+        let status = std::fs::read_to_string(&path).expect("it runs");
+        let room = status.lines().find_map(|line| line.strip_prefix("FDSize:"));
+        room.expect("it is told").trim().parse::<u64>().expect("a number") >= least
+    });
+    child.kill().expect("it is ours");
+    finish(child);
     held.stop();
 }
 
