@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::Args;
 use terrace_core::units::parse_bytes;
 use terrace_core::{Error, ErrorKind, Persistency, TierIndex, TierView};
-use terrace_replay::{Burst, Cached, Character, TimedOptions, TimedTier};
+use terrace_replay::{Burst, Cached, Character, Switch, TimedOptions, TimedTier};
 use terrace_store::{PolicySource, Settings, TierSettings};
 
 use crate::context::Context;
@@ -37,6 +37,10 @@ pub(crate) struct Manner {
     /// `cached_latency` and `cached_bandwidth` [default: nothing]
     #[arg(long, value_name = "SIZE")]
     pub(crate) page_cache: Option<String>,
+    /// Time: processors of the machine, which requests, migrations and clients that think for no
+    /// longer than 100 us share; tiers have `cpu_share` and `move_cpu` [default: as many as they like]
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=65536))]
+    pub(crate) processors: Option<u32>,
     /// Time: the tier with what was there before the trace begins [default: the last]
     #[arg(long, value_name = "TIER")]
     pub(crate) present_on: Option<String>,
@@ -106,6 +110,7 @@ impl Modelled {
         }
         options.persistency = *persistency;
         options.is_open_loop = manner.open_loop;
+        options.processors = manner.processors;
         if let Some(text) = &manner.page_cache {
             let with_option = |error: Error| error.with("option", "--page-cache");
             options.page_cache_bytes = parse_bytes(text).map_err(with_option)?;
@@ -151,6 +156,11 @@ fn character(tier: &TierSettings, persistency: Persistency) -> Character {
             latency_ns: nanoseconds(cached.latency),
             bytes_per_s: cached.bandwidth,
             takes_writes: persistency != Persistency::Storage,
+        }),
+        cpu_share: tier.device.cpu_share,
+        switch: tier.device.switch.map(|switch| Switch {
+            latency_ns: nanoseconds(switch.latency),
+            cpu_ns: nanoseconds(switch.cpu),
         }),
     }
 }

@@ -40,7 +40,9 @@ mod url;
 mod watch;
 
 pub use amend::policy_section;
-pub use calibrate::{CalibrateOptions, Calibrated, Sample, Threads, calibrate, write_calibration};
+pub use calibrate::{
+    CalibrateOptions, Calibrated, Sample, Switched, Threads, calibrate, write_calibration,
+};
 pub use check_files::FilesReport;
 pub use descriptors::make_room_for_descriptors;
 pub use files::Alone;
@@ -50,6 +52,7 @@ pub use repair::{Rebuilt, Source};
 pub use server::{ServerCall, ServerReport};
 pub use settings::{
     BurstSettings, CachedSettings, CatalogSettings, CheckpointSettings, DeviceSettings,
+    SwitchSettings,
 };
 pub use settings::{PolicySettings, PolicySource};
 pub use settings::{Settings, ThrottleSettings, TierSettings, TraceSettings};

@@ -56,6 +56,9 @@ fn figures_are_written_and_everything_else_stays() {
     assert_eq!(fast.figures.latency_ns, 0, "nobody asked for it");
     let within = |value: f64, expected: f64| value > expected / 2.0 && value < expected * 2.0;
     assert!(within(slow.figures.latency_ns as f64, 5e6), "{found}");
+    let switch = slow.device.switch.expect("objects were moved to it");
+    assert!(switch.latency.as_millis() >= 5 && switch.cpu < switch.latency, "{found}");
+    assert!(slow.device.cpu_share < 0.2, "nearly all of it is waiting: {found}");
     assert!(within(slow.figures.read_bytes_per_s, 20e6), "{found}");
     assert!(within(slow.figures.write_bytes_per_s, 20e6), "{found}");
 }

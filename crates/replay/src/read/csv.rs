@@ -6,6 +6,7 @@ use std::borrow::Cow;
 use terrace_core::{Error, Result};
 
 use super::ids::object_of;
+use super::names::{Named, Names};
 use super::{BATCH, Source};
 use crate::input::Input;
 use crate::request::{Operation, Request};
@@ -164,6 +165,7 @@ pub(super) struct Csv {
     /// The first line, where it is no heading.
     first: Option<Vec<u8>>,
     rows: u64,
+    names: Names,
 }
 
 /// What a line is made of.
@@ -199,22 +201,25 @@ impl Csv {
         let unit_ns = time.map_or(SECOND_NS, |index| unit_of(&names[index]));
         let shape = Shape { separator, meanings, unit_ns };
         // Numbers may name columns with a heading or without: only without can the line be read.
-        let is_heading = columns.is_none_or(Columns::has_names) || shape.request(&line, 0).is_err();
-        Ok(Self { input, shape, first: (!is_heading).then_some(line), rows: 0 })
+        let is_heading = columns.is_none_or(Columns::has_names)
+            || shape.request(&line, 0, &mut Names::default()).is_err();
+        let names = Names::default();
+        Ok(Self { input, shape, first: (!is_heading).then_some(line), rows: 0, names })
     }
 }
 
 impl Source for Csv {
     fn fill(&mut self, requests: &mut Vec<Request>) -> Result<()> {
         while requests.len() < BATCH {
+            let names = &mut self.names;
             let request = if let Some(first) = self.first.take() {
-                self.shape.request(&first, self.rows)
+                self.shape.request(&first, self.rows, names)
             } else {
                 let Some(line) = self.input.line()? else { return Ok(()) };
                 if line.trim_ascii().is_empty() {
                     continue;
                 }
-                self.shape.request(line, self.rows)
+                self.shape.request(line, self.rows, names)
             };
             requests.push(request.map_err(|reason| self.input.wrong(reason))?);
             self.rows += 1;
@@ -225,12 +230,20 @@ impl Source for Csv {
     fn notes(&self) -> Vec<String> {
         Vec::new()
     }
+
+    fn want_names(&mut self) {
+        self.names.want();
+    }
+
+    fn take_names(&mut self) -> Vec<(u64, Named)> {
+        self.names.take()
+    }
 }
 
 impl Shape {
     /// The request of a line, or what is wrong with it. Without a time a row is a second, without
     /// sizes every object is 1 byte.
-    fn request(&self, line: &[u8], row: u64) -> Result<Request, &'static str> {
+    fn request(&self, line: &[u8], row: u64, names: &mut Names) -> Result<Request, &'static str> {
         let mut request = Request::whole(row.saturating_mul(SECOND_NS), 0, 1, Operation::Unknown);
         let (mut size, mut length) = (None, None);
         let mut count = 0;
@@ -243,7 +256,10 @@ impl Shape {
             let Some(meaning) = meaning else { continue };
             match meaning {
                 Meaning::Id if field.is_empty() => return Err("the object has no name"),
-                Meaning::Id => request.object = object_of(field),
+                Meaning::Id => {
+                    request.object = object_of(field);
+                    names.note_text(request.object, field);
+                }
                 Meaning::Size => {
                     size = Some(whole(field).ok_or("the size is no whole number")?);
                 }

@@ -60,7 +60,12 @@ pub(super) fn read(mut input: Input) -> Result<Sorted> {
                 return Err(input.wrong(reason).caused_by(error));
             }
         };
-        if let Some(request) = request(&event, &mut places).map_err(|reason| input.wrong(reason))? {
+        let found = request(&event, &mut places);
+        let name = ["fname", "name"].iter().find_map(|key| event.args.get(*key)?.as_str());
+        if let (Ok(Some(request)), Some(name)) = (&found, name) {
+            sorted.name(request.object, name.as_bytes());
+        }
+        if let Some(request) = found.map_err(|reason| input.wrong(reason))? {
             sorted.push(request)?;
         }
     }

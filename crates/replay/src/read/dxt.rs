@@ -28,6 +28,13 @@ pub(super) fn read(mut input: Input) -> Result<Sorted> {
             let id = rest.split(|byte| *byte == b',').next().and_then(number);
             let Some(id) = id else { return Err(input.wrong("the id of the file is no number")) };
             file = Some(id);
+            let name = rest.split(|byte| *byte == b',').find_map(|part| {
+                Some(part.trim_ascii().strip_prefix(b"file_name:")?.trim_ascii().to_vec())
+            });
+            if let Some(name) = name.filter(|name| !name.is_empty()) {
+                posix.name(id, &name);
+                mpi.name(id, &name);
+            }
             continue;
         }
         if line.is_empty() || line.starts_with(b"#") {

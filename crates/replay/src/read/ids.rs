@@ -6,6 +6,7 @@ use std::hash::Hasher;
 use siphasher::sip::SipHasher13;
 use terrace_core::Result;
 
+use super::names::{Named, Names};
 use super::{BATCH, Source};
 use crate::input::Input;
 use crate::request::{Operation, Request};
@@ -13,11 +14,12 @@ use crate::request::{Operation, Request};
 pub(super) struct Ids {
     input: Input,
     count: u64,
+    names: Names,
 }
 
 impl Ids {
     pub(super) fn new(input: Input) -> Self {
-        Self { input, count: 0 }
+        Self { input, count: 0, names: Names::default() }
     }
 }
 
@@ -33,6 +35,7 @@ impl Source for Ids {
             if name.iter().any(|byte| byte.is_ascii_whitespace() || byte.is_ascii_control()) {
                 return Err(self.input.wrong("a line has more than one object"));
             }
+            self.names.note_text(object, name);
             let time_ns = self.count.saturating_mul(1_000_000_000);
             self.count += 1;
             requests.push(Request::whole(time_ns, object, 1, Operation::Unknown));
@@ -43,17 +46,30 @@ impl Source for Ids {
     fn notes(&self) -> Vec<String> {
         Vec::new()
     }
+
+    fn want_names(&mut self) {
+        self.names.want();
+    }
+
+    fn take_names(&mut self) -> Vec<(u64, Named)> {
+        self.names.take()
+    }
 }
 
 /// The number of an object with this name: the name itself where it is a number as numbers are
 /// written, else a hash of it. That two of a million names have one hash is as likely as 1 in 30
 /// million.
 pub(super) fn object_of(name: &[u8]) -> u64 {
-    let is_number = name == b"0" || matches!(name.first(), Some(b'1'..=b'9'));
-    let number = std::str::from_utf8(name).ok().filter(|_| is_number);
-    number.and_then(|number| number.parse().ok()).unwrap_or_else(|| {
+    number_of(name).unwrap_or_else(|| {
         let mut hasher = SipHasher13::new();
         hasher.write(name);
         hasher.finish()
     })
+}
+
+/// The number that a name is, as numbers are written.
+pub(super) fn number_of(name: &[u8]) -> Option<u64> {
+    let is_number = name == b"0" || matches!(name.first(), Some(b'1'..=b'9'));
+    let number = std::str::from_utf8(name).ok().filter(|_| is_number);
+    number.and_then(|number| number.parse().ok())
 }

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use terrace_core::{EventKind, Result, TierIndex};
 
 use super::own::{Own, Told};
+use super::{Named, Source};
 use crate::request::{Operation, Request};
 
 /// Requests that are kept: the last ones, 72 bytes each. What is replayed many times has to fit into
@@ -22,6 +23,8 @@ pub struct Lived {
     pub(crate) requests: Arc<[Request]>,
     /// What was there before the first of them.
     pub(crate) present: Vec<Present>,
+    /// What objects are called.
+    pub(crate) names: Vec<(u64, Named)>,
     /// Reads and writes, and from the first of them to the last answer.
     pub accesses: u64,
     /// See [`Lived::accesses`].
@@ -88,6 +91,7 @@ impl Lived {
         let left_out = count.saturating_sub(REQUESTS_MAX);
         let (mut own, mut passed) = (open()?, 0);
         let mut life = Life::new(tiers);
+        own.want_names();
         while let Some(told) = own.next()? {
             if !span.contains(&told.wall_ns) {
                 continue;
@@ -97,7 +101,7 @@ impl Lived {
                 life.take(&told, own.head().map_or(&[], |head| &head.tiers));
             }
         }
-        Ok(life.into_lived(left_out))
+        Ok(life.into_lived(left_out, own.take_names()))
     }
 }
 
@@ -178,7 +182,8 @@ impl<'a> Life<'a> {
         Some(TierIndex(place as u8))
     }
 
-    fn into_lived(self, left_out: u64) -> Lived {
+    fn into_lived(self, left_out: u64, mut names: Vec<(u64, Named)>) -> Lived {
+        names.retain(|(id, _)| self.known.contains_key(id));
         let mut known: Vec<_> = self.known.into_iter().collect();
         // As they came: the same trace comes to the same.
         known.sort_by_key(|(_, known)| known.turn);
@@ -190,6 +195,7 @@ impl<'a> Life<'a> {
         Lived {
             requests: self.requests.into(),
             present: present.collect(),
+            names,
             accesses: self.accesses,
             span_s: self.ended_ns.saturating_sub(self.began_ns) as f64 * 1e-9,
             access_s: self.access_ns as f64 * 1e-9,

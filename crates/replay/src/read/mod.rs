@@ -9,6 +9,7 @@ mod ids;
 pub(crate) mod lcs;
 pub(crate) mod lived;
 mod memory;
+mod names;
 pub(crate) mod oracle_general;
 mod own;
 mod sorted;
@@ -26,6 +27,9 @@ use terrace_core::{Error, Result};
 
 pub use csv::Columns;
 pub use lived::{Lived, LivedTier};
+
+pub(crate) use names::NAMESPACE;
+pub(crate) use names::Named;
 
 use crate::format::Format;
 use crate::input::Input;
@@ -63,6 +67,15 @@ trait Source: Send {
 
     /// What is to be said of it, but does not make it useless.
     fn notes(&self) -> Vec<String>;
+
+    /// Has it collect what objects are called, from its beginning.
+    fn want_names(&mut self) {}
+
+    /// What objects of the requests that were given since this was called before are called, each
+    /// once, where it tells, and somebody wanted it.
+    fn take_names(&mut self) -> Vec<(u64, Named)> {
+        Vec::new()
+    }
 }
 
 impl Trace {
@@ -163,6 +176,16 @@ impl Trace {
     pub fn read(&mut self, requests: &mut Vec<Request>) -> Result<()> {
         requests.clear();
         self.source.fill(requests)
+    }
+
+    /// See [`Source::want_names`].
+    pub(crate) fn want_names(&mut self) {
+        self.source.want_names();
+    }
+
+    /// See [`Source::take_names`].
+    pub(crate) fn take_names(&mut self) -> Vec<(u64, Named)> {
+        self.source.take_names()
     }
 
     /// What is to be said of what was read so far, but does not make it useless.

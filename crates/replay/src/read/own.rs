@@ -7,6 +7,7 @@ use std::path::Path;
 use terrace_core::{Error, ErrorKind, Event, EventKind, Result};
 use terrace_trace::{Access, Damage, Head, Item, Reader, Record, Subject, Waits};
 
+use super::names::{Named, Names};
 use super::sorted::Extents;
 use super::{BATCH, Source};
 use crate::request::{Operation, Request};
@@ -17,6 +18,7 @@ pub(super) struct Own {
     notes: Vec<String>,
     summed_up: u64,
     has_lives: bool,
+    names: Names,
 }
 
 /// An event of a store.
@@ -43,7 +45,8 @@ impl Own {
 
     fn of(reader: Reader, has_lives: bool) -> Self {
         let (extents, notes) = (Extents::default(), Vec::new());
-        Self { reader, extents, notes, summed_up: 0, has_lives }
+        let names = Names::default();
+        Self { reader, extents, notes, summed_up: 0, has_lives, names }
     }
 
     /// What the file that is being read says of itself.
@@ -58,7 +61,11 @@ impl Own {
                 None => return Ok(None),
                 Some(Item::Record(Record::Access(Access { event, waits }))) => {
                     let object = match self.reader.subject(event.slot, event.incarnation) {
-                        Some(subject) => object_of(subject),
+                        Some(subject) => {
+                            let object = object_of(subject);
+                            self.names.note(object, || Some(named_of(subject)));
+                            object
+                        }
                         None => {
                             u64::MAX ^ (u64::from(event.slot) << 32 | u64::from(event.incarnation))
                         }
@@ -122,6 +129,11 @@ fn object_of(subject: &Subject) -> u64 {
     subject.object_id ^ u64::from(subject.segment).rotate_left(32)
 }
 
+/// What it is called.
+fn named_of(subject: &Subject) -> Named {
+    Named { key: subject.name.key().clone(), segment: subject.segment }
+}
+
 /// The objects of each name: the segments of objects with this key, or this number.
 pub(super) fn named(directory: &Path, names: &[String]) -> Result<Vec<Vec<u64>>> {
     let mut found = vec![BTreeSet::new(); names.len()];
@@ -161,5 +173,13 @@ impl Source for Own {
                 .push(format!("{summed_up} requests are summed up in others: the rings were full"));
         }
         notes
+    }
+
+    fn want_names(&mut self) {
+        self.names.want();
+    }
+
+    fn take_names(&mut self) -> Vec<(u64, Named)> {
+        self.names.take()
     }
 }

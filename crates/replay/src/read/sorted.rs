@@ -6,6 +6,7 @@ use std::collections::hash_map::Entry;
 
 use terrace_core::{Error, ErrorKind, Result};
 
+use super::names::{Named, Names};
 use super::{BATCH, Source};
 use crate::request::Request;
 
@@ -13,14 +14,28 @@ use crate::request::Request;
 const REQUESTS_MAX: usize = 100_000_000;
 
 /// Collects requests, and gives them back in the order of time.
-#[derive(Default)]
 pub(super) struct Sorted {
     requests: Vec<Request>,
     at: usize,
     notes: Vec<String>,
+    names: Names,
+}
+
+impl Default for Sorted {
+    fn default() -> Self {
+        let mut names = Names::default();
+        // All of it is read before anybody can say so.
+        names.want();
+        Self { requests: Vec::new(), at: 0, notes: Vec::new(), names }
+    }
 }
 
 impl Sorted {
+    /// Notes the text that the object of a request is called by.
+    pub(super) fn name(&mut self, object: u64, text: &[u8]) {
+        self.names.note_text(object, text);
+    }
+
     pub(super) fn push(&mut self, request: Request) -> Result<()> {
         if self.requests.len() >= REQUESTS_MAX {
             let reason = "it is not in the order of time, and too long to be sorted in memory";
@@ -53,6 +68,10 @@ impl Source for Sorted {
 
     fn notes(&self) -> Vec<String> {
         self.notes.clone()
+    }
+
+    fn take_names(&mut self) -> Vec<(u64, Named)> {
+        self.names.take()
     }
 }
 

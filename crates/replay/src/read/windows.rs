@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use terrace_core::Result;
 
+use super::names::Named;
 use super::{BATCH, Source};
 use crate::request::Request;
 
@@ -66,5 +67,13 @@ impl Source for Windows {
 
     fn notes(&self) -> Vec<String> {
         self.inner.notes()
+    }
+
+    fn want_names(&mut self) {
+        self.inner.want_names();
+    }
+
+    fn take_names(&mut self) -> Vec<(u64, Named)> {
+        self.inner.take_names()
     }
 }

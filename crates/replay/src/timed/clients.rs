@@ -14,6 +14,9 @@ use crate::request::Request;
 /// Requests that are read ahead of the slowest client; one that has none among them pauses.
 const AHEAD_MAX: usize = 1 << 20;
 
+/// Who pauses for no longer does not sleep, as waking takes about as long: it computes.
+const MOMENT_NS: u64 = 100_000;
+
 /// Clients, each with its requests in order.
 pub(super) struct Clients<'a> {
     trace: &'a mut Trace,
@@ -30,6 +33,8 @@ pub(super) struct Clients<'a> {
     /// found.
     ready: BinaryHeap<Reverse<(u64, u64, usize)>>,
     found: u64,
+    /// Lanes that compute until their next request.
+    thinking: usize,
 }
 
 /// One thing after another.
@@ -40,6 +45,8 @@ struct Lane {
     idle_since_ns: Option<u64>,
     /// When that answer came in the trace.
     ended_ns: u64,
+    /// Whether it computes until its next request.
+    is_thinking: bool,
 }
 
 impl<'a> Clients<'a> {
@@ -56,7 +63,13 @@ impl<'a> Clients<'a> {
             queued: 0,
             ready: BinaryHeap::new(),
             found: 0,
+            thinking: 0,
         }
+    }
+
+    /// How many clients compute just now.
+    pub(super) fn thinking(&self) -> usize {
+        self.thinking
     }
 
     /// When the next request comes.
@@ -72,6 +85,7 @@ impl<'a> Clients<'a> {
         let Some(Reverse((at_ns, _, lane))) = self.ready.pop() else { return Ok(None) };
         let request = self.lanes[lane].queue.pop_front().expect("what is ready is queued");
         self.queued -= 1;
+        self.thinking -= usize::from(std::mem::take(&mut self.lanes[lane].is_thinking));
         self.lanes[lane].ended_ns = request.time_ns.saturating_add(request.latency_ns);
         if self.is_open {
             // The next one does not wait for this.
@@ -131,6 +145,8 @@ impl<'a> Clients<'a> {
             false => idle_since_ns.saturating_add(think_ns),
         };
         one.idle_since_ns = None;
+        one.is_thinking = !self.is_open && think_ns <= MOMENT_NS;
+        self.thinking += usize::from(one.is_thinking);
         self.found += 1;
         self.ready.push(Reverse((at_ns, self.found, lane)));
     }

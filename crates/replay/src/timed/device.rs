@@ -32,6 +32,20 @@ pub struct Character {
     pub streams: Option<f64>,
     /// What the page cache of the machine gives for it, if it is in front of this device.
     pub cached: Option<Cached>,
+    /// The part of the time of its requests for which a processor of the machine works, 0 to 1.
+    pub cpu_share: f64,
+    /// What a migration to it takes beside its bytes, where that is known: then its file is not made
+    /// and made durable besides.
+    pub switch: Option<Switch>,
+}
+
+/// Everything of a migration but reading and writing its bytes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Switch {
+    /// How long it takes.
+    pub latency_ns: u64,
+    /// Time of processors in it, of all threads together.
+    pub cpu_ns: u64,
 }
 
 /// Files whose bytes the machine has in memory.
@@ -70,6 +84,8 @@ pub(super) struct Work {
     pub(super) is_first: bool,
     /// Whether it is over when everything that was written is durable.
     pub(super) is_synced: bool,
+    /// Whether it is what a migration takes beside its bytes.
+    pub(super) is_switch: bool,
 }
 
 /// Who hears that a job is over.
@@ -82,6 +98,8 @@ pub(super) struct Device {
     /// How many jobs can have a server each, and of how many the bytes, where those are fewer.
     servers: f64,
     streams: Option<f64>,
+    /// How fast everything goes while others use the processors, too: 1 where there are enough.
+    pace: f64,
     /// Jobs whose bytes are on their way, where those come after the latency, and all others.
     streaming: Jobs,
     asking: Jobs,
@@ -184,6 +202,7 @@ impl Device {
             write_latency_ns,
             burst: character.burst,
             create_ns: character.create_ns,
+            cpu_share: 1.0,
             ..Character::default()
         };
         let memory = Figures {
@@ -203,6 +222,14 @@ impl Device {
         (Self::new(figures, character), Some(memory))
     }
 
+    /// What serves the switches of migrations to a tier.
+    pub(super) fn of_switches(switch: Switch) -> Self {
+        let latency_ns = switch.latency_ns.max(switch.cpu_ns).max(1);
+        let figures = Figures { latency_ns, parallelism: u32::MAX, ..Figures::default() };
+        let cpu_share = switch.cpu_ns as f64 / latency_ns as f64;
+        Self::new(figures, Character { cpu_share, ..Character::default() })
+    }
+
     pub(super) fn new(figures: Figures, character: Character) -> Self {
         let servers = f64::from(figures.parallelism.max(1));
         Self {
@@ -210,6 +237,7 @@ impl Device {
             character,
             servers,
             streams: character.streams.filter(|streams| *streams < servers),
+            pace: 1.0,
             streaming: Jobs::default(),
             asking: Jobs::default(),
             now_ns: 0,
@@ -268,9 +296,32 @@ impl Device {
         self.foreground_s
     }
 
+    /// As many processors as its jobs use, if there are enough.
+    pub(super) fn processors(&self) -> f64 {
+        if self.character.cpu_share == 0.0 {
+            return 0.0;
+        }
+        let (asking, streaming) = self.shares(0);
+        let jobs = |jobs: &Jobs, rate: f64| jobs.count() as f64 * rate;
+        self.character.cpu_share * (jobs(&self.asking, asking) + jobs(&self.streaming, streaming))
+    }
+
+    /// From now on, which it is [`Device::advance`]d to, what processors do takes so many times as
+    /// long.
+    pub(super) fn slow(&mut self, times: f64) {
+        let share = self.character.cpu_share;
+        self.pace = 1.0 / (1.0 - share + share * times);
+    }
+
     /// What a job gets of a server, and what it gets while its bytes are on their way, if there are
     /// so many more of those.
     fn rates(&self, more: usize) -> (f64, f64) {
+        let (asking, streaming) = self.shares(more);
+        (asking * self.pace, streaming * self.pace)
+    }
+
+    /// The same if there are enough processors.
+    fn shares(&self, more: usize) -> (f64, f64) {
         let of = |shared: f64, jobs: usize| (shared / jobs.max(1) as f64).min(1.0);
         let streaming = self.streaming.count() + more;
         let asking = of(self.servers, self.asking.count() + streaming);
@@ -347,6 +398,7 @@ mod tests {
         is_foreground: true,
         is_first: false,
         is_synced: false,
+        is_switch: false,
     };
 
     /// 1 ms latency, 1 MB/s.
@@ -518,6 +570,28 @@ mod tests {
         let character = Character { cached: Some(cached), burst: None, ..character };
         let (device, _) = Device::of_tier(fast, character, true);
         assert_eq!(device.figures, fast);
+    }
+
+    #[test]
+    fn processors_slow_the_part_that_is_theirs() {
+        let character = Character { cpu_share: 0.25, ..Character::default() };
+        let mut device = Device::new(figures(2), character);
+        device.begin(1, READ);
+        assert!((device.processors() - 0.25).abs() < 1e-9);
+        device.slow(3.0);
+        // 2 ms, of which a quarter takes three times as long.
+        assert_eq!(ends(&mut device), [(1, 3000)]);
+        assert_eq!(device.processors(), 0.0);
+        // Three jobs on two servers use no more than these.
+        [1, 2, 3].into_iter().for_each(|job| device.begin(job, READ));
+        assert!((device.processors() - 0.5).abs() < 1e-9);
+        device.slow(1.0);
+        assert_eq!(ends(&mut device).last(), Some(&(3, 3000 + 3000)));
+        // A switch of which threads do more at once than it takes.
+        let mut device = Device::of_switches(Switch { latency_ns: 1000, cpu_ns: 2000 });
+        device.begin(1, READ);
+        assert!((device.processors() - 1.0).abs() < 1e-9);
+        assert_eq!(ends(&mut device), [(1, 2)]);
     }
 
     #[test]

@@ -31,6 +31,9 @@ pub(super) struct Mind {
     view: View,
     pace: Pace,
     pending: Vec<Change>,
+    /// How many of them are refusals, which call no policy.
+    refusals: usize,
+    last_round_ns: u64,
     next_round_ns: u64,
     pub(super) rounds: u64,
     pub(super) actions: u64,
@@ -50,7 +53,18 @@ impl Mind {
     pub(super) fn new(policy: Box<dyn Policy>, view: View, pace: Pace) -> Self {
         let next_round_ns = pace.every_ns;
         let (pending, hash) = (Vec::new(), SipHasher13::new());
-        Self { policy, view, pace, pending, next_round_ns, rounds: 0, actions: 0, hash }
+        Self {
+            policy,
+            view,
+            pace,
+            pending,
+            refusals: 0,
+            last_round_ns: 0,
+            next_round_ns,
+            rounds: 0,
+            actions: 0,
+            hash,
+        }
     }
 
     pub(super) fn placer(&self) -> Arc<dyn Placer> {
@@ -95,14 +109,21 @@ impl Mind {
         self.pending.push(Change::Event(event));
     }
 
+    /// Notes that what it asked for is refused, of which it hears when it is asked next.
+    pub(super) fn refuse(&mut self, event: Event) {
+        self.refusals += 1;
+        self.note(event);
+    }
+
     /// When it is asked next, if not enough happens before.
     pub(super) fn next_round_ns(&self) -> u64 {
         self.next_round_ns
     }
 
-    /// Whether so much happened that it is asked now.
-    pub(super) fn is_full(&self) -> bool {
-        self.pending.len() as u64 >= self.pace.after_events
+    /// Whether so much happened that it is asked now: once at a time, as it takes some on a store.
+    pub(super) fn is_full(&self, now_ns: u64) -> bool {
+        let happened = (self.pending.len() - self.refusals) as u64;
+        happened >= self.pace.after_events && now_ns > self.last_round_ns
     }
 
     /// Shows it what happened, and asks for a plan.
@@ -112,6 +133,7 @@ impl Mind {
         tiers: impl Iterator<Item = TierView>,
         room: usize,
     ) -> Vec<Action> {
+        self.refusals = 0;
         let mut events = Vec::with_capacity(self.pending.len() + 1);
         for change in self.pending.drain(..) {
             let event = match change {
@@ -131,6 +153,7 @@ impl Mind {
         let mut actions = Actions::with_budget(self.pace.round_bytes, room.min(ACTIONS_MAX));
         self.policy.plan(&self.view, &mut actions);
         self.rounds += 1;
+        self.last_round_ns = now_ns;
         self.next_round_ns = now_ns.saturating_add(self.pace.every_ns);
         let actions = actions.into_list();
         self.actions += actions.len() as u64;

@@ -22,7 +22,7 @@ use terrace_core::{
 };
 
 use self::clients::Clients;
-pub use self::device::{Burst, Cached, Character};
+pub use self::device::{Burst, Cached, Character, Switch};
 use self::device::{Job, Work};
 use self::mind::{Mind, Pace};
 use self::mover::{Effects, Manners, Mover};
@@ -35,11 +35,8 @@ use self::stories::Stories;
 pub use self::stories::{MoveStory, Story};
 use self::traffic::Collector;
 pub use self::traffic::{Served, Traffic};
-use crate::read::Trace;
+use crate::read::{NAMESPACE, Trace};
 use crate::request::{Operation, Request};
-
-/// The namespace of keys of objects of which a trace tells no more than a number.
-const NAMESPACE: &str = "trace";
 
 /// How often a store measures how busy applications keep its tiers.
 const UTILISATION_NS: u64 = 50_000_000;
@@ -83,6 +80,9 @@ pub struct TimedOptions {
     /// What the machine keeps of what was read from and written to tiers that have
     /// [`Character::cached`]; 0 for nothing.
     pub page_cache_bytes: u64,
+    /// Processors of the machine, which requests, migrations and clients that think for a moment
+    /// share; `None` for as many as they like.
+    pub processors: Option<u32>,
     /// What every write survives: tiers that cannot give it take nothing.
     pub persistency: Persistency,
     /// Where objects are that the trace does not make.
@@ -114,6 +114,7 @@ impl TimedOptions {
             move_yields: true,
             is_open_loop: false,
             page_cache_bytes: 0,
+            processors: None,
             persistency: Persistency::None,
             present_on,
             seed: 0,
@@ -223,7 +224,8 @@ impl<'a> Run<'a> {
         for (number, known) in population.all().iter().enumerate() {
             if let Some(bytes) = known.present_bytes {
                 let tier = known.present_on.unwrap_or(options.present_on);
-                store.present(number as u32, trace_key(known.id)?, bytes, tier);
+                let number = number as u32;
+                store.present(number, population.named(number)?, bytes, tier);
             }
         }
         mind.introduce(&mut store.told);
@@ -272,6 +274,10 @@ impl<'a> Run<'a> {
                 progress(self.tally.requests - told);
                 return Ok(());
             }
+            if let Some(processors) = self.options.processors {
+                let thinking = self.clients.thinking();
+                self.store.share_processors(f64::from(processors.max(1)), thinking);
+            }
             let devices_ns = self.store.tiers.iter().filter_map(Tier::next_ns).min();
             let moments = [request_ns, devices_ns, self.mover.next_ns()];
             let round_ns = self.mind.next_round_ns();
@@ -284,7 +290,7 @@ impl<'a> Run<'a> {
                 self.mover.run(&mut self.store, &mut effects);
                 self.carry_out(effects);
             }
-            if self.mind.is_full() || now_ns >= round_ns {
+            if self.mind.is_full(now_ns) || now_ns >= round_ns {
                 self.round(now_ns);
             } else if request_ns.is_some_and(|request_ns| request_ns <= now_ns)
                 && let Some((lane, request)) = self.clients.take()?
@@ -334,7 +340,7 @@ impl<'a> Run<'a> {
         let mut is_first = false;
         if is_write {
             if self.store.slots(object).is_empty() {
-                self.store.create(object, &trace_key(request.object)?);
+                self.store.create(object, self.population.named(object)?);
                 is_first = true;
             }
             self.store.write(object, offset_bytes, bytes, &mut parts);
@@ -368,6 +374,7 @@ impl<'a> Run<'a> {
                 is_foreground: true,
                 is_first,
                 is_synced: false,
+                is_switch: false,
             };
             if is_followed && let Some(before) = self.stories.before(part.slot) {
                 let would_s = self.store.tier(before).device.would_take_s(work);
@@ -389,6 +396,10 @@ impl<'a> Run<'a> {
     fn ask(&mut self, tier: TierIndex, job: Job, work: Work) -> bool {
         self.tally.traffic.note(self.store.now_ns, tier, work);
         let asked = &mut self.store.tiers[tier.index()];
+        if work.is_switch {
+            asked.begin_switch(job, work);
+            return false;
+        }
         let (Some(pages), Some(memory)) = (&mut self.pages, &mut asked.memory) else {
             asked.device.begin(job, work);
             return false;
@@ -409,7 +420,7 @@ impl<'a> Run<'a> {
     fn live(&mut self, object: u32, request: &Request) -> Result<()> {
         let now_ns = self.store.now_ns;
         match request.operation {
-            Operation::Create => self.store.create(object, &trace_key(request.object)?),
+            Operation::Create => self.store.create(object, self.population.named(object)?),
             Operation::SetLength => self.store.set_length(object, request.length_bytes),
             Operation::Delete => {
                 let mut effects = Effects::default();
@@ -508,7 +519,7 @@ impl<'a> Run<'a> {
             Ok(()) => self.mind.note(event(EventKind::Queued)),
             Err(outcome) => {
                 self.tally.note_outcome(outcome);
-                self.mind.note(Event { outcome, ..event(EventKind::Receipt) });
+                self.mind.refuse(Event { outcome, ..event(EventKind::Receipt) });
             }
         }
     }
@@ -633,7 +644,7 @@ impl Tally {
     }
 }
 
-/// The key of an object of which a trace tells the number: that which a policy sees.
+/// The key of an object of which a trace tells a number alone: that which a policy sees.
 ///
 /// # Errors
 ///

@@ -65,6 +65,8 @@ struct Move {
     dirty_bytes: u64,
     step: Step,
     step_began_ns: u64,
+    /// Whether what it takes beside its bytes is done.
+    is_prepared: bool,
     is_cancelled: bool,
 }
 
@@ -82,6 +84,7 @@ enum Step {
     Reads(u64),
     Writes(u64),
     Looks(u64),
+    Switches,
 }
 
 /// A migration that has ended.
@@ -189,6 +192,7 @@ impl Mover {
             dirty_bytes: 0,
             step: Step::Waits,
             step_began_ns: 0,
+            is_prepared: false,
             is_cancelled: false,
         };
         self.moves.insert(id, queued);
@@ -284,7 +288,13 @@ impl Mover {
         let total_bytes = segment.size_bytes.saturating_add(one.dirty_bytes);
         let left_bytes = total_bytes.saturating_sub(one.copied_bytes);
         if left_bytes == 0 {
-            return self.finish(store, id, effects);
+            if one.is_prepared || !store.tier(one.to).has_switches() {
+                return self.finish(store, id, effects);
+            }
+            one.step = Step::Switches;
+            let work = Work { requests: 1, is_switch: true, ..work(one, 0, true) };
+            effects.asked.push(Asked { id: Some(id), tier: one.to, work });
+            return;
         }
         if self.free_ns > store.now_ns {
             one.step = Step::Pauses;
@@ -309,8 +319,9 @@ impl Mover {
             Step::Reads(bytes) => {
                 one.step = Step::Writes(bytes);
                 // A store makes it durable before it is what counts.
-                let is_synced = one.copied_bytes + bytes >= one.size_bytes;
-                let is_first = one.copied_bytes == 0;
+                let is_apart = !store.tier(tier).has_switches();
+                let is_synced = is_apart && one.copied_bytes + bytes >= one.size_bytes;
+                let is_first = is_apart && one.copied_bytes == 0;
                 let work = Work { is_first, is_synced, ..work(one, bytes, true) };
                 effects.asked.push(Asked { id: Some(id), tier, work });
             }
@@ -323,6 +334,10 @@ impl Mover {
                 self.stepped(store, id, bytes, effects);
             }
             Step::Looks(bytes) => self.stepped(store, id, bytes, effects),
+            Step::Switches => {
+                one.is_prepared = true;
+                self.read(store, id, effects);
+            }
             Step::Waits | Step::Pauses => {}
         }
     }
@@ -398,5 +413,14 @@ impl Mover {
 fn work(one: &Move, bytes: u64, is_write: bool) -> Work {
     let requests = bytes.div_ceil(REQUEST_BYTES).max(1) as u32;
     let at = (one.slot, one.copied_bytes);
-    Work { is_write, requests, bytes, at, is_foreground: false, is_first: false, is_synced: false }
+    Work {
+        is_write,
+        requests,
+        bytes,
+        at,
+        is_foreground: false,
+        is_first: false,
+        is_synced: false,
+        is_switch: false,
+    }
 }

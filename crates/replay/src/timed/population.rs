@@ -2,10 +2,13 @@
 //! What is there before a trace begins: everything that it reads before it writes it, and what
 //! somebody puts there.
 
+use std::collections::HashMap;
+
 use terrace_core::{Result, TierIndex};
 
+use super::trace_key;
 use crate::objects::Objects;
-use crate::read::Trace;
+use crate::read::{Named, Trace};
 use crate::request::{Operation, Request};
 
 /// The objects of a trace.
@@ -14,6 +17,8 @@ pub struct Population {
     objects: Objects,
     /// By number: the id, and the size of what is there from the beginning.
     known: Vec<Known>,
+    /// What objects are called, by number, where somebody has told.
+    names: HashMap<u32, Named>,
     requests: u64,
 }
 
@@ -47,6 +52,7 @@ impl Population {
     /// As [`Population::read`].
     pub fn add(&mut self, trace: &mut Trace, progress: &mut dyn FnMut(u64)) -> Result<()> {
         let (mut batch, mut numbers) = (Vec::new(), Vec::new());
+        trace.want_names();
         loop {
             trace.read(&mut batch)?;
             if batch.is_empty() {
@@ -58,9 +64,19 @@ impl Population {
             for (request, number) in batch.iter().zip(&numbers) {
                 self.note(request, *number);
             }
+            self.name(&trace.take_names());
             let accesses = batch.iter().filter(|request| request.operation.is_access());
             self.requests += accesses.count() as u64;
             progress(batch.len() as u64);
+        }
+    }
+
+    /// Has policies be shown what objects are called that the trace has.
+    pub(crate) fn name(&mut self, names: &[(u64, Named)]) {
+        for (id, named) in names {
+            if let Some(number) = self.objects.find(*id) {
+                self.names.insert(number, named.clone());
+            }
         }
     }
 
@@ -102,6 +118,14 @@ impl Population {
     /// What is there from the beginning: numbers of objects, and their bytes.
     pub fn present(&self) -> impl Iterator<Item = (u64, u64)> {
         self.known.iter().filter_map(|known| Some((known.id, known.present_bytes?)))
+    }
+
+    /// What a policy is shown as the key of an object, and the segment of it.
+    pub(super) fn named(&self, number: u32) -> Result<Named> {
+        match self.names.get(&number) {
+            Some(named) => Ok(named.clone()),
+            None => Ok(Named { key: trace_key(self.known[number as usize].id)?, segment: 0 }),
+        }
     }
 
     /// How many requests there are.

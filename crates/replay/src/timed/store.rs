@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 use terrace_core::{
-    Hint, Key, Layout, Persistency, Placement, Placer, SegmentView, Slot, TierIndex, TierSet,
-    TierView,
+    Hint, Layout, Persistency, Placement, Placer, SegmentView, Slot, TierIndex, TierSet, TierView,
 };
 
-use super::device::{Character, Device, Job};
+use super::device::{Character, Device, Job, Work};
+use crate::read::Named;
 
 /// No segment of a replay is another one's successor in its slot.
 pub(super) const INCARNATION: u32 = 1;
@@ -26,6 +26,8 @@ pub(super) struct Tier {
     pub(super) memory: Option<Device>,
     /// Whether writes return when the machine has them.
     pub(super) takes_writes: bool,
+    /// What migrations to it take beside their bytes, if that is known.
+    switches: Option<Device>,
     /// The segments with a clean copy here.
     copies: BTreeSet<Slot>,
 }
@@ -35,19 +37,36 @@ impl Tier {
     pub(super) fn new(view: TierView, character: Character, keeps: bool) -> Self {
         let (device, memory) = Device::of_tier(view.figures, character, keeps);
         let takes_writes = character.cached.is_some_and(|cached| cached.takes_writes);
-        Self { view, device, memory, takes_writes, copies: BTreeSet::new() }
+        let switches = character.switch.map(Device::of_switches);
+        Self { view, device, memory, takes_writes, switches, copies: BTreeSet::new() }
+    }
+
+    fn devices(&self) -> impl Iterator<Item = &Device> {
+        [Some(&self.device), self.memory.as_ref(), self.switches.as_ref()].into_iter().flatten()
+    }
+
+    fn devices_mut(&mut self) -> impl Iterator<Item = &mut Device> {
+        [Some(&mut self.device), self.memory.as_mut(), self.switches.as_mut()].into_iter().flatten()
     }
 
     /// When the next of its jobs goes on or is over, if nothing else comes.
     pub(super) fn next_ns(&self) -> Option<u64> {
-        let memory_ns = self.memory.as_ref().and_then(Device::next_ns);
-        self.device.next_ns().into_iter().chain(memory_ns).min()
+        self.devices().filter_map(Device::next_ns).min()
     }
 
     /// Goes on to a point in time; a job that is over then. To be called again until there is none.
     pub(super) fn advance(&mut self, now_ns: u64) -> Option<Job> {
-        let of_memory = |memory: &mut Device| memory.advance(now_ns);
-        self.device.advance(now_ns).or_else(|| self.memory.as_mut().and_then(of_memory))
+        self.devices_mut().find_map(|device| device.advance(now_ns))
+    }
+
+    /// Whether it is known what migrations to it take beside their bytes.
+    pub(super) fn has_switches(&self) -> bool {
+        self.switches.is_some()
+    }
+
+    /// Begins what a migration takes beside its bytes.
+    pub(super) fn begin_switch(&mut self, job: Job, work: Work) {
+        self.switches.as_mut().expect("it has them").begin(job, work);
     }
 
     /// Time for which applications kept it busy.
@@ -83,7 +102,7 @@ pub(super) struct Segment {
 
 #[derive(Debug)]
 struct Object {
-    key: Key,
+    named: Named,
     layout: Layout,
     /// Most objects have one, which is then found without another look into memory.
     segments: SmallVec<[Slot; 4]>,
@@ -124,6 +143,14 @@ impl Store {
         Self { tiers, segments, objects, placer, persistency, told, now_ns: 0 }
     }
 
+    /// Has everything share so many processors, of which others use some now.
+    pub(super) fn share_processors(&mut self, processors: f64, others: usize) {
+        let of_tiers = self.tiers.iter().flat_map(Tier::devices).map(Device::processors);
+        let used = others as f64 + of_tiers.sum::<f64>();
+        let times = (used / processors).max(1.0);
+        self.tiers.iter_mut().flat_map(Tier::devices_mut).for_each(|device| device.slow(times));
+    }
+
     /// Whether a tier keeps what is written as it is promised.
     pub(super) fn keeps(&self, tier: TierIndex) -> bool {
         self.tier(tier).view.persistency >= self.persistency
@@ -146,9 +173,9 @@ impl Store {
     }
 
     /// Has an object be there from the beginning, on `wanted` or the next tier with room.
-    pub(super) fn present(&mut self, object: u32, key: Key, bytes: u64, wanted: TierIndex) {
+    pub(super) fn present(&mut self, object: u32, named: Named, bytes: u64, wanted: TierIndex) {
         let tier = self.with_room(wanted, bytes);
-        self.insert(object, key, Layout::One);
+        self.insert(object, named, Layout::One);
         self.append(object, tier, 0, u64::MAX);
         let slot = self.last(object);
         self.grow(slot, bytes);
@@ -158,22 +185,22 @@ impl Store {
     }
 
     /// Makes an object, if there is none.
-    pub(super) fn create(&mut self, object: u32, key: &Key) {
+    pub(super) fn create(&mut self, object: u32, named: Named) {
         if self.object(object).is_some() {
             return;
         }
         let placement = Placement {
-            key,
+            key: &named.key,
             hint: Hint::default(),
             size_hint_bytes: None,
-            segment: 0,
+            segment: named.segment,
             start_bytes: 0,
         };
         let placed = self.placer.place(&placement);
         let tier = self.with_room(self.sane(placed.tier), 0);
         let layout = sane_layout(placed.layout);
         let limit_bytes = limit_of(&layout, 0);
-        self.insert(object, key.clone(), layout);
+        self.insert(object, named, layout);
         self.append(object, tier, 0, limit_bytes);
     }
 
@@ -397,12 +424,12 @@ impl Store {
         *object.segments.last().expect("it has had a segment since it was made")
     }
 
-    fn insert(&mut self, object: u32, key: Key, layout: Layout) {
+    fn insert(&mut self, object: u32, named: Named, layout: Layout) {
         let index = object as usize;
         if self.objects.len() <= index {
             self.objects.resize_with(index + 1, || None);
         }
-        self.objects[index] = Some(Object { key, layout, segments: SmallVec::new() });
+        self.objects[index] = Some(Object { named, layout, segments: SmallVec::new() });
     }
 
     /// Where the segment that begins at `start_bytes` ends.
@@ -415,10 +442,10 @@ impl Store {
     fn append_next(&mut self, object: u32, start_bytes: u64, end_bytes: u64) {
         let found = self.object(object).expect("it is being written");
         let placement = Placement {
-            key: &found.key,
+            key: &found.named.key,
             hint: Hint::default(),
             size_hint_bytes: None,
-            segment: found.segments.len() as u32,
+            segment: found.named.segment + found.segments.len() as u32,
             start_bytes,
         };
         let wanted = self.sane(self.placer.place(&placement).tier);
@@ -430,10 +457,10 @@ impl Store {
     fn append(&mut self, number: u32, tier: TierIndex, start_bytes: u64, limit_bytes: u64) {
         let slot = self.segments.len() as Slot;
         let object = self.objects[number as usize].as_mut().expect("it was just put there");
-        let segment = object.segments.len() as u32;
+        let segment = object.named.segment + object.segments.len() as u32;
         object.segments.push(slot);
         let view = SegmentView {
-            key: object.key.clone(),
+            key: object.named.key.clone(),
             segment,
             incarnation: INCARNATION,
             is_live: true,
@@ -504,7 +531,7 @@ fn sane_layout(layout: Layout) -> Layout {
 
 #[cfg(test)]
 mod tests {
-    use terrace_core::{Figures, Placed, Random};
+    use terrace_core::{Figures, Key, Placed, Random};
 
     use super::*;
 
@@ -550,6 +577,7 @@ mod tests {
         for step in 0..20_000 {
             let object = random.below(12) as u32;
             let key = Key::new("test", &object.to_string()).expect("legal");
+            let named = Named { key, segment: 0 };
             let act = random.below(12);
             match act {
                 0 => store.delete(object),
@@ -574,7 +602,7 @@ mod tests {
                     }
                 }
                 _ => {
-                    store.create(object, &key);
+                    store.create(object, named);
                     let (offset_bytes, bytes) = (random.below(40_000), 1 + random.below(20_000));
                     parts.clear();
                     store.write(object, offset_bytes, bytes, &mut parts);

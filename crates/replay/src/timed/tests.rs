@@ -3,7 +3,9 @@
 
 use std::io::Cursor;
 
-use terrace_core::{Figures, Random, Watermarks};
+use std::sync::Arc;
+
+use terrace_core::{ActionKind, Actions, Figures, Parameter, Placer, Random, Watermarks};
 
 use super::*;
 use crate::format::Format;
@@ -332,4 +334,148 @@ fn what_somebody_puts_somewhere_is_there_from_the_beginning() {
     assert_eq!((timed.tiers[0].reads, timed.tiers[1].reads), (1, 1), "{timed:?}");
     assert_eq!((timed.tiers[0].writes, timed.tiers[1].writes), (0, 1), "{timed:?}");
     assert_eq!(timed.tiers[0].most_bytes, 2 * MIB);
+}
+
+#[test]
+fn policies_are_shown_what_objects_are_called() {
+    let text = "time,id,size,op\n0,raw/1,100,write\n1,raw/2,100,write\n2,out.txt,100,write\n\
+                3,/abs,100,write\n4,17,100,write\n";
+    let open = || {
+        let options = Options { format: Some(Format::Csv), ..Options::default() };
+        Trace::from_stream(Box::new(Cursor::new(text)), "test", &options).expect("legal")
+    };
+    let options = options(MIB);
+    let rules = "raw/*=slow, trace/out*=slow, trace//abs=slow, *=fast";
+    let parameters = [("rules".to_string(), rules.to_string())];
+    let policy = terrace_policies::create("pinned", &options.view(), &parameters).expect("legal");
+    let population = Population::read(&mut open(), &mut |_| {}).expect("readable");
+    let timed = TimedReplay::new(options).run(&population, &mut open(), policy, &mut |_| {});
+    let timed = timed.expect("readable");
+    assert_eq!((timed.tiers[0].writes, timed.tiers[1].writes), (1, 4), "{timed:?}");
+}
+
+/// Asks for the second tier for everything, whether it is there or not.
+struct Stubborn(Box<dyn Policy>);
+
+impl Policy for Stubborn {
+    fn placer(&self) -> Arc<dyn Placer> {
+        self.0.placer()
+    }
+
+    fn observe(&mut self, view: &View, events: &[Event]) {
+        self.0.observe(view, events);
+    }
+
+    fn plan(&mut self, view: &View, actions: &mut Actions) {
+        for (slot, segment) in view.segments.iter().enumerate().filter(|(_, one)| one.is_live) {
+            let kind = ActionKind::Move { to: TierIndex(1) };
+            let incarnation = segment.incarnation;
+            let (slot, reason) = (slot as u32, String::new());
+            let action = Action { slot, incarnation, kind, priority: 0, reason, benefit_s: 0.0 };
+            if !actions.push(action, segment.size_bytes) {
+                return;
+            }
+        }
+    }
+
+    fn message(&mut self, view: &View, kind: &str, body: &[u8]) -> Result<Vec<u8>> {
+        self.0.message(view, kind, body)
+    }
+
+    fn parameters(&self) -> Vec<Parameter> {
+        self.0.parameters()
+    }
+
+    fn set_parameter(&mut self, name: &str, value: &str) -> Result<()> {
+        self.0.set_parameter(name, value)
+    }
+
+    fn state_version(&self) -> u32 {
+        self.0.state_version()
+    }
+
+    fn save(&self, view: &View, out: &mut Vec<u8>) {
+        self.0.save(view, out);
+    }
+
+    fn restore(&mut self, view: &View, version: u32, state: &[u8]) -> Result<()> {
+        self.0.restore(view, version, state)
+    }
+}
+
+#[test]
+fn what_is_refused_does_not_call_the_policy_again() {
+    let lines: Vec<_> = (0..1500).map(|id| (id / 100, id, 1000, 'r')).collect();
+    let options = options(MIB);
+    let population = Population::read(&mut trace(&lines), &mut |_| {}).expect("readable");
+    let pinned = terrace_policies::create("pinned", &options.view(), &[]).expect("legal");
+    let stubborn = Box::new(Stubborn(pinned));
+    let replay = TimedReplay::new(options);
+    let timed = replay.run(&population, &mut trace(&lines), stubborn, &mut |_| {});
+    let timed = timed.expect("readable");
+    // Every 100 ms of 14 s, and once more for each 1000 answers.
+    assert!((140..=145).contains(&timed.rounds), "{} rounds", timed.rounds);
+    assert_eq!(timed.migrations, 0);
+    let refused = timed.outcomes.iter().find(|(word, _)| word == "already");
+    assert_eq!(refused, Some(&("already".into(), timed.actions)));
+}
+
+#[test]
+fn clients_and_migrations_share_the_processors() {
+    let of_processors = |count: Option<u32>| TimedOptions { processors: count, ..options(8 * MIB) };
+    let with_share = |mut options: TimedOptions, share: f64| {
+        options.tiers.iter_mut().for_each(|tier| tier.character.cpu_share = share);
+        options
+    };
+    // One read of 0.1 s for each of two clients, on two tiers, so that only processors are shared.
+    let text = "time,id,size,op,client\n0,1,1048576,read,1\n0,2,10485760,write,2\n";
+    let open = || {
+        let options = Options { format: Some(Format::Csv), ..Options::default() };
+        Trace::from_stream(Box::new(Cursor::new(text)), "test", &options).expect("legal")
+    };
+    let makespan_s = |options: TimedOptions| {
+        let policy = terrace_policies::create("pinned", &options.view(), &[]).expect("legal");
+        let population = Population::read(&mut open(), &mut |_| {}).expect("readable");
+        let replay = TimedReplay::new(options);
+        replay.run(&population, &mut open(), policy, &mut |_| {}).expect("readable").makespan_s
+    };
+    let wide = |count, share| {
+        let mut options = with_share(of_processors(count), share);
+        options.tiers[0].view.figures.capacity_bytes = 16 * MIB;
+        options
+    };
+    for (count, share, expected_s) in [
+        (None, 1.0, 0.1),
+        (Some(2), 1.0, 0.1),
+        (Some(1), 0.0, 0.1),
+        (Some(1), 1.0, 0.2),
+        // Both use half a processor: one is enough.
+        (Some(1), 0.5, 0.1),
+    ] {
+        let found_s = makespan_s(wide(count, share));
+        assert!(near(found_s, expected_s), "{count:?} {share}: {found_s}");
+    }
+}
+
+#[test]
+fn a_migration_takes_what_it_takes_beside_its_bytes() {
+    let lines: Vec<_> = (0..40).map(|second| (second, 1, MIB, 'r')).collect();
+    let mut options = TimedOptions { move_yields: false, ..options(8 * MIB) };
+    // As if to make a file took a second, which is in the other figure.
+    options.tiers[0].character.create_ns = 1_000_000_000;
+    let without = run_with(&options, &lines, "lru", &[]);
+    options.tiers[0].character.switch = Some(Switch { latency_ns: 5_000_000_000, cpu_ns: 0 });
+    let with = run_with(&options, &lines, "lru", &[]);
+    assert_eq!((without.migrations, with.migrations), (1, 1));
+    let slow_reads = |timed: &Timed| timed.tiers[1].reads;
+    // Four seconds more, with a read every 1.1 s meanwhile.
+    let more = slow_reads(&with) - slow_reads(&without);
+    assert!((3..=4).contains(&more), "{more}");
+    // Its thread has so much of the only processor that a reader has half.
+    options.tiers[0].character.switch =
+        Some(Switch { latency_ns: 5_000_000_000, cpu_ns: 5_000_000_000 });
+    options.tiers.iter_mut().for_each(|tier| tier.character.cpu_share = 1.0);
+    options.processors = Some(1);
+    let shared = run_with(&options, &lines, "lru", &[]);
+    assert!(shared.reads.mean_s > with.reads.mean_s * 1.05, "{shared:?}");
 }

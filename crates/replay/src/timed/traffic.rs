@@ -105,6 +105,7 @@ mod tests {
         is_foreground: true,
         is_first: false,
         is_synced: false,
+        is_switch: false,
     };
 
     #[test]

@@ -198,6 +198,7 @@ fn population(lived: &Lived, fill: &[TierFill], trace: &mut Trace) -> Result<Pop
         }
     }
     population.add(trace, &mut |_| {})?;
+    population.name(&lived.names);
     for one in &lived.present {
         population.put(one.id, one.tier, one.bytes)?;
     }

@@ -1,7 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What the machine takes of writes before writers wait for devices.
+//! What the machine takes of writes before writers wait for devices, and what was used of it.
 
 use std::fs::read_to_string;
+
+use rustix::time::{ClockId, clock_gettime};
+
+/// Time of processors for this thread so far, user and system.
+pub(super) fn thread_cpu_ns() -> u64 {
+    cpu_ns(ClockId::ThreadCPUTime)
+}
+
+/// The same for all threads of this process.
+pub(super) fn process_cpu_ns() -> u64 {
+    cpu_ns(ClockId::ProcessCPUTime)
+}
+
+fn cpu_ns(clock: ClockId) -> u64 {
+    let time = clock_gettime(clock);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
 
 /// Bytes that may be written and not be on devices before whoever writes is slowed: half-way between
 /// what makes the kernel begin to write and what it allows at most (`balance_dirty_pages`,

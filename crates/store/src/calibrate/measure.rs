@@ -8,7 +8,7 @@ use terrace_core::{Buffer, Random, Result};
 
 use super::fit::median;
 use super::ground::{BLOCK, Ground};
-use super::{Sample, Threads};
+use super::{LARGE_BYTES, Sample, Threads, machine};
 
 /// Sizes of requests, as far as there is room.
 const SIZES: [u64; 6] = [BLOCK, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20];
@@ -45,10 +45,12 @@ pub(super) struct Measure<'a> {
 }
 
 impl Measure<'_> {
-    /// Reads anywhere: what requests of each size take.
-    pub(super) fn reads(&self, budget_ns: u64) -> Result<Vec<Sample>> {
+    /// Reads anywhere: what requests of each size take, and for which part of that a processor works,
+    /// where they are not larger than those of migrations.
+    pub(super) fn reads(&self, budget_ns: u64) -> Result<(Vec<Sample>, f64)> {
         let mut random = Random::new(1);
-        self.of_sizes(budget_ns, |bytes, until_ns| {
+        let (mut cpu_s, mut all_s) = (0.0, 0.0);
+        let samples = self.of_sizes(budget_ns, |bytes, until_ns| {
             self.ground.drop_pages()?;
             let mut buffer = Buffer::zeroed(bytes as usize);
             let mut unseen = self.unseen(bytes);
@@ -59,9 +61,18 @@ impl Measure<'_> {
                     unseen = self.unseen(bytes);
                 }
                 unseen -= 1;
-                self.ground.read(self.ground.anywhere(bytes, &mut random), &mut buffer)
+                let began_ns = machine::thread_cpu_ns();
+                let at = self.ground.anywhere(bytes, &mut random);
+                let took_s = self.ground.read(at, &mut buffer)?;
+                if bytes <= LARGE_BYTES {
+                    cpu_s += (machine::thread_cpu_ns() - began_ns) as f64 * 1e-9;
+                    all_s += took_s;
+                }
+                Ok(took_s)
             })
-        })
+        })?;
+        let share = if all_s > 0.0 { cpu_s / all_s } else { 0.0 };
+        Ok((samples, share.min(1.0)))
     }
 
     /// Reads anywhere of what the machine has in memory since it was read: by requests of the same

@@ -5,6 +5,7 @@ mod fit;
 mod ground;
 mod machine;
 mod measure;
+mod switches;
 #[cfg(test)]
 mod tests;
 
@@ -17,6 +18,7 @@ use terrace_core::{Access, Backend, Clock, Error, ErrorKind, Persistency, Result
 
 use self::ground::{BLOCK, Ground};
 use self::measure::Measure;
+pub use self::switches::Switched;
 use crate::amend::{Change, amend_file};
 use crate::directory::Directory;
 use crate::lock::Lock;
@@ -41,6 +43,12 @@ const RETURNS_MIN: f64 = 1.2;
 
 /// Below this share of what it would be otherwise, a number of requests at once is another one.
 const CLEARLY: f64 = 0.8;
+
+/// A share of processors below this is none.
+const SHARE_MIN: f64 = 0.005;
+
+/// Of the time, at most, for what migrations take beside their bytes.
+const SWITCHES_PERCENT: u32 = 5;
 
 /// A large request, and what is written to objects that are made.
 const LARGE_BYTES: u64 = 256 << 10;
@@ -85,6 +93,10 @@ pub struct Calibrated {
     /// Reads of what the machine has in memory, where that is in front of the tier: nanoseconds until
     /// the first byte, bytes per second.
     pub cached: Option<(u64, f64)>,
+    /// The part of the time of reads for which a processor worked.
+    pub cpu_share: f64,
+    /// What a migration to it takes beside its bytes, where one can be made.
+    pub switch: Option<Switched>,
     /// Whether reads came from the device; else from wherever the tier has what was just written.
     pub is_cold: bool,
     /// Whether each write was made durable, as the store's level of persistency asks for.
@@ -143,6 +155,10 @@ pub fn calibrate(
     let room = room(address)?;
     let settings = Settings::read(&directory.settings())?.resolved(directory.path())?;
     let chosen = choose(&settings, &options.tiers)?;
+    let names: Vec<_> = settings.tiers.iter().map(|tier| tier.name.clone()).collect();
+    let level = settings.persistency;
+    let budget = options.time * SWITCHES_PERCENT / 100;
+    let switched = switches::measure(address, (&names, &chosen), level, budget, is_stopped)?;
     let _lock = lock(&directory)?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
     let opened = tiers::open(&settings, Access::Write, false, &clock)?;
@@ -150,7 +166,7 @@ pub fn calibrate(
     opened.iter().try_for_each(|tier| ground::clear(&*tier.backend))?;
     let each = options.time / chosen.len().max(1) as u32;
     let mut all = Vec::new();
-    for index in chosen {
+    for (index, switch) in chosen.into_iter().zip(switched) {
         if is_stopped() {
             break;
         }
@@ -161,11 +177,12 @@ pub fn calibrate(
             is_durable: settings.persistency == Persistency::Storage,
             is_thorough: options.is_thorough,
         };
-        let one = measure_tier(&tier.name, &*opened[index].backend, &*clock, &how, is_stopped)
+        let mut one = measure_tier(&tier.name, &*opened[index].backend, &*clock, &how, is_stopped)
             .map_err(|error| error.with("tier", &tier.name))?;
         if is_stopped() {
             break;
         }
+        one.switch = switch;
         measured(&one);
         all.push(one);
     }
@@ -212,6 +229,9 @@ impl Calibrated {
             ("sync_latency", (self.sync_ns > 0).then(|| text(show_ns(self.sync_ns)))),
             ("cached_latency", cached_ns.and_then(duration)),
             ("cached_bandwidth", rate(cached_rate)),
+            ("cpu_share", (self.cpu_share >= SHARE_MIN).then(|| format!("{:.2}", self.cpu_share))),
+            ("move_latency", self.switch.and_then(|switch| duration(switch.latency_ns))),
+            ("move_cpu", self.switch.and_then(|switch| duration(switch.cpu_ns))),
         ]
     }
 }
@@ -256,7 +276,7 @@ fn measure_tier(
         true => measure.cached_reads(share(5))?,
         false => Vec::new(),
     };
-    let reads = measure.reads(share(20))?;
+    let (reads, cpu_share) = measure.reads(share(20))?;
     let in_order_s = measure.in_order(share(10))?;
     let threads = measure.together(BLOCK, share(12))?;
     let large = measure.together(large_bytes, share(8))?;
@@ -294,6 +314,8 @@ fn measure_tier(
         create_ns: if create_s > SEEK_MIN_S { nanoseconds(create_s) } else { 0 },
         sync_ns: if sync_s > SEEK_MIN_S { nanoseconds(sync_s) } else { 0 },
         cached: is_cached.then(|| (nanoseconds(cached.latency_s), cached.bytes_per_s)),
+        cpu_share,
+        switch: None,
         is_cold: ground.is_cold(),
         is_durable: how.is_durable,
         bytes: ground.bytes(),

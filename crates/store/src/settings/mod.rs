@@ -86,6 +86,19 @@ pub struct DeviceSettings {
     pub sync_latency: Duration,
     /// Reads of what the machine has in memory, if it keeps anything.
     pub cached: Option<CachedSettings>,
+    /// The part of the time of its requests for which a processor works.
+    pub cpu_share: f64,
+    /// What a migration to it takes beside its bytes, where that is known.
+    pub switch: Option<SwitchSettings>,
+}
+
+/// What a migration takes beside its bytes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SwitchSettings {
+    /// How long that is.
+    pub latency: Duration,
+    /// Time of processors in it.
+    pub cpu: Duration,
 }
 
 /// Reads of files that the machine has in memory.

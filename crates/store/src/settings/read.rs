@@ -13,7 +13,7 @@ use super::check::{self, Sections};
 use super::section::{Section, Source};
 use super::{
     BurstSettings, CachedSettings, CatalogSettings, CheckpointSettings, DeviceSettings,
-    PolicySettings, PolicySource, Settings,
+    PolicySettings, PolicySource, Settings, SwitchSettings,
 };
 use super::{ThrottleSettings, TierSettings, TraceSettings};
 use crate::directory::TRACE;
@@ -177,6 +177,14 @@ fn read_device(section: &Section<'_>, figures: &Figures) -> Result<DeviceSetting
             return Err(section.wrong(key, reason));
         }
     };
+    let switch = match (section.duration("move_latency")?, section.duration("move_cpu")?) {
+        (Some(latency), cpu) => Some(SwitchSettings { latency, cpu: cpu.unwrap_or_default() }),
+        (None, None) => None,
+        (None, Some(_)) => {
+            let reason = "`move_cpu` says nothing without `move_latency`; both is expected";
+            return Err(section.wrong("move_cpu", reason));
+        }
+    };
     Ok(DeviceSettings {
         seek,
         write_latency: section.duration("write_latency")?,
@@ -185,6 +193,8 @@ fn read_device(section: &Section<'_>, figures: &Figures) -> Result<DeviceSetting
         create_latency: section.duration("create_latency")?.unwrap_or_default(),
         sync_latency: section.duration("sync_latency")?.unwrap_or_default(),
         cached,
+        cpu_share: section.share("cpu_share")?.unwrap_or_default(),
+        switch,
     })
 }
 

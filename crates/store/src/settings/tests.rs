@@ -61,6 +61,8 @@ const REFUSED: &[(&str, &str, &[&str])] = &[
         "5:19",
         &["`total_bandwidth` is below"],
     ),
+    ("TIERmove_cpu = \"1ms\"", "4:12", &["says nothing without `move_latency`"]),
+    ("TIERcpu_share = 1.5", "4:13", &["above 0 and at most 1"]),
     ("TIERtotal_bandwidth = \"1GB/s\"", "4:19", &["says nothing without the bandwidth"]),
     ("TIERcached_latency = \"1us\"", "4:18", &["`cached_bandwidth`", "both or none"]),
     ("TIERcached_bandwidth = \"1GB/s\"", "4:20", &["`cached_latency`"]),
@@ -255,6 +257,7 @@ fn everything_that_is_said_is_read() {
          seek = \"70us\"\nwrite_latency = \"20us\"\nwrite_burst = \"1GB\"\n\
          sustained_write_bandwidth = \"300MB/s\"\nsync_latency = \"3ms\"\ncreate_latency = \"90us\"\n\
          cached_latency = \"2us\"\ncached_bandwidth = \"5GB/s\"\n\
+         cpu_share = 0.3\nmove_latency = \"400us\"\nmove_cpu = \"600us\"\n\
          active_power = \"9W\"\nwatermarks = { low = 0.5, high = 1, critical = 1.0 }\n\
          throttle = { latency = \"1ms\", read_bandwidth = \"1GB/s\", parallelism = 2 }\n\
          [catalog]\nengine = \"memory\"\n\
@@ -303,6 +306,11 @@ fn everything_that_is_said_is_read() {
                 create_latency: Duration::from_micros(90),
                 sync_latency: Duration::from_millis(3),
                 cached: Some(CachedSettings { latency: Duration::from_micros(2), bandwidth: 5e9 }),
+                cpu_share: 0.3,
+                switch: Some(SwitchSettings {
+                    latency: Duration::from_micros(400),
+                    cpu: Duration::from_micros(600),
+                }),
             },
             watermarks: Watermarks { low: 0.5, high: 1.0, critical: 1.0 },
             throttle: Some(throttle),

@@ -15,17 +15,7 @@ use terrace_core::{
 use terrace_replay::{Operation, Population, Request, trace_key};
 use terrace_store::{Store, TierReport};
 
-/// What came of it.
-#[derive(Clone, Debug)]
-pub(super) struct Played {
-    /// From the beginning to the last answer.
-    pub(super) makespan_s: f64,
-    /// What a request took, in the mean.
-    pub(super) latency_s: f64,
-    /// What applications read and wrote on each tier.
-    pub(super) served_bytes: Vec<u64>,
-    pub(super) migrated_bytes: u64,
-}
+use super::report::Outcome;
 
 /// Puts there what the trace reads before it writes it, on the last tier that takes anything.
 pub(super) fn populate(store: &Store, population: &Population, level: Persistency) -> Result<()> {
@@ -40,7 +30,7 @@ pub(super) fn populate(store: &Store, population: &Population, level: Persistenc
 }
 
 /// Plays the requests of every client, each in a thread.
-pub(super) fn play(store: &Store, lanes: &[Vec<Request>], level: Persistency) -> Result<Played> {
+pub(super) fn play(store: &Store, lanes: &[Vec<Request>], level: Persistency) -> Result<Outcome> {
     let first_ns = lanes.iter().flatten().map(|request| request.time_ns).min().unwrap_or(0);
     let before = store.tiers()?;
     let (ready, clock) = (Barrier::new(lanes.len()), SystemClock::default());
@@ -63,24 +53,30 @@ pub(super) fn play(store: &Store, lanes: &[Vec<Request>], level: Persistency) ->
     let after = store.tiers()?;
     let began_ns = answers.iter().map(|times| times.began_ns).min().unwrap_or(0);
     let ended_ns = answers.iter().map(|times| times.ended_ns).max().unwrap_or(0);
-    let waited_ns: u64 = answers.iter().map(|times| times.waited_ns).sum();
-    let requests: usize = lanes.iter().map(Vec::len).sum();
+    let [reads, writes] = [0, 1].map(|which| {
+        let waited = answers.iter().map(|times| times.waited[which]);
+        waited.fold((0, 0), |sum, (count, ns)| (sum.0 + count, sum.1 + ns))
+    });
+    let mean_s = |(count, ns): (u64, u64)| ns as f64 * 1e-9 / count.max(1) as f64;
     let ledger = |of: fn(&TierReport) -> u64| -> Vec<u64> {
         after.iter().zip(&before).map(|(after, before)| of(after) - of(before)).collect()
     };
-    Ok(Played {
+    Ok(Outcome {
         makespan_s: (ended_ns - began_ns) as f64 * 1e-9,
-        latency_s: waited_ns as f64 * 1e-9 / requests.max(1) as f64,
+        latency_s: mean_s((reads.0 + writes.0, reads.1 + writes.1)),
+        read_s: mean_s(reads),
+        write_s: mean_s(writes),
         served_bytes: ledger(|tier| tier.ledger.read_bytes + tier.ledger.written_bytes),
         migrated_bytes: ledger(|tier| tier.ledger.moved_in_bytes).iter().sum(),
     })
 }
 
-/// When a client began and ended, and how long it waited for answers.
+/// When a client began and ended, and how many answers it waited for, and how long.
 struct Times {
     began_ns: u64,
     ended_ns: u64,
-    waited_ns: u64,
+    /// Reads, and writes.
+    waited: [(u64, u64); 2],
 }
 
 /// One client.
@@ -103,16 +99,18 @@ impl<'a> Client<'a> {
         let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
         let began_ns = clock.now_ns();
         // It begins with the trace.
-        let (mut answered_ns, mut ended_then_ns, mut waited_ns) = (began_ns, first_ns, 0);
+        let (mut answered_ns, mut ended_then_ns) = (began_ns, first_ns);
+        let mut waited = [(0, 0); 2];
         for request in lane {
             let think_ns = request.time_ns.saturating_sub(ended_then_ns);
             let asked_ns = wait_until(answered_ns + think_ns, clock);
             ended_then_ns = request.time_ns + request.latency_ns;
             self.ask(request)?;
             answered_ns = clock.now_ns();
-            waited_ns += answered_ns - asked_ns;
+            let (count, ns) = &mut waited[usize::from(request.operation == Operation::Write)];
+            (*count, *ns) = (*count + 1, *ns + answered_ns - asked_ns);
         }
-        Ok(Times { began_ns, ended_ns: answered_ns, waited_ns })
+        Ok(Times { began_ns, ended_ns: answered_ns, waited })
     }
 
     fn ask(&mut self, request: &Request) -> Result<()> {

@@ -4,7 +4,6 @@
 use serde::Serialize;
 use terrace_replay::Timed;
 
-use super::live::Played;
 use super::stage::Pair;
 use crate::bench::statistics::median;
 use crate::bench::{Bound, Verdict};
@@ -28,6 +27,9 @@ pub(crate) struct Outcome {
     pub(crate) makespan_s: f64,
     /// What a request took, in the mean.
     pub(crate) latency_s: f64,
+    /// What a read took, and a write, in the mean.
+    pub(crate) read_s: f64,
+    pub(crate) write_s: f64,
     /// What applications read and wrote, on the fast tier and on the slow one.
     pub(crate) served_bytes: Vec<u64>,
     pub(crate) migrated_bytes: u64,
@@ -70,6 +72,8 @@ impl Row {
         let foreseen = Outcome {
             makespan_s: timed.makespan_s,
             latency_s: waited_s / requests.max(1) as f64,
+            read_s: timed.reads.mean_s,
+            write_s: timed.writes.mean_s,
             served_bytes: timed.tiers.iter().map(served).collect(),
             migrated_bytes: timed.migrated_bytes,
         };
@@ -77,9 +81,8 @@ impl Row {
         Self { pair: pair.name, is_real, workload, policy, foreseen, live: Vec::new() }
     }
 
-    pub(super) fn note(&mut self, played: Played) {
-        let Played { makespan_s, latency_s, served_bytes, migrated_bytes } = played;
-        self.live.push(Outcome { makespan_s, latency_s, served_bytes, migrated_bytes });
+    pub(super) fn note(&mut self, played: Outcome) {
+        self.live.push(played);
     }
 
     /// The makespans of the live runs, as they lie.
@@ -249,7 +252,8 @@ mod tests {
 
     fn run(makespan_s: f64, fast: u64, migrated_bytes: u64) -> Outcome {
         let served_bytes = vec![fast, 100 - fast];
-        Outcome { makespan_s, latency_s: 0.0, served_bytes, migrated_bytes }
+        let (latency_s, read_s, write_s) = (0.0, 0.0, 0.0);
+        Outcome { makespan_s, latency_s, read_s, write_s, served_bytes, migrated_bytes }
     }
 
     fn row(policy: &'static str, foreseen: Outcome, live: &[f64]) -> Row {

@@ -6,6 +6,7 @@ use std::fs::File;
 use std::io::Cursor;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::available_parallelism;
 use std::time::Duration;
 
 use rustix::fs::{Advice, fadvise};
@@ -16,7 +17,8 @@ use terrace_store::{
 };
 
 use super::Settings;
-use super::live::{Played, play, populate};
+use super::live::{play, populate};
+use super::report::Outcome;
 use super::workload::{FAST_BYTES, Workload};
 use crate::bench::fast_place;
 use crate::bench::micro::threads::check_stop;
@@ -151,7 +153,8 @@ impl<'a> Stage<'a> {
         let text = format!("[store]\npersistency = \"{}\"\n\n{}", self.pair.level(), self.tiers);
         let settings = StoreSettings::parse(&text, "the benchmark")?;
         let modelled = Modelled { settings, file: PathBuf::new() };
-        let mut options = modelled.options(&Manner::default())?;
+        let processors = available_parallelism().ok().and_then(|count| count.get().try_into().ok());
+        let mut options = modelled.options(&Manner { processors, ..Manner::default() })?;
         options.page_cache_bytes = PAGE_CACHE_BYTES;
         (options.after_events, options.every) = (CALL_AFTER_EVENTS, CALL_EVERY);
         let text = workload.trace();
@@ -162,7 +165,7 @@ impl<'a> Stage<'a> {
     }
 
     /// Does it.
-    pub(super) fn play(&self, workload: &Workload, policy: &str) -> Result<Played> {
+    pub(super) fn play(&self, workload: &Workload, policy: &str) -> Result<Outcome> {
         let (population, lanes) = read_trace(&workload.trace())?;
         let (place, level) = (self.place()?, self.pair.level());
         Store::init(&place.store, &self.text(&place))?;

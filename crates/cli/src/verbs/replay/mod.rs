@@ -108,6 +108,7 @@ impl Replay {
         let timed = [
             ("--open-loop", self.manner.open_loop),
             ("--page-cache", self.manner.page_cache.is_some()),
+            ("--processors", self.manner.processors.is_some()),
             ("--present-on", self.manner.present_on.is_some()),
             ("--explain", !self.explain.is_empty()),
             ("--html", self.html.is_some()),

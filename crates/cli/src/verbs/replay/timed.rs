@@ -2,6 +2,7 @@
 //! `terrace replay --model time`.
 
 use std::any::Any;
+use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -61,15 +62,24 @@ pub(super) fn run(
         running.join().expect("what is replayed does not panic")
     });
     drop(progress);
-    let results = results.into_iter().collect::<Result<Vec<_>>>()?;
-    let outcome =
-        |((name, is_bound), timed): ((String, bool), Timed)| Replayed { name, is_bound, timed };
+    let (mut replays, mut failures) = (Vec::new(), VecDeque::new());
+    for ((name, is_bound), result) in names.into_iter().zip(results) {
+        match result {
+            Ok(timed) => replays.push(Replayed { name, is_bound, timed }),
+            Err(error) => failures.push_back(error),
+        }
+    }
+    if replays.iter().all(|one| one.is_bound)
+        && let Some(first) = failures.pop_front()
+    {
+        return Err(first.into());
+    }
     let report = Report {
         name: path.display().to_string(),
         format: trace.format(),
         requests: population.requests(),
         objects: population.objects() as u64,
-        replays: names.into_iter().zip(results).map(outcome).collect(),
+        replays,
         asked,
     };
     let mut output = Output::new();
@@ -81,21 +91,25 @@ pub(super) fn run(
         }
     }
     output.flush()?;
-    match wanted.page {
+    if let Some(file) = wanted.page {
+        std::fs::write(file, page::page(&report, modelled)?).map_err(|error| {
+            Error::from_io("write the report", error).with("file", file.display())
+        })?;
+    }
+    // The others are worth having all the same.
+    match failures.pop_front() {
         None => Ok(()),
-        Some(file) => {
-            Ok(std::fs::write(file, page::page(&report, modelled)?).map_err(|error| {
-                Error::from_io("write the report", error).with("file", file.display())
-            })?)
+        Some(first) => {
+            failures.iter().for_each(|error| context.note(&error.to_string()));
+            Err(first.into())
         }
     }
 }
 
 /// A policy may be somebody's first try.
-fn policy_failed(name: &str, panic: &(dyn Any + Send)) -> Error {
+fn policy_failed(panic: &(dyn Any + Send)) -> Error {
     Error::new(ErrorKind::Io, "replay the trace")
         .because(format!("it failed with this policy: {}", panic_text(panic)))
-        .with("policy", name)
 }
 
 /// As many at once as there are processors; the outcomes in the order of the contenders.
@@ -104,7 +118,7 @@ fn replay_all(
     population: &Population,
     open: &(impl Fn() -> terrace_core::Result<Trace> + Sync),
     sender: Sender<u64>,
-) -> Vec<Result<Timed>> {
+) -> Vec<terrace_core::Result<Timed>> {
     let threads = thread::available_parallelism().map_or(1, usize::from);
     let next = AtomicUsize::new(0);
     let contenders: Vec<_> =
@@ -131,7 +145,8 @@ fn replay_all(
                         TimedReplay::new(options).run(population, &mut trace, policy, &mut progress)
                     };
                     let outcome = catch_unwind(AssertUnwindSafe(run))
-                        .unwrap_or_else(|panic| Err(policy_failed(&name, &*panic)));
+                        .unwrap_or_else(|panic| Err(policy_failed(&*panic)))
+                        .map_err(|error| error.with("policy", &name));
                     lock(index).1 = Some(outcome);
                 }
             });
@@ -140,7 +155,7 @@ fn replay_all(
     drop(sender);
     let outcome = |one: Mutex<(Option<Contender>, Option<terrace_core::Result<Timed>>)>| {
         let (_, outcome) = one.into_inner().unwrap_or_else(PoisonError::into_inner);
-        Ok(outcome.expect("all have run")?)
+        outcome.expect("all have run")
     };
     contenders.into_iter().map(outcome).collect()
 }

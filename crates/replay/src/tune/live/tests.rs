@@ -30,6 +30,7 @@ fn lived(operation: Operation, count: u64, objects: u64) -> Lived {
     Lived {
         requests: (0..count).map(one).collect(),
         present: if operation == Operation::Read { present.collect() } else { Vec::new() },
+        names: Vec::new(),
         accesses: count,
         span_s: count as f64 / 2.0,
         access_s: count as f64 * 0.06,
