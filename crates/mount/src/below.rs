@@ -187,10 +187,14 @@ impl<'a> Walk<'a> {
     }
 
     fn migrate(&mut self, entry: &Listed) {
-        // Nothing is known of what was removed meanwhile.
-        let Some(node) = entry.node.as_ref().filter(|node| node.kind == Kind::File) else { return };
+        if entry.kind != Kind::File {
+            return;
+        }
         let State { files, store, .. } = self.state;
-        match migrate_file(files, store, node, self.tier) {
+        let node = entry.node.clone().map_or_else(|| files.node(entry.number), Ok);
+        match node.and_then(|node| migrate_file(files, store, &node, self.tier)) {
+            // It was removed meanwhile.
+            Err(failure) if failure.errno() == Errno::STALE => {}
             Ok(tickets) => self.moving.extend(tickets),
             Err(failure) => self.refuse(failure),
         }

@@ -47,7 +47,8 @@ pub(crate) fn export(work: &mut Work<'_>, source: Node, target: &Path) -> Result
     let mut levels = vec![Level::new(target.into(), source)];
     while let Some(level) = levels.last_mut() {
         export.work.interrupt.check("run it again to go on")?;
-        let Some(entry) = export.next(level)? else {
+        let next = export.next(level);
+        let Some(entry) = export.work.note(next)?.flatten() else {
             let Some(level) = levels.pop() else { break };
             export.work.summary.directories += 1;
             let done = export.attributes(&level.node, &level.path);
@@ -94,7 +95,14 @@ impl Export<'_, '_> {
             return Err(Error::invalid("export", reason).with("name", name.escape_ascii()).into());
         }
         let path = directory.join(OsStr::from_bytes(name));
-        let Some(node) = &entry.node else { return Ok(None) };
+        let node = match &entry.node {
+            Some(node) => node,
+            None => match self.work.files.node(entry.number) {
+                // It was removed meanwhile.
+                Err(failure) if failure.errno() == Errno::STALE => return Ok(None),
+                node => &node.map_err(|failure| said(failure, &path))?,
+            },
+        };
         let there = match fs::symlink_metadata(&path) {
             Ok(there) => Some(there),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
@@ -145,6 +153,17 @@ impl Export<'_, '_> {
 
     fn copy(&mut self, path: &Path, node: &Node, there: Option<&Metadata>) -> Result<()> {
         let failed = |error| about(Error::from_io("write a file", error), path);
+        // First of all: what was copied before stays where this cannot be.
+        let (_, source) = self
+            .work
+            .files
+            .open(node.number, Access::Read)
+            .map_err(|failure| said(failure, path))?;
+        let mut range = source.next_data(0).map_err(|failure| said(failure, path))?;
+        if let Some(range) = &range {
+            let first = &mut self.buffer[..1];
+            source.read(range.start, first).map_err(|failure| said(failure, path))?;
+        }
         // One with other names keeps its bytes there.
         if there.is_some_and(|there| !there.is_file() || there.nlink() > 1) {
             clear(path, there)?;
@@ -157,16 +176,10 @@ impl Export<'_, '_> {
             .custom_flags(OFlags::NOFOLLOW.bits() as i32)
             .open(path)
             .map_err(failed)?;
-        let (_, source) = self
-            .work
-            .files
-            .open(node.number, Access::Read)
-            .map_err(|failure| said(failure, path))?;
-        let mut position = 0;
-        while let Some(range) = source.next_data(position).map_err(|failure| said(failure, path))? {
-            position = range.start;
-            while position < range.end {
-                let left = usize::try_from(range.end - position).unwrap_or(PIECE_BYTES);
+        while let Some(data) = range {
+            let mut position = data.start;
+            while position < data.end {
+                let left = usize::try_from(data.end - position).unwrap_or(PIECE_BYTES);
                 let piece = &mut self.buffer[..left.min(PIECE_BYTES)];
                 let count = source.read(position, piece).map_err(|failure| said(failure, path))?;
                 if count == 0 {
@@ -176,9 +189,10 @@ impl Export<'_, '_> {
                 position += count as u64;
                 self.work.copied(count)?;
             }
-            if position < range.end {
+            if position < data.end {
                 break;
             }
+            range = source.next_data(position).map_err(|failure| said(failure, path))?;
         }
         let size = source.size().map_err(|failure| said(failure, path))?;
         target.set_len(size).map_err(failed)?;

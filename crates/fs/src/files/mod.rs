@@ -120,7 +120,7 @@ impl Files {
     /// `NOENT`, `NOTDIR`, `NAMETOOLONG`, `STALE`.
     pub fn lookup(&self, directory: u64, name: &[u8]) -> Result<Node> {
         let node = self.ask_node(&Request::Lookup { directory, name })?;
-        self.with_object(node)
+        self.as_known(node)
     }
 
     /// What is known of a node.
@@ -130,11 +130,11 @@ impl Files {
     /// `STALE` where it is gone.
     pub fn node(&self, number: u64) -> Result<Node> {
         let node = self.ask_node(&Request::Node { number })?;
-        self.with_object(node)
+        self.as_known(node)
     }
 
     /// Entries of a directory behind a position, with what is known of them where that is asked for;
-    /// nothing is of what was removed meanwhile.
+    /// nothing is of what was removed meanwhile, or whose server does not answer.
     ///
     /// # Errors
     ///
@@ -150,10 +150,8 @@ impl Files {
             Reply::Listing(mut entries) => {
                 for entry in &mut entries {
                     if let Some(node) = entry.node.take() {
-                        entry.node = match self.with_object(node) {
-                            Err(failure) if failure.errno() == Errno::STALE => None,
-                            node => Some(node?),
-                        };
+                        // What cannot be asked of one concerns none of the others.
+                        entry.node = self.as_known(node).ok();
                     }
                 }
                 Ok(entries)
@@ -227,7 +225,7 @@ impl Files {
     /// `EXIST`, `PERM` for a directory, `MLINK`, `NOENT`, `NOTDIR`, `STALE`.
     pub fn link(&self, number: u64, directory: u64, name: &[u8]) -> Result<Node> {
         let node = self.ask_node(&Request::Link { number, directory, name })?;
-        self.with_object(node)
+        self.as_known(node)
     }
 
     /// Takes a name away.
@@ -285,6 +283,8 @@ impl Files {
                 && let Some(stat) = file.object_stat()?
             {
                 changes.settled_ns = Some(stat.modified_ns);
+                // Else it would say at the end that it did not change since, and yet is longer.
+                self.metadata.call(&Request::Settle { number, settled: settled(stat) })?;
             }
         }
         let mut node = self.ask_node(&Request::Change { number, changes })?;
@@ -294,7 +294,7 @@ impl Files {
             node = self.ask_node(&Request::Change { number, changes })?;
         }
         self.note_change(&node, false);
-        self.with_object(node)
+        self.as_known(node)
     }
 
     /// Cuts or grows the object of a file; what remains to be changed.
@@ -383,7 +383,7 @@ impl Files {
                 let node = file.shared().refresh(self)?;
                 self.with_object(node)?
             }
-            None => self.node(number)?,
+            None => self.with_object(self.ask_node(&Request::Node { number })?)?,
         };
         Ok((node, file))
     }
@@ -481,13 +481,23 @@ impl Files {
     /// What an operation on a file failed for: `STALE` where another user removed the file, and its
     /// object with it, since it was looked at.
     pub fn failure(&self, number: u64, failure: Failure) -> Failure {
-        let is_gone = || match self.ask_node(&Request::Node { number }) {
-            Ok(_) => false,
-            Err(failure) => failure.errno() == Errno::STALE,
-        };
-        match failure.errno() == Errno::IO && is_gone() {
+        let is_removed = || self.ask_node(&Request::Node { number }).is_err_and(|it| is_gone(&it));
+        match failure.errno() == Errno::IO && is_removed() {
             true => Errno::STALE.into(),
             false => failure,
+        }
+    }
+
+    /// What is known of a node, with what its object says where that can be asked: one that is lost, or
+    /// on a tier that is, still has a name, and can be removed.
+    fn as_known(&self, node: Node) -> Result<Node> {
+        let noted = node.is_written.then(|| node.clone());
+        match (self.with_object(node), noted) {
+            (Err(failure), Some(noted)) if !failure.may_pass() && !is_gone(&failure) => {
+                tracing::debug!(file = noted.number, %failure, "cannot ask the object of a file");
+                Ok(noted)
+            }
+            (outcome, _) => outcome,
         }
     }
 
@@ -581,6 +591,11 @@ fn settled(stat: Stat) -> Settled {
         allocated_bytes: stat.allocated_bytes,
         modified_ns: stat.modified_ns,
     }
+}
+
+/// Whether a node was removed.
+fn is_gone(failure: &Failure) -> bool {
+    failure.errno() == Errno::STALE
 }
 
 /// A server that answers something else than was asked.

@@ -100,8 +100,11 @@ impl Front {
                 let answer = self.entry(node);
                 buffer.add_plus(&answer, entry.position, &entry.name)
             }
-            // It was removed meanwhile.
-            (None, true) => true,
+            // It was removed meanwhile, or its server does not answer: whoever looks at it hears which.
+            (None, true) => {
+                let mode = entry.kind.bits();
+                add_alone(buffer, entry.number, entry.position, &entry.name, mode)
+            }
             _ => buffer.add(entry.number, entry.position, entry.kind.bits(), &entry.name),
         }
     }
@@ -130,7 +133,17 @@ fn add_dot(
     if !with_nodes {
         return buffer.add(number, position, mode, name);
     }
-    // Node 0: the kernel does not count these.
+    add_alone(buffer, number, position, name, mode)
+}
+
+/// Adds an entry without what is known of its node: number 0 there, which the kernel does not count.
+fn add_alone(
+    buffer: &mut DirectoryBuffer,
+    number: u64,
+    position: u64,
+    name: &[u8],
+    mode: u32,
+) -> bool {
     let mut entry = Entry::default();
     entry.attributes.inode = number;
     entry.attributes.mode = mode;

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Files whose objects cannot be asked for anything.
+
+mod common;
+
+use std::sync::Arc;
+
+use rustix::io::Errno;
+use terrace_backends::kv;
+use terrace_backends::object::{Effect, FaultPoint, Faults, Faulty, Memory, When};
+use terrace_core::{Access, Applied, Backend, ErrorKind, SystemClock};
+use terrace_fs::{
+    Changes, FileClock, Files, Kind, Made, Metadata, ROOT, Reply, Request, Session, Time, Tree,
+    TreeOptions, When as At,
+};
+
+use common::files;
+
+const NAME: &[u8] = b"file";
+
+/// Longer than what is kept with the metadata.
+const LENGTH: usize = 10_000;
+
+struct Scene {
+    tree: Arc<Tree>,
+    data: Arc<dyn Backend>,
+    faults: Arc<Faults>,
+}
+
+impl Scene {
+    fn new() -> Self {
+        let kv = Arc::new(kv::Memory::default());
+        let clock = SystemClock::default();
+        Tree::create(&*kv, &TreeOptions::default(), &clock, &[7; 32]).expect("it is empty");
+        let tree = Tree::open(kv, FileClock::following(Arc::new(clock))).expect("it was made");
+        let faults = Faults::new(1);
+        let data = Faulty::new(Arc::new(Memory::new(1 << 20)), Arc::clone(&faults));
+        Self { tree, data: Arc::new(data), faults }
+    }
+
+    fn user(&self) -> Arc<Files> {
+        files(Arc::new(Session::new(&self.tree)), &self.data)
+    }
+
+    fn break_objects(&self, kind: ErrorKind) {
+        let points = [FaultPoint::Stat, FaultPoint::Open, FaultPoint::Read];
+        self.faults.add(&points, When::Always, Effect::Fail(kind));
+    }
+}
+
+fn create(files: &Arc<Files>, name: &[u8]) -> (u64, terrace_fs::File) {
+    let made = Made { kind: Kind::File, permissions: 0o644, is_opened: true, ..Made::default() };
+    let (node, file) = files.create(ROOT, name, made, false).expect("it is new");
+    file.write(0, &vec![7; LENGTH], false).expect("there is room");
+    (node.number, file)
+}
+
+#[test]
+fn a_broken_file_is_listed_with_the_others_and_can_be_removed() {
+    let scene = Scene::new();
+    let (writer, user) = (scene.user(), scene.user());
+    // Open for writing, so that its object is asked how long it is.
+    let (number, _file) = create(&writer, NAME);
+    create(&writer, b"other").1.close().expect("closed");
+    for kind in [ErrorKind::Io, ErrorKind::NotFound] {
+        scene.faults.clear();
+        scene.break_objects(kind);
+        let listed = user.list(ROOT, 0, 10, true).expect("the others are there");
+        assert_eq!(listed.iter().filter(|entry| entry.node.is_some()).count(), 2);
+        assert_eq!(user.lookup(ROOT, NAME).expect("it is there").number, number);
+        assert_eq!(user.node(number).expect("it is there").permissions, 0o644);
+        let opened = user.open(number, Access::Read).map(drop);
+        assert_eq!(opened.expect_err("it cannot be read").errno(), Errno::IO);
+    }
+    user.remove(ROOT, NAME, false).expect("removed");
+    assert_eq!(user.lookup(ROOT, NAME).expect_err("it is gone").errno(), Errno::NOENT);
+}
+
+#[test]
+fn who_does_not_answer_hides_no_other_file() {
+    let scene = Scene::new();
+    let (writer, user) = (scene.user(), scene.user());
+    let (number, _file) = create(&writer, NAME);
+    create(&writer, b"other").1.close().expect("closed");
+    scene.break_objects(ErrorKind::Unreachable { applied: Applied::Unknown });
+    let listed = user.list(ROOT, 0, 10, true).expect("the others are there");
+    let known = listed.iter().map(|entry| (entry.number == number, entry.node.is_some()));
+    let mut known: Vec<_> = known.collect();
+    known.sort_unstable();
+    assert_eq!(known, [(false, true), (true, false)]);
+    let failure = user.lookup(ROOT, NAME).expect_err("nobody knows how long it is");
+    assert_eq!(failure.errno(), Errno::HOSTUNREACH);
+}
+
+#[test]
+fn a_file_whose_time_was_set_while_it_was_open_is_known_once_it_is_closed() {
+    let scene = Scene::new();
+    let user = scene.user();
+    let (number, file) = create(&user, NAME);
+    let modified = Time { seconds: 1_000_000, nanos: 5 };
+    let changes = Changes { modified: Some(At::At(modified)), ..Changes::default() };
+    user.change(number, changes).expect("changed");
+    file.close().expect("closed");
+    user.close().expect("closed");
+    let session = Session::new(&scene.tree);
+    let Ok(Reply::Node(node)) = session.call(&Request::Node { number }) else { panic!("gone") };
+    assert_eq!((node.size, node.is_written), (LENGTH as u64, false));
+    assert_eq!(node.modified, modified);
+}
