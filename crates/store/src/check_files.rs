@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Checks the file systems of a store.
 
+use std::io::IoSliceMut;
+
 use serde::{Deserialize, Serialize};
-use terrace_core::{Backend, Error, ErrorKind, Result};
+use terrace_core::{Backend, Error, ErrorKind, Key, Open, Result};
 use terrace_fs::{Check, Mending, TreeReport, is_recognized};
 
 use crate::Store;
@@ -77,7 +79,14 @@ impl Owned {
             if let Some(_turn) = self.trees.keep_out(&report.name) {
                 let data: &dyn Backend = &self.stack;
                 let (kv, now_ns) = (&*kv, self.clock.wall_ns());
-                let asked = Check { kv, data, namespace: &report.name, now_ns, mending };
+                let asked = Check {
+                    kv,
+                    data,
+                    namespace: &report.name,
+                    is_lost: &|key| self.is_lost(key),
+                    now_ns,
+                    mending,
+                };
                 let found = terrace_fs::check(&asked, progress)
                     .map_err(|failure| failure.into_error(OPERATION).with("name", &report.name))?;
                 report.is_in_use = false;
@@ -86,5 +95,22 @@ impl Owned {
             reports.push(report);
         }
         Ok(reports)
+    }
+
+    /// Whether each of an object's files is certainly gone: not those on a tier that is missing.
+    fn is_lost(&self, key: &Key) -> bool {
+        if self.stack.tiers().iter().any(|tier| tier.offline.is_some()) {
+            return false;
+        }
+        let (Ok(found), Ok(object)) =
+            (self.stack.explain(key), self.stack.open(key, &Open::read()))
+        else {
+            return false;
+        };
+        let is_gone = |start_bytes| {
+            let read = object.read_at(start_bytes, &mut [IoSliceMut::new(&mut [0])]);
+            read.is_err_and(|error| error.kind() == ErrorKind::NotFound)
+        };
+        found.segments.iter().all(|segment| is_gone(segment.start_bytes))
     }
 }

@@ -2,6 +2,7 @@
 //! `fsck` of file systems.
 
 use std::fs;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -107,6 +108,75 @@ fn damage_to_names_is_found_and_repaired() {
     let store = open(&scene);
     let files = files(&store);
     assert_eq!(files.lookup(ROOT, b"long").expect("is there").size, LONG as u64);
+}
+
+/// The file of the one object on a tier.
+fn stored(scene: &Scene, tier: &str) -> PathBuf {
+    let files = scene.files(tier);
+    let mut segments = files.iter().filter(|name| name.contains("seg/"));
+    let found = segments.next().expect("there is one");
+    assert_eq!(segments.next(), None);
+    scene.path(tier).join(found)
+}
+
+#[test]
+fn a_file_whose_bytes_are_lost_is_named_and_emptied() {
+    let scene = filled();
+    fs::remove_file(stored(&scene, "fast")).expect("removed");
+    for arguments in [&["fsck"][..], &["--json", "fsck"]] {
+        let ran = scene.run(arguments);
+        assert_eq!(ran.status, Some(1), "{ran:?}");
+        for found in ["missing-file", "missing-object", "0000000000000003"] {
+            assert!(ran.stdout.contains(found), "{found}: {ran:?}");
+        }
+    }
+    // Others are copied.
+    let error = scene.fails(1, ["export", "out"]);
+    assert!(error.contains("out/long"), "{error}");
+    assert_eq!(scene.read("out/small"), b"small");
+    assert!(!scene.path("out/long").exists());
+    let printed = scene.ok(["fsck", "--repair"]);
+    assert!(printed.contains("mended file system files: 1 missing-object\n"), "{printed}");
+    assert!(printed.ends_with("1 directory, 2 files: no problems\n"), "{printed}");
+    scene.ok(["fsck"]);
+    scene.ok(["export", "out"]);
+    assert_eq!(scene.read("out/long"), b"");
+    // It can be written again.
+    let store = open(&scene);
+    let files = files(&store);
+    let number = files.lookup(ROOT, b"long").expect("is there").number;
+    let (_, file) = files.open(number, Access::Write).expect("opens");
+    file.write(0, &[9; LONG], false).expect("written");
+}
+
+#[test]
+fn files_on_a_missing_tier_are_said_and_the_others_can_be_used() {
+    let scene = filled();
+    let settings = scene.path("store/terrace.toml");
+    let text = fs::read_to_string(&settings).expect("can be read");
+    let text = text.replacen("[store]\n", "[store]\ndegraded = true\n", 1);
+    fs::write(&settings, text).expect("written");
+    scene.ok(["migrate", "-r", "files", "--to", "slow"]);
+    scene.file("more/later", [5; LONG]);
+    scene.ok(["import", "more"]);
+    fs::rename(scene.path("slow"), scene.path("away")).expect("renamed");
+    let ran = scene.run(["fsck"]);
+    assert_eq!(ran.status, Some(1), "{ran:?}");
+    assert!(ran.stdout.contains("problem: offline files/0000000000000003: "), "{ran:?}");
+    assert!(ran.stdout.contains("problem: unreadable-object files/0000000000000003: "), "{ran:?}");
+    let ran = scene.run(["export", "out"]);
+    assert_eq!(ran.status, Some(1), "{ran:?}");
+    assert!(ran.stderr.contains("out/long"), "{ran:?}");
+    assert_eq!(scene.read("out/small"), b"small");
+    assert_eq!(scene.read("out/later"), [5; LONG]);
+    // Nothing is mended that may come back.
+    let ran = scene.run(["fsck", "--repair"]);
+    assert_ne!(ran.status, Some(0), "{ran:?}");
+    fs::rename(scene.path("away"), scene.path("slow")).expect("renamed");
+    let ran = scene.run(["export", "out"]);
+    assert_eq!(ran.status, Some(0), "{ran:?}");
+    assert_eq!(scene.read("out/long"), [7; LONG]);
+    scene.ok(["fsck"]);
 }
 
 #[test]

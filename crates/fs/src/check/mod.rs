@@ -18,7 +18,7 @@ mod tests;
 mod walk;
 
 use rustix::io::Errno;
-use terrace_core::{Backend, Kv, Txn};
+use terrace_core::{Backend, Key, Kv, Txn};
 
 pub use self::report::{Damage, DamageKind, TreeReport};
 use self::table::Table;
@@ -43,6 +43,9 @@ pub struct Check<'a> {
     pub data: &'a dyn Backend,
     /// The namespace there.
     pub namespace: &'a str,
+    /// Whether no byte of an object is anywhere any more, although the object is known: asked of one
+    /// that is not found when it is looked at.
+    pub is_lost: &'a dyn Fn(&Key) -> bool,
     /// Nanoseconds since 1970: when what is made anew was made.
     pub now_ns: u64,
     /// How to mend; `None` changes nothing.
@@ -89,6 +92,7 @@ pub fn check(asked: &Check<'_>, progress: &mut dyn FnMut(u64)) -> Result<TreeRep
         kv: asked.kv,
         data: asked.data,
         namespace: asked.namespace,
+        is_lost: asked.is_lost,
         is_distributed: false,
         now: Time::from_ns(asked.now_ns),
         mending: asked.mending,
@@ -118,6 +122,7 @@ struct Checker<'a> {
     kv: &'a dyn Kv,
     data: &'a dyn Backend,
     namespace: &'a str,
+    is_lost: &'a dyn Fn(&Key) -> bool,
     /// Whether objects may be elsewhere.
     is_distributed: bool,
     now: Time,

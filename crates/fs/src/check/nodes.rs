@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Every node against what is kept of it: attributes, bytes, marks, its object.
 
-use terrace_core::{BackendExt, Stat};
+use terrace_core::{BackendExt, ErrorKind, Stat};
 
 use super::table::{DirectoryRow, FileRow};
 use super::walk::{Listings, Objects, Walk};
@@ -27,6 +27,15 @@ struct Found {
     /// Names of attributes; of the inherited list also what it says.
     attributes: Vec<Vec<u8>>,
     default_list: Option<Vec<u8>>,
+}
+
+/// An object that is listed, looked at.
+enum Object {
+    There(Stat),
+    /// Nothing is left of it.
+    Lost,
+    /// Bytes of it may be there: nothing that depends on them is changed.
+    Unread,
 }
 
 impl Checker<'_> {
@@ -100,7 +109,15 @@ impl Checker<'_> {
     fn remake(&mut self, found: Found) -> Result<()> {
         let number = found.number;
         let is_directory = number == ROOT || found.has_entries;
-        let has_object = found.has_object && !found.is_garbage;
+        let object = match found.has_object && !found.is_garbage {
+            true => Some(self.look(number)?),
+            false => None,
+        };
+        if matches!(object, Some(Object::Lost)) {
+            self.forget_object(number)?;
+        }
+        let object = object.filter(|object| !matches!(object, Object::Lost));
+        let has_object = object.is_some();
         let has_marks = found.is_nameless || !found.attributes.is_empty();
         let is_kept = is_directory || has_object || found.content.is_some();
         let (kind, detail) = match (&found.record, number) {
@@ -109,7 +126,7 @@ impl Checker<'_> {
             (None, _) if has_object => (DamageKind::MissingNode, "an object belongs to no file"),
             (None, _) if is_kept => (DamageKind::MissingNode, "entries or bytes have no node"),
             (None, _) if has_marks => (DamageKind::StrayPair, "attributes or marks have no node"),
-            // An object that is to be deleted.
+            // An object that is to be deleted, or that was lost.
             (None, _) => return Ok(()),
         };
         self.found(kind, number, detail.into());
@@ -119,8 +136,12 @@ impl Checker<'_> {
         let mut node = self.fresh(number, if is_directory { Kind::Directory } else { Kind::File });
         if is_directory {
             node.has_default_acl = found.default_list.is_some();
-        } else if has_object {
-            node = in_object(node, &self.stat(number)?);
+        } else if let Some(object) = &object {
+            node = match object {
+                Object::There(stat) => in_object(node, stat),
+                // It says everything once it can be asked.
+                _ => Node { place: Place::Object, is_written: true, ..node },
+            };
         } else {
             node.size = found.content.as_ref().map_or(0, |content| content.len() as u64);
         }
@@ -191,17 +212,22 @@ impl Checker<'_> {
             }
             let detail = format!("{} bytes are lost", node.size);
             self.found(DamageKind::MissingObject, number, detail);
-            node.place = Place::Inline;
-            node.size = 0;
-            node.allocated_bytes = 0;
-            node.is_written = false;
+            empty(node);
             return Ok(true);
         }
+        let stat = match self.look(number)? {
+            Object::There(stat) => stat,
+            Object::Lost => {
+                self.forget_object(number)?;
+                empty(node);
+                return Ok(true);
+            }
+            Object::Unread => return Ok(true),
+        };
         // Of one that is being written, or was when its user died, the object says everything.
         if node.is_written {
             return Ok(true);
         }
-        let stat = self.stat(number)?;
         if stat.size_bytes != node.size {
             let decides = self.mending.is_some_and(|mending| mending.objects_decide);
             if !decides {
@@ -248,11 +274,14 @@ impl Checker<'_> {
     fn small_file(&mut self, node: &mut Node, found: &Found) -> Result<()> {
         let number = node.number;
         if found.has_object && !found.is_garbage {
-            let stat = self.stat(number)?;
             let decides = self.mending.is_some_and(|mending| mending.objects_decide);
-            if decides && stat.modified_ns > node.modified.to_ns() {
-                *node = in_object(node.clone(), &stat);
-                return self.change(|txn| txn.delete(&pairs::content(number)));
+            match self.look(number)? {
+                Object::There(stat) if decides && stat.modified_ns > node.modified.to_ns() => {
+                    *node = in_object(node.clone(), &stat);
+                    return self.change(|txn| txn.delete(&pairs::content(number)));
+                }
+                Object::Lost => self.forget_object(number)?,
+                _ => {}
             }
             // Otherwise a crash left it before the bytes were moved there. It is written anew when
             // they are, so it does no harm.
@@ -319,6 +348,35 @@ impl Checker<'_> {
         Ok(self.data.stat(&object_key(self.namespace, number)?)?)
     }
 
+    /// Looks at an object, and takes note of one that cannot be looked at.
+    fn look(&mut self, number: u64) -> Result<Object> {
+        let key = object_key(self.namespace, number)?;
+        let error = match self.data.stat(&key) {
+            Ok(stat) => return Ok(Object::There(stat)),
+            Err(error) => error,
+        };
+        // On a tier that is missing it is not known to be gone.
+        if error.kind() != ErrorKind::NotFound {
+            self.found(DamageKind::UnreadableObject, number, error.chain());
+            return Ok(Object::Unread);
+        }
+        let is_lost = (self.is_lost)(&key);
+        let rest = if is_lost { "" } else { "; some of its bytes are there" };
+        self.found(DamageKind::MissingObject, number, format!("{}{rest}", error.chain()));
+        Ok(if is_lost { Object::Lost } else { Object::Unread })
+    }
+
+    /// Removes what is known of an object of which nothing is left.
+    fn forget_object(&self, number: u64) -> Result<()> {
+        if self.mending.is_none() {
+            return Ok(());
+        }
+        match self.data.delete(&object_key(self.namespace, number)?) {
+            Err(error) if error.kind() != ErrorKind::NotFound => Err(error.into()),
+            _ => Ok(()),
+        }
+    }
+
     fn row(&mut self, node: &Node, is_remade: bool, has_mark: bool) {
         let number = node.number;
         if node.kind.is_directory() {
@@ -338,6 +396,14 @@ impl Checker<'_> {
             is_remade,
         });
     }
+}
+
+/// The bytes of a file are lost.
+fn empty(node: &mut Node) {
+    node.place = Place::Inline;
+    node.size = 0;
+    node.allocated_bytes = 0;
+    node.is_written = false;
 }
 
 /// A node whose bytes are in its object.

@@ -30,8 +30,11 @@ pub enum DamageKind {
     /// A symbolic link has no target. It is removed.
     MissingTarget,
     /// The object with the bytes of a file is missing. The file is empty from now on, or
-    /// removed where the objects decide what there is.
+    /// removed where the objects decide what there is. Where some of its bytes are there still it is
+    /// left alone.
     MissingObject,
+    /// An object cannot be looked at, as on a tier that is missing. It is left alone, and its file.
+    UnreadableObject,
     /// A file has another length than its object. The object is right.
     WrongLength,
     /// The object of a file is marked for deletion. It is not any more.
@@ -132,6 +135,7 @@ impl DamageKind {
             Self::WrongContent => "wrong-content",
             Self::MissingTarget => "missing-target",
             Self::MissingObject => "missing-object",
+            Self::UnreadableObject => "unreadable-object",
             Self::WrongLength => "wrong-length",
             Self::WrongGarbage => "wrong-garbage",
             Self::WrongAttributes => "wrong-attributes",

@@ -4,9 +4,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use terrace_backends::{kv, object};
+use terrace_backends::kv;
+use terrace_backends::object::{self, Effect, FaultPoint, Faults, Faulty, When};
 use terrace_core::{
-    Access, Backend, BackendExt, Clock, Kv, KvExt, KvRange, Semantics, SystemClock,
+    Access, Backend, BackendExt, Clock, ErrorKind, Key, Kv, KvExt, KvRange, Semantics, SystemClock,
 };
 
 use super::{Check, DamageKind, Mending, TreeReport, check, is_recognized};
@@ -92,9 +93,22 @@ impl Scene {
         Numbers { directory, below, small, long, link }
     }
 
+    /// Looking at objects fails from now on.
+    fn fail(&mut self, kind: ErrorKind) {
+        let faults = Faults::new(1);
+        faults.add(&[FaultPoint::Stat], When::Always, Effect::Fail(kind));
+        self.data = Arc::new(Faulty::new(Arc::clone(&self.data), faults));
+    }
+
     fn check_with(&self, mending: Option<Mending>) -> TreeReport {
+        self.check_where(true, mending)
+    }
+
+    /// Checks where nothing is left of objects that are not found, or something is.
+    fn check_where(&self, is_lost: bool, mending: Option<Mending>) -> TreeReport {
         let (kv, data) = (&*self.kv, &*self.data);
-        let asked = Check { kv, data, namespace: NAMESPACE, now_ns: 1, mending };
+        let is_lost = &|_: &Key| is_lost;
+        let asked = Check { kv, data, namespace: NAMESPACE, is_lost, now_ns: 1, mending };
         check(&asked, &mut |_| {}).expect("can be checked")
     }
 
@@ -287,7 +301,8 @@ fn a_record_of_a_later_version_is_left_alone() {
     scene.put(&pairs::node(numbers.small), &later);
     let mending = Some(Mending { entropy: [9; 32], objects_decide: false });
     let (kv, data) = (&*scene.kv, &*scene.data);
-    let asked = Check { kv, data, namespace: NAMESPACE, now_ns: 1, mending };
+    let is_lost = &|_: &Key| true;
+    let asked = Check { kv, data, namespace: NAMESPACE, is_lost, now_ns: 1, mending };
     let failure = check(&asked, &mut |_| {}).expect_err("it cannot be read");
     assert!(failure.text().is_some_and(|text| text.contains("version")), "{failure}");
     assert_eq!(scene.kv.get(&pairs::node(numbers.small)).expect("read"), Some(later));
@@ -369,6 +384,64 @@ fn a_file_whose_object_is_lost_is_empty_and_keeps_its_name() {
     scene.data.delete(&object_key(NAMESPACE, numbers.long).unwrap()).expect("deleted");
     scene.mends(&[DamageKind::MissingObject]);
     assert_eq!(scene.find(&[b"directory", b"long"]).map(|node| node.size), Some(0));
+}
+
+#[test]
+fn a_file_whose_object_is_known_and_has_no_bytes_any_more_is_empty() {
+    for is_written in [false, true] {
+        let (mut scene, numbers) = Scene::new();
+        scene.change(numbers.long, |node| node.is_written = is_written);
+        scene.fail(ErrorKind::NotFound);
+        scene.mends(&[DamageKind::MissingObject]);
+        assert_eq!(scene.find(&[b"directory", b"long"]).map(|node| node.size), Some(0));
+    }
+}
+
+#[test]
+fn a_lost_object_that_is_nobodys_is_forgotten() {
+    let (mut scene, _) = Scene::new();
+    let number = 1 << 40;
+    scene.data.write_all(&object_key(NAMESPACE, number).unwrap(), b"orphan").expect("written");
+    let long = scene.find(&[b"directory", b"long"]).expect("is there").number;
+    scene.data.delete(&object_key(NAMESPACE, long).unwrap()).expect("deleted");
+    scene.fail(ErrorKind::NotFound);
+    scene.mends(&[DamageKind::MissingObject, DamageKind::UsedNumber]);
+    assert_eq!(scene.found(number), None);
+}
+
+#[test]
+fn what_cannot_be_looked_at_is_said_and_left_alone() {
+    let mending = Some(Mending { entropy: [9; 32], objects_decide: false });
+    for (kind, is_lost, found) in [
+        (ErrorKind::Io, true, DamageKind::UnreadableObject),
+        (ErrorKind::NotFound, false, DamageKind::MissingObject),
+    ] {
+        let (mut scene, numbers) = Scene::new();
+        let pairs = || scene.kv.scan(&KvRange::all(), 1000).expect("read");
+        let (before, sound) = (pairs(), Arc::clone(&scene.data));
+        scene.fail(kind);
+        for mending in [None, mending, None] {
+            let report = scene.check_where(is_lost, mending);
+            assert_eq!(report.counts.into_iter().collect::<Vec<_>>(), [(found, 1)]);
+        }
+        assert_eq!(scene.kv.scan(&KvRange::all(), 1000).expect("read"), before);
+        scene.data = sound;
+        assert_eq!(scene.read(numbers.long), vec![7; LONG]);
+    }
+}
+
+#[test]
+fn a_damaged_record_keeps_its_name_while_its_object_cannot_be_looked_at() {
+    let (mut scene, numbers) = Scene::new();
+    scene.put(&pairs::node(numbers.long), b"nonsense");
+    let sound = Arc::clone(&scene.data);
+    scene.fail(ErrorKind::Io);
+    scene.check_with(Some(Mending { entropy: [9; 32], objects_decide: false }));
+    scene.data = sound;
+    assert!(scene.check().is_sound());
+    let found = scene.find(&[b"directory", b"long"]).map(|node| (node.number, node.size));
+    assert_eq!(found, Some((numbers.long, LONG as u64)));
+    assert_eq!(scene.read(numbers.long), vec![7; LONG]);
 }
 
 #[test]
