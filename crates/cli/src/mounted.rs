@@ -16,6 +16,8 @@ const STORE: &str = "user.terrace.store";
 const KEY: &str = "user.terrace.key";
 const TIER: &str = "user.terrace.tier";
 
+const OPERATION: &str = "find the object of a file";
+
 /// What `TIER` says of files that are too small to be on one.
 const WITH_METADATA: &str = "metadata";
 
@@ -41,6 +43,24 @@ pub(crate) struct Selected {
     pub(crate) small: Vec<PathBuf>,
 }
 
+/// The files and directories that are to be steered, where arguments are paths. All are looked at
+/// before anything is changed: any file would take the attributes.
+///
+/// # Errors
+///
+/// `Invalid` for keys beside paths, and what is not in a mounted store; `NotFound`, `Denied`, `Io`.
+pub(crate) fn steered(arguments: &[String], is_recursive: bool) -> Result<Option<Vec<PathBuf>>> {
+    let Some(named) = paths(arguments, false)? else { return Ok(None) };
+    // Also of directories themselves: one of somebody else's may be empty.
+    named.iter().try_for_each(|path| attribute(path, STORE).map(drop))?;
+    if !is_recursive {
+        return Ok(Some(named));
+    }
+    let found = paths(arguments, true)?;
+    found.iter().flatten().try_for_each(|path| attribute(path, STORE).map(drop))?;
+    Ok(found)
+}
+
 /// The files that arguments stand for, where they are paths.
 ///
 /// # Errors
@@ -57,7 +77,11 @@ pub(crate) fn paths(arguments: &[String], is_recursive: bool) -> Result<Option<V
                 .with("key", argument)
                 .into());
         }
-        found.extend(files(Path::new(argument), is_recursive)?);
+        // What is named is followed; links below it are passed over.
+        let path = Path::new(argument);
+        let is_link = std::fs::symlink_metadata(path).is_ok_and(|found| found.is_symlink());
+        let followed = if is_link { followed(argument)? } else { path.into() };
+        found.extend(files(&followed, is_recursive)?);
     }
     Ok(Some(found))
 }
@@ -124,18 +148,22 @@ pub(crate) fn steer(path: &Path, attribute: &str, value: &str) -> Result<()> {
 ///
 /// `NotFound`; `Invalid` for a directory, which has no object.
 pub(crate) fn file(argument: &str) -> Result<String> {
-    const OPERATION: &str = "find the object of a file";
     if !is_path(argument) {
         return Ok(argument.into());
     }
-    let failed = |error| Error::from_io(OPERATION, error).with("path", argument);
-    let path = std::fs::canonicalize(argument).map_err(failed)?;
+    let path = followed(argument)?;
     if path.is_dir() {
         let reason = "it is a directory, and only files are on tiers: name a file in it";
         return Err(Error::invalid(OPERATION, reason).with("path", argument).into());
     }
     let no_text = || Error::invalid(OPERATION, "the path is not UTF-8").with("path", argument);
     Ok(path.into_os_string().into_string().map_err(|_| no_text())?)
+}
+
+/// Where a path leads, links followed.
+fn followed(argument: &str) -> Result<PathBuf> {
+    let failed = |error| Error::from_io(OPERATION, error).with("path", argument);
+    Ok(std::fs::canonicalize(argument).map_err(failed)?)
 }
 
 /// The files that a path stands for: itself, or with `is_recursive` everything below it.
@@ -167,15 +195,15 @@ fn attribute(path: &Path, name: &str) -> Result<String> {
     let read = lgetxattr(path, name, &mut value[..]).map_err(|errno| {
         let error = match errno {
             Errno::NODATA | Errno::OPNOTSUPP => {
-                Error::invalid("find the object of a file", "it is no file of a mounted store")
+                Error::invalid(OPERATION, "it is no file of a mounted store")
             }
-            errno => Error::from_io("find the object of a file", errno.into()),
+            errno => Error::from_io(OPERATION, errno.into()),
         };
         error.with("path", path.display())
     })?;
     value.truncate(read);
     String::from_utf8(value).map_err(|_| {
-        Error::new(ErrorKind::Corrupt, "find the object of a file")
+        Error::new(ErrorKind::Corrupt, OPERATION)
             .because("its attribute is no text")
             .with("attribute", name)
             .into()

@@ -251,3 +251,24 @@ fn a_plan_is_sent_from_a_file_and_the_rules_of_a_site_are_in_one() {
     let status = scene.ok(["policy", "message", "status"]);
     assert!(status.contains("all, said = so"), "{status}");
 }
+
+#[test]
+fn files_of_nobody_are_not_pinned() {
+    let scene = Scene::new();
+    let file = scene.file("foreign/file", b"text");
+    let path = file.to_str().expect("UTF-8");
+    let directory = scene.path("foreign");
+    let directory = directory.to_str().expect("UTF-8");
+    std::fs::create_dir(scene.path("empty")).expect("made");
+    for verb in ["pin", "unpin"] {
+        let error = scene.fails(2, [verb, path]);
+        assert!(error.contains("no file of a mounted store"), "{error}");
+        for arguments in [[verb, "-r", directory], [verb, "-r", "./empty"]] {
+            scene.fails(2, arguments);
+        }
+    }
+    let mut names = [0; 1024];
+    let count = rustix::fs::llistxattr(path, &mut names[..]).unwrap_or_default();
+    let names = String::from_utf8_lossy(&names[..count]);
+    assert!(!names.contains("terrace"), "{names}");
+}
