@@ -78,19 +78,23 @@ fn as_mount_helper(arguments: Vec<OsString>) -> Vec<OsString> {
     }
     let mut places = Vec::new();
     let mut options = Vec::new();
+    let mut how = Vec::new();
     let mut rest = arguments.into_iter().skip(1);
     while let Some(argument) = rest.next() {
         match argument.to_str() {
             Some("-o") => options.extend([Some(argument), rest.next()].into_iter().flatten()),
             // What kind of file system it is, is known.
             Some("-t") => drop(rest.next()),
-            // Sloppy, fake, no entry in /etc/mtab, verbose: nothing that would change anything here.
-            Some(flags) if flags.starts_with('-') => {}
+            // Of no entry in /etc/mtab, and verbose, nothing changes here.
+            Some(flags) if flags.starts_with('-') => {
+                how.extend(flags.contains('f').then(|| "--fake".into()));
+                how.extend(flags.contains('s').then(|| "--sloppy".into()));
+            }
             _ => places.push(argument),
         }
     }
     let verb = ["terrace", "mount"].map(OsString::from);
-    verb.into_iter().chain(options).chain(["--".into()]).chain(places).collect()
+    verb.into_iter().chain(how).chain(options).chain(["--".into()]).chain(places).collect()
 }
 
 /// The whole command line, as parsed, completed and documented.
@@ -187,7 +191,10 @@ mod tests {
         let verb = ["terrace", "mount", "-o", "rw,noatime", "--", "/srv/s", "/mnt"];
         assert_eq!(helper(&called), verb);
         let with_type = ["mount.fuse.terrace", "s", "/mnt", "-sv", "-t", "fuse.terrace"];
-        assert_eq!(helper(&with_type), ["terrace", "mount", "--", "s", "/mnt"]);
+        assert_eq!(helper(&with_type), ["terrace", "mount", "--sloppy", "--", "s", "/mnt"]);
+        let fake = ["mount.fuse.terrace", "s", "/mnt", "-sf", "-n"];
+        let verb = ["terrace", "mount", "--fake", "--sloppy", "--", "s", "/mnt"];
+        assert_eq!(helper(&fake), verb);
     }
 
     #[test]

@@ -33,6 +33,12 @@ pub struct MountOptions {
     pub synchronous: bool,
     /// Every change of a directory is durable when it returns.
     pub synchronous_directories: bool,
+    /// Times may stay in memory for a day.
+    pub lazy_time: bool,
+    /// Symbolic links are not followed.
+    pub no_symlinks: bool,
+    /// The kernel says nothing of what it refuses to mount.
+    pub silent: bool,
 }
 
 /// When the kernel has a read change the time of access.
@@ -63,6 +69,9 @@ impl Default for MountOptions {
             no_directory_access_time: false,
             synchronous: false,
             synchronous_directories: false,
+            lazy_time: false,
+            no_symlinks: false,
+            silent: false,
         }
     }
 }
@@ -71,11 +80,12 @@ impl MountOptions {
     /// Changes options by words as `mount -o` has them; each may be several with commas between.
     ///
     /// The last one counts. Words that are meant for whoever mounts at boot (`_netdev`, `noauto`,
-    /// `nofail`, `user`, `users`, `owner`, `group`, `x-…`) are accepted and mean nothing here.
+    /// `nofail`, `user`, `users`, `owner`, `group`, `comment`, `x-…`) are accepted and mean nothing
+    /// here, as do locks and counters that Linux has no more (`mand`, `iversion`).
     ///
     /// # Errors
     ///
-    /// `InvalidInput` names a word that is not known.
+    /// `InvalidInput` names a word that is not known; `Unsupported` for `remount`, which is.
     pub fn apply<'a>(&mut self, words: impl IntoIterator<Item = &'a str>) -> io::Result<()> {
         let words = words.into_iter().flat_map(|words| words.split(','));
         words.filter(|word| !word.is_empty()).try_for_each(|word| self.apply_word(word))
@@ -86,7 +96,7 @@ impl MountOptions {
             Some(("fsname", source)) => self.source = source.into(),
             Some(("subtype", subtype)) => self.subtype = subtype.into(),
             // Who mounted it, for the table of mounts.
-            Some(("user", _)) => {}
+            Some(("user" | "comment", _)) => {}
             Some((name, _)) if name.starts_with("x-") => {}
             None => match word {
                 "allow_other" => self.allow_other = true,
@@ -107,12 +117,19 @@ impl MountOptions {
                 "sync" => self.synchronous = true,
                 "async" => self.synchronous = false,
                 "dirsync" => self.synchronous_directories = true,
+                "lazytime" => self.lazy_time = true,
+                "nolazytime" => self.lazy_time = false,
+                "nosymfollow" => self.no_symlinks = true,
+                "symfollow" => self.no_symlinks = false,
+                "silent" => self.silent = true,
+                "loud" => self.silent = false,
+                "mand" | "nomand" | "iversion" | "noiversion" => {}
                 "defaults" | "auto" | "noauto" | "nofail" | "_netdev" | "user" | "nouser"
-                | "users" | "owner" | "group" => {}
+                | "nousers" | "users" | "owner" | "noowner" | "group" | "nogroup" => {}
                 "remount" => {
                     let message = "cannot mount: a mount keeps its options while it is there; \
                                    unmount it, and mount it again option=remount";
-                    return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
+                    return Err(io::Error::new(io::ErrorKind::Unsupported, message));
                 }
                 _ if word.starts_with("x-") => {}
                 _ => return Err(unknown(word)),
@@ -137,6 +154,9 @@ impl MountOptions {
             (self.no_directory_access_time, MountFlags::NODIRATIME),
             (self.synchronous, MountFlags::SYNCHRONOUS),
             (self.synchronous_directories, MountFlags::DIRSYNC),
+            (self.lazy_time, MountFlags::LAZYTIME),
+            (self.no_symlinks, MountFlags::NOSYMFOLLOW),
+            (self.silent, MountFlags::SILENT),
         ]
         .into_iter()
         .filter(|(is_set, _)| *is_set)
@@ -164,6 +184,8 @@ impl MountOptions {
             (self.no_directory_access_time, "nodiratime"),
             (self.synchronous, "sync"),
             (self.synchronous_directories, "dirsync"),
+            // The others it does not know, and nothing goes wrong without them.
+            (self.no_symlinks, "nosymfollow"),
         ];
         words.extend(flags.iter().filter(|(is_set, _)| *is_set).map(|(_, word)| (*word).into()));
         words.join(",")
@@ -204,7 +226,7 @@ mod tests {
     #[test]
     fn what_is_mounted_is_not_mounted_anew() {
         let error = MountOptions::default().apply(["remount,ro"]).expect_err("it cannot be done");
-        assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
+        assert_eq!(error.kind(), io::ErrorKind::Unsupported);
         assert!(error.to_string().contains("unmount it"), "{error}");
     }
 
@@ -213,7 +235,25 @@ mod tests {
         let mut options = MountOptions::default();
         options.apply(["defaults,_netdev,nofail,noauto,x-systemd.automount,x-a=b"]).expect("words");
         options.apply(["user,nouser,users,owner,group,user=somebody"]).expect("words");
+        options.apply(["nouser,nousers,noowner,nogroup,comment=data of 2024"]).expect("words");
+        options.apply(["mand,nomand,iversion,noiversion"]).expect("words");
         assert_eq!(options, MountOptions::default());
+    }
+
+    #[test]
+    fn words_of_all_file_systems_are_flags_of_the_kernel() {
+        for (word, flag, back) in [
+            ("lazytime", MountFlags::LAZYTIME, "nolazytime"),
+            ("nosymfollow", MountFlags::NOSYMFOLLOW, "symfollow"),
+            ("silent", MountFlags::SILENT, "loud"),
+        ] {
+            let mut options = MountOptions::default();
+            let before = options.flags();
+            options.apply([word]).expect(word);
+            assert_eq!(options.flags(), before | flag);
+            options.apply([back]).expect(back);
+            assert_eq!(options, MountOptions::default());
+        }
     }
 
     #[test]

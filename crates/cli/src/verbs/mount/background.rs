@@ -4,6 +4,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Read};
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -23,6 +24,8 @@ pub(super) fn start(plan: &Plan, context: &Context) -> Result<()> {
     let failed = |what| move |error| Error::from_io(what, error);
     let program = std::env::current_exe().map_err(failed("find the file of the command itself"))?;
     let mut command = Command::new(program);
+    // Whatever its file is called: as `mount.fuse.terrace` it would read its arguments otherwise.
+    command.arg0("terrace");
     command.arg("mount").args(context.is_json.then_some("--json")).arg(DETACHED);
     command.args(&plan.arguments).arg("--").arg(&plan.store).arg(&plan.directory);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());

@@ -13,7 +13,7 @@ use serde_json::json;
 use terrace_core::{Error, ErrorKind};
 use terrace_fuse::Unmounter;
 use terrace_mount::{Mount as Mounted, NAME_DEFAULT, Opening, Options, Tiers};
-use terrace_store::{OpenOptions, Store};
+use terrace_store::{OpenOptions, Settings, Store};
 
 use super::{Group, Verb};
 use crate::context::Context;
@@ -100,6 +100,14 @@ pub(crate) struct Mount {
     #[arg(long, hide = true)]
     detached: bool,
 
+    /// Check everything and mount nothing, as `mount -f` asks its helper
+    #[arg(long, hide = true)]
+    fake: bool,
+
+    /// Pass over unknown words of `-o`, as `mount -s` asks its helper
+    #[arg(long, hide = true)]
+    sloppy: bool,
+
     /// Threads that serve the kernel; more while all of them are held up
     #[arg(long, value_name = "N", default_value_t = 4,
           value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=256))]
@@ -138,7 +146,11 @@ impl Verb for Mount {
   terrace mount -o ro,noatime ./my-store /mnt/files";
 
     fn run(self, context: &Context) -> Result<()> {
+        let is_fake = self.fake;
         let plan = words::plan(self, context)?;
+        if is_fake {
+            return plan.check();
+        }
         if plan.is_detached {
             background::leave_session();
         }
@@ -167,6 +179,14 @@ struct Plan {
 }
 
 impl Plan {
+    /// Whether there is a store, as far as can be told without opening it.
+    fn check(&self) -> Result<()> {
+        if !Store::is_behind_servers(&self.store) {
+            Settings::read(&Path::new(&self.store).join("terrace.toml"))?;
+        }
+        Ok(())
+    }
+
     /// Mounts, and serves until it is unmounted.
     fn serve(&self, context: &Context) -> Result<()> {
         let interrupt = Interrupt::watch()?;

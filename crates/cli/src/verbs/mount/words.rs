@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What the command line says about a mount.
 
+use std::io::ErrorKind;
 use std::time::Duration;
 
 use clap::ValueEnum;
@@ -101,6 +102,7 @@ fn again(arguments: &Mount) -> Result<Vec<String>> {
         again.push(format!("--log-file={}", text(&file)?));
     }
     again.extend(arguments.strict.then(|| "--strict".into()));
+    again.extend(arguments.sloppy.then(|| "--sloppy".into()));
     again.extend(arguments.cache.iter().map(|time| format!("--cache={time}")));
     for words in &arguments.options {
         again.push("-o".into());
@@ -128,7 +130,10 @@ fn apply(word: &str, arguments: &mut Mount, mount: &mut MountOptions) -> Result<
         Some(("cache", time)) => arguments.cache = Some(time.into()),
         None if word == "strict" => arguments.strict = true,
         None if word == "private" => mount.allow_other = false,
-        _ => mount.apply([word]).map_err(|error| Error::invalid("mount", error.to_string()))?,
+        _ => match mount.apply([word]) {
+            Err(error) if arguments.sloppy && error.kind() == ErrorKind::InvalidInput => {}
+            applied => applied.map_err(|error| Error::invalid("mount", error.to_string()))?,
+        },
     }
     Ok(())
 }
