@@ -43,8 +43,8 @@ pub trait Policy: Send + Sized + 'static {
     /// What `place` may know from now on; asked for after every call that may change it.
     fn publish(&self) -> Self::Published;
 
-    /// Chooses where a new segment goes. Runs in the threads of applications, many at once, and has
-    /// under a microsecond.
+    /// Chooses where a new segment goes. Runs beside every other call while an application waits, and
+    /// has under a microsecond; `terrace_policy.h` says what becomes of one that takes much longer.
     fn place(published: &Self::Published, new: &Placement<'_>) -> Placed;
 
     /// Takes note of what happened, oldest first.

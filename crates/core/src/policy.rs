@@ -80,10 +80,17 @@ pub fn panic_text(panic: &(dyn Any + Send)) -> &str {
         .unwrap_or("without a message")
 }
 
-/// Answers creates in under a microsecond from an owned snapshot of the policy's mind.
+/// Answers creates in under a microsecond from an owned snapshot of the policy's mind. A policy
+/// whose placer panics, or takes too long, is replaced by the built-in fallback.
 pub trait Placer: Send + Sync + fmt::Debug {
     /// Chooses the tier for a new segment. Where that tier is full the stack goes on to the next.
     fn place(&self, new: &Placement<'_>) -> Placed;
+
+    /// Whether this runs code from outside, which may not come back. A stack then has it called by
+    /// another thread, and goes on without an answer that takes too long.
+    fn is_foreign(&self) -> bool {
+        false
+    }
 }
 
 /// What a placer knows about a new segment.

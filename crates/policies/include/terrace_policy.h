@@ -58,8 +58,9 @@
  *   one sentence into it: it is shown to the person who asked.
  *   TERRACE_FAILED, or a number that is not in terrace_status, says that the instance is broken.
  *   Terrace then replaces the policy by its built-in fallback and reports it. It does the same when
- *   a call takes longer than a bound (seconds), or when a policy keeps asking for tiers or segments
- *   that do not exist. An instance that was replaced may never be destroyed.
+ *   a call takes longer than a bound (seconds; `place` has a bound of its own, see there), or when
+ *   a policy keeps asking for tiers or segments that do not exist. An instance that was replaced may
+ *   never be destroyed. A library stays loaded as long as a call is in it.
  *   A crash of the library is a crash of the process. No exception may leave the library.
  *   Text should be UTF-8; where it is not, its bad bytes are shown as U+FFFD.
  *
@@ -380,9 +381,12 @@ struct terrace_policy_api {
     int32_t (*publish)(const void *instance, struct terrace_sink *published);
 
     /*
-     * Chooses where a new segment goes. Runs in the thread of an application that creates an
-     * object, beside every other call, and has under a microsecond: no locks, no allocation, no
-     * globals. `published` is a copy, aligned to 16 bytes, of what publish wrote; NULL where that
+     * Chooses where a new segment goes. An application that creates an object waits for it, so it
+     * has under a microsecond: no locks, no allocation, no globals. It runs beside every other
+     * call, in another thread than the application's: one that does not answer within 100 ms is
+     * left behind, the object goes to tier 0, and the policy is replaced by the fallback and never
+     * asked again. So is one whose calls take more than 100 us on average, once they are 90 ms
+     * behind. `published` is a copy, aligned to 16 bytes, of what publish wrote; NULL where that
      * was nothing. It may be older than the instance's state, and may outlive the instance.
      * Any status but TERRACE_OK, and a place that is NULL: tier 0, one segment.
      */

@@ -2,13 +2,12 @@
 //! The life of an object in the catalog: open, create, delete.
 
 use std::io::IoSlice;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use terrace_core::{
     Access, Create, Error, ErrorKind, Event, EventKind, Hint, Identity, Key, Layout, Object, Open,
-    Persistency, Placed, Placement, Result, Role, SegmentView, Semantics, TierIndex, TierSet,
+    Persistency, Placement, Result, Role, SegmentView, Semantics, TierIndex, TierSet,
 };
 
 use crate::account::Class;
@@ -415,20 +414,6 @@ impl Shared {
             last_write_ns: 0,
             last_close_ns: 0,
         }
-    }
-
-    /// Asks the placer. One that panics or names no tier gets the first tier; the policy's own
-    /// thread is where it is replaced.
-    pub(crate) fn place(&self, placement: &Placement<'_>) -> Placed {
-        let placer = self.placer.load();
-        catch_unwind(AssertUnwindSafe(|| placer.place(placement)))
-            .inspect_err(|_| {
-                self.desk.note_placer_failure();
-                self.mailbox.call();
-            })
-            .ok()
-            .filter(|placed| self.tiers.get(placed.tier).is_some())
-            .unwrap_or_else(|| Placed::on(TierIndex(0)))
     }
 
     /// A layout that can be carried out, whatever a policy asked for.

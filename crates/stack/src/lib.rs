@@ -44,6 +44,7 @@ mod offline;
 mod open;
 mod pairs;
 mod parts;
+mod placing;
 mod quota;
 mod rebuild;
 mod record;

@@ -21,6 +21,7 @@ use crate::format::{self, FORMAT_VERSION};
 use crate::guard::Parking;
 use crate::header::{Header, TierEntry};
 use crate::mover::Mover;
+use crate::placing::{Attendant, Published};
 use crate::quota;
 use crate::record::TierNumbers;
 use crate::recover;
@@ -373,7 +374,8 @@ fn assemble(parts: &mut Parts, header: &Header, entries: &[TierEntry], epoch: u6
         usages: Usages::default(),
         scrubbing: Scrubbing::default(),
         mailbox: Mailbox::default(),
-        placer: ArcSwap::from_pointee(Arc::new(First)),
+        placer: ArcSwap::from_pointee(Published::new(Arc::new(First), &Arc::default())),
+        attendant: Attendant::default(),
         desk: Desk::default(),
         mover: Mover::default(),
         benefits: Default::default(),

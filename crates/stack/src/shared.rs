@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use terrace_core::{
-    Access, Backend, Clock, Error, ErrorKind, Event, EventKind, Failpoints, Outcome, Placer,
-    Result, TierIndex,
+    Access, Backend, Clock, Error, ErrorKind, Event, EventKind, Failpoints, Outcome, Result,
+    TierIndex,
 };
 
 use crate::Settings;
@@ -24,6 +24,7 @@ use crate::guard::Parking;
 use crate::holds::Written;
 use crate::leases::Leases;
 use crate::mover::Mover;
+use crate::placing::{Attendant, Published};
 use crate::recording::Recording;
 use crate::ring::{Change, Mailbox, Posted, Took};
 use crate::runner::Desk;
@@ -63,7 +64,8 @@ pub(crate) struct Shared {
     pub(crate) usages: Usages,
     pub(crate) scrubbing: Scrubbing,
     pub(crate) mailbox: Mailbox,
-    pub(crate) placer: ArcSwap<Arc<dyn Placer>>,
+    pub(crate) placer: ArcSwap<Published>,
+    pub(crate) attendant: Attendant,
     pub(crate) desk: Desk,
     pub(crate) mover: Mover,
     pub(crate) benefits: Benefits,

@@ -12,8 +12,8 @@ use common::scripted::{Breakage, PlaceOn, Shared, Step, Wish, settle};
 use common::world::{LONG, World, assert_sound, bounded, eventually, key, promise_nothing, put};
 use terrace_core::Backend;
 use terrace_core::{
-    Action, ActionKind, BackendExt, ErrorKind, EventKind, Key, Layout, ObjectExt, Open, Outcome,
-    Persistency, Placed, Placement, Placer, Semantics, TierIndex, View,
+    Action, ActionKind, BackendExt, Clock, ErrorKind, EventKind, Key, Layout, ObjectExt, Open,
+    Outcome, Persistency, Placed, Placement, Placer, Semantics, SystemClock, TierIndex, View,
 };
 use terrace_stack::{MoveKind, Stack};
 
@@ -304,6 +304,59 @@ fn a_panicking_placer_does_not_reach_the_application() {
     put(&stack, &key("placed-by-nobody"), &[1; 500]);
     let _ = stack.run_policy();
     eventually("the policy is replaced", || is_replaced(&stack));
+    assert_store_works(&stack);
+    assert_sound(&world, &stack);
+}
+
+/// The create that meets it waits a moment, the others do not even do that.
+#[test]
+fn a_placer_that_does_not_come_back_is_done_without() {
+    let (world, stack, shared) = scripted();
+    put(&stack, &key("before"), &[1; 500]);
+    shared.break_at(Step::Place, Breakage::Loop);
+    let creator = |number: u32| {
+        let stack = stack.clone();
+        move || put(&stack, &key(&format!("placed-{number}")), &[1; 500])
+    };
+    let together: Vec<_> = (0..4).map(|number| std::thread::spawn(creator(number))).collect();
+    bounded(LONG, "creates that wait for a placer", move || {
+        together.into_iter().for_each(|create| create.join().expect("creates"));
+    });
+    let clock = SystemClock::default();
+    let mut took_ns: Vec<_> = (4..104)
+        .map(|number| {
+            let start_ns = clock.now_ns();
+            creator(number)();
+            clock.now_ns() - start_ns
+        })
+        .collect();
+    took_ns.sort_unstable();
+    assert!(took_ns[90] < 50_000_000, "nobody waits for it again: {took_ns:?}");
+    eventually("the policy is replaced", || is_replaced(&stack));
+    assert_replaced(&stack, Step::Place);
+    assert_store_works(&stack);
+    // The one that hangs is nobody else's, whatever it does.
+    let other = Shared::new();
+    stack.set_policy(other.tactics("other")).expect("takes over");
+    put(&stack, &key("placed-by-another"), &[1; 500]);
+    shared.gate().open();
+    stack.run_policy().expect("runs");
+    assert_eq!(stack.policy().expect("one").name, "other");
+    assert!(!is_replaced(&stack));
+    assert_sound(&world, &stack);
+}
+
+#[test]
+fn a_placer_that_takes_its_time_is_replaced() {
+    let (world, stack, shared) = scripted();
+    shared.break_at(Step::Place, Breakage::Dawdle);
+    let is_replaced_after = (0..100).any(|number| {
+        put(&stack, &key(&format!("placed-{number}")), &[1; 500]);
+        stack.run_policy().expect("runs");
+        is_replaced(&stack)
+    });
+    assert!(is_replaced_after, "ten milliseconds a create are not under a microsecond");
+    assert_replaced(&stack, Step::Place);
     assert_store_works(&stack);
     assert_sound(&world, &stack);
 }

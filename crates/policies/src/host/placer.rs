@@ -64,6 +64,10 @@ impl Placer for Published {
             layout: cut(&placed),
         }
     }
+
+    fn is_foreign(&self) -> bool {
+        self.library.place.is_some()
+    }
 }
 
 fn cut(placed: &abi::Placed) -> Layout {

@@ -109,6 +109,7 @@ fn a_policy_without_publish_places_from_nothing() {
     let (_dir, path) = table("BETTER");
     let policy = load(&path, &[]).expect("loads");
     assert_eq!(place(&*policy.placer()), Placed { tier: TierIndex(1), layout: Layout::One });
+    assert!(policy.placer().is_foreign(), "a stack does without it where it hangs");
     assert_eq!(policy.parameters(), []);
     let error = load(&path, &[("high", "1")]).err().expect("it has none");
     assert_eq!(error.kind(), ErrorKind::NotFound);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Between those who ask and the policy's thread: commands, answers, and whose turn it is.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -65,7 +65,6 @@ pub(crate) struct Desk {
     /// When the call that runs now began; 0 when none runs.
     call_began_ns: AtomicU64,
     call_time_max_ns: AtomicU64,
-    placer_failed: AtomicBool,
     /// Of the policy that runs.
     canceller: Mutex<Option<Canceller>>,
     /// Beside whichever policy decides: it stays when that is replaced.
@@ -115,15 +114,6 @@ impl Desk {
         if let Some(cancel) = canceller {
             cancel();
         }
-    }
-
-    /// Notes that the policy's placer panicked in somebody's create.
-    pub(crate) fn note_placer_failure(&self) {
-        self.placer_failed.store(true, Ordering::Release);
-    }
-
-    pub(crate) fn take_placer_failure(&self) -> bool {
-        self.placer_failed.swap(false, Ordering::AcqRel)
     }
 
     pub(crate) fn call_begins(&self, now_ns: u64) {

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use terrace_core::units::format_duration;
 use terrace_core::{
-    Action, ActionKind, Actions, Error, ErrorKind, Event, EventKind, Outcome, Parameter, Policy,
-    Result, SLOT_NONE, SegmentView, Slot, TierIndex, TierSet, TierView, View, panic_text,
+    Action, ActionKind, Actions, Error, ErrorKind, Event, EventKind, Outcome, Parameter, Placer,
+    Policy, Result, SLOT_NONE, SegmentView, Slot, TierIndex, TierSet, TierView, View, panic_text,
 };
 use terrace_trace::{Cause, ParameterValue, SavedState, Tier, Writer};
 
@@ -21,6 +21,7 @@ use crate::Tactics;
 use crate::account::Class;
 use crate::catalog::Write;
 use crate::mover::{MoveRequest, MoveWish};
+use crate::placing::{Published, Standing};
 use crate::recording;
 use crate::report::{DecisionReport, ParameterReport, PolicyReport};
 use crate::ring::Change;
@@ -39,6 +40,8 @@ pub(super) const ACTIONS_MAX: usize = 100_000;
 /// The policy, what it sees, and what became of its wishes.
 pub(crate) struct Mind {
     tactics: Tactics,
+    /// Of its placers.
+    standing: Arc<Standing>,
     view: View,
     /// Numbers of objects, by slot.
     objects: Vec<u64>,
@@ -88,6 +91,7 @@ impl Mind {
         load_segments(shared, &mut view, &mut objects)?;
         Ok(Self {
             tactics,
+            standing: Arc::default(),
             view,
             objects,
             replaced,
@@ -143,8 +147,8 @@ impl Mind {
         tracing::warn!(why, "the policy was replaced by {FALLBACK}");
         shared.tell_policy(&self.tactics.name, "replaced", || why.clone());
         self.record_policy(shared, self.tactics.policy.parameters(), Cause::Fallback { why });
-        let placer = self.tactics.policy.placer();
-        shared.placer.store(Arc::new(placer));
+        self.standing = Arc::default();
+        self.publish_placer(shared, self.tactics.policy.placer());
         self.publish_report(shared, None);
     }
 
@@ -177,8 +181,8 @@ impl Mind {
 
     /// One round: take what happened, show it, ask what to do.
     pub(crate) fn round(&mut self, shared: &Arc<Shared>, turn: u64) {
-        if shared.desk.take_placer_failure() {
-            self.replace(shared, format!("{}: its placer panicked", self.tactics.name));
+        if let Some(why) = self.standing.failure() {
+            self.replace(shared, format!("{}: {why}", self.tactics.name));
         }
         let mut created = shared.desk.with_shadow(|_| VecDeque::new());
         let mut events = self.take_events(shared, created.as_mut());
@@ -535,6 +539,7 @@ impl Mind {
         shared.mailbox.after_events.store(next.after_events.max(1), Ordering::Relaxed);
         shared.desk.set_call_time_max(next.call_time_max);
         self.tactics = next;
+        self.standing = Arc::default();
         self.view.tiers = tier_views(shared);
         if let Some(writer) = crate::lock(&shared.recording).writer() {
             writer.set_tiers(self.view.tiers.iter().map(Tier::of).collect());
@@ -561,9 +566,13 @@ impl Mind {
     fn publish(&mut self, shared: &Shared, turn: u64) {
         let mind = self.call(shared, turn, |policy, _| (policy.placer(), policy.parameters()));
         if let Some((placer, parameters)) = mind {
-            shared.placer.store(Arc::new(placer));
+            self.publish_placer(shared, placer);
             self.publish_report(shared, Some(parameters));
         }
+    }
+
+    fn publish_placer(&self, shared: &Shared, placer: Arc<dyn Placer>) {
+        shared.placer.store(Arc::new(Published::new(placer, &self.standing)));
     }
 
     fn publish_report(&self, shared: &Shared, parameters: Option<Vec<terrace_core::Parameter>>) {

@@ -6,8 +6,9 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use terrace_core::{
-    Action, ActionKind, Actions, Canceller, Error, ErrorKind, Event, EventKind, Key, Outcome,
-    Parameter, Placed, Placement, Placer, Policy, Result, Slot, TierIndex, View,
+    Action, ActionKind, Actions, Canceller, Clock, Error, ErrorKind, Event, EventKind, Key,
+    Outcome, Parameter, Placed, Placement, Placer, Policy, Result, Slot, SystemClock, TierIndex,
+    View,
 };
 use terrace_stack::{Stack, Tactics};
 
@@ -80,6 +81,8 @@ pub(crate) enum Breakage {
     Panic,
     /// Until the gate is opened, so that a test leaves no spinning thread behind.
     Loop,
+    /// Comes back, each time, but late.
+    Dawdle,
 }
 
 /// The policy.
@@ -172,6 +175,9 @@ impl Shared {
         match breaks {
             Some((at, Breakage::Panic)) if at == step => panic!("scripted to panic at {step:?}"),
             Some((at, Breakage::Loop)) if at == step => self.gate.pass(),
+            Some((at, Breakage::Dawdle)) if at == step => {
+                SystemClock::default().sleep(Duration::from_millis(10));
+            }
             _ => {}
         }
     }
@@ -324,6 +330,10 @@ impl Placer for Watched {
     fn place(&self, new: &Placement<'_>) -> Placed {
         self.shared.pass(Step::Place);
         self.shared.placer.place(new)
+    }
+
+    fn is_foreign(&self) -> bool {
+        true
     }
 }
 
