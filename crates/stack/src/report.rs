@@ -251,7 +251,7 @@ pub struct MoveReport {
     pub detail: String,
 }
 
-/// The policy as it is now.
+/// The policy as it is now. What is counted is its own, since it took over.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PolicyReport {
     /// Its name, or the path of its library.
@@ -274,7 +274,7 @@ pub struct PolicyReport {
     pub coalesced_events: u64,
     /// Actions asked for.
     pub actions: u64,
-    /// Actions that ended, by outcome.
+    /// Of these, the ones that ended, by outcome.
     pub outcomes: Vec<(String, u64)>,
     /// The latest decisions, newest last; bounded.
     pub decisions: Vec<DecisionReport>,

@@ -695,6 +695,38 @@ fn a_report_counts_actions_by_outcome() {
 }
 
 #[test]
+fn a_report_counts_what_the_policy_did_that_decides() {
+    let (world, stack, shared) = scripted();
+    put(&stack, &key("a"), &[1; 10]);
+    put(&stack, &key("b"), &[1; 10]);
+    put(&stack, &key("c"), &[1; 10]);
+    shared.wish(vec![
+        Wish::new(&key("a"), ActionKind::Move { to: FAST }),
+        Wish::new(&key("b"), ActionKind::Move { to: SLOW }),
+    ]);
+    world.tier(1).hold_creates();
+    stack.run_policy().expect("runs");
+    world.tier(1).wait_until_held();
+    let second = Shared::new();
+    stack.set_policy(second.tactics("second")).expect("swaps");
+    let report = stack.policy().expect("one");
+    assert_eq!((report.rounds, report.actions, report.outcomes), (0, 0, Vec::new()));
+    world.tier(1).release();
+    common::world::migrate(&stack, &key("c"), SLOW, MoveKind::Move);
+    second.wish(vec![Wish::new(&key("a"), ActionKind::Move { to: FAST })]);
+    settle(&stack);
+    let report = stack.policy().expect("one");
+    assert_eq!(report.actions, 1);
+    // Neither the move that the first began, nor what a person asked for.
+    assert_eq!(report.outcomes, [("already".into(), 1)]);
+    second.break_at(Step::Plan, Breakage::Panic);
+    drop(stack.run_policy());
+    eventually("the policy is replaced", || is_replaced(&stack));
+    assert_eq!(stack.policy().expect("one").actions, 0, "the fallback asked for nothing");
+    assert_sound(&world, &stack);
+}
+
+#[test]
 fn a_full_ring_sums_up_and_counts() {
     const READS: u64 = 300_000;
     let (_world, stack, shared) = scripted();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A policy with its view: what one round does, and what happens when the policy fails.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -46,14 +46,36 @@ pub(crate) struct Mind {
     /// Numbers of objects, by slot.
     objects: Vec<u64>,
     replaced: Option<String>,
+    /// Of whichever policies decided, for traces.
+    rounds: u64,
+    counts: Counts,
+    decisions: VecDeque<(Slot, u32, DecisionReport)>,
+    /// Receipts that the next round shows: of what ended at once, which never reached the mover.
+    refused: Vec<Event>,
+}
+
+/// What the policy that decides has done since it took over.
+#[derive(Default)]
+struct Counts {
     rounds: u64,
     events: u64,
+    /// Events that full rings had summed up before that, of all policies.
+    coalesced_before: u64,
     actions: u64,
     nonsense: u64,
     outcomes: BTreeMap<&'static str, u64>,
-    decisions: VecDeque<(Slot, u32, DecisionReport)>,
-    /// Receipts that the next round shows: refusals, which never reached the mover.
-    refused: Vec<Event>,
+    /// Whose migrations wait or run; others come back as receipts, too.
+    queued: HashSet<(Slot, u32)>,
+}
+
+impl Counts {
+    fn new(shared: &Shared) -> Self {
+        Self { coalesced_before: shared.mailbox.coalesced(), ..Self::default() }
+    }
+
+    fn end(&mut self, outcome: Outcome) {
+        *self.outcomes.entry(outcome.word()).or_default() += 1;
+    }
 }
 
 /// The built-in policy that takes over.
@@ -96,10 +118,7 @@ impl Mind {
             objects,
             replaced,
             rounds: 0,
-            events: 0,
-            actions: 0,
-            nonsense: 0,
-            outcomes: BTreeMap::new(),
+            counts: Counts::new(shared),
             decisions: VecDeque::new(),
             refused: Vec::new(),
         })
@@ -143,7 +162,7 @@ impl Mind {
         self.tactics.policy = next.policy;
         self.tactics.name = next.name;
         self.replaced = Some(why.clone());
-        self.nonsense = 0;
+        self.counts = Counts::new(shared);
         tracing::warn!(why, "the policy was replaced by {FALLBACK}");
         shared.tell_policy(&self.tactics.name, "replaced", || why.clone());
         self.record_policy(shared, self.tactics.policy.parameters(), Cause::Fallback { why });
@@ -197,7 +216,8 @@ impl Mind {
         }
         events.push(Event::new(EventKind::Timer, SLOT_NONE, 0, now_ns));
         self.rounds += 1;
-        self.events += events.len() as u64;
+        self.counts.rounds += 1;
+        self.counts.events += events.len() as u64;
         if self.call(shared, turn, |policy, view| policy.observe(view, &events)).is_none() {
             return;
         }
@@ -220,9 +240,9 @@ impl Mind {
             for action in actions {
                 self.carry_out(shared, action);
             }
-            if self.nonsense > NONSENSE_MAX {
-                let why =
-                    format!("{}: asked for nonsense {} times", self.tactics.name, self.nonsense);
+            let count = self.counts.nonsense;
+            if count > NONSENSE_MAX {
+                let why = format!("{}: asked for nonsense {count} times", self.tactics.name);
                 self.replace(shared, why);
             }
             self.publish(shared, turn);
@@ -256,7 +276,9 @@ impl Mind {
         let mut recording = crate::lock(&shared.recording);
         let mut watching = EventTeller::new(shared);
         let mut benefits = shared.benefits.taker();
-        for change in changes.into_iter().chain(refused.into_iter().map(Change::of)) {
+        let refused = refused.into_iter().map(|event| (Change::of(event), true));
+        let changes = changes.into_iter().map(|change| (change, false));
+        for (change, is_refusal) in changes.chain(refused) {
             let event = change.posted.event;
             if let Some(created) = change.created {
                 if let Some(new) = &mut new {
@@ -285,7 +307,9 @@ impl Mind {
                     segment.is_moving = segment.is_live && shared.mover.is_moving(event.slot);
                 }
                 self.record_state(recording.decisions(), &event);
-                self.note_outcome(&event);
+                if !is_refusal {
+                    self.note_outcome(&event);
+                }
             }
             events.push(event);
         }
@@ -368,8 +392,12 @@ impl Mind {
         Ok(())
     }
 
+    /// Notes how an action ended that had begun.
     fn note_outcome(&mut self, event: &Event) {
-        *self.outcomes.entry(event.outcome.word()).or_default() += 1;
+        if !self.counts.queued.remove(&(event.slot, event.incarnation)) {
+            return;
+        }
+        self.counts.end(event.outcome);
         let mine = self.decisions.iter_mut().find(|(slot, incarnation, decision)| {
             (*slot, *incarnation) == (event.slot, event.incarnation) && decision.outcome == "queued"
         });
@@ -379,9 +407,14 @@ impl Mind {
     }
 
     fn carry_out(&mut self, shared: &Arc<Shared>, action: Action) {
-        self.actions += 1;
-        self.nonsense += u64::from(self.is_nonsense(shared, &action));
-        let result = self.submit(shared, &action);
+        self.counts.actions += 1;
+        self.counts.nonsense += u64::from(self.is_nonsense(shared, &action));
+        // Cancelling is done when it was asked for; what was cancelled has its own receipt.
+        let ended = match (self.submit(shared, &action), action.kind) {
+            (Err(outcome), _) => Some(outcome),
+            (Ok(()), ActionKind::Cancel) => Some(Outcome::Done),
+            (Ok(()), _) => None,
+        };
         let segment = self.view.segments.get(action.slot as usize);
         let decision = DecisionReport {
             wall_ns: shared.clock.wall_ns(),
@@ -389,24 +422,20 @@ impl Mind {
             segment: segment.map_or(0, |segment| segment.segment),
             what: describe(action.kind, |tier| shared.tiers.get(tier).map(|it| it.name.clone())),
             reason: action.reason,
-            outcome: match result {
-                Ok(()) => "queued".into(),
-                Err(outcome) => outcome.word().into(),
-            },
+            outcome: ended.map_or("queued", Outcome::word).into(),
         };
         self.decisions.push_back((action.slot, action.incarnation, decision));
         if self.decisions.len() > DECISIONS_MAX {
             self.decisions.pop_front();
         }
-        let refusal = match (result, action.kind) {
-            (Err(outcome), _) => outcome,
-            // Cancelling is done when it was asked for; what was cancelled has its own receipt.
-            (Ok(()), ActionKind::Cancel) => Outcome::Done,
-            (Ok(()), _) => return,
+        let Some(outcome) = ended else {
+            self.counts.queued.insert((action.slot, action.incarnation));
+            return;
         };
+        self.counts.end(outcome);
         let now_ns = shared.clock.now_ns();
         self.refused.push(Event {
-            outcome: refusal,
+            outcome,
             ..Event::new(EventKind::Receipt, action.slot, action.incarnation, now_ns)
         });
     }
@@ -545,6 +574,7 @@ impl Mind {
             writer.set_tiers(self.view.tiers.iter().map(Tier::of).collect());
         }
         self.replaced = None;
+        self.counts = Counts::new(shared);
         self.decisions.clear();
         self.introduce(shared, turn);
         shared.desk.is_turn(turn).then_some(())
@@ -584,11 +614,16 @@ impl Mind {
             after_events: self.tactics.after_events,
             every_ns: self.tactics.every.as_nanos() as u64,
             parameters: parameters.into_iter().map(ParameterReport::from).collect(),
-            rounds: self.rounds,
-            events: self.events,
-            coalesced_events: 0,
-            actions: self.actions,
-            outcomes: self.outcomes.iter().map(|(word, count)| ((*word).into(), *count)).collect(),
+            rounds: self.counts.rounds,
+            events: self.counts.events,
+            coalesced_events: self.counts.coalesced_before,
+            actions: self.counts.actions,
+            outcomes: self
+                .counts
+                .outcomes
+                .iter()
+                .map(|(word, count)| ((*word).into(), *count))
+                .collect(),
             decisions: self.decisions.iter().map(|(_, _, decision)| decision.clone()).collect(),
         });
     }

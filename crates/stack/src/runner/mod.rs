@@ -130,7 +130,9 @@ pub(crate) fn report(shared: &Shared) -> Option<PolicyReport> {
             return None;
         }
         let mut report = report.clone();
-        report.coalesced_events = shared.mailbox.coalesced();
+        // Published with those of before.
+        report.coalesced_events =
+            shared.mailbox.coalesced().saturating_sub(report.coalesced_events);
         report.after_events = shared.mailbox.after_events.load(Ordering::Relaxed);
         Some(report)
     })

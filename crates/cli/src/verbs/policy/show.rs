@@ -67,12 +67,15 @@ pub(super) fn decisions_since(
     before: &PolicyReport,
     after: &PolicyReport,
 ) -> Result<()> {
-    let made = after.actions.saturating_sub(before.actions) as usize;
+    let made = count_since(before, after);
     let kept = made_since(before, after);
     let mut output = Output::new();
     if context.is_json {
         output.json(&json!({ "actions": made, "decisions": kept }))?;
         return output.flush();
+    }
+    if before.name != after.name {
+        print_head(after, &mut output)?;
     }
     print_decisions(kept, &mut output)?;
     output.line(match (made, kept.len()) {
@@ -131,8 +134,14 @@ pub(super) fn ends(context: &Context, report: &PolicyReport, output: &mut Output
 
 /// The decisions between two reports, as far as the later one has them.
 fn made_since<'a>(before: &PolicyReport, after: &'a PolicyReport) -> &'a [DecisionReport] {
-    let made = after.actions.saturating_sub(before.actions) as usize;
+    let made = count_since(before, after);
     &after.decisions[after.decisions.len().saturating_sub(made)..]
+}
+
+/// How many there were; those of the policy before are not counted on.
+fn count_since(before: &PolicyReport, after: &PolicyReport) -> usize {
+    let counted = if before.name == after.name { before.actions } else { 0 };
+    after.actions.saturating_sub(counted) as usize
 }
 
 fn print_counts(report: &PolicyReport, output: &mut Output) -> Result<()> {
