@@ -13,7 +13,7 @@ pub struct Cut {
     /// Objects whose hash is below this are kept.
     below: u128,
     seed: u64,
-    /// The time of the first request.
+    /// The time of the first access.
     start_ns: Option<u64>,
 }
 
@@ -50,9 +50,17 @@ impl Cut {
 
     /// Whether a request is kept. They are to come in their order, from the first on.
     pub(crate) fn keeps(&mut self, request: &Request) -> bool {
-        let start_ns = *self.start_ns.get_or_insert(request.time_ns);
-        let since_ns = request.time_ns.saturating_sub(start_ns);
-        let hash = Random::new(request.object ^ Random::new(self.seed).next_u64()).next_u64();
+        self.keeps_at(request.time_ns, request.object, request.operation.is_access())
+    }
+
+    /// Whether something is kept that happened to an object: a request or what else a trace tells.
+    /// Time is counted from the first access; what was before that is as old.
+    pub(crate) fn keeps_at(&mut self, time_ns: u64, object: u64, is_access: bool) -> bool {
+        if is_access {
+            self.start_ns.get_or_insert(time_ns);
+        }
+        let since_ns = self.start_ns.map_or(0, |start_ns| time_ns.saturating_sub(start_ns));
+        let hash = Random::new(object ^ Random::new(self.seed).next_u64()).next_u64();
         (self.from_ns..self.until_ns).contains(&since_ns) && u128::from(hash) < self.below
     }
 }

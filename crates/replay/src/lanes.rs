@@ -5,8 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use terrace_core::Result;
 
-use crate::format::Format;
-use crate::read::Trace;
+use crate::read::{Tells, Trace};
 use crate::request::Request;
 
 /// Finds the lane of each request, one after another.
@@ -24,10 +23,10 @@ pub(crate) struct Lanes {
 }
 
 impl Lanes {
-    pub(crate) fn new(format: Format) -> Self {
+    pub(crate) fn new(tells: Tells) -> Self {
         Self {
             by_client: HashMap::new(),
-            has_overlaps: format == Format::Terrace,
+            has_overlaps: tells.latencies && !tells.clients,
             until_ns: Vec::new(),
             free: BTreeSet::new(),
             by_object: HashMap::new(),
@@ -69,7 +68,7 @@ impl Lanes {
 ///
 /// Those of [`Trace::read`].
 pub fn read_lanes(trace: &mut Trace) -> Result<Vec<Vec<Request>>> {
-    let mut of = Lanes::new(trace.format());
+    let mut of = Lanes::new(trace.tells());
     let (mut lanes, mut batch) = (Vec::<Vec<Request>>::new(), Vec::new());
     loop {
         trace.read(&mut batch)?;

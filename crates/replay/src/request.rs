@@ -60,6 +60,15 @@ impl Operation {
 }
 
 impl Operation {
+    /// Those that neither read nor write.
+    pub(crate) const LIVES: [Operation; 5] = [
+        Operation::Create,
+        Operation::Open,
+        Operation::Close,
+        Operation::SetLength,
+        Operation::Delete,
+    ];
+
     /// Whether it reads or writes, as far as is known, and does not make or end something.
     pub(crate) fn is_access(self) -> bool {
         matches!(self, Operation::Read | Operation::Write | Operation::Unknown)

@@ -71,7 +71,7 @@ fn csv_loses_nothing() {
 }
 
 #[test]
-fn our_own_trace_loses_clients_only() {
+fn our_own_trace_has_no_clients_and_keeps_the_rest() {
     let place = Place::new();
     place.convert("trace.csv", &Cut::default(), Format::Terrace, "own");
     let (format, found) = place.read("own");

@@ -7,7 +7,7 @@ use terrace_core::{Error, Result};
 
 use super::ids::object_of;
 use super::names::{Named, Names};
-use super::{BATCH, Source};
+use super::{BATCH, Options, Source, Tells};
 use crate::input::Input;
 use crate::request::{Operation, Request};
 
@@ -24,7 +24,7 @@ const UNENDED: &str = "a quoted column does not end";
 /// What a column is, and the names in headings that say so, the most telling first. `io_size` and
 /// `op_time` are those of the block traces that come with CacheLib, whose `block_id_size` is the
 /// length of the name.
-const MEANINGS: [(Meaning, &[&str]); 7] = [
+const MEANINGS: [(Meaning, &[&str]); 8] = [
     (
         Meaning::Id,
         &["id", "obj_id", "object_id", "object", "obj", "block_id", "block", "lbn", "lba", "key"],
@@ -50,6 +50,7 @@ const MEANINGS: [(Meaning, &[&str]); 7] = [
     (Meaning::Offset, &["offset", "offset_bytes", "io_offset"]),
     (Meaning::Length, &["length", "length_bytes"]),
     (Meaning::Client, &["client", "rank", "pid"]),
+    (Meaning::Latency, &["latency", "latency_s", "latency_ms", "latency_us", "latency_ns"]),
 ];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,10 +62,11 @@ enum Meaning {
     Offset,
     Length,
     Client,
+    Latency,
 }
 
 impl Meaning {
-    const ALL: [(&'static str, Meaning); 7] = [
+    const ALL: [(&'static str, Meaning); 8] = [
         ("id", Meaning::Id),
         ("size", Meaning::Size),
         ("time", Meaning::Time),
@@ -72,6 +74,7 @@ impl Meaning {
         ("offset", Meaning::Offset),
         ("length", Meaning::Length),
         ("client", Meaning::Client),
+        ("latency", Meaning::Latency),
     ];
 }
 
@@ -104,7 +107,7 @@ impl Columns {
             })?;
             let meaning = Meaning::ALL.into_iter().find(|(one, _)| *one == word.trim());
             let (_, meaning) = meaning.ok_or_else(|| {
-                wrong("there are the columns id, size, time, op, offset, length, client")
+                wrong("there are the columns id, size, time, op, offset, length, client, latency")
             })?;
             if columns.iter().any(|(other, _)| *other == meaning) {
                 return Err(wrong("a column is named twice"));
@@ -165,6 +168,7 @@ pub(super) struct Csv {
     /// The first line, where it is no heading.
     first: Option<Vec<u8>>,
     rows: u64,
+    has_lives: bool,
     names: Names,
 }
 
@@ -173,12 +177,14 @@ struct Shape {
     separator: u8,
     /// What each column is.
     meanings: Vec<Option<Meaning>>,
-    /// Nanoseconds for each unit of the time.
-    unit_ns: u64,
+    /// Nanoseconds for each unit of the time, and of the latency.
+    time_unit_ns: u64,
+    latency_unit_ns: u64,
 }
 
 impl Csv {
-    pub(super) fn open(mut input: Input, columns: Option<&Columns>) -> Result<Self> {
+    pub(super) fn open(mut input: Input, options: &Options) -> Result<Self> {
+        let columns = options.columns.as_ref();
         let Some(line) = input.line()?.map(<[u8]>::to_vec) else {
             return Err(input.corrupt("it is empty, and has no heading"));
         };
@@ -197,14 +203,17 @@ impl Csv {
         let meanings = meanings.map_err(|reason| {
             Error::invalid("read the trace", reason).with("file", input.name())
         })?;
-        let time = meanings.iter().position(|one| *one == Some(Meaning::Time));
-        let unit_ns = time.map_or(SECOND_NS, |index| unit_of(&names[index]));
-        let shape = Shape { separator, meanings, unit_ns };
+        let unit_ns = |meaning| {
+            let index = meanings.iter().position(|one| *one == Some(meaning));
+            index.map_or(SECOND_NS, |index| unit_of(&names[index]))
+        };
+        let (time_unit_ns, latency_unit_ns) = (unit_ns(Meaning::Time), unit_ns(Meaning::Latency));
+        let shape = Shape { separator, meanings, time_unit_ns, latency_unit_ns };
         // Numbers may name columns with a heading or without: only without can the line be read.
         let is_heading = columns.is_none_or(Columns::has_names)
             || shape.request(&line, 0, &mut Names::default()).is_err();
-        let names = Names::default();
-        Ok(Self { input, shape, first: (!is_heading).then_some(line), rows: 0, names })
+        let (first, names) = ((!is_heading).then_some(line), Names::default());
+        Ok(Self { input, shape, first, rows: 0, has_lives: options.has_lives, names })
     }
 }
 
@@ -221,10 +230,17 @@ impl Source for Csv {
                 }
                 self.shape.request(line, self.rows, names)
             };
-            requests.push(request.map_err(|reason| self.input.wrong(reason))?);
+            let request = request.map_err(|reason| self.input.wrong(reason))?;
             self.rows += 1;
+            if self.has_lives || request.operation.is_access() {
+                requests.push(request);
+            }
         }
         Ok(())
+    }
+
+    fn tells(&self) -> Tells {
+        self.shape.tells()
     }
 
     fn notes(&self) -> Vec<String> {
@@ -241,6 +257,11 @@ impl Source for Csv {
 }
 
 impl Shape {
+    fn tells(&self) -> Tells {
+        let has = |meaning| self.meanings.contains(&Some(meaning));
+        Tells { clients: has(Meaning::Client), latencies: has(Meaning::Latency) }
+    }
+
     /// The request of a line, or what is wrong with it. Without a time a row is a second, without
     /// sizes every object is 1 byte.
     fn request(&self, line: &[u8], row: u64, names: &mut Names) -> Result<Request, &'static str> {
@@ -270,7 +291,12 @@ impl Shape {
                     request.offset_bytes = whole(field).ok_or("the offset is no whole number")?;
                 }
                 Meaning::Time => {
-                    request.time_ns = time(field, self.unit_ns).ok_or("the time is no number")?;
+                    request.time_ns =
+                        time(field, self.time_unit_ns).ok_or("the time is no number")?;
+                }
+                Meaning::Latency => {
+                    let latency_ns = time(field, self.latency_unit_ns);
+                    request.latency_ns = latency_ns.ok_or("the latency is no number")?;
                 }
                 Meaning::Operation => request.operation = operation(field),
                 Meaning::Client => {
@@ -395,8 +421,13 @@ fn time(text: &[u8], unit_ns: u64) -> Option<u64> {
     seconds.checked_add(part as u64)
 }
 
-/// What a word stands for, as far as its beginning tells.
+/// What a word stands for: what makes or ends something as a whole, else as far as its beginning
+/// tells.
 fn operation(word: &[u8]) -> Operation {
+    let is_life = |one: &Operation| word.eq_ignore_ascii_case(one.word().as_bytes());
+    if let Some(life) = Operation::LIVES.into_iter().find(is_life) {
+        return life;
+    }
     let begins = |with: &str| {
         word.get(..with.len()).is_some_and(|start| start.eq_ignore_ascii_case(with.as_bytes()))
     };

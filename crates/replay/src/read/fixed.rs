@@ -3,7 +3,7 @@
 
 use terrace_core::Result;
 
-use super::{BATCH, Source};
+use super::{BATCH, Source, Tells};
 use crate::input::Input;
 use crate::request::Request;
 
@@ -14,6 +14,9 @@ pub(super) trait Record: Send {
 
     /// Reads one of [`Record::bytes`] bytes, or says what is wrong.
     fn request(&self, record: &[u8]) -> Result<Request, &'static str>;
+
+    /// What requests have.
+    fn tells(&self) -> Tells;
 }
 
 /// Reads records until the file ends.
@@ -69,6 +72,10 @@ impl<R: Record> Source for Fixed<R> {
             self.input.consume(whole * bytes);
         }
         Ok(())
+    }
+
+    fn tells(&self) -> Tells {
+        self.record.tells()
     }
 
     fn notes(&self) -> Vec<String> {

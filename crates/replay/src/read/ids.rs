@@ -7,7 +7,7 @@ use siphasher::sip::SipHasher13;
 use terrace_core::Result;
 
 use super::names::{Named, Names};
-use super::{BATCH, Source};
+use super::{BATCH, Source, Tells};
 use crate::input::Input;
 use crate::request::{Operation, Request};
 
@@ -41,6 +41,10 @@ impl Source for Ids {
             requests.push(Request::whole(time_ns, object, 1, Operation::Unknown));
         }
         Ok(())
+    }
+
+    fn tells(&self) -> Tells {
+        Tells::default()
     }
 
     fn notes(&self) -> Vec<String> {

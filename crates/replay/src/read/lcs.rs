@@ -9,8 +9,8 @@
 
 use terrace_core::Result;
 
-use super::Source;
 use super::fixed::{Fixed, Record, i64_at, u32_at, u64_at};
+use super::{Source, Tells};
 use crate::input::Input;
 use crate::request::{Operation, Request};
 
@@ -97,5 +97,9 @@ impl Record for Lcs {
             };
         }
         Ok(request)
+    }
+
+    fn tells(&self) -> Tells {
+        Tells { clients: self.version > 1, latencies: false }
     }
 }

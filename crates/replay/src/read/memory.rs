@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use terrace_core::Result;
 
-use super::{BATCH, Source};
+use super::{BATCH, Source, Tells};
 use crate::request::Request;
 
 pub(super) struct Memory {
@@ -31,6 +31,10 @@ impl Source for Memory {
         requests.extend_from_slice(&self.requests[self.next..end]);
         self.next = end;
         Ok(())
+    }
+
+    fn tells(&self) -> Tells {
+        Tells { clients: false, latencies: true }
     }
 
     fn notes(&self) -> Vec<String> {

@@ -11,7 +11,7 @@ pub(crate) mod lived;
 mod memory;
 mod names;
 pub(crate) mod oracle_general;
-mod own;
+pub(crate) mod own;
 mod sorted;
 pub(crate) mod vscsi;
 mod windows;
@@ -19,7 +19,7 @@ mod windows;
 use std::fmt;
 use std::io::Read;
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -58,12 +58,26 @@ pub struct Options {
 pub struct Trace {
     format: Format,
     source: Box<dyn Source>,
+    /// Where it is, of a trace of our own.
+    directory: Option<PathBuf>,
+}
+
+/// What requests have beside a time, an object and a size, where the trace tells.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Tells {
+    /// Who asked.
+    pub(crate) clients: bool,
+    /// How long answers took.
+    pub(crate) latencies: bool,
 }
 
 /// Where requests come from.
-trait Source: Send {
+pub(crate) trait Source: Send {
     /// Appends requests until there are [`BATCH`]; none at the end.
     fn fill(&mut self, requests: &mut Vec<Request>) -> Result<()>;
+
+    /// What requests have.
+    fn tells(&self) -> Tells;
 
     /// What is to be said of it, but does not make it useless.
     fn notes(&self) -> Vec<String>;
@@ -96,7 +110,8 @@ impl Trace {
                 .with("format", format));
             }
             let source = Box::new(own::Own::open(path, options.has_lives)?);
-            return Ok(Self { format: Format::Terrace, source });
+            let directory = Some(path.into());
+            return Ok(Self { format: Format::Terrace, source, directory });
         }
         Self::of(Input::open(path)?, options)
     }
@@ -142,30 +157,40 @@ impl Trace {
             Format::OracleGeneral => Box::new(oracle_general::open(input)),
             Format::Vscsi => Box::new(vscsi::open(input)?),
             Format::Lcs => lcs::open(input)?,
-            Format::Csv => Box::new(csv::Csv::open(input, options.columns.as_ref())?),
+            Format::Csv => Box::new(csv::Csv::open(input, options)?),
             Format::Ids => Box::new(ids::Ids::new(input)),
             Format::Dxt => Box::new(dxt::read(input)?),
             Format::Dftracer => Box::new(dftracer::read(input)?),
         };
-        Ok(Self { format, source })
+        Ok(Self { format, source, directory: None })
     }
 
     /// Requests of a store that were read before; none any more once `stop` is set.
     pub(crate) fn of_requests(requests: Arc<[Request]>, stop: Arc<AtomicBool>) -> Self {
         let source = Box::new(memory::Memory::new(requests, stop));
-        Self { format: Format::Terrace, source }
+        Self { format: Format::Terrace, source, directory: None }
     }
 
     /// Only the requests whose numbers, from 0 on, are in these ranges, which ascend and are apart
     /// from each other. They follow on one another as if there had been nothing between them.
     pub fn windows(self, ranges: Vec<Range<u64>>) -> Self {
         let source = Box::new(windows::Windows::new(self.source, ranges));
-        Self { format: self.format, source }
+        Self { format: self.format, source, directory: None }
     }
 
     /// The format.
     pub fn format(&self) -> Format {
         self.format
+    }
+
+    /// What requests have.
+    pub(crate) fn tells(&self) -> Tells {
+        self.source.tells()
+    }
+
+    /// The directory of a trace of our own, all of which is read.
+    pub(crate) fn directory(&self) -> Option<&Path> {
+        self.directory.as_deref()
     }
 
     /// Replaces `requests` by the next ones; by none at the end.

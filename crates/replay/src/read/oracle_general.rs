@@ -4,6 +4,7 @@
 //! u32 time in seconds, u64 object, u32 size in bytes, i64 the next request for the object, counted
 //! from 1, or -1 for none.
 
+use super::Tells;
 use super::fixed::{Fixed, Record, i64_at, u32_at, u64_at};
 use crate::input::Input;
 use crate::request::{Operation, Request};
@@ -32,6 +33,10 @@ impl Record for OracleGeneral {
         let time_ns = u64::from(u32_at(record, 0)) * SECOND_NS;
         let (object, bytes) = (u64_at(record, 4), u64::from(u32_at(record, 12)));
         Ok(Request::whole(time_ns, object, bytes, Operation::Unknown))
+    }
+
+    fn tells(&self) -> Tells {
+        Tells::default()
     }
 }
 

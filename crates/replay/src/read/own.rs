@@ -9,10 +9,10 @@ use terrace_trace::{Access, Damage, Head, Item, Reader, Record, Subject, Waits};
 
 use super::names::{Named, Names};
 use super::sorted::Extents;
-use super::{BATCH, Source};
+use super::{BATCH, Source, Tells};
 use crate::request::{Operation, Request};
 
-pub(super) struct Own {
+pub(crate) struct Own {
     reader: Reader,
     extents: Extents,
     notes: Vec<String>,
@@ -22,19 +22,19 @@ pub(super) struct Own {
 }
 
 /// An event of a store.
-pub(super) struct Told {
-    pub(super) event: Event,
-    pub(super) waits: Waits,
+pub(crate) struct Told {
+    pub(crate) event: Event,
+    pub(crate) waits: Waits,
     /// The number of the segment that it is about.
-    pub(super) object: u64,
+    pub(crate) object: u64,
     /// When, in nanoseconds since 1970.
-    pub(super) wall_ns: u64,
+    pub(crate) wall_ns: u64,
     /// What somebody asked for, where that is what it is.
-    pub(super) request: Option<Request>,
+    pub(crate) request: Option<Request>,
 }
 
 impl Own {
-    pub(super) fn open(directory: &Path, has_lives: bool) -> Result<Self> {
+    pub(crate) fn open(directory: &Path, has_lives: bool) -> Result<Self> {
         Ok(Self::of(Reader::open(directory)?, has_lives))
     }
 
@@ -50,12 +50,22 @@ impl Own {
     }
 
     /// What the file that is being read says of itself.
-    pub(super) fn head(&self) -> Option<&Head> {
+    pub(crate) fn head(&self) -> Option<&Head> {
         self.reader.head()
     }
 
+    /// What the event that came last is about, where the trace tells.
+    pub(crate) fn subject(&self, event: &Event) -> Option<&Subject> {
+        self.reader.subject(event.slot, event.incarnation)
+    }
+
+    /// How long a segment is, as far as the trace has told by now.
+    pub(crate) fn size_bytes(&self, object: u64) -> u64 {
+        self.extents.size_bytes(object)
+    }
+
     /// The next event; `None` at the end.
-    pub(super) fn next(&mut self) -> Result<Option<Told>> {
+    pub(crate) fn next(&mut self) -> Result<Option<Told>> {
         loop {
             match self.reader.next_item()? {
                 None => return Ok(None),
@@ -99,7 +109,15 @@ impl Own {
             EventKind::Create => Operation::Create,
             EventKind::Open => Operation::Open,
             EventKind::Close => Operation::Close,
-            EventKind::Delete => Operation::Delete,
+            EventKind::Delete => {
+                self.extents.set(object, 0);
+                Operation::Delete
+            }
+            // Only `terrace trace convert` and `cut` write it: it says how long the segment is.
+            EventKind::Present => {
+                self.extents.set(object, event.length_bytes);
+                return None;
+            }
             _ => return None,
         };
         let is_access = operation.is_access();
@@ -163,6 +181,10 @@ impl Source for Own {
             requests.extend(told.request);
         }
         Ok(())
+    }
+
+    fn tells(&self) -> Tells {
+        Tells { clients: false, latencies: true }
     }
 
     fn notes(&self) -> Vec<String> {

@@ -7,7 +7,7 @@ use std::collections::hash_map::Entry;
 use terrace_core::{Error, ErrorKind, Result};
 
 use super::names::{Named, Names};
-use super::{BATCH, Source};
+use super::{BATCH, Source, Tells};
 use crate::request::Request;
 
 /// Most requests that are kept in memory to bring them into order: 5.6 GB.
@@ -66,6 +66,10 @@ impl Source for Sorted {
         Ok(())
     }
 
+    fn tells(&self) -> Tells {
+        Tells { clients: true, latencies: true }
+    }
+
     fn notes(&self) -> Vec<String> {
         self.notes.clone()
     }
@@ -90,6 +94,11 @@ impl Extents {
             }
             Entry::Vacant(size) => *size.insert(end_bytes),
         }
+    }
+
+    /// The size of an object; 0 where nothing was told.
+    pub(super) fn size_bytes(&self, object: u64) -> u64 {
+        self.0.get(&object).copied().unwrap_or(0)
     }
 
     /// The size of an object was set.

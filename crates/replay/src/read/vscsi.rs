@@ -8,6 +8,7 @@
 
 use terrace_core::Result;
 
+use super::Tells;
 use super::fixed::{Fixed, Record, u16_at, u32_at, u64_at};
 use crate::input::Input;
 use crate::request::{Operation, Request};
@@ -84,5 +85,9 @@ impl Record for Vscsi {
         let block = u64_at(record, self.block_at);
         let bytes = u64::from(u32_at(record, self.length_at));
         Ok(Request::whole(time_ns, block, bytes, operation))
+    }
+
+    fn tells(&self) -> Tells {
+        Tells::default()
     }
 }

@@ -6,7 +6,7 @@ use std::ops::Range;
 use terrace_core::Result;
 
 use super::names::Named;
-use super::{BATCH, Source};
+use super::{BATCH, Source, Tells};
 use crate::request::Request;
 
 /// The requests of another source whose numbers are in some ranges.
@@ -63,6 +63,10 @@ impl Source for Windows {
             self.batch = batch;
         }
         Ok(())
+    }
+
+    fn tells(&self) -> Tells {
+        self.inner.tells()
     }
 
     fn notes(&self) -> Vec<String> {

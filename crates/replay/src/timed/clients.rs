@@ -51,7 +51,7 @@ struct Lane {
 
 impl<'a> Clients<'a> {
     pub(super) fn new(trace: &'a mut Trace, is_open: bool) -> Self {
-        let of = Lanes::new(trace.format());
+        let of = Lanes::new(trace.tells());
         Self {
             trace,
             batch: Vec::new(),

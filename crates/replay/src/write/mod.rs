@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Writes traces, in the formats that others read.
 
+mod copy;
 mod csv;
+mod lost;
 mod oracle_general;
 mod own;
+mod recorder;
 
 use std::fs::{File, OpenOptions};
 use std::io::{BufWriter, Write as _};
@@ -11,6 +14,7 @@ use std::path::Path;
 
 use terrace_core::{Error, ErrorKind, Result};
 
+use self::lost::Lost;
 use crate::cut::Cut;
 use crate::format::Format;
 use crate::read::Trace;
@@ -22,11 +26,11 @@ pub const WRITABLE: [Format; 3] = [Format::Terrace, Format::OracleGeneral, Forma
 /// What a conversion came to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Converted {
-    /// Requests that were read.
+    /// Reads and writes that were read.
     pub read: u64,
-    /// Requests that were written.
+    /// Reads and writes that were written.
     pub written: u64,
-    /// What is to be said of the trace that was read.
+    /// What is to be said of the trace that was read, and what the format could not hold.
     pub notes: Vec<String>,
 }
 
@@ -39,7 +43,9 @@ trait Sink {
 }
 
 /// Writes a part of a trace to a new file, or to a new directory for a trace of our own. `open`
-/// opens the trace: for oracleGeneral twice, because each request tells when the next one comes.
+/// opens the trace: for oracleGeneral twice, because each request tells when the next one comes. What
+/// makes and ends objects is written where [`crate::Options::has_lives`] asks for it; a trace of our
+/// own that becomes another one keeps every event.
 ///
 /// # Errors
 ///
@@ -53,34 +59,43 @@ pub fn convert(
     path: &Path,
     progress: &mut dyn FnMut(u64),
 ) -> Result<Converted> {
+    let trace = open()?;
+    let tells = trace.tells();
+    if let (Format::Terrace, Some(directory)) = (format, trace.directory()) {
+        return copy::copy(directory, cut, path, progress);
+    }
     let mut sink: Box<dyn Sink> = match format {
         Format::Terrace => Box::new(own::Own::create(path)?),
         Format::OracleGeneral => {
             let mut nexts = oracle_general::Nexts::default();
-            each(open, cut, progress, &mut |request| nexts.push(request))?;
+            each(open()?, cut, progress, &mut |request| nexts.push(request))?;
             Box::new(oracle_general::OracleGeneral::new(create(path)?, nexts.finish()))
         }
-        Format::Csv => Box::new(csv::Csv::new(create(path)?)?),
+        Format::Csv => Box::new(csv::Csv::new(create(path)?, tells)?),
         _ => {
             let words = WRITABLE.map(Format::word).join(", ");
             let reason = format!("this format is only read; those that are written: {words}");
             return Err(Error::invalid("write the trace", reason).with("format", format));
         }
     };
-    let converted = each(open, cut, progress, &mut |request| sink.push(request))?;
+    let mut lost = Lost::default();
+    let mut converted = each(trace, cut, progress, &mut |request| {
+        lost.look(request);
+        sink.push(request)
+    })?;
     sink.finish()?;
+    converted.notes.extend(lost.notes(format, tells));
     Ok(converted)
 }
 
 /// Calls `take` with each request of the cut.
 fn each(
-    open: &dyn Fn() -> Result<Trace>,
+    mut trace: Trace,
     cut: &Cut,
     progress: &mut dyn FnMut(u64),
     take: &mut dyn FnMut(&Request) -> Result<()>,
 ) -> Result<Converted> {
-    let (mut trace, mut cut) = (open()?, *cut);
-    let (mut requests, mut converted) = (Vec::new(), Converted::default());
+    let (mut cut, mut requests, mut converted) = (*cut, Vec::new(), Converted::default());
     loop {
         trace.read(&mut requests)?;
         if requests.is_empty() {
@@ -89,9 +104,10 @@ fn each(
         }
         for request in requests.iter().filter(|request| cut.keeps(request)) {
             take(request)?;
-            converted.written += 1;
+            converted.written += u64::from(request.operation.is_access());
         }
-        converted.read += requests.len() as u64;
+        let accesses = requests.iter().filter(|request| request.operation.is_access());
+        converted.read += accesses.count() as u64;
         progress(requests.len() as u64);
     }
 }

@@ -21,6 +21,9 @@ pub(super) struct Nexts {
 
 impl Nexts {
     pub(super) fn push(&mut self, request: &Request) -> Result<()> {
+        if !request.operation.is_access() {
+            return Ok(());
+        }
         self.objects.numbers(std::iter::once(request.object), &mut self.numbers)
     }
 
@@ -51,6 +54,9 @@ impl OracleGeneral {
 
 impl Sink for OracleGeneral {
     fn push(&mut self, request: &Request) -> Result<()> {
+        if !request.operation.is_access() {
+            return Ok(());
+        }
         self.count += 1;
         let time_s = u32::try_from(request.time_ns / SECOND_NS)
             .map_err(|_| self.target.unfit("the time is no number of 32 bits", self.count))?;

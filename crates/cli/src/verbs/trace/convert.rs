@@ -8,7 +8,7 @@ use clap::builder::PossibleValuesParser;
 use serde_json::json;
 use terrace_core::Error;
 use terrace_core::units::parse_duration;
-use terrace_replay::{Cut as Part, Format, Trace, WRITABLE, convert};
+use terrace_replay::{Cut as Part, Format, Options, Trace, WRITABLE, convert};
 
 use crate::context::Context;
 use crate::failure::Result;
@@ -93,7 +93,8 @@ fn write(
     to: Option<Format>,
     output: &Path,
 ) -> Result<()> {
-    let options = reading.options()?;
+    // What makes and ends objects belongs to a trace as what reads and writes them does.
+    let options = Options { has_lives: true, ..reading.options()? };
     let open = || Trace::open(trace, &options);
     let format = match to {
         Some(format) => format,

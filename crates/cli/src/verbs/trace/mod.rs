@@ -84,15 +84,18 @@ enum Action {
     /// Write a trace of any format in another one
     ///
     /// Reads what `terrace replay` reads, and writes `terrace` (a new directory), `oracleGeneral` or
-    /// `csv`. CSV loses nothing. oracleGeneral keeps seconds, objects, sizes, and when an object is
-    /// asked for again; it takes 12 bytes of memory a request. A trace of our own has no clients,
-    /// and what is not known to be a write is a read.
+    /// `csv`. CSV keeps all that a replay needs. oracleGeneral keeps seconds, objects, sizes, and
+    /// when an object is asked for again; it takes 12 bytes of memory a request. A trace of our own
+    /// has no clients, and what is not known to be a write is a read. What was lost is said on
+    /// standard error.
     #[command(after_long_help = "Examples:
   terrace trace convert disk.vscsi --to oracleGeneral --output disk.bin
   terrace trace convert my-store/trace --to csv --output requests.csv
   terrace trace convert requests.csv --columns id=2,size=4,time=1 --to terrace --output trace")]
     Convert(convert::Convert),
     /// Write a part of a trace of any format: a window of time, a sample of its objects
+    ///
+    /// Time is counted from the first request. Of our own trace every event is kept as it is.
     ///
     /// A sample has all requests of its objects, so that they are asked for again as often as
     /// before; a cache for it has to be as much smaller. Which objects, a hash of their numbers
