@@ -152,6 +152,12 @@ pub(crate) fn is_written(path: &Path) -> bool {
     matches!(directory.try_lock_shared(), Err(TryLockError::WouldBlock))
 }
 
+/// Whether nothing is in a directory, as in that of a recording in which nothing happened.
+pub(crate) fn is_blank(path: &Path) -> Result<bool> {
+    let failed = |error| Error::from_io("list the trace", error).with("directory", path.display());
+    Ok(fs::read_dir(path).map_err(failed)?.next().is_none())
+}
+
 /// The files of a trace with their numbers, oldest first.
 pub(crate) fn list(path: &Path) -> Result<Vec<(u64, PathBuf)>> {
     let failed = |error| Error::from_io("list the trace", error).with("directory", path.display());

@@ -5,11 +5,11 @@ use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use terrace_core::{Key, Result, Slot};
+use terrace_core::{Error, Key, Result, Slot};
 
 use crate::block::{self, Entries, Kind};
 use crate::codec::{Decoder, Wrong};
-use crate::directory::{is_written, list};
+use crate::directory::{is_blank, is_written, list};
 use crate::file::{Blocks, Found, read_head};
 use crate::record::{Head, Record, Subject};
 
@@ -105,16 +105,33 @@ struct Block {
     offset_bytes: u64,
 }
 
+/// Why a directory cannot be read.
+fn no_trace(directory: &Path) -> Error {
+    let below = directory.join("trace");
+    let is_below = list(&below).is_ok_and(|files| !files.is_empty());
+    let reason = match is_below {
+        true => {
+            "it has no files of a trace such as 000001.trace; those in `trace` below it are one"
+        }
+        false => "it has no files of a trace, such as 000001.trace, but others",
+    };
+    Error::invalid("read the trace", reason).with("directory", directory.display())
+}
+
 impl Reader {
     /// Opens the trace in a directory.
     ///
     /// # Errors
     ///
-    /// `NotFound`, `Denied`, `Io`. A directory without files is an empty trace.
+    /// `NotFound`, `Denied`, `Io`; `Invalid` for a directory that is none of a trace. One in which
+    /// nothing was recorded yet is empty.
     pub fn open(directory: &Path) -> Result<Self> {
         // Before the list: what was not ended then, and is not written now, is torn.
         let is_live = is_written(directory);
-        let files = list(directory)?.into_iter().map(|(_, path)| path).collect();
+        let files: VecDeque<_> = list(directory)?.into_iter().map(|(_, path)| path).collect();
+        if files.is_empty() && !is_live && !is_blank(directory)? {
+            return Err(no_trace(directory));
+        }
         let span_wall_ns = (0, u64::MAX);
         Ok(Self { is_live, span_wall_ns, files, now: None, ready: VecDeque::new() })
     }

@@ -149,6 +149,21 @@ fn a_failing_disk_ends_the_recording_and_nothing_else() {
 }
 
 #[test]
+fn a_directory_of_something_else_is_no_trace() {
+    let directory = tempfile::tempdir().expect("a directory");
+    assert_eq!(Reader::open(directory.path()).expect("nothing happened").count(), 0);
+    std::fs::write(directory.path().join("terrace.toml"), "").expect("writable");
+    let error = Reader::open(directory.path()).expect_err("it is none");
+    assert_eq!(error.kind(), ErrorKind::Invalid);
+    assert!(error.to_string().contains("000001.trace"), "{error}");
+    let below = directory.path().join("trace");
+    std::fs::create_dir(&below).expect("writable");
+    std::fs::write(below.join("000001.trace"), "").expect("writable");
+    let error = Reader::open(directory.path()).expect_err("it is none");
+    assert!(error.to_string().contains("`trace` below it"), "{error}");
+}
+
+#[test]
 fn a_recording_that_was_ended_makes_room_for_the_next_at_once() {
     let directory = tempfile::tempdir().expect("a directory");
     for _ in 0..200 {
