@@ -3,7 +3,7 @@
 //!
 //! Reads and writes of the categories POSIX and STDIO are requests; a file is an object, whose number
 //! is a hash of its name or of the hash that the trace has for that. Where an event has no offset, it
-//! goes on where the last one of the same process and file ended.
+//! goes on where the last one of the same process and file ended. A client is a thread of a process.
 
 use std::collections::HashMap;
 
@@ -31,9 +31,13 @@ struct Event<'a> {
     ph: Option<std::borrow::Cow<'a, str>>,
     #[serde(default)]
     pid: u64,
-    /// Microseconds.
+    #[serde(default)]
+    tid: u64,
+    /// When it began, and how long it took, in microseconds.
     #[serde(default)]
     ts: u64,
+    #[serde(default)]
+    dur: u64,
     #[serde(default)]
     args: HashMap<String, Value>,
 }
@@ -42,9 +46,18 @@ struct Event<'a> {
 /// it was asked for.
 const LENGTHS: [&str; 4] = ["ret", "bytes", "size", "count"];
 
+/// What is known of those who asked by now.
+#[derive(Default)]
+struct Askers {
+    /// Where the last access of a process to a file ended.
+    places: HashMap<(u64, u64), u64>,
+    /// The numbers of threads of processes.
+    clients: HashMap<(u64, u64), u32>,
+}
+
 pub(super) fn read(mut input: Input) -> Result<Sorted> {
     let mut sorted = Sorted::default();
-    let mut places: HashMap<(u64, u64), u64> = HashMap::new();
+    let mut askers = Askers::default();
     while let Some(line) = input.line()? {
         let line = line.trim_ascii();
         let line = line.strip_prefix(b"[").unwrap_or(line);
@@ -60,7 +73,7 @@ pub(super) fn read(mut input: Input) -> Result<Sorted> {
                 return Err(input.wrong(reason).caused_by(error));
             }
         };
-        let found = request(&event, &mut places);
+        let found = request(&event, &mut askers);
         let name = ["fname", "name"].iter().find_map(|key| event.args.get(*key)?.as_str());
         if let (Ok(Some(request)), Some(name)) = (&found, name) {
             sorted.name(request.object, name.as_bytes());
@@ -73,10 +86,7 @@ pub(super) fn read(mut input: Input) -> Result<Sorted> {
 }
 
 /// The request that an event is, if it is one.
-fn request(
-    event: &Event<'_>,
-    places: &mut HashMap<(u64, u64), u64>,
-) -> Result<Option<Request>, &'static str> {
+fn request(event: &Event<'_>, askers: &mut Askers) -> Result<Option<Request>, &'static str> {
     let is_io = matches!(event.cat.as_deref(), Some("POSIX" | "STDIO"));
     if event.ph.as_deref() != Some("X") || !is_io {
         return Ok(None);
@@ -93,7 +103,7 @@ fn request(
         "read" | "pread" | "pread64" | "readv" | "preadv" | "fread" => Operation::Read,
         "write" | "pwrite" | "pwrite64" | "writev" | "pwritev" | "fwrite" => Operation::Write,
         "open" | "open64" | "openat" | "fopen" | "fopen64" | "creat" => {
-            places.remove(&place);
+            askers.places.remove(&place);
             return Ok(None);
         }
         _ => return Ok(None),
@@ -109,18 +119,21 @@ fn request(
     let offset_bytes = match event.args.get("offset").map(integer) {
         Some(Some(offset)) if offset >= 0 => offset as u64,
         Some(_) => return Err("the offset of an access is no number"),
-        None => places.get(&place).copied().unwrap_or(0),
+        None => askers.places.get(&place).copied().unwrap_or(0),
     };
-    places.insert(place, offset_bytes.saturating_add(length_bytes));
+    askers.places.insert(place, offset_bytes.saturating_add(length_bytes));
     let time_ns = event.ts.checked_mul(1000).ok_or("the time is too late")?;
+    let latency_ns = event.dur.checked_mul(1000).ok_or("the duration is too long")?;
+    let next = askers.clients.len() as u32;
+    let client = *askers.clients.entry((event.pid, event.tid)).or_insert(next);
     Ok(Some(Request {
         time_ns,
         object: file,
         size_bytes: 0,
         offset_bytes,
         length_bytes,
-        latency_ns: 0,
-        client: (event.pid & u64::from(u32::MAX)) as u32,
+        latency_ns,
+        client,
         operation,
     }))
 }

@@ -3,7 +3,7 @@
 //!
 //! Version 1, 32 bytes: u32 serial number, u32 length in bytes, u32 segments, u16 opcode, u16 version,
 //! u64 first block, u64 time in microseconds. Version 2, 40 bytes: u16 opcode, u16 version, u32 serial
-//! number, u32 length, u32 segments, u64 first block, u64 time, u64 how long it took. The version is
+//! number, u32 length, u32 segments, u64 first block, u64 time, u64 how long it took, in microseconds. The version is
 //! 0x0100 or 0x0200. An object is a first block.
 
 use terrace_core::Result;
@@ -25,6 +25,8 @@ pub(super) struct Vscsi {
     length_at: usize,
     block_at: usize,
     time_at: usize,
+    /// Only version 2 tells how long answers took.
+    latency_at: Option<usize>,
 }
 
 const VERSION_1: Vscsi = Vscsi {
@@ -35,6 +37,7 @@ const VERSION_1: Vscsi = Vscsi {
     length_at: 4,
     block_at: 16,
     time_at: 24,
+    latency_at: None,
 };
 
 const VERSION_2: Vscsi = Vscsi {
@@ -45,6 +48,7 @@ const VERSION_2: Vscsi = Vscsi {
     length_at: 8,
     block_at: 16,
     time_at: 24,
+    latency_at: Some(32),
 };
 
 pub(super) fn open(mut input: Input) -> Result<Fixed<Vscsi>> {
@@ -84,10 +88,14 @@ impl Record for Vscsi {
             u64_at(record, self.time_at).checked_mul(1000).ok_or("the time is too late")?;
         let block = u64_at(record, self.block_at);
         let bytes = u64::from(u32_at(record, self.length_at));
-        Ok(Request::whole(time_ns, block, bytes, operation))
+        let latency_ns = match self.latency_at {
+            Some(at) => u64_at(record, at).checked_mul(1000).ok_or("the duration is too long")?,
+            None => 0,
+        };
+        Ok(Request { latency_ns, ..Request::whole(time_ns, block, bytes, operation) })
     }
 
     fn tells(&self) -> Tells {
-        Tells::default()
+        Tells { clients: false, latencies: self.latency_at.is_some() }
     }
 }

@@ -123,8 +123,9 @@ fn vscsi_1_is_recognised_and_read() {
 #[test]
 fn vscsi_2_is_recognised_and_read() {
     let records = [vscsi_2(0x88), vscsi_2(0x0a)].concat();
-    let operations = [Operation::Read, Operation::Write];
-    assert_eq!(requests(&records), (Format::Vscsi, operations.map(block).to_vec()));
+    let wanted = [Operation::Read, Operation::Write]
+        .map(|operation| Request { latency_ns: 12_000, ..block(operation) });
+    assert_eq!(requests(&records), (Format::Vscsi, wanted.to_vec()));
 }
 
 #[test]

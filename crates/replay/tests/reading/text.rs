@@ -164,6 +164,23 @@ fn dftracer_events_become_requests() {
     assert_eq!(seen.len(), 3, "a call that failed is none");
     assert_eq!(found[2].operation, Operation::Write);
     assert_eq!((seen[0].0, seen[1].0), (100, 200), "in the order of time");
+    assert!(found.iter().all(|one| one.latency_ns == 1000), "{found:?}");
+    assert!(found[0].client == found[1].client && found[1].client != found[2].client);
+}
+
+#[test]
+fn dftracer_threads_are_clients() {
+    let line = |tid: u32, ts: u32| {
+        let args = r#"{"fname":"/f","ret":10,"offset":0}"#;
+        format!(
+            "{{\"name\":\"pread\",\"cat\":\"POSIX\",\"ph\":\"X\",\"pid\":1,\"tid\":{tid},\"ts\":{ts},\
+             \"dur\":90,\"args\":{args}}}\n"
+        )
+    };
+    let text = [line(1, 0), line(2, 10), line(1, 100)].concat();
+    let (_, found) = requests(text.as_bytes());
+    let clients: Vec<_> = found.iter().map(|one| one.client).collect();
+    assert!(clients[0] == clients[2] && clients[0] != clients[1], "{clients:?}");
 }
 
 #[test]
