@@ -70,16 +70,21 @@ impl Format {
         )
     }
 
-    /// The format of a file that begins with these bytes, as far as they tell. `is_all` where the
-    /// file has no more than these.
-    pub(crate) fn recognise(start: &[u8], is_all: bool) -> Option<Self> {
+    /// The format of a file with this name that begins with these bytes, as far as they tell.
+    /// `is_all` where the file has no more than these.
+    pub(crate) fn recognise(start: &[u8], is_all: bool, name: &str) -> Option<Self> {
         if lcs::begins(start) {
             return Some(Format::Lcs);
+        }
+        // First of those that nothing marks: where it fits, nothing else does.
+        if oracle_general::is_certain(start, is_all) {
+            return Some(Format::OracleGeneral);
         }
         if is_text(start) {
             return of_text(start, is_all);
         }
         match () {
+            () if oracle_general::is_named(name) => Some(Format::OracleGeneral),
             () if vscsi::is_likely(start) => Some(Format::Vscsi),
             () if oracle_general::is_likely(start) => Some(Format::OracleGeneral),
             () => None,

@@ -135,7 +135,8 @@ impl Trace {
         };
         let start = input.peek(START_BYTES)?;
         let (is_empty, is_part) = (start.is_empty(), terrace_trace::is_file(start));
-        let recognised = Format::recognise(start, start.len() < START_BYTES);
+        let start = start.to_vec();
+        let recognised = Format::recognise(&start, start.len() < START_BYTES, input.name());
         if is_part {
             let reason = "it is a part of a trace: name the directory that it is in";
             return wrong(&input, reason.into());

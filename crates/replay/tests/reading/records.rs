@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Formats of records of one length.
 
+use std::io::Cursor;
+
 use terrace_core::ErrorKind;
-use terrace_replay::{Format, Operation, Request};
+use terrace_replay::{Format, Operation, Options, Request, Trace};
 
 use super::{refusal, requests};
 
@@ -93,6 +95,25 @@ fn oracle_general_is_recognised_and_read() {
     let last = requests.last().unwrap();
     assert_eq!(last.time_ns, u64::from((MANY - 1) / 7) * SECOND_NS);
     assert_eq!((last.object, last.size_bytes), (u64::from(MANY - 1) << 33, u64::from(MANY - 1)));
+}
+
+#[test]
+fn oracle_general_is_recognised_whatever_is_in_it() {
+    // Times out of order, and sizes in which version 1 of vscsi has its version.
+    let backwards =
+        [oracle_general(5, 1, 10, 3), oracle_general(3, 2, 10, -1), oracle_general(1, 1, 10, -1)];
+    let large = [oracle_general(5, 1, 16 << 20, -1), oracle_general(6, 2, 16 << 20, -1)];
+    let untold = [oracle_general(5, 1, 10, 0), oracle_general(6, 1, 10, 0)];
+    for records in [&backwards[..], &large, &untold] {
+        let (format, found) = requests(&records.concat());
+        assert_eq!((format, found.len()), (Format::OracleGeneral, records.len()));
+    }
+    // The name says it where nothing else does.
+    let odd = [oracle_general(5, 1, 10, 1), oracle_general(3, 1, 10, 1)].concat();
+    for (name, is_known) in [("a.oracleGeneral.bin", true), ("oracleGeneral/a.bin", false)] {
+        let stream = Box::new(Cursor::new(odd.clone()));
+        assert_eq!(Trace::from_stream(stream, name, &Options::default()).is_ok(), is_known);
+    }
 }
 
 #[test]
