@@ -15,7 +15,7 @@ pub(crate) struct Reading {
           value_parser = PossibleValuesParser::new(Format::ALL.map(Format::word)), ignore_case = true)]
     format: Option<String>,
     /// Which columns of text are what, by name or by number: `id=block,size=4,time=1`, also op,
-    /// offset, length, client, latency [default: told by the heading]
+    /// offset, length, client, latency; `time_ms=1` says the unit [default: told by the heading]
     #[arg(long, value_name = "COLUMNS")]
     columns: Option<String>,
 }

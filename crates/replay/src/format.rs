@@ -110,7 +110,7 @@ fn of_text(start: &[u8], is_all: bool) -> Option<Format> {
     match () {
         () if lines.clone().any(dxt::is_sign) => Some(Format::Dxt),
         () if dftracer::is_sign(first) => Some(Format::Dftracer),
-        () if csv::separator(first).is_some() => Some(Format::Csv),
+        () if csv::is_likely(lines.clone()) => Some(Format::Csv),
         // Names may be numbers or words, but there is one on a line.
         () if lines.all(|line| !line.contains(&b' ')) => Some(Format::Ids),
         () => None,

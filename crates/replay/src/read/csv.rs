@@ -1,165 +1,97 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Text in columns, with a heading or with columns that somebody names.
+//!
+//! What separates them is what divides the first lines into equally many. Where columns are named by
+//! number there may be no heading: the first line is one if it cannot be read, or if no column of it is
+//! a number and it has the name of a column of objects, or a number is below.
 
 use std::borrow::Cow;
 
 use terrace_core::{Error, Result};
 
+use super::columns::{COLUMNS_MAX, Columns, Meaning, SECOND_NS, guess, is_object, unit_of};
 use super::ids::object_of;
 use super::names::{Named, Names};
-use super::{BATCH, Options, Source, Tells};
+use super::{BATCH, Options, START_BYTES, Source, Tells};
 use crate::input::Input;
 use crate::request::{Operation, Request};
 
 /// What may separate columns.
 const SEPARATORS: [u8; 3] = [b',', b'\t', b';'];
 
-/// Columns at most.
-const COLUMNS_MAX: usize = 1024;
-
-const SECOND_NS: u64 = 1_000_000_000;
+/// Lines that tell what separates columns.
+const LINES_MAX: usize = 16;
 
 const UNENDED: &str = "a quoted column does not end";
 
-/// What a column is, and the names in headings that say so, the most telling first. `io_size` and
-/// `op_time` are those of the block traces that come with CacheLib, whose `block_id_size` is the
-/// length of the name.
-const MEANINGS: [(Meaning, &[&str]); 8] = [
-    (
-        Meaning::Id,
-        &["id", "obj_id", "object_id", "object", "obj", "block_id", "block", "lbn", "lba", "key"],
-    ),
-    (
-        Meaning::Size,
-        &[
-            "size",
-            "obj_size",
-            "object_size",
-            "size_bytes",
-            "io_size",
-            "length_bytes",
-            "length",
-            "bytes",
-        ],
-    ),
-    (
-        Meaning::Time,
-        &["time", "timestamp", "clock_time", "op_time", "time_s", "time_ms", "time_us", "time_ns"],
-    ),
-    (Meaning::Operation, &["op", "operation", "op_name", "kind"]),
-    (Meaning::Offset, &["offset", "offset_bytes", "io_offset"]),
-    (Meaning::Length, &["length", "length_bytes"]),
-    (Meaning::Client, &["client", "rank", "pid"]),
-    (Meaning::Latency, &["latency", "latency_s", "latency_ms", "latency_us", "latency_ns"]),
-];
+const NO_TIME: &str = "the time is no number";
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Meaning {
-    Id,
-    Size,
-    Time,
-    Operation,
-    Offset,
-    Length,
-    Client,
-    Latency,
+const LATE: &str = "the time is later than 584 years: it may be in ms, us or ns, which the end of the \
+                    column's name tells (time_ms), or --columns (time_ms=1)";
+
+/// Whether these lines, the first ones of a file, are columns: separated, or one with a name that says
+/// that it has objects.
+pub(crate) fn is_likely<'a>(lines: impl Iterator<Item = &'a [u8]> + Clone) -> bool {
+    let first = lines.clone().next();
+    let is_heading =
+        |line: &[u8]| std::str::from_utf8(line).is_ok_and(|name| is_object(bare(name)));
+    separator(lines).is_some() || first.is_some_and(is_heading)
 }
 
-impl Meaning {
-    const ALL: [(&'static str, Meaning); 8] = [
-        ("id", Meaning::Id),
-        ("size", Meaning::Size),
-        ("time", Meaning::Time),
-        ("op", Meaning::Operation),
-        ("offset", Meaning::Offset),
-        ("length", Meaning::Length),
-        ("client", Meaning::Client),
-        ("latency", Meaning::Latency),
-    ];
+/// What separates the columns of these lines, if they have several: what divides them into equally
+/// many; of several such what names the object, and what divides into most.
+fn separator<'a>(lines: impl Iterator<Item = &'a [u8]> + Clone) -> Option<u8> {
+    let count = |line: &[u8], separator| {
+        // Quotes that do not end are no columns.
+        Fields::new(line, separator)
+            .take(COLUMNS_MAX)
+            .try_fold(0, |count, field| field.map(|_| count + 1))
+    };
+    let lines = lines.filter(|line| !line.trim_ascii().is_empty()).take(LINES_MAX);
+    let first = lines.clone().next()?;
+    let counts = SEPARATORS.into_iter().filter_map(|separator| {
+        let columns = count(first, separator).filter(|columns| *columns > 1)?;
+        let is_even = lines.clone().all(|line| count(line, separator) == Some(columns));
+        let has_object = guess(&names(first, separator)).is_ok();
+        Some((is_even, has_object, columns, separator))
+    });
+    // Of equals the first.
+    let better = |best: (bool, bool, usize, u8), next: (bool, bool, usize, u8)| {
+        if (next.0, next.1, next.2) > (best.0, best.1, best.2) { next } else { best }
+    };
+    counts.reduce(better).map(|(.., separator)| separator)
 }
 
-/// Which column is what, as a user says it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Columns(Vec<(Meaning, Which)>);
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Which {
-    /// By the name in the heading.
-    Name(String),
-    /// From 0.
-    Index(usize),
-}
-
-impl Columns {
-    /// Reads `id=block_id,size=4`: columns by name, or by number from 1.
-    ///
-    /// # Errors
-    ///
-    /// `Invalid`, with what would be right.
-    pub fn parse(text: &str) -> Result<Self> {
-        let wrong = |reason: &str| {
-            Error::invalid("read the columns", reason).with("columns", format!("{text:?}"))
-        };
-        let mut columns: Vec<(Meaning, Which)> = Vec::new();
-        for part in text.split(',') {
-            let (word, which) = part.split_once('=').ok_or_else(|| {
-                wrong("a list such as id=2,size=3 is expected, by name or by number from 1")
-            })?;
-            let meaning = Meaning::ALL.into_iter().find(|(one, _)| *one == word.trim());
-            let (_, meaning) = meaning.ok_or_else(|| {
-                wrong("there are the columns id, size, time, op, offset, length, client, latency")
-            })?;
-            if columns.iter().any(|(other, _)| *other == meaning) {
-                return Err(wrong("a column is named twice"));
-            }
-            let which = match which.trim().parse::<usize>() {
-                Ok(number @ 1..=COLUMNS_MAX) => Which::Index(number - 1),
-                Ok(_) => return Err(wrong("columns are counted from 1, to 1024")),
-                Err(_) => Which::Name(which.trim().to_string()),
-            };
-            columns.push((meaning, which));
-        }
-        match columns.iter().any(|(meaning, _)| *meaning == Meaning::Id) {
-            true => Ok(Self(columns)),
-            false => Err(wrong("the column of the object is missing: id=…")),
-        }
+/// The names of columns in a heading, in front of which there may be a `#`.
+fn names(line: &[u8], separator: u8) -> Vec<String> {
+    let fields = Fields::new(line, separator).map_while(|field| field);
+    let names = fields.map(|name| String::from_utf8_lossy(&name).trim().to_string());
+    let mut names: Vec<String> = names.collect();
+    if let Some(first) = names.first_mut() {
+        *first = bare(first).to_string();
     }
-
-    fn has_names(&self) -> bool {
-        self.0.iter().any(|(_, which)| matches!(which, Which::Name(_)))
-    }
-
-    /// What the columns are, of a line that has these.
-    fn find(&self, names: &[String]) -> Result<Vec<Option<Meaning>>, String> {
-        let mut meanings = vec![None; names.len()];
-        for (meaning, which) in &self.0 {
-            let index = match which {
-                Which::Index(index) => Some(*index).filter(|index| *index < names.len()),
-                Which::Name(name) => names.iter().position(|other| other == name),
-            };
-            let Some(index) = index else {
-                return Err(match which {
-                    Which::Name(name) => {
-                        format!("its first line has no column {name}; it has {}", names.join(", "))
-                    }
-                    Which::Index(index) => {
-                        format!(
-                            "its first line has no column {}; it has {}",
-                            index + 1,
-                            names.len()
-                        )
-                    }
-                });
-            };
-            meanings[index] = Some(*meaning);
-        }
-        Ok(meanings)
-    }
+    names
 }
 
-/// What separates the columns of a line, if it has several.
-pub(crate) fn separator(line: &[u8]) -> Option<u8> {
-    SEPARATORS.into_iter().find(|separator| line.contains(separator))
+/// The first name of a heading.
+fn bare(name: &str) -> &str {
+    name.trim_start_matches('#').trim()
+}
+
+/// Whether a line has a column that is a number.
+fn has_number(line: &[u8], separator: u8) -> bool {
+    let mut fields = Fields::new(line, separator).map_while(|field| field);
+    fields.any(|field| is_number(field.trim_ascii()))
+}
+
+/// The first lines that can be seen whole.
+fn first_lines(seen: &[u8], is_all: bool) -> Vec<Vec<u8>> {
+    let mut lines: Vec<_> = seen.split(|byte| *byte == b'\n').take(LINES_MAX + 1).collect();
+    if lines.len() <= LINES_MAX && !is_all && lines.len() > 1 {
+        lines.pop();
+    }
+    let lines = lines.into_iter().filter(|line| !line.trim_ascii().is_empty());
+    lines.map(|line| line.strip_suffix(b"\r").unwrap_or(line).to_vec()).collect()
 }
 
 pub(super) struct Csv {
@@ -185,17 +117,18 @@ struct Shape {
 impl Csv {
     pub(super) fn open(mut input: Input, options: &Options) -> Result<Self> {
         let columns = options.columns.as_ref();
+        let start = input.peek(START_BYTES)?;
+        let lines = first_lines(start, start.len() < START_BYTES);
         let Some(line) = input.line()?.map(<[u8]>::to_vec) else {
             return Err(input.corrupt("it is empty, and has no heading"));
         };
-        let separator = separator(&line).unwrap_or(b',');
+        let separator = separator(lines.iter().map(Vec::as_slice)).unwrap_or(b',');
         let fields: Option<Vec<_>> = Fields::new(&line, separator).take(COLUMNS_MAX + 1).collect();
         let fields = fields.ok_or_else(|| input.wrong(UNENDED))?;
         if fields.len() > COLUMNS_MAX {
             return Err(input.wrong("it has more than 1024 columns"));
         }
-        let name_of = |name: &Cow<'_, [u8]>| String::from_utf8_lossy(name).trim().to_string();
-        let names: Vec<String> = fields.iter().map(name_of).collect();
+        let names = names(&line, separator);
         let meanings = match columns {
             Some(columns) => columns.find(&names),
             None => guess(&names),
@@ -205,13 +138,19 @@ impl Csv {
         })?;
         let unit_ns = |meaning| {
             let index = meanings.iter().position(|one| *one == Some(meaning));
-            index.map_or(SECOND_NS, |index| unit_of(&names[index]))
+            let said = columns.and_then(|columns| columns.unit_ns(meaning));
+            said.or_else(|| unit_of(&names[index?])).unwrap_or(SECOND_NS)
         };
         let (time_unit_ns, latency_unit_ns) = (unit_ns(Meaning::Time), unit_ns(Meaning::Latency));
         let shape = Shape { separator, meanings, time_unit_ns, latency_unit_ns };
-        // Numbers may name columns with a heading or without: only without can the line be read.
+        let is_words = || {
+            let has_number_below = || lines.get(1).is_some_and(|line| has_number(line, separator));
+            let has_name = names.iter().any(|name| is_object(name));
+            !has_number(&line, separator) && (has_name || has_number_below())
+        };
         let is_heading = columns.is_none_or(Columns::has_names)
-            || shape.request(&line, 0, &mut Names::default()).is_err();
+            || shape.request(&line, 0, &mut Names::default()).is_err()
+            || is_words();
         let (first, names) = ((!is_heading).then_some(line), Names::default());
         Ok(Self { input, shape, first, rows: 0, has_lives: options.has_lives, names })
     }
@@ -292,7 +231,10 @@ impl Shape {
                 }
                 Meaning::Time => {
                     request.time_ns =
-                        time(field, self.time_unit_ns).ok_or("the time is no number")?;
+                        time(field, self.time_unit_ns).ok_or_else(|| match is_number(field) {
+                            true => LATE,
+                            false => NO_TIME,
+                        })?;
                 }
                 Meaning::Latency => {
                     let latency_ns = time(field, self.latency_unit_ns);
@@ -311,24 +253,6 @@ impl Shape {
             true => Ok(request),
             false => Err("it has fewer columns than the first line"),
         }
-    }
-}
-
-/// What columns with these names are.
-fn guess(names: &[String]) -> Result<Vec<Option<Meaning>>, String> {
-    let mut meanings = vec![None; names.len()];
-    for (meaning, known) in MEANINGS {
-        let position =
-            |known: &&str| names.iter().position(|name| name.eq_ignore_ascii_case(known));
-        if let Some(index) = known.iter().find_map(position) {
-            meanings[index] = Some(meaning);
-        }
-    }
-    match meanings.contains(&Some(Meaning::Id)) {
-        true => Ok(meanings),
-        false => Err("its first line names no column of objects; say which columns are what, for \
-                      example id=2,size=3"
-            .into()),
     }
 }
 
@@ -383,20 +307,16 @@ impl<'a> Iterator for Fields<'a> {
     }
 }
 
-/// The unit of a time whose column has this name.
-fn unit_of(name: &str) -> u64 {
-    match name.rsplit_once('_').map_or("", |(_, unit)| unit) {
-        "ns" => 1,
-        "us" => 1000,
-        "ms" => 1_000_000,
-        _ => SECOND_NS,
-    }
-}
-
 /// A number that is whole and not negative.
 pub(super) fn whole(text: &[u8]) -> Option<u64> {
     let is_plain = text.first()?.is_ascii_digit();
     std::str::from_utf8(text).ok().filter(|_| is_plain)?.parse().ok()
+}
+
+/// Whether this is a number that is not negative, with or without a fraction.
+fn is_number(text: &[u8]) -> bool {
+    let is_other = |byte: &u8| !byte.is_ascii_digit() && *byte != b'.';
+    text.first().is_some_and(u8::is_ascii_digit) && !text.iter().any(is_other)
 }
 
 /// A number of seconds in nanoseconds.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Readers of traces, one file for each format.
 
+mod columns;
 pub(crate) mod csv;
 pub(crate) mod dftracer;
 pub(crate) mod dxt;
@@ -25,7 +26,7 @@ use std::sync::atomic::AtomicBool;
 
 use terrace_core::{Error, Result};
 
-pub use csv::Columns;
+pub use columns::Columns;
 pub use lived::{Lived, LivedTier};
 
 pub(crate) use names::NAMESPACE;
@@ -41,6 +42,9 @@ pub(crate) const BATCH: usize = 1024;
 
 /// As much of a file as its format is recognised from: the header of an lcs file.
 const START_BYTES: usize = 8192;
+
+/// What some programs write in front of text in UTF-8.
+const BYTE_ORDER_MARK: [u8; 3] = [0xef, 0xbb, 0xbf];
 
 /// How to read a trace.
 #[derive(Clone, Debug, Default)]
@@ -133,6 +137,9 @@ impl Trace {
         let wrong = |input: &Input, reason: String| {
             Err(Error::invalid("read the trace", reason).with("file", input.name()))
         };
+        if input.peek(BYTE_ORDER_MARK.len())?.starts_with(&BYTE_ORDER_MARK) {
+            input.consume(BYTE_ORDER_MARK.len());
+        }
         let start = input.peek(START_BYTES)?;
         let (is_empty, is_part) = (start.is_empty(), terrace_trace::is_file(start));
         let start = start.to_vec();

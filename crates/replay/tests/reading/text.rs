@@ -70,6 +70,57 @@ fn columns_can_be_named() {
 }
 
 #[test]
+fn a_heading_is_no_request_where_numbers_name_columns() {
+    let objects = |text: &[u8], columns: &str| with_columns(text, columns).unwrap().len();
+    for text in ["id\n1\n2\n1\n", "name\n1\n2\n1\n", "key\na\nb\nc\n"] {
+        assert_eq!(objects(text.as_bytes(), "id=1"), 3, "{text}");
+    }
+    assert_eq!(objects(b"what,how\nx,5\ny,6\n", "id=1"), 2);
+    assert_eq!(objects(b"a,b\nc,d\n", "id=1"), 2, "nothing says that it is one");
+    assert_eq!(objects(b"7\n8\n", "id=1"), 2);
+    // Alone, too, a column of objects may say so.
+    let (format, found) = requests(b"# Obj_Id\n1\n2\n1\n");
+    assert_eq!((format, found.len()), (Format::Csv, 3));
+}
+
+#[test]
+fn what_is_in_front_of_a_heading_is_no_name() {
+    for text in ["\u{feff}time_us,id,size\n5,7,9\n", "#time_us,id,size\n5,7,9\n"] {
+        let (_, found) = requests(text.as_bytes());
+        assert_eq!((found[0].time_ns, found[0].object, found[0].size_bytes), (5000, 7, 9));
+    }
+    assert_eq!(with_columns(b"# id;n\n1;2\n", "id=id,size=n").unwrap()[0].size_bytes, 2);
+    assert_eq!(requests("\u{feff}7\n8\n".as_bytes()).1[0].object, 7);
+}
+
+#[test]
+fn columns_are_what_divides_lines_evenly() {
+    for text in [
+        "id;\"size, or so\";size\n7;1;9\n8;1;9\n",
+        "id\tfirst, second\tsize\n7\tx\t9\n",
+        "id;note;size\n7;a,b;9\n8;c,d;9\n",
+        "id;share;size\n7;0,5;9\n8;0,7;9\n",
+    ] {
+        let (format, found) = requests(text.as_bytes());
+        assert_eq!((format, found[0].object, found[0].size_bytes), (Format::Csv, 7, 9), "{text}");
+    }
+}
+
+#[test]
+fn a_time_has_the_unit_that_its_name_or_a_user_says() {
+    assert_eq!(requests(b"ID,TIME_US\n1,5\n").1[0].time_ns, 5000);
+    let text = b"timestamp,id,size\n1702511878000,1,5\n";
+    let error = read(text, &Options::default()).unwrap_err().to_string();
+    assert!(error.contains("time_ms=1") && error.ends_with("line=2"), "{error}");
+    let found = with_columns(text, "time_ms=timestamp,id=id,latency_us=3").unwrap();
+    assert_eq!((found[0].time_ns, found[0].latency_ns), (1_702_511_878_000_000_000, 5000));
+    assert_eq!(with_columns(b"9,1\n", "time_ns=1,id=2").unwrap()[0].time_ns, 9);
+    for wrong in ["time_min=1,id=2", "size_ms=1,id=2", "time=1,time_ms=2,id=3"] {
+        assert_eq!(Columns::parse(wrong).unwrap_err().kind(), ErrorKind::Invalid, "{wrong}");
+    }
+}
+
+#[test]
 fn a_line_that_does_not_fit_is_named() {
     for (line, why) in [
         ("1,2", "fewer columns"),
