@@ -38,8 +38,28 @@ impl Place {
     }
 
     fn convert(&self, from: &str, cut: &Cut, format: Format, to: &str) -> Converted {
+        self.try_convert(from, cut, format, to).unwrap()
+    }
+
+    fn try_convert(
+        &self,
+        from: &str,
+        cut: &Cut,
+        format: Format,
+        to: &str,
+    ) -> terrace_core::Result<Converted> {
         let open = || Trace::open(&self.path(from), &Options::default());
-        convert(&open, cut, format, &self.path(to), &mut |_| {}).unwrap()
+        let converted = convert(open()?, &open, cut, format, &self.path(to), &mut |_| true);
+        converted.map(|converted| converted.expect("nobody ends it"))
+    }
+
+    /// The names of everything there is.
+    fn names(&self) -> Vec<String> {
+        let entries = fs::read_dir(self.0.path()).unwrap();
+        let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        let mut names: Vec<_> = names.collect();
+        names.sort();
+        names
     }
 
     fn read(&self, name: &str) -> (Format, Vec<Request>) {
@@ -145,22 +165,48 @@ fn nothing_is_overwritten() {
     let place = Place::new();
     fs::create_dir(place.path("there")).unwrap();
     for (format, name) in [(Format::Csv, "trace.csv"), (Format::Terrace, "there")] {
-        let open = || Trace::open(&place.path("trace.csv"), &Options::default());
-        let to = place.path(name);
-        let error = convert(&open, &Cut::default(), format, &to, &mut |_| {}).unwrap_err();
+        let error = place.try_convert("trace.csv", &Cut::default(), format, name).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Exists, "{error}");
     }
+    assert_eq!(place.names(), ["there", "trace.csv"]);
+}
+
+#[test]
+fn a_conversion_that_fails_or_is_ended_leaves_nothing() {
+    let place = Place::new();
+    let mut text = fs::read_to_string(place.path("trace.csv")).unwrap();
+    text += "1,2,x,0,0,read,1\n";
+    fs::write(place.path("damaged.csv"), text).unwrap();
+    for (format, name) in
+        [(Format::Csv, "to.csv"), (Format::Terrace, "to"), (Format::OracleGeneral, "to.bin")]
+    {
+        let error = place.try_convert("damaged.csv", &Cut::default(), format, name).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+        let open = || Trace::open(&place.path("trace.csv"), &Options::default());
+        let mut left = 20;
+        let mut goes_on = |_: u64| {
+            left -= 1;
+            left > 0
+        };
+        let to = place.path(name);
+        let ended =
+            convert(open().unwrap(), &open, &Cut::default(), format, &to, &mut goes_on).unwrap();
+        assert_eq!(ended, None);
+        assert_eq!(place.names(), ["damaged.csv", "trace.csv"], "{format}");
+    }
+    place.convert("trace.csv", &Cut::default(), Format::Csv, "to.csv");
+    assert_eq!(place.names(), ["damaged.csv", "to.csv", "trace.csv"]);
 }
 
 #[test]
 fn what_a_format_cannot_hold_is_named() {
     let place = Place::new();
     fs::write(place.path("large.csv"), "id,size\n1,5\n2,4294967296\n").unwrap();
-    let open = || Trace::open(&place.path("large.csv"), &Options::default());
-    let to = place.path("large.bin");
-    let error = convert(&open, &Cut::default(), Format::OracleGeneral, &to, &mut |_| {});
-    assert!(error.unwrap_err().to_string().ends_with("request=2"));
-    let error = convert(&open, &Cut::default(), Format::Lcs, &place.path("l"), &mut |_| {});
+    let convert = |format, to| place.try_convert("large.csv", &Cut::default(), format, to);
+    let error = convert(Format::OracleGeneral, "large.bin");
+    let error = error.unwrap_err().to_string();
+    assert!(error.ends_with("large.bin request=2"), "{error}");
+    let error = convert(Format::Lcs, "l");
     assert!(error.unwrap_err().to_string().contains("only read"));
     assert_eq!(read(&place.path("large.csv")).1[0].operation, Operation::Unknown);
 }

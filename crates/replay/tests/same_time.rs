@@ -36,7 +36,9 @@ impl Place {
         let from = self.path(from);
         let options = Options { has_lives: true, ..Options::default() };
         let open = || Trace::open(&from, &options);
-        convert(&open, cut, format, &self.path(to), &mut |_| {}).expect("it can be written")
+        let trace = open().expect("it is a trace");
+        let converted = convert(trace, &open, cut, format, &self.path(to), &mut |_| true);
+        converted.expect("it can be written").expect("nobody ends it")
     }
 
     fn replay(&self, name: &str) -> Timed {

@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `trace convert`, `trace cut`, and `trace show` of what other programs wrote.
 
+use std::io::Write;
+use std::process::Stdio;
+
+use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::scene::Scene;
+use crate::scene::{Scene, finish, piped, signal};
 
 /// Ten seconds of two objects, of which the second is written.
 fn with_trace() -> Scene {
@@ -88,4 +92,54 @@ fn the_summary_of_a_recorded_trace_has_its_load() {
     assert!(scene.ok(["trace", "show", "--summary"]).contains("\nworking set\n"));
     let part = json(&scene, "trace show --summary --kind read");
     assert_eq!(part["load"], Value::Null, "it is not the whole");
+}
+
+#[test]
+fn an_interrupted_conversion_leaves_nothing() {
+    let scene = Scene::empty();
+    let words = "trace convert /dev/stdin --format csv --to csv --output whole.csv".split(' ');
+    let mut child = piped(scene.command(words).stdin(Stdio::piped()));
+    let stdin = child.stdin.as_mut().expect("it is a pipe");
+    stdin.write_all(b"time,id,size\n").expect("the child reads");
+    // More than a pipe holds: some of it was read.
+    stdin.write_all(&b"1,2,3\n".repeat(100_000)).expect("the child reads");
+    signal(&child, Signal::INT);
+    let ran = finish(child);
+    assert_eq!(ran.signal, Some(2), "{ran:?}");
+    assert_eq!(ran.stderr, "terrace: interrupted: nothing was written\n");
+    assert_eq!(std::fs::read_dir(scene.path(".")).expect("it is there").count(), 0);
+}
+
+#[test]
+fn a_directory_of_something_else_is_refused() {
+    let scene = Scene::new();
+    scene.file("trace.csv", "id,size\n1,10\n");
+    for words in [
+        "trace show .",
+        "trace convert . --to csv --output nothing.csv",
+        "replay . --model cache --policy lru --capacity 1obj",
+    ] {
+        let error = scene.fails(2, words.split(' '));
+        assert!(error.contains("000001.trace"), "{words}: {error}");
+    }
+}
+
+#[test]
+fn a_cut_of_a_recorded_trace_keeps_its_names() {
+    let scene = Scene::new();
+    let held = scene.hold();
+    scene.ok(["trace", "record", "--to", "recorded"]);
+    scene.ok_with(b"hello", ["put", "run/a"]);
+    scene.ok(["get", "run/a"]);
+    scene.ok(["rm", "run/a"]);
+    scene.ok(["trace", "stop"]);
+    held.stop();
+    let kinds = |trace: &str| {
+        let lines = scene.json(["trace", "show", trace, "--object", "run/a"]);
+        let kind = |line: &Value| (line["kind"].clone(), line["latency_ns"].clone());
+        lines.iter().map(kind).collect::<Vec<_>>()
+    };
+    scene.ok("trace cut recorded --until 100s --output cut".split(' '));
+    assert!(kinds("cut").len() > 3);
+    assert_eq!(kinds("cut"), kinds("recorded"));
 }

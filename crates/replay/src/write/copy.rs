@@ -35,11 +35,11 @@ pub(super) fn copy(
     from: &Path,
     cut: &Cut,
     to: &Path,
-    progress: &mut dyn FnMut(u64),
-) -> Result<Converted> {
+    progress: &mut dyn FnMut(u64) -> bool,
+) -> Result<Option<Converted>> {
     let (mut own, mut cut) = (Own::open(from, true)?, *cut);
     let mut copy = Copy {
-        recorder: Recorder::create(to)?,
+        recorder: Recorder::new(to),
         objects: Objects::default(),
         numbers: Vec::new(),
         cut_off: HashSet::new(),
@@ -57,14 +57,16 @@ pub(super) fn copy(
         }
         events += 1;
         if events == PROGRESS_EVENTS {
-            progress(events);
+            if !progress(events) {
+                return Ok(None);
+            }
             events = 0;
         }
     }
     copy.recorder.begin(|| origin(own.head(), 0))?;
     copy.recorder.finish()?;
     converted.notes = own.notes();
-    Ok(converted)
+    Ok(Some(converted))
 }
 
 impl Copy {

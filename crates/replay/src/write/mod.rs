@@ -3,6 +3,7 @@
 
 mod copy;
 mod csv;
+mod fresh;
 mod lost;
 mod oracle_general;
 mod own;
@@ -14,6 +15,7 @@ use std::path::Path;
 
 use terrace_core::{Error, ErrorKind, Result};
 
+use self::fresh::Fresh;
 use self::lost::Lost;
 use crate::cut::Cut;
 use crate::format::Format;
@@ -42,36 +44,58 @@ trait Sink {
     fn finish(self: Box<Self>) -> Result<()>;
 }
 
-/// Writes a part of a trace to a new file, or to a new directory for a trace of our own. `open`
-/// opens the trace: for oracleGeneral twice, because each request tells when the next one comes. What
-/// makes and ends objects is written where [`crate::Options::has_lives`] asks for it; a trace of our
-/// own that becomes another one keeps every event.
+/// Writes a part of a trace to a new file, or to a new directory for a trace of our own, which has
+/// its name when it is complete. `again` opens the trace once more: for oracleGeneral, where each
+/// request tells when the next one comes. `progress` is told how many requests were read since it was
+/// told before; once it says false, nothing is left, and the outcome is `None`. What makes and ends
+/// objects is written where [`crate::Options::has_lives`] asks for it; a trace of our own that becomes
+/// another one keeps every event.
 ///
 /// # Errors
 ///
 /// Those of reading; `Exists` where something is there; `Invalid` for a format that cannot be
-/// written, or a request that it cannot hold; `NoSpace`, `Denied`, `Io`. What was written by then
-/// is left where it is.
+/// written, or a request that it cannot hold; `NoSpace`, `Denied`, `Io`. Nothing is left then.
 pub fn convert(
-    open: &dyn Fn() -> Result<Trace>,
+    trace: Trace,
+    again: &dyn Fn() -> Result<Trace>,
     cut: &Cut,
     format: Format,
     path: &Path,
-    progress: &mut dyn FnMut(u64),
-) -> Result<Converted> {
-    let trace = open()?;
+    progress: &mut dyn FnMut(u64) -> bool,
+) -> Result<Option<Converted>> {
+    let fresh = Fresh::new(path)?;
+    let converted = write(trace, again, cut, format, &fresh, progress)?;
+    // It may have ended because whoever wrote it was asked to stop, too.
+    match converted.filter(|_| progress(0)) {
+        Some(converted) => fresh.finish().map(|()| Some(converted)),
+        None => Ok(None),
+    }
+}
+
+/// Writes the file or directory that gets its name later.
+fn write(
+    mut trace: Trace,
+    again: &dyn Fn() -> Result<Trace>,
+    cut: &Cut,
+    format: Format,
+    fresh: &Fresh,
+    progress: &mut dyn FnMut(u64) -> bool,
+) -> Result<Option<Converted>> {
     let tells = trace.tells();
     if let (Format::Terrace, Some(directory)) = (format, trace.directory()) {
-        return copy::copy(directory, cut, path, progress);
+        return copy::copy(directory, cut, fresh.partial(), progress);
     }
     let mut sink: Box<dyn Sink> = match format {
-        Format::Terrace => Box::new(own::Own::create(path)?),
+        Format::Terrace => Box::new(own::Own::new(fresh.partial())),
         Format::OracleGeneral => {
             let mut nexts = oracle_general::Nexts::default();
-            each(open()?, cut, progress, &mut |request| nexts.push(request))?;
-            Box::new(oracle_general::OracleGeneral::new(create(path)?, nexts.finish()))
+            if each(trace, cut, progress, &mut |request| nexts.push(request))?.is_none() {
+                return Ok(None);
+            }
+            trace = again()?;
+            Box::new(oracle_general::OracleGeneral::new(create(fresh)?, nexts.finish()))
         }
-        Format::Csv => Box::new(csv::Csv::new(create(path)?, tells)?),
+        Format::Csv => Box::new(csv::Csv::new(create(fresh)?, tells)?),
         _ => {
             let words = WRITABLE.map(Format::word).join(", ");
             let reason = format!("this format is only read; those that are written: {words}");
@@ -79,28 +103,30 @@ pub fn convert(
         }
     };
     let mut lost = Lost::default();
-    let mut converted = each(trace, cut, progress, &mut |request| {
+    let converted = each(trace, cut, progress, &mut |request| {
         lost.look(request);
         sink.push(request)
     })?;
     sink.finish()?;
-    converted.notes.extend(lost.notes(format, tells));
-    Ok(converted)
+    Ok(converted.map(|mut converted| {
+        converted.notes.extend(lost.notes(format, tells));
+        converted
+    }))
 }
 
-/// Calls `take` with each request of the cut.
+/// Calls `take` with each request of the cut; `None` where it was told to end before.
 fn each(
     mut trace: Trace,
     cut: &Cut,
-    progress: &mut dyn FnMut(u64),
+    progress: &mut dyn FnMut(u64) -> bool,
     take: &mut dyn FnMut(&Request) -> Result<()>,
-) -> Result<Converted> {
+) -> Result<Option<Converted>> {
     let (mut cut, mut requests, mut converted) = (*cut, Vec::new(), Converted::default());
     loop {
         trace.read(&mut requests)?;
         if requests.is_empty() {
             converted.notes = trace.notes();
-            return Ok(converted);
+            return Ok(Some(converted));
         }
         for request in requests.iter().filter(|request| cut.keeps(request)) {
             take(request)?;
@@ -108,7 +134,9 @@ fn each(
         }
         let accesses = requests.iter().filter(|request| request.operation.is_access());
         converted.read += accesses.count() as u64;
-        progress(requests.len() as u64);
+        if !progress(requests.len() as u64) {
+            return Ok(None);
+        }
     }
 }
 
@@ -118,9 +146,9 @@ struct Target {
     name: String,
 }
 
-fn create(path: &Path) -> Result<Target> {
-    let name = path.display().to_string();
-    let file = OpenOptions::new().write(true).create_new(true).open(path);
+fn create(fresh: &Fresh) -> Result<Target> {
+    let name = fresh.name();
+    let file = OpenOptions::new().write(true).create_new(true).open(fresh.partial());
     let file =
         file.map_err(|error| Error::from_io("write the trace", error).with("file", &name))?;
     Ok(Target { file: BufWriter::new(file), name })

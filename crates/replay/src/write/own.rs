@@ -28,9 +28,9 @@ pub(super) struct Own {
 }
 
 impl Own {
-    pub(super) fn create(directory: &Path) -> Result<Self> {
-        let recorder = Recorder::create(directory)?;
-        Ok(Self { recorder, objects: Objects::default(), sizes: Vec::new(), numbers: Vec::new() })
+    pub(super) fn new(directory: &Path) -> Self {
+        let recorder = Recorder::new(directory);
+        Self { recorder, objects: Objects::default(), sizes: Vec::new(), numbers: Vec::new() }
     }
 
     /// The events that stand for a request.

@@ -21,12 +21,8 @@ pub(super) struct Recorder {
 
 impl Recorder {
     /// Of a new directory, which is made when the recording begins.
-    pub(super) fn create(directory: &Path) -> Result<Self> {
-        if directory.exists() {
-            let error = Error::new(ErrorKind::Exists, "write the trace");
-            return Err(error.with("directory", directory.display()));
-        }
-        Ok(Self { directory: directory.into(), writer: None, events: 0 })
+    pub(super) fn new(directory: &Path) -> Self {
+        Self { directory: directory.into(), writer: None, events: 0 }
     }
 
     /// Begins the recording, if it has not begun.
@@ -76,5 +72,14 @@ impl Recorder {
     fn failed(&self, why: String) -> Error {
         let error = Error::new(ErrorKind::Io, "write the trace").because(why);
         error.with("directory", self.directory.display())
+    }
+}
+
+impl Drop for Recorder {
+    fn drop(&mut self) {
+        // Nobody writes into the directory any more once it may be removed.
+        if let Some(writer) = self.writer.take() {
+            writer.end();
+        }
     }
 }

@@ -12,6 +12,7 @@ use terrace_replay::{Cut as Part, Format, Options, Trace, WRITABLE, convert};
 
 use crate::context::Context;
 use crate::failure::Result;
+use crate::interrupt::Interrupt;
 use crate::output::{Output, count, show_name};
 use crate::progress::Progress;
 use crate::reading::Reading;
@@ -96,17 +97,21 @@ fn write(
     // What makes and ends objects belongs to a trace as what reads and writes them does.
     let options = Options { has_lives: true, ..reading.options()? };
     let open = || Trace::open(trace, &options);
-    let format = match to {
-        Some(format) => format,
-        None => {
-            let format = open()?.format();
-            if WRITABLE.contains(&format) { format } else { Format::Csv }
-        }
+    let first = open()?;
+    let format = match (to, first.format()) {
+        (Some(format), _) => format,
+        (None, format) if WRITABLE.contains(&format) => format,
+        (None, _) => Format::Csv,
     };
+    let interrupt = Interrupt::watch()?;
     let mut progress = Progress::items("convert", None);
-    let converted =
-        convert(&open, part, format, output, &mut |requests| progress.advance(requests))?;
+    let converted = convert(first, &open, part, format, output, &mut |requests| {
+        progress.advance(requests);
+        !interrupt.is_set()
+    });
     drop(progress);
+    interrupt.check("nothing was written")?;
+    let converted = converted?.expect("only a signal ends it early");
     converted.notes.iter().for_each(|note| context.note(note));
     let name = output.display().to_string();
     let mut lines = Output::new();
