@@ -14,12 +14,41 @@ const BUFFER_BYTES: usize = 128 << 10;
 /// Longest line.
 pub(crate) const LINE_BYTES_MAX: usize = 64 << 10;
 
-/// First bytes of what gzip packed (RFC 1952, section 2.3.1).
-const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
+/// What packed a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Packer {
+    Gzip,
+    Zstd,
+}
+
+impl Packer {
+    /// First bytes that are looked at.
+    const MAGIC_BYTES: usize = 4;
+
+    /// What packed a file that begins with these bytes, if anything did (RFC 1952, section 2.3.1;
+    /// RFC 8878, sections 3.1.1 and 3.1.2: a frame, or one to be passed over).
+    fn of(start: &[u8]) -> Option<Self> {
+        match start {
+            [0x1f, 0x8b, ..] => Some(Packer::Gzip),
+            [0x28, 0xb5, 0x2f, 0xfd, ..] | [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..] => {
+                Some(Packer::Zstd)
+            }
+            _ => None,
+        }
+    }
+
+    fn word(self) -> &'static str {
+        match self {
+            Packer::Gzip => "gzip",
+            Packer::Zstd => "zstd",
+        }
+    }
+}
 
 /// Reads a file, or anything else, forwards.
 pub(crate) struct Input {
     stream: Box<dyn Read + Send>,
+    packer: Option<Packer>,
     /// For messages.
     name: String,
     buffer: Vec<u8>,
@@ -39,21 +68,25 @@ impl Input {
         Self::new(Box::new(file), name)
     }
 
-    /// Reads from a stream; if gzip packed it, what was in it.
+    /// Reads from a stream; if gzip or zstd packed it, what was in it.
     pub(crate) fn new(stream: Box<dyn Read + Send>, name: String) -> Result<Self> {
-        let mut input = Self::plain(stream, name);
-        if input.peek(GZIP_MAGIC.len())?.starts_with(&GZIP_MAGIC) {
-            let Self { stream, name, buffer, end, .. } = input;
-            let start = io::Cursor::new(buffer).take(end as u64);
-            let unpacked = MultiGzDecoder::new(start.chain(stream));
-            input = Self::plain(Box::new(unpacked), name);
-        }
-        Ok(input)
+        let mut input = Self::plain(stream, None, name);
+        let Some(packer) = Packer::of(input.peek(Packer::MAGIC_BYTES)?) else { return Ok(input) };
+        let Self { stream, name, buffer, end, .. } = input;
+        let packed = io::Cursor::new(buffer).take(end as u64).chain(stream);
+        let unpacked: Box<dyn Read + Send> = match packer {
+            Packer::Gzip => Box::new(MultiGzDecoder::new(packed)),
+            Packer::Zstd => {
+                let decoder = zstd::Decoder::new(packed);
+                Box::new(decoder.map_err(|error| Error::from_io("unpack the trace", error))?)
+            }
+        };
+        Ok(Self::plain(unpacked, Some(packer), name))
     }
 
-    fn plain(stream: Box<dyn Read + Send>, name: String) -> Self {
+    fn plain(stream: Box<dyn Read + Send>, packer: Option<Packer>, name: String) -> Self {
         let buffer = vec![0; BUFFER_BYTES];
-        Self { stream, name, buffer, start: 0, end: 0, is_over: false, lines: 0 }
+        Self { stream, packer, name, buffer, start: 0, end: 0, is_over: false, lines: 0 }
     }
 
     /// What is next: at least this much, or all that is left.
@@ -132,12 +165,15 @@ impl Input {
     }
 
     fn failed(&self, error: io::Error) -> Error {
-        match error.kind() {
-            io::ErrorKind::UnexpectedEof => {
-                self.corrupt("it ends within what gzip packed: it is cut short")
+        // What the system says is not about what is in the file.
+        let packer = self.packer.filter(|_| error.raw_os_error().is_none()).map(Packer::word);
+        match (packer, error.kind()) {
+            (Some(packer), io::ErrorKind::UnexpectedEof) => {
+                self.corrupt(&format!("it ends within what {packer} packed: it is cut short"))
             }
-            io::ErrorKind::InvalidInput | io::ErrorKind::InvalidData => {
-                self.corrupt("gzip cannot unpack it: it is damaged").caused_by(error)
+            (Some(packer), _) => {
+                let reason = format!("{packer} cannot unpack it: it is damaged");
+                self.corrupt(&reason).caused_by(error)
             }
             _ => Error::from_io("read the trace", error).with("file", &self.name),
         }
@@ -178,29 +214,58 @@ mod tests {
         assert!(error.to_string().ends_with("file=test line=1"), "{error}");
     }
 
-    #[test]
-    fn what_gzip_packed_is_unpacked() {
-        let twice = [packed(b"one\n"), packed(b"two\n")].concat();
-        let mut input = input(&twice);
-        assert_eq!(input.line().unwrap(), Some(&b"one"[..]));
-        assert_eq!(input.line().unwrap(), Some(&b"two"[..]));
-        assert_eq!(input.line().unwrap(), None);
+    fn packed_by_zstd(bytes: &[u8]) -> Vec<u8> {
+        zstd::encode_all(bytes, 3).unwrap()
     }
 
     #[test]
-    fn a_packed_file_that_is_cut_short_says_so() {
-        let bytes = packed(&vec![7; 100_000]);
-        let mut input = input(&bytes[..bytes.len() / 2]);
-        let error = loop {
+    fn what_is_packed_is_unpacked() {
+        // What pzstd puts in front of each of its frames.
+        let passed_over = [0x50, 0x2a, 0x4d, 0x18, 2, 0, 0, 0, 7, 7];
+        for parts in [
+            [packed(b"one\n"), packed(b"two\n")].concat(),
+            [packed_by_zstd(b"one\n"), packed_by_zstd(b"two\n")].concat(),
+            [&passed_over[..], &packed_by_zstd(b"one\ntwo\n")].concat(),
+        ] {
+            let mut input = input(&parts);
+            assert_eq!(input.line().unwrap(), Some(&b"one"[..]));
+            assert_eq!(input.line().unwrap(), Some(&b"two"[..]));
+            assert_eq!(input.line().unwrap(), None);
+        }
+    }
+
+    /// Why a file cannot be read to its end.
+    fn refusal(bytes: &[u8]) -> String {
+        let mut input = input(bytes);
+        loop {
             match input.peek(BUFFER_BYTES) {
                 Ok(seen) => {
                     let bytes = seen.len();
                     assert!(bytes > 0, "an end without an error");
                     input.consume(bytes);
                 }
-                Err(error) => break error,
+                Err(error) => return error.to_string(),
             }
-        };
-        assert!(error.to_string().contains("cut short"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_packed_file_that_is_cut_short_says_so() {
+        for bytes in [packed(&vec![7; 100_000]), packed_by_zstd(&vec![7; 100_000])] {
+            let error = refusal(&bytes[..bytes.len() / 2]);
+            assert!(error.contains("cut short"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_packed_file_that_is_damaged_says_so() {
+        let mut random = terrace_core::Random::new(1);
+        let content: Vec<u8> = (0..100_000).map(|_| random.below(16) as u8).collect();
+        for (mut bytes, packer) in [(packed(&content), "gzip"), (packed_by_zstd(&content), "zstd")]
+        {
+            bytes[20..200].fill(0xff);
+            let error = refusal(&bytes);
+            assert!(error.contains(&format!("{packer} cannot unpack it")), "{error}");
+        }
     }
 }

@@ -39,8 +39,8 @@ use crate::reading::Reading;
 /// memory, 20 bytes a request.
 ///
 /// The trace is a directory that `terrace trace record` wrote, or a file of another program:
-/// oracleGeneral, vscsi, lcs, CSV, one name a line, Darshan DXT as text, DFTracer; packed by gzip or
-/// not. Policies are tried side by side, on all processors. docs/replay.md defines models, policies and
+/// oracleGeneral, vscsi, lcs, CSV, one name a line, Darshan DXT as text, DFTracer; packed by gzip,
+/// by zstd or not. Policies are tried side by side, on all processors. docs/replay.md defines models, policies and
 /// formats.
 #[derive(Args, Debug)]
 pub(crate) struct Replay {
