@@ -59,8 +59,10 @@
  *   TERRACE_FAILED, or a number that is not in terrace_status, says that the instance is broken.
  *   Terrace then replaces the policy by its built-in fallback and reports it. It does the same when
  *   a call takes longer than a bound (seconds; `place` has a bound of its own, see there), or when
- *   a policy keeps asking for tiers or segments that do not exist. An instance that was replaced may
- *   never be destroyed. A library stays loaded as long as a call is in it.
+ *   a policy keeps asking for tiers or segments that do not exist: 10,000 times, or in 20 rounds one
+ *   after another (those without actions do not count) for nothing but what does not exist or ends
+ *   as TERRACE_OUTCOME_INVALID at once. An instance that was replaced may never be destroyed. A
+ *   library stays loaded as long as a call is in it.
  *   A crash of the library is a crash of the process. No exception may leave the library.
  *   Text should be UTF-8; where it is not, its bad bytes are shown as U+FFFD.
  *

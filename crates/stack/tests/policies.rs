@@ -473,6 +473,34 @@ fn a_policy_that_insists_on_nonsense_is_replaced() {
 }
 
 #[test]
+fn a_policy_that_asks_for_nothing_but_nonsense_is_replaced_soon() {
+    let (world, stack, shared) = scripted();
+    put(&stack, &key("before"), &[1; 500]);
+    let (absurd, idle) = (ActionKind::Move { to: TierIndex(77) }, ActionKind::Cancel);
+    let there = Wish::new(&key("before"), ActionKind::Move { to: FAST });
+    // A wish among them that makes sense speaks for it, whatever becomes of that.
+    for _ in 0..5 {
+        for kind in [absurd, idle].repeat(9) {
+            shared.script().insists_on = vec![nonsense(0, 1, kind)];
+            stack.run_policy().expect("runs");
+        }
+        shared.wish(vec![there.clone()]);
+        stack.run_policy().expect("runs");
+    }
+    // So does not a round in which it wants nothing.
+    let replaced_after = (0..100).find(|round| {
+        let wishes = if round % 2 == 0 { vec![nonsense(0, 1, absurd)] } else { Vec::new() };
+        shared.script().insists_on = wishes;
+        stack.run_policy().expect("runs");
+        is_replaced(&stack)
+    });
+    assert!(replaced_after.is_some_and(|round| round >= 20), "{replaced_after:?}");
+    assert_replaced(&stack, Step::Plan);
+    assert_store_works(&stack);
+    assert_sound(&world, &stack);
+}
+
+#[test]
 fn a_stale_action_is_no_nonsense() {
     let (world, stack, shared) = scripted();
     let name = key("short-lived");

@@ -31,8 +31,11 @@ use crate::watch::EventTeller;
 /// Decisions that are kept for people.
 pub(super) const DECISIONS_MAX: usize = 256;
 
-/// Wishes for tiers or slots that never existed, until a policy counts as broken.
+/// Wishes for tiers or slots that never existed, until a policy counts as broken …
 const NONSENSE_MAX: u64 = 10_000;
+
+/// … and rounds one after another in which all that it wished for makes no sense.
+const NONSENSE_ROUNDS_MAX: u32 = 20;
 
 /// Actions of one round.
 pub(super) const ACTIONS_MAX: usize = 100_000;
@@ -63,6 +66,8 @@ struct Counts {
     coalesced_before: u64,
     actions: u64,
     nonsense: u64,
+    /// The latest rounds with wishes of which none makes sense.
+    nonsense_rounds: u32,
     outcomes: BTreeMap<&'static str, u64>,
     /// Whose migrations wait or run; others come back as receipts, too.
     queued: HashSet<(Slot, u32)>,
@@ -71,6 +76,16 @@ struct Counts {
 impl Counts {
     fn new(shared: &Shared) -> Self {
         Self { coalesced_before: shared.mailbox.coalesced(), ..Self::default() }
+    }
+
+    /// What the policy keeps doing that no sane one does.
+    fn broken(&self) -> Option<String> {
+        if self.nonsense > NONSENSE_MAX {
+            return Some(format!("asked for nonsense {} times", self.nonsense));
+        }
+        let rounds = self.nonsense_rounds;
+        (rounds >= NONSENSE_ROUNDS_MAX)
+            .then(|| format!("asked for nothing but nonsense in {rounds} rounds"))
     }
 
     fn end(&mut self, outcome: Outcome) {
@@ -237,13 +252,15 @@ impl Mind {
             if let Some(writer) = crate::lock(&shared.recording).decisions() {
                 self.witness().round(writer, self.rounds, &events, budget, &actions);
             }
-            for action in actions {
-                self.carry_out(shared, action);
+            let asked = actions.len();
+            let refused = actions.into_iter().filter(|action| !self.carry_out(shared, action));
+            let refused = refused.count();
+            if asked > 0 {
+                let rounds = &mut self.counts.nonsense_rounds;
+                *rounds = if refused == asked { *rounds + 1 } else { 0 };
             }
-            let count = self.counts.nonsense;
-            if count > NONSENSE_MAX {
-                let why = format!("{}: asked for nonsense {count} times", self.tactics.name);
-                self.replace(shared, why);
+            if let Some(what) = self.counts.broken() {
+                self.replace(shared, format!("{}: {what}", self.tactics.name));
             }
             self.publish(shared, turn);
         }
@@ -406,11 +423,13 @@ impl Mind {
         }
     }
 
-    fn carry_out(&mut self, shared: &Arc<Shared>, action: Action) {
+    /// Does what the policy wants, where that can be; whether it makes sense.
+    fn carry_out(&mut self, shared: &Arc<Shared>, action: &Action) -> bool {
+        let is_nonsense = self.is_nonsense(shared, action);
         self.counts.actions += 1;
-        self.counts.nonsense += u64::from(self.is_nonsense(shared, &action));
+        self.counts.nonsense += u64::from(is_nonsense);
         // Cancelling is done when it was asked for; what was cancelled has its own receipt.
-        let ended = match (self.submit(shared, &action), action.kind) {
+        let ended = match (self.submit(shared, action), action.kind) {
             (Err(outcome), _) => Some(outcome),
             (Ok(()), ActionKind::Cancel) => Some(Outcome::Done),
             (Ok(()), _) => None,
@@ -421,7 +440,7 @@ impl Mind {
             key: segment.map_or_else(|| "?".into(), |segment| segment.key.to_string()),
             segment: segment.map_or(0, |segment| segment.segment),
             what: describe(action.kind, |tier| shared.tiers.get(tier).map(|it| it.name.clone())),
-            reason: action.reason,
+            reason: action.reason.clone(),
             outcome: ended.map_or("queued", Outcome::word).into(),
         };
         self.decisions.push_back((action.slot, action.incarnation, decision));
@@ -430,7 +449,7 @@ impl Mind {
         }
         let Some(outcome) = ended else {
             self.counts.queued.insert((action.slot, action.incarnation));
-            return;
+            return true;
         };
         self.counts.end(outcome);
         let now_ns = shared.clock.now_ns();
@@ -438,6 +457,7 @@ impl Mind {
             outcome,
             ..Event::new(EventKind::Receipt, action.slot, action.incarnation, now_ns)
         });
+        !is_nonsense && outcome != Outcome::Invalid
     }
 
     fn is_nonsense(&self, shared: &Shared, action: &Action) -> bool {
