@@ -235,6 +235,11 @@ fn with_object(files: &Arc<Files>, node: &Node) -> Result<Key> {
     files.key(node.number)
 }
 
+/// Whether a tier is meant by a name.
+fn is_called(tier: &str, name: &str) -> bool {
+    tier == name || tier.rsplit_once('/').is_some_and(|(_, tier)| tier == name)
+}
+
 fn is_on(explanation: &Explanation, tier: &str) -> bool {
     explanation.segments.iter().all(|segment| segment.tier == tier)
 }
@@ -275,11 +280,12 @@ fn boolean(value: &str) -> Result<bool> {
 }
 
 impl Front {
-    /// The name of a tier that there is.
+    /// The name of a tier that there is. Over several servers, where one is called `SERVER/TIER`,
+    /// `TIER` means those of all.
     fn known_tier(&self, name: &str) -> Result<String> {
         let tiers = self.tiers().ok_or(Failure::of(Errno::OPNOTSUPP))?;
         let known = tiers.store.tiers()?;
-        match known.iter().any(|tier| tier.name == name) {
+        match known.iter().any(|tier| is_called(&tier.name, name)) {
             true => Ok(name.into()),
             false => Err(Errno::INVAL.into()),
         }
@@ -289,6 +295,16 @@ impl Front {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_tier_is_that_of_one_server_or_of_all() {
+        assert!(is_called("slow", "slow"));
+        assert!(is_called("node1:7420/slow", "slow"));
+        assert!(is_called("node1:7420/slow", "node1:7420/slow"));
+        for wrong in ["", "ow", "node2:7420/slow", "/slow"] {
+            assert!(!is_called("node1:7420/slow", wrong), "{wrong}");
+        }
+    }
 
     #[test]
     fn lengths_are_read_as_they_are_shown_and_as_people_write_them() {

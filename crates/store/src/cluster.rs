@@ -102,20 +102,26 @@ impl Cluster {
         (0..self.remotes.len()).map(|index| self.one(index, call)).collect()
     }
 
-    /// Asks every server; those that do not have the object do not count, unless none has it.
+    /// Asks the server of every part of an object, with the key that the part has there; those that
+    /// do not have it, or not the tier, do not count, unless none has. Where one fails, what was
+    /// answered before is passed to `undo`.
     fn holders<T: DeserializeOwned>(
         &self,
         key: &Key,
-        call: impl Fn(usize) -> Option<Call>,
+        call: impl Fn(usize, Key) -> Option<Call>,
+        undo: impl Fn(usize, T),
     ) -> Result<Vec<(usize, T)>> {
         let mut found = Vec::new();
         let mut missing = None;
-        for index in 0..self.remotes.len() {
-            let Some(call) = call(index) else { continue };
+        for (index, part) in self.striped.parts(key)? {
+            let Some(call) = call(index, part) else { continue };
             match self.one(index, &call) {
                 Ok(answer) => found.push((index, answer)),
                 Err(error) if error.kind() == ErrorKind::NotFound => missing = Some(error),
-                Err(error) => return Err(error),
+                Err(error) => {
+                    found.into_iter().for_each(|(index, answer)| undo(index, answer));
+                    return Err(error);
+                }
             }
         }
         match missing {
@@ -152,9 +158,9 @@ impl Cluster {
     }
 
     fn explain(&self, key: &Key) -> Result<Explanation> {
-        let call = Call::Explain { key: key.clone() };
-        let found: Vec<(usize, Explanation)> = self.holders(key, |_| Some(call.clone()))?;
-        let (index, mut explanation) = found.into_iter().next().expect("one has it");
+        let parts = self.striped.parts(key)?;
+        let (index, part) = parts.into_iter().next().expect("the first is on its home");
+        let mut explanation: Explanation = self.one(index, &Call::Explain { key: part })?;
         // Its home knows the part of it that is there.
         let whole = self.striped.stat(key)?;
         (explanation.size_bytes, explanation.modified_ns) = (whole.size_bytes, whole.modified_ns);
@@ -207,12 +213,18 @@ impl Cluster {
         let Call::Migrate { key, to, kind, priority, reason } = call else {
             unreachable!("the caller looked")
         };
-        let asked = |index| {
+        let asked = |index, key| {
             let to = self.tier_on(index, to)?.to_owned();
-            let (key, reason) = (key.clone(), reason.clone());
+            let reason = reason.clone();
             Some(Call::Migrate { key, to, kind: *kind, priority: *priority, reason })
         };
-        let found: Vec<(usize, Vec<u64>)> = self.holders(key, asked)?;
+        // Nobody would hear of them. What has ended by then is not found, and is no harm.
+        let cancel = |index, tickets: Vec<u64>| {
+            for ticket in tickets {
+                let _ = self.one::<()>(index, &Call::Cancel { ticket });
+            }
+        };
+        let found: Vec<(usize, Vec<u64>)> = self.holders(key, asked, cancel)?;
         let of_server = |(index, tickets): (usize, Vec<u64>)| {
             tickets.into_iter().map(move |ticket| ticket | (index as u64) << SERVER_SHIFT)
         };
@@ -231,16 +243,20 @@ impl Asking for Cluster {
             Call::Tiers => answer(&self.tiers()?),
             Call::Explain { key } => answer(&self.explain(key)?),
             Call::Migrate { .. } => answer(&self.migrate(call)?),
-            Call::Pin { key } | Call::Unpin { key } => {
-                let _: Vec<(usize, ())> = self.holders(key, |_| Some(call.clone()))?;
+            Call::Pin { key } => {
+                self.holders(key, |_, key| Some(Call::Pin { key }), |_, ()| {})?;
+                answer(&())
+            }
+            Call::Unpin { key } => {
+                self.holders(key, |_, key| Some(Call::Unpin { key }), |_, ()| {})?;
                 answer(&())
             }
             Call::DropCopy { key, tier } => {
-                let asked = |index| {
+                let asked = |index, key| {
                     let tier = self.tier_on(index, tier)?.to_owned();
-                    Some(Call::DropCopy { key: key.clone(), tier })
+                    Some(Call::DropCopy { key, tier })
                 };
-                let _: Vec<(usize, ())> = self.holders(key, asked)?;
+                self.holders(key, asked, |_, ()| {})?;
                 answer(&())
             }
             Call::Wait { ticket, timeout_ns } => {

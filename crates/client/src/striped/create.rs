@@ -183,43 +183,56 @@ impl Shared {
         layout: &Layout,
         how: &Open,
     ) -> Result<Vec<Box<dyn Object>>> {
-        let make = |(member, piece): (&Member, Piece)| {
+        let make = |(server, piece): (usize, Piece)| {
+            let member = self.member(server);
             // Nobody else uses its name: one that is there is what an answer was lost for.
             let how = Open { create: Create::IfMissing, ..how.clone() };
             let how = how.with_label(&piece.encode());
             member.backend.open(&piece.key(), &how).map_err(|error| member.blame(error))
         };
-        let pieces = self.pieces(key, layout)?;
+        let pieces = self.pieces(key, layout);
         let made = at_once(pieces.into_iter().map(|piece| || make(piece)).collect());
         super::all(made).inspect_err(|_| drop(self.delete_pieces(key, layout)))
     }
 
     /// Deletes all pieces but the head, at the same time.
     pub(super) fn delete_pieces(&self, key: &Key, layout: &Layout) -> Result<()> {
-        let delete = |(member, piece): (&Member, Piece)| match member.backend.delete(&piece.key()) {
-            Err(error) if error.kind() != ErrorKind::NotFound => Err(member.blame(error)),
-            _ => Ok(()),
+        let delete = |(server, piece): (usize, Piece)| {
+            let member = self.member(server);
+            match member.backend.delete(&piece.key()) {
+                Err(error) if error.kind() != ErrorKind::NotFound => Err(member.blame(error)),
+                _ => Ok(()),
+            }
         };
-        let pieces = self.pieces(key, layout)?;
+        let pieces = self.pieces(key, layout);
         super::all(at_once(pieces.into_iter().map(|piece| || delete(piece)).collect())).map(drop)
     }
 
     /// All pieces but the head, with their servers.
-    fn pieces(&self, key: &Key, layout: &Layout) -> Result<Vec<(&Member, Piece)>> {
+    fn pieces(&self, key: &Key, layout: &Layout) -> Vec<(usize, Piece)> {
         let servers = layout.servers().iter().enumerate().skip(1);
         let piece = |(index, id): (usize, &u128)| {
             let server = self.map.index(*id).expect("it was looked up before");
             let object_id = layout.object_id();
-            let piece = Piece { object_id, index: index as u8, owner: key.clone() };
-            Ok((self.member(server), piece))
+            (server, Piece { object_id, index: index as u8, owner: key.clone() })
         };
         servers.map(piece).collect()
     }
 
-    /// Deletes an object: itself first, so that it is gone at once and whole, then its pieces.
-    pub(super) fn delete(&self, key: &Key) -> Result<()> {
-        const OPERATION: &str = "delete an object";
-        check_name(OPERATION, key)?;
+    /// Every part of an object: the index of its server in the map, and its key there. The first has
+    /// the object's own name.
+    pub(super) fn parts(&self, key: &Key) -> Result<Vec<(usize, Key)>> {
+        let (home, layout) = self.find_layout("find the parts of an object", key)?;
+        let mut parts = vec![(home, key.clone())];
+        let Some(layout) = layout else { return Ok(parts) };
+        let pieces = self.pieces(key, &layout).into_iter();
+        parts.extend(pieces.map(|(server, piece)| (server, piece.key())));
+        Ok(parts)
+    }
+
+    /// The home of an object, and its layout, where it is distributed.
+    fn find_layout(&self, operation: &'static str, key: &Key) -> Result<(usize, Option<Layout>)> {
+        check_name(operation, key)?;
         let look = |member: &Member| {
             let stat = member.backend.stat(key)?;
             if !stat.is_labelled {
@@ -227,9 +240,16 @@ impl Shared {
             }
             Ok(member.backend.open(key, &Open::read())?.label())
         };
-        let (home, label) = self.locate(OPERATION, key, look)?;
-        let member = self.member(home);
+        let (home, label) = self.locate(operation, key, look)?;
         let layout = label.map(|label| self.read_layout(&label, home, key)).transpose()?;
+        Ok((home, layout))
+    }
+
+    /// Deletes an object: itself first, so that it is gone at once and whole, then its pieces.
+    pub(super) fn delete(&self, key: &Key) -> Result<()> {
+        const OPERATION: &str = "delete an object";
+        let (home, layout) = self.find_layout(OPERATION, key)?;
+        let member = self.member(home);
         member.backend.delete(key).map_err(|error| member.blame(error))?;
         let Some(layout) = layout else { return Ok(()) };
         self.forget_end(home, &layout);

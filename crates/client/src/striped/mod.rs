@@ -97,6 +97,16 @@ impl Striped {
     pub fn map(&self) -> &Map {
         &self.shared.map
     }
+
+    /// Where an object is: for each of its parts the index of the server in the map, and the key
+    /// there. The part on its home comes first, under the object's own key.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound`, `Invalid` (a name that is kept for parts), `Unreachable`, `Corrupt`.
+    pub fn parts(&self, key: &Key) -> Result<Vec<(usize, Key)>> {
+        self.shared.parts(key)
+    }
 }
 
 impl std::fmt::Debug for Striped {

@@ -136,6 +136,39 @@ fn calls_reach_the_servers_that_they_concern() {
 }
 
 #[test]
+fn an_object_moves_and_is_pinned_with_all_its_parts() {
+    let servers = [one(), one()];
+    let store = open(&servers, "&stripe=64KiB");
+    let name = key("a/o");
+    store.write_all(&name, &content(1)).expect("room");
+    let on_slow = || {
+        let of = |server: &One| {
+            let tiers = server.owner.tiers().expect("tells");
+            tiers.iter().find(|tier| tier.name == "slow").expect("there is one").used_bytes
+        };
+        servers.iter().map(of).collect::<Vec<_>>()
+    };
+    store.pin(&name).expect("pinned");
+    let pinned = store.migrate(&name, "slow", MoveKind::Move, 0, "test").expect_err("it stays");
+    assert_eq!(pinned.kind(), ErrorKind::Denied);
+    // Of every part, also where another one is asked first.
+    for server in &servers {
+        for part in server.owner.list_all("a", "").expect("lists") {
+            let moved = server.owner.migrate(&part, "slow", MoveKind::Move, 0, "test");
+            assert_eq!(moved.expect_err("it stays").kind(), ErrorKind::Denied, "{part}");
+        }
+    }
+    store.unpin(&name).expect("unpinned");
+    let tickets = store.migrate(&name, "slow", MoveKind::Move, 0, "test").expect("queued");
+    assert_eq!(tickets.len(), 2);
+    assert!(store.wait_idle(Duration::from_secs(30)).expect("tells"));
+    let on_slow = on_slow();
+    assert!(on_slow.iter().all(|bytes| *bytes > 1 << 20), "{on_slow:?}");
+    assert_eq!(store.read_all(&name).expect("whole"), content(1));
+    assert!(store.migrate(&name, "slow", MoveKind::Move, 0, "test").expect("there").is_empty());
+}
+
+#[test]
 fn a_map_names_the_servers_for_everybody() {
     let servers = [one(), one(), one()];
     let directory = tempfile::tempdir().expect("directory");
