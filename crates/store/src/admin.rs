@@ -228,8 +228,9 @@ impl Store {
         }
     }
 
-    /// Lets a policy in another process decide until [`Store::end_guest`]. Nothing of it is written
-    /// into `terrace.toml`; when its process fails, the fallback takes over as for any policy.
+    /// Lets a policy in another process decide until [`Store::end_guest`], or until the process ends
+    /// that listens at its socket. Nothing of it is written into `terrace.toml`; when the policy
+    /// fails, the fallback takes over as for any policy.
     ///
     /// # Errors
     ///
@@ -237,7 +238,7 @@ impl Store {
     /// socket.
     pub fn use_guest(&self, guest: &Guest, parameters: &[(String, String)]) -> Result<()> {
         match &self.side {
-            Side::Owned(owned) => owned.use_guest(guest, parameters),
+            Side::Owned(owned) => owned.owned().use_guest(guest, parameters),
             Side::Attached(link) => link.ask(&Call::UseGuest {
                 name: guest.name.clone(),
                 socket: guest.socket.clone(),

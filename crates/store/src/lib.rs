@@ -37,6 +37,7 @@ mod settings;
 mod store;
 mod tiers;
 mod url;
+mod visit;
 mod watch;
 
 pub use amend::policy_section;

@@ -20,6 +20,7 @@ use crate::files::Trees;
 use crate::lock::Lock;
 use crate::policy::{self, Guest};
 use crate::settings::{PolicySource, Settings};
+use crate::visit;
 
 /// How soon the end of [`Owner::serve`] is noticed.
 const TICK: Duration = Duration::from_millis(20);
@@ -172,20 +173,31 @@ impl Owned {
         })
     }
 
-    /// Lets a policy in another process decide until [`Owned::end_guest`]. The configuration keeps
-    /// its own.
-    pub(crate) fn use_guest(&self, guest: &Guest, parameters: &[(String, String)]) -> Result<()> {
+    /// Lets a policy in another process decide until [`Owned::end_guest`], or until that process ends.
+    /// The configuration keeps its own.
+    pub(crate) fn use_guest(
+        self: &Arc<Self>,
+        guest: &Guest,
+        parameters: &[(String, String)],
+    ) -> Result<()> {
         self.check_writable("change the policy")?;
         let _turn = self.amending.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(running) = self.running_guest() {
             return Err(Error::new(ErrorKind::Busy, "use the policy of another process")
                 .because(format!("that of another command decides: {}", running.name)));
         }
-        let policy = guest.connect(&self.view(), parameters)?;
+        let stream = guest.reach()?;
+        let process = visit::process_behind(&stream);
+        let policy = guest.take(stream, &self.view(), parameters)?;
         let was_dry_run = self.policy().is_some_and(|now| now.is_dry_run);
         self.stack.set_policy(self.called_as_now(Tactics::new(&guest.name, policy)))?;
         *self.visit() = Some(Visit { guest: guest.clone(), was_dry_run });
-        Ok(())
+        process.map_or(Ok(()), |process| visit::watch(self, process, guest))
+    }
+
+    /// Whether the policy of this guest was let in and has not been taken back.
+    pub(crate) fn is_visited_at(&self, socket: &Path) -> bool {
+        self.visit().as_ref().is_some_and(|visit| visit.guest.socket == socket)
     }
 
     fn visit(&self) -> MutexGuard<'_, Option<Visit>> {

@@ -2,6 +2,7 @@
 //! From the name of a policy to the policy.
 
 use std::fmt;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
 use terrace_core::{Error, Parameter, Policy, Result, TierView, View};
@@ -106,13 +107,23 @@ pub struct Guest {
 }
 
 impl Guest {
+    /// Reaches the process that offers the policy.
+    pub(crate) fn reach(&self) -> Result<UnixStream> {
+        UnixStream::connect(&self.socket).map_err(|error| {
+            Error::from_io("reach the policy", error)
+                .with("socket", self.socket.display())
+                .with("program", &self.name)
+        })
+    }
+
     /// Takes the policy, for the tiers of a view.
-    pub(crate) fn connect(
+    pub(crate) fn take(
         &self,
+        stream: UnixStream,
         view: &View,
         parameters: &[(String, String)],
     ) -> Result<Box<dyn Policy>> {
-        program::connect(&self.socket, view, parameters)
+        program::connect(stream, view, parameters)
             .map_err(|error| error.with("program", &self.name))
     }
 }

@@ -176,7 +176,8 @@ fn a_guest_ends_with_its_command() {
     drop(guest);
     let find = || std::process::Command::new("pgrep").arg("-f").arg(&file).output();
     wait_until(|| find().expect("it runs").stdout.is_empty());
-    wait_until(|| policy(&scene)["name"] == "pinned");
+    wait_until(|| policy(&scene)["name"] == "lru");
+    assert!(policy(&scene)["replaced"].is_null(), "nobody was there to take it back");
     // Another one may come.
     let guest = Guest::start(&scene, &[]);
     signal(&guest.child, Signal::INT);

@@ -13,6 +13,7 @@ mod reply;
 mod socket;
 
 use std::cell::RefCell;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -47,19 +48,16 @@ pub fn start(path: &Path, view: &View, parameters: &[(String, String)]) -> Resul
     program.with(parameters)
 }
 
-/// Takes a policy that another process offers at a Unix socket.
+/// Takes a policy that another process offers at the other end.
 ///
 /// # Errors
 ///
-/// As [`start`], and where nobody listens there.
+/// As [`start`].
 pub fn connect(
-    path: &Path,
+    stream: UnixStream,
     view: &View,
     parameters: &[(String, String)],
 ) -> Result<Box<dyn Policy>> {
-    let stream = std::os::unix::net::UnixStream::connect(path).map_err(|error| {
-        Error::from_io("reach the policy", error).with("socket", path.display())
-    })?;
     Program::create(Socket::new(stream), None, view)?.with(parameters)
 }
 

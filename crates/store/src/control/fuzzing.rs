@@ -58,7 +58,7 @@ impl<'a> Desk<'a> {
         let Side::Owned(owner) = &self.store.side else {
             return Err(Error::invalid("serve a call", "another process owns the store"));
         };
-        let answer = carry_out(owner, self.access, call, body, &mut Nobody)?;
+        let answer = carry_out(owner.owned(), self.access, call, body, &mut Nobody)?;
         Ok((answer.json, answer.bytes))
     }
 }

@@ -163,7 +163,7 @@ impl Answer {
 
 /// Carries out a call.
 pub(super) fn carry_out(
-    owned: &Owned,
+    owned: &Arc<Owned>,
     access: Access,
     call: Call,
     body: &[u8],

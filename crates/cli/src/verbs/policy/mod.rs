@@ -102,8 +102,9 @@ enum Action {
     ///
     /// With FILE: the policy of the file decides for as long as the command runs, in a process of its
     /// own. Its decisions are printed as it makes them, and what it prints itself. Then the
-    /// configured policy decides again: nothing is written into the configuration. When it fails, the
-    /// store goes on at once, and the command ends with the reason. It needs Python 3.10 and NumPy
+    /// configured policy decides again, also where the command was killed: nothing is written into the
+    /// configuration. When it fails, the store goes on at once, and the command ends with the reason.
+    /// It needs Python 3.10 and NumPy
     /// (TERRACE_PYTHON names another Python than `python3`). docs/tutorial-python.md is a tutorial.
     #[command(after_long_help = "Examples:
   terrace policy run                    call the policy

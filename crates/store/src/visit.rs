@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Notices that a process has ended whose policy decides: one that was killed cannot say so.
+
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Weak};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{PidfdFlags, getpid, pidfd_open};
+use terrace_core::{Error, Result};
+
+use crate::owner::Owned;
+use crate::policy::Guest;
+
+/// How soon the thread finds that the visit, or the store, is over.
+const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
+
+/// The process at the other end; `None` for this one, and where the system cannot tell, as between
+/// containers that do not see each other's processes.
+pub(crate) fn process_behind(stream: &UnixStream) -> Option<OwnedFd> {
+    let pid = rustix::net::sockopt::socket_peercred(stream).ok()?.pid;
+    if pid == getpid() {
+        return None;
+    }
+    pidfd_open(pid, PidfdFlags::empty()).ok()
+}
+
+/// Goes back from a guest to the configured policy once its process has ended.
+pub(crate) fn watch(owned: &Arc<Owned>, process: OwnedFd, guest: &Guest) -> Result<()> {
+    let (owned, guest) = (Arc::downgrade(owned), guest.clone());
+    std::thread::Builder::new()
+        .name("terrace-guest".into())
+        .spawn(move || look(&owned, &process, &guest))
+        .map(drop)
+        .map_err(|error| Error::from_io("watch the policy's process", error))
+}
+
+fn look(owned: &Weak<Owned>, process: &OwnedFd, guest: &Guest) {
+    loop {
+        let ended = poll(&mut [PollFd::new(process, PollFlags::IN)], Some(&LOOK));
+        let Some(owned) = owned.upgrade() else { return };
+        if !owned.is_visited_at(&guest.socket) {
+            return;
+        }
+        if ended.is_ok_and(|count| count > 0) {
+            let policy = &guest.name;
+            tracing::warn!(policy, "its command was ended; the configured policy decides again");
+            if let Err(error) = owned.end_guest(&guest.socket) {
+                tracing::warn!(%error, "cannot go back to the configured policy");
+            }
+            return;
+        }
+    }
+}
