@@ -23,6 +23,9 @@ use crate::shared::Shared;
 /// Largest offset: an offset plus a length fits in 63 bits.
 const OFFSET_MAX: u64 = i64::MAX as u64;
 
+/// Longest block of a file system: a page of the largest size.
+const BLOCK_BYTES_MAX: u64 = 64 << 10;
+
 /// A handle on an object of a stack.
 pub(crate) struct StackObject {
     shared: Arc<Shared>,
@@ -446,8 +449,12 @@ impl StackObject {
                         match one(fits) {
                             Ok(()) => at += fits,
                             Err(Again::Restructured) => {}
-                            // Somebody else took the room: look again.
-                            Err(Again::Failed(error)) if error.kind() == ErrorKind::NoSpace => {}
+                            // Somebody else took the room, or the device itself is full: look again.
+                            Err(Again::Failed(error)) if error.kind() == ErrorKind::NoSpace => {
+                                let extent = inside..inside + fits;
+                                let (entry, shared) = (&self.entry, &self.shared);
+                                shared.make_fit(entry, &segment, tried, extent, error)?;
+                            }
                             Err(Again::Failed(error) | Again::OverQuota(error)) => {
                                 return Err(error);
                             }
@@ -486,6 +493,36 @@ impl StackObject {
                 }
                 Err(Again::Failed(error) | Again::OverQuota(error)) => return Err(error),
             }
+        }
+        Ok(())
+    }
+
+    /// Carries out what makes the object longer with zeros; where that fails in the middle the object
+    /// is cut again, unless somebody has written there meanwhile.
+    fn grow_or_stay(&self, grow: impl FnOnce() -> Result<()>) -> Result<()> {
+        // Held over the I/O: an append begins at an end that stays.
+        let _appending = crate::lock(&self.entry.appends);
+        let before = self.length()?;
+        grow().inspect_err(|_| {
+            if let Err(error) = self.give_back(before) {
+                tracing::warn!(key = %self.entry.key, %error, "an object stays longer than it was");
+            }
+        })
+    }
+
+    fn give_back(&self, length_bytes: u64) -> Result<()> {
+        let grown = length_bytes..self.length()?;
+        if grown.is_empty() || self.entry.is_deleted() {
+            return Ok(());
+        }
+        // The block in which it ended counts as data to its end.
+        let edge_bytes = grown.end.min(length_bytes.next_multiple_of(BLOCK_BYTES_MAX));
+        let is_written = self.peek(length_bytes..edge_bytes)?.iter().any(|byte| *byte != 0);
+        if !is_written
+            && self.next_data(edge_bytes)?.is_none()
+            && self.shared.shrink(&self.entry, length_bytes, grown.end)?
+        {
+            self.grow(length_bytes)?;
         }
         Ok(())
     }
@@ -585,7 +622,7 @@ impl Object for StackObject {
             // Where only a hole was left before the new end, the segment in front is too short.
             self.grow(bytes)?;
         } else if bytes > length {
-            self.grow(bytes)?;
+            self.grow_or_stay(|| self.grow(bytes))?;
         }
         self.settle_level()
     }
@@ -596,8 +633,10 @@ impl Object for StackObject {
         if range.is_empty() {
             return Ok(());
         }
-        self.change_pieces(range, &|object, inside, part| {
-            object.allocate(inside..inside + (part.end - part.start))
+        self.grow_or_stay(|| {
+            self.change_pieces(range, &|object, inside, part| {
+                object.allocate(inside..inside + (part.end - part.start))
+            })
         })?;
         self.settle_level()
     }

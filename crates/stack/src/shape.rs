@@ -17,6 +17,7 @@ use crate::entry::{Entry, Segment, Site};
 use crate::record::{Record, SegmentRecord};
 use crate::ring::Took;
 use crate::shared::Shared;
+use crate::tiers::TierState;
 
 /// A part of an object: its segment, where the part begins in it, and where in the whole range.
 pub(crate) type Piece = (Arc<Segment>, u64, Range<usize>);
@@ -37,6 +38,9 @@ impl NoRoom {
         }
     }
 }
+
+/// Why an object goes on nowhere else.
+const IN_ONE_FILE: &str = "the object stays in one file";
 
 /// How long one look at a closed gate lasts; those who must have it closed look again.
 const GATE_LOOK: Duration = Duration::from_millis(20);
@@ -295,6 +299,14 @@ impl Shared {
         if self.is_bare {
             return Err(refused);
         }
+        // Before anything is taken: others go on, and nothing has to be given back.
+        let need_bytes = extent.end.saturating_sub(segment.room_bytes.load(Ordering::Acquire));
+        if need_bytes > self.most_growth(entry, segment) {
+            return Err(match segment.holds.is_held() {
+                true => refused.with("held", IN_ONE_FILE),
+                false => refused,
+            });
+        }
         if segment.length() == 0 && self.relocate_empty(entry, segment, tried, extent.end)? {
             return Ok(0);
         }
@@ -308,6 +320,23 @@ impl Shared {
             return Ok(fits);
         }
         self.outgrow(entry, segment, tried, extent, refused).map(|()| 0)
+    }
+
+    /// Most bytes by which an object can grow from a segment on: what the tiers that may have its
+    /// bytes do not hold yet, or can drop.
+    fn most_growth(&self, entry: &Entry, segment: &Segment) -> u64 {
+        let own = segment.location.load().primary.place.tier;
+        let is_held = segment.holds.is_held();
+        let level = entry.persistency();
+        let takes = |index: TierIndex, tier: &TierState| {
+            index == own || !is_held && tier.keeps(level) && tier.takes_data()
+        };
+        let free = |tier: &TierState| {
+            let kept = tier.account.taken().saturating_sub(tier.account.bytes(Class::Copy));
+            tier.capacity_bytes().saturating_sub(kept)
+        };
+        let tiers = self.tiers.indexed().filter(|(index, tier)| takes(*index, tier));
+        tiers.map(|(_, tier)| free(tier)).fold(0, u64::saturating_add)
     }
 
     /// Puts an empty segment on another tier than `tried` that has room for `bytes`; false where
@@ -431,7 +460,7 @@ impl Shared {
         }
         if segment.holds.is_held() {
             // Who uses its file past the stack would not see another segment.
-            return Err(refused.with("held", "the object stays in one file"));
+            return Err(refused.with("held", IN_ONE_FILE));
         }
         self.close_gate(segment);
         let length = segment.length();

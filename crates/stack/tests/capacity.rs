@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use common::directories::Directories;
-use common::hooked::Call;
+use common::hooked::{Call, Verdict};
 use common::world::{
     LONG, ROOMY, World, assert_sound, cutting, key, migrate, promise_nothing, put,
 };
@@ -454,4 +454,78 @@ fn room_without_a_bound_is_that_of_the_file_system_once() {
     // Others write to it and delete there at the same time.
     let free = space.capacity_bytes - space.used_bytes;
     assert!((available / 2..available / 2 * 3).contains(&free), "{free} of {available}");
+}
+
+/// Bytes that each tier has taken, also for what may come.
+fn taken(stack: &Stack) -> Vec<u64> {
+    stack.tiers().iter().map(|tier| tier.used_bytes + tier.reserved_bytes).collect()
+}
+
+#[test]
+fn growth_for_which_there_is_no_room_takes_none() {
+    const TOO_MUCH: u64 = 1 << 40;
+    let world = small(40_000, 40_000);
+    let stack = world.create();
+    for length in [0, 10_000] {
+        let name = key(&format!("object-{length}"));
+        put(&stack, &name, &vec![5; length]);
+        let object = stack.open(&name, &Open::write()).expect("opens");
+        let before = taken(&stack);
+        let check = |what: &str, outcome: Result<(), Error>| {
+            let error = outcome.expect_err("there is no room");
+            assert_eq!(error.kind(), ErrorKind::NoSpace, "{what}: {}", error.chain());
+            assert_eq!(object.stat().expect("stats").size_bytes, length as u64, "{what}");
+            assert_eq!(taken(&stack), before, "{what}");
+        };
+        check("set_len", object.set_len(TOO_MUCH));
+        check("allocate", object.allocate(0..TOO_MUCH));
+        check("write far behind the end", object.write(TOO_MUCH, &[6; 100]));
+        check("write", object.write(length as u64, &[6; 100_000]));
+        check("append", object.append(&[std::io::IoSlice::new(&[6; 100_000])]).map(drop));
+    }
+    assert_sound(&world, &stack);
+}
+
+#[test]
+fn growth_that_fails_in_the_middle_is_taken_back() {
+    let world = small(40_000, ROOMY);
+    let stack = world.create();
+    let name = key("object");
+    put(&stack, &name, &[5; 10_000]);
+    let object = stack.open(&name, &Open::write()).expect("opens");
+    let before = taken(&stack);
+    // The stack believes in room there; the device has none.
+    world.tier(1).on(|moment| match moment.call {
+        Call::SetLen if !moment.is_done => Verdict::Fail(ErrorKind::NoSpace),
+        _ => Verdict::Go,
+    });
+    let error = object.set_len(100_000).expect_err("there is no room");
+    assert_eq!(error.kind(), ErrorKind::NoSpace, "{}", error.chain());
+    assert_eq!(object.stat().expect("stats").size_bytes, 10_000);
+    assert_eq!(taken(&stack), before);
+    world.tier(1).heal();
+    object.set_len(100_000).expect("there is room");
+    drop(object);
+    let data = stack.read_all(&name).expect("reads");
+    assert!(
+        data.len() == 100_000 && data[..10_000] == [5; 10_000] && data[10_000..] == [0; 90_000]
+    );
+    assert_sound(&world, &stack);
+}
+
+#[test]
+fn a_device_that_is_full_sooner_than_its_tier_is_left() {
+    let world = small(40_000, ROOMY);
+    let stack = world.create();
+    let name = key("object");
+    put(&stack, &name, &[5; 10_000]);
+    let object = stack.open(&name, &Open::write()).expect("opens");
+    world.tier(0).on(|moment| match moment.call {
+        Call::Allocate if !moment.is_done => Verdict::Fail(ErrorKind::NoSpace),
+        _ => Verdict::Go,
+    });
+    object.allocate(10_000..100_000).expect("it goes on elsewhere");
+    assert_eq!(stack.explain(&name).expect("exists").segments[1].tier, "slow");
+    drop(object);
+    assert_sound(&world, &stack);
 }
