@@ -7,14 +7,16 @@ use std::ops::Range;
 use rustix::io::Errno;
 use terrace_core::{Access, Buffer, Object};
 
-use super::File;
 use super::open::Content;
-use super::unexpected;
+use super::{File, unexpected};
 use crate::failure::Result;
 use crate::request::{Changes, Reply, Request, Settled};
 
 /// Copied so much at a time.
 const COPY_BYTES: usize = 256 << 10;
+
+/// Fewer bytes are not tried for where there is no room: one page.
+const LEAST_BYTES: usize = 4096;
 
 /// Each time somebody else changed a small file between two looks at it.
 const TRIES_MAX: usize = 100;
@@ -47,24 +49,44 @@ impl File {
             &mut |object| Ok(object.write_at(offset, &[IoSlice::new(data)])?),
             Some((offset, data, false)),
         )
+        .map(drop)
     }
 
-    /// Writes at the end, wherever that is when it happens.
+    /// Writes at an offset as much as there is room for: fewer bytes than given only where there is
+    /// none for the rest, or hardly any. Returns how many.
     ///
     /// # Errors
     ///
-    /// As [`File::write`].
-    pub fn append(&self, data: &[u8], clears_set_id: bool) -> Result<()> {
-        self.change_bytes(
-            clears_set_id,
-            &mut |object| Ok(object.append(&[IoSlice::new(data)]).map(drop)?),
-            Some((0, data, true)),
-        )
+    /// As [`File::write`]: `NOSPC` where nothing was written.
+    pub fn write_some(&self, offset: u64, data: &[u8], clears_set_id: bool) -> Result<usize> {
+        as_much_as_fits(data, |data| self.write(offset, data, clears_set_id))
+            .map(|(count, ())| count)
+    }
+
+    /// Writes at the end, wherever that is when it happens, as much as there is room for. Returns how
+    /// many bytes, and where they begin.
+    ///
+    /// # Errors
+    ///
+    /// As [`File::write_some`].
+    pub fn append_some(&self, data: &[u8], clears_set_id: bool) -> Result<(usize, u64)> {
+        as_much_as_fits(data, |data| self.append(data, clears_set_id))
+    }
+
+    /// Writes at the end; where that was.
+    fn append(&self, data: &[u8], clears_set_id: bool) -> Result<u64> {
+        let mut start = 0;
+        let append = &mut |object: &dyn Object| {
+            start = object.append(&[IoSlice::new(data)])?;
+            Ok(())
+        };
+        let inline = self.change_bytes(clears_set_id, append, Some((0, data, true)))?;
+        Ok(inline.unwrap_or(start))
     }
 
     /// Cuts or grows the object of the file; one that has none gets one.
     pub(super) fn set_len(&self, size: u64) -> Result<()> {
-        self.change_bytes(false, &mut |object| Ok(object.set_len(size)?), None)
+        self.change_bytes(false, &mut |object| Ok(object.set_len(size)?), None).map(drop)
     }
 
     /// Reserves room for a range, and grows the file to its end unless `keeps_size`;
@@ -77,7 +99,8 @@ impl File {
         if keeps_size && range.end > self.size()? {
             return Err(Errno::OPNOTSUPP.into());
         }
-        self.change_bytes(clears_set_id, &mut |object| Ok(object.allocate(range.clone())?), None)
+        let allocate = &mut |object: &dyn Object| Ok(object.allocate(range.clone())?);
+        self.change_bytes(clears_set_id, allocate, None).map(drop)
     }
 
     /// Makes a range read as zeros, and frees its room where it can; the size stays;
@@ -87,7 +110,8 @@ impl File {
     ///
     /// What the tiers say.
     pub fn punch(&self, range: Range<u64>, clears_set_id: bool) -> Result<()> {
-        self.change_bytes(clears_set_id, &mut |object| Ok(object.punch(range.clone())?), None)
+        let punch = &mut |object: &dyn Object| Ok(object.punch(range.clone())?);
+        self.change_bytes(clears_set_id, punch, None).map(drop)
     }
 
     /// Makes a range read as zeros with room for it, and grows the file to its end unless
@@ -161,8 +185,8 @@ impl File {
     }
 
     /// Copies a range of another file, from an offset there to one here, into this one; the bytes
-    /// copied, fewer than asked for only at the end of the other. `clears_set_id` as for
-    /// [`File::write`].
+    /// copied, fewer than asked for only at the end of the other, or where there is no room for more.
+    /// `clears_set_id` as for [`File::write`].
     ///
     /// # Errors
     ///
@@ -183,36 +207,56 @@ impl File {
             if count == 0 {
                 break;
             }
-            self.write(offset + done, &buffer[..count], clears_set_id)?;
-            done += count as u64;
+            let written = self.write_some(offset + done, &buffer[..count], clears_set_id);
+            match written {
+                Err(failure) if done == 0 => return Err(failure),
+                // Who goes on is told why it did not.
+                Err(_) => break,
+                Ok(written) => done += written as u64,
+            }
         }
         Ok(done)
     }
 
-    /// Changes the bytes: of the object, or of what is with the metadata where `small` says how.
+    /// Changes the bytes: of the object, or of what is with the metadata where `small` says how; then
+    /// where that was.
     fn change_bytes(
         &self,
         clears_set_id: bool,
         change: &mut dyn FnMut(&dyn Object) -> Result<()>,
         small: Option<(u64, &[u8], bool)>,
-    ) -> Result<()> {
+    ) -> Result<Option<u64>> {
         if self.access() == Access::Read {
             return Err(Errno::BADF.into());
         }
         let clears_set_id = clears_set_id && self.shared().take_set_id();
+        let changed = self.change_content(clears_set_id, change, small);
+        if clears_set_id && changed.is_err() {
+            self.shared().note_set_id();
+        }
+        changed
+    }
+
+    fn change_content(
+        &self,
+        clears_set_id: bool,
+        change: &mut dyn FnMut(&dyn Object) -> Result<()>,
+        small: Option<(u64, &[u8], bool)>,
+    ) -> Result<Option<u64>> {
         for _ in 0..TRIES_MAX {
             let object = self.object();
             if let Some(object) = object {
                 self.with_room(&mut || change(&*object))?;
-                return match clears_set_id {
-                    true => self.clear_set_id(),
-                    false => Ok(()),
-                };
+                if clears_set_id {
+                    self.clear_set_id()?;
+                }
+                return Ok(None);
             }
             match small {
                 Some((offset, data, at_end)) => {
-                    if self.write_inline(offset, data, at_end, clears_set_id)? {
-                        return Ok(());
+                    let written = self.write_inline(offset, data, at_end, clears_set_id)?;
+                    if written.is_some() {
+                        return Ok(written);
                     }
                 }
                 None => self.shared().move_out(self.files())?,
@@ -232,19 +276,20 @@ impl File {
         }
     }
 
-    /// Writes to what is with the metadata; false where the bytes are, or now were moved, elsewhere.
+    /// Writes to what is with the metadata, and returns where; nowhere where the bytes are, or now
+    /// were moved, elsewhere.
     fn write_inline(
         &self,
         offset: u64,
         data: &[u8],
         at_end: bool,
         clears_set_id: bool,
-    ) -> Result<bool> {
+    ) -> Result<Option<u64>> {
         let shared = self.shared();
         let number = self.number();
         // Whoever reads meanwhile sees the bytes before or after.
         let mut content = shared.change();
-        let Content::Inline { bytes, size, .. } = &mut *content else { return Ok(false) };
+        let Content::Inline { bytes, size, .. } = &mut *content else { return Ok(None) };
         let request = Request::Write { number, offset, data, at_end, clears_set_id };
         match self.files().metadata.call(&request)? {
             Reply::Node(node) => {
@@ -258,13 +303,13 @@ impl File {
                 // Others may have written in front of it or beside it: what is kept stays as old as
                 // it was, and who reads it asks again.
                 shared.hear(&node);
-                Ok(true)
+                Ok(Some(offset))
             }
             Reply::NotHere => {
                 drop(content);
                 shared.refresh(self.files())?;
                 shared.move_out(self.files())?;
-                Ok(false)
+                Ok(None)
             }
             other => Err(unexpected(&other)),
         }
@@ -274,6 +319,22 @@ impl File {
         let changes = Changes { clears_set_id: true, ..Changes::default() };
         let request = Request::Change { number: self.number(), changes };
         self.files().metadata.call(&request).map(drop)
+    }
+}
+
+/// Has `write` write all; where there is no room for that, about half, and so on.
+fn as_much_as_fits<T>(
+    data: &[u8],
+    mut write: impl FnMut(&[u8]) -> Result<T>,
+) -> Result<(usize, T)> {
+    let mut count = data.len();
+    loop {
+        match write(&data[..count]) {
+            Err(failure) if failure.errno() == Errno::NOSPC && count > LEAST_BYTES => {
+                count = (count / 2).next_multiple_of(LEAST_BYTES);
+            }
+            written => return Ok((count, written?)),
+        }
     }
 }
 

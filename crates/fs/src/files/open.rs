@@ -106,6 +106,10 @@ impl Shared {
         self.has_set_id.load(Ordering::Relaxed) && self.has_set_id.swap(false, Ordering::AcqRel)
     }
 
+    pub(super) fn note_set_id(&self) {
+        self.has_set_id.store(true, Ordering::Release);
+    }
+
     /// Takes note of what was told of the node.
     pub(super) fn hear(&self, node: &Node) {
         self.told_changed_ns.fetch_max(node.changed.to_ns(), Ordering::AcqRel);

@@ -51,17 +51,22 @@ impl Front {
         let number = handle.file.number();
         // What the kernel had mapped knows its place.
         let appends = handle.is_appending && !is_from_cache;
-        match appends {
-            true => handle.file.append(data, clears_set_id)?,
-            false => handle.file.write(offset, data, clears_set_id)?,
-        }
-        let bytes = data.len() as u32;
+        let count = match appends {
+            true => handle.file.append_some(data, clears_set_id)?.0,
+            // The kernel forgets these bytes, all of them.
+            false if is_from_cache => {
+                handle.file.write(offset, data, clears_set_id)?;
+                data.len()
+            }
+            false => handle.file.write_some(offset, data, clears_set_id)?,
+        };
+        let bytes = count as u32;
         // What comes from the cache is there, and the kernel holds on to it until it is answered.
         let is_stale = !handle.is_cached && !is_from_cache && self.caching.is_read(number);
         reply.with(|reply| match &self.refresher {
             Some(refresher) if is_stale => {
                 // The end was there when the kernel looked, and others may have moved it.
-                let length = if appends { 0 } else { u64::from(bytes) };
+                let length = if appends { 0 } else { data.len() as u64 };
                 refresher.answer(Written { node: number, offset, length, bytes, reply });
             }
             _ => reply.written(bytes),

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What a write does beside its bytes, and what it does where there is hardly any room.
+
+mod common;
+
+use std::sync::Arc;
+
+use rustix::io::Errno;
+use terrace_backends::kv;
+use terrace_backends::object::Memory;
+use terrace_core::{Backend, SystemClock};
+use terrace_fs::{File, FileClock, Files, Kind, Made, ROOT, Session, Tree, TreeOptions};
+
+use common::files;
+
+const ROOM: usize = 1 << 20;
+
+/// Kept with the metadata, and kept as an object.
+const LENGTHS: [usize; 2] = [100, 10_000];
+
+/// Files with room for [`ROOM`] bytes.
+fn scene() -> Arc<Files> {
+    let kv = Arc::new(kv::Memory::default());
+    let clock = SystemClock::default();
+    Tree::create(&*kv, &TreeOptions::default(), &clock, &[7; 32]).expect("it is empty");
+    let tree = Tree::open(kv, FileClock::following(Arc::new(clock))).expect("it was just made");
+    let data: Arc<dyn Backend> = Arc::new(Memory::new(ROOM as u64));
+    files(Arc::new(Session::new(&tree)), &data)
+}
+
+fn make(files: &Arc<Files>, name: &[u8], bytes: usize) -> File {
+    let made = Made { kind: Kind::File, permissions: 0o4755, is_opened: true, ..Made::default() };
+    let (_, file) = files.create(ROOT, name, made, false).expect("it is new");
+    file.write(0, &vec![7; bytes], false).expect("there is room");
+    file
+}
+
+#[test]
+fn a_write_takes_what_room_there_is_and_says_so() {
+    let files = scene();
+    let file = make(&files, b"file", LENGTHS[1]);
+    let permissions = || files.node(file.number()).expect("it is there").permissions;
+    let mut length = LENGTHS[1];
+    let data: Vec<u8> = (0..ROOM / 3).map(|at| at as u8).collect();
+    let failure = loop {
+        // In turn at the end that is known, and at the one that is not.
+        let written = match length % 2 {
+            0 => file.write_some(length as u64, &data, false),
+            _ => file.append_some(&data, false).map(|(count, start)| {
+                assert_eq!(start, length as u64);
+                count
+            }),
+        };
+        assert_eq!(file.size().expect("it says"), (length + written.as_ref().unwrap_or(&0)) as u64);
+        match written {
+            Ok(count) => length += count,
+            Err(failure) => break failure,
+        }
+    };
+    assert_eq!(failure.errno(), Errno::NOSPC);
+    assert!(length > ROOM - 4096, "{length} of {ROOM}");
+    // Who may not leave it takes a bit away with what is written, not with what is not.
+    let zeros = [0; ROOM];
+    file.write_some(length as u64, &zeros, true).expect_err("there is no room");
+    assert_eq!(permissions(), 0o4755);
+    assert!(file.write_some(length as u64 - 4096, &zeros, true).expect("some fits") >= 4096);
+    assert_eq!(permissions(), 0o755);
+    file.write(length as u64, &data, false).expect_err("all of it or an error");
+    let mut found = vec![0; data.len()];
+    assert_eq!(file.read(LENGTHS[1] as u64, &mut found).expect("readable"), data.len());
+    assert!(found == data);
+}
