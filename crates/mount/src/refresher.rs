@@ -12,19 +12,24 @@ use terrace_fuse::{Notifier, Reply};
 /// Answers writes, in the order in which they come.
 pub(crate) struct Refresher {
     /// Until the end.
-    sender: Option<Sender<Written>>,
+    sender: Option<Sender<Task>>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// A write that is to be answered.
-pub(crate) struct Written {
+/// A place of a file that the kernel is to drop.
+#[derive(Clone, Copy)]
+pub(crate) struct Stale {
     pub(crate) node: u64,
     pub(crate) offset: u64,
-    /// What the kernel is to drop there; 0 for all behind.
+    /// 0 for all behind.
     pub(crate) length: u64,
-    /// What is answered.
-    pub(crate) bytes: u32,
-    pub(crate) reply: Reply,
+}
+
+/// What is done behind each other.
+enum Task {
+    /// The write there is answered with so many bytes once the place is dropped.
+    Answer(Stale, u32, Reply),
+    Refresh(Stale),
 }
 
 impl Refresher {
@@ -38,10 +43,20 @@ impl Refresher {
         Ok(Self { sender: Some(sender), thread: Some(thread) })
     }
 
-    pub(crate) fn answer(&self, written: Written) {
+    /// Has a place dropped, and then the write to it answered.
+    pub(crate) fn answer(&self, place: Stale, bytes: u32, reply: Reply) {
+        // Without the thread the kernel hears EIO.
+        self.send(Task::Answer(place, bytes, reply));
+    }
+
+    /// Has a place dropped, of which the kernel may hold pages for writes that are not answered yet.
+    pub(crate) fn refresh(&self, place: Stale) {
+        self.send(Task::Refresh(place));
+    }
+
+    fn send(&self, task: Task) {
         if let Some(sender) = &self.sender {
-            // Without the thread the kernel hears EIO.
-            let _ = sender.send(written);
+            let _ = sender.send(task);
         }
     }
 }
@@ -54,11 +69,20 @@ impl Drop for Refresher {
     }
 }
 
-fn run(notifier: &Notifier, receiver: &Receiver<Written>) {
-    for Written { node, offset, length, bytes, reply } in receiver {
-        if let Err(error) = notifier.inval_inode(node, offset as i64, length as i64) {
-            tracing::debug!(%error, "cannot tell the kernel that bytes changed");
+fn run(notifier: &Notifier, receiver: &Receiver<Task>) {
+    for task in receiver {
+        match task {
+            Task::Answer(place, bytes, reply) => {
+                drop_cached(notifier, place);
+                reply.written(bytes);
+            }
+            Task::Refresh(place) => drop_cached(notifier, place),
         }
-        reply.written(bytes);
+    }
+}
+
+fn drop_cached(notifier: &Notifier, Stale { node, offset, length }: Stale) {
+    if let Err(error) = notifier.inval_inode(node, offset as i64, length as i64) {
+        tracing::debug!(%error, "cannot tell the kernel that bytes changed");
     }
 }

@@ -18,8 +18,6 @@ use crate::seen::Cached;
 /// A file that a program has open.
 pub(super) struct Handle {
     pub(super) file: File,
-    /// Whether every write goes to the end, wherever that is.
-    pub(super) is_appending: bool,
     pub(super) usage: Use,
     /// Whether the kernel caches what is read and written through it.
     pub(super) is_cached: bool,
@@ -87,7 +85,6 @@ impl Front {
         made_in: Option<u64>,
     ) -> Result<(Opened<'static>, Option<Arc<BackingId>>)> {
         let appends = flags.contains(OFlags::APPEND);
-        let is_appending = appends && self.is_shared;
         let usage = Use {
             reads: !flags.contains(OFlags::WRONLY),
             writes: flags.intersects(OFlags::WRONLY | OFlags::RDWR),
@@ -108,7 +105,7 @@ impl Front {
                 let may_cache = self.caching.open(node.number, usage, made_in.is_some());
                 // The cache cuts what is written at borders of pages, and other clients would get
                 // between the pieces of a record.
-                is_cached = may_cache && !is_appending && !flags.contains(OFlags::DIRECT);
+                is_cached = may_cache && !appends && !flags.contains(OFlags::DIRECT);
                 let how = match is_cached {
                     true => OpenedFlags::NONE,
                     false => OpenedFlags::DIRECT_IO | OpenedFlags::PARALLEL_DIRECT_WRITES,
@@ -117,7 +114,7 @@ impl Front {
             }
             Chosen::Served => (OpenedFlags::KEEP_CACHE, None),
         };
-        let handle = Handle { file, is_appending, usage, is_cached, made_in };
+        let handle = Handle { file, usage, is_cached, made_in };
         let handle = self.handles.put(handle);
         Ok((Opened { handle, flags: flags_out, backing: None }, backing))
     }

@@ -4,12 +4,12 @@
 use std::cell::RefCell;
 use terrace_core::Buffer;
 
-use rustix::fs::FallocateFlags;
+use rustix::fs::{FallocateFlags, OFlags};
 use rustix::io::Errno;
 use terrace_fuse::{CopyFileRange, Reply};
 
 use super::{Answering, Front, Result};
-use crate::refresher::Written;
+use crate::refresher::Stale;
 
 thread_local! {
     /// What is read by this thread: as long as the longest request so far.
@@ -19,6 +19,16 @@ thread_local! {
 /// `SEEK_DATA` and `SEEK_HOLE` of `lseek(2)`.
 const SEEK_DATA: u32 = 3;
 const SEEK_HOLE: u32 = 4;
+
+/// What a program, or the kernel from its cache, writes.
+pub(super) struct Writing<'a> {
+    pub(super) offset: u64,
+    pub(super) data: &'a [u8],
+    /// Those of the open file at this moment.
+    pub(super) flags: OFlags,
+    pub(super) is_from_cache: bool,
+    pub(super) clears_set_id: bool,
+}
 
 impl Front {
     pub(super) fn read(
@@ -41,33 +51,39 @@ impl Front {
     pub(super) fn write(
         &self,
         handle: u64,
-        offset: u64,
-        data: &[u8],
-        clears_set_id: bool,
-        is_from_cache: bool,
+        writing: &Writing<'_>,
         reply: &mut Answering,
     ) -> Result<()> {
         let handle = self.handle(handle)?;
         let number = handle.file.number();
-        // What the kernel had mapped knows its place.
-        let appends = handle.is_appending && !is_from_cache;
-        let count = match appends {
-            true => handle.file.append_some(data, clears_set_id)?.0,
+        let Writing { offset, data, flags, is_from_cache, clears_set_id } = *writing;
+        // As the flags are now: a program may have changed them (fcntl(2), F_SETFL). What the kernel
+        // had mapped knows its place, and so does the kernel where nobody else moves the end.
+        let appends = self.is_shared && flags.contains(OFlags::APPEND) && !is_from_cache;
+        let (count, start) = match appends {
+            true => handle.file.append_some(data, clears_set_id)?,
             // The kernel forgets these bytes, all of them.
             false if is_from_cache => {
                 handle.file.write(offset, data, clears_set_id)?;
-                data.len()
+                (data.len(), offset)
             }
-            false => handle.file.write_some(offset, data, clears_set_id)?,
+            false => (handle.file.write_some(offset, data, clears_set_id)?, offset),
         };
         let bytes = count as u32;
         // What comes from the cache is there, and the kernel holds on to it until it is answered.
         let is_stale = !handle.is_cached && !is_from_cache && self.caching.is_read(number);
+        let is_misplaced = handle.is_cached && start != offset;
         reply.with(|reply| match &self.refresher {
             Some(refresher) if is_stale => {
                 // The end was there when the kernel looked, and others may have moved it.
                 let length = if appends { 0 } else { data.len() as u64 };
-                refresher.answer(Written { node: number, offset, length, bytes, reply });
+                let place = Stale { node: number, offset, length };
+                refresher.answer(place, bytes, reply);
+            }
+            Some(refresher) if is_misplaced => {
+                reply.written(bytes);
+                let offset = offset.min(start);
+                refresher.refresh(Stale { node: number, offset, length: 0 });
             }
             _ => reply.written(bytes),
         })

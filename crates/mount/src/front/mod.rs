@@ -12,6 +12,7 @@ mod xattr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rustix::fs::OFlags;
 use rustix::io::Errno;
 use terrace_core::Key;
 use terrace_fs::{Failure, Files, Node};
@@ -19,6 +20,7 @@ use terrace_fuse::{Attributes, Entry, FileSystem, Notifier, Operation, Reply, Re
 
 use self::directory::Walk;
 use self::handle::Handle;
+use self::io::Writing;
 use crate::below::Below;
 use crate::caching::Caching;
 use crate::locks::Locks;
@@ -163,8 +165,19 @@ impl Front {
             Operation::Read { handle, offset, bytes, .. } => {
                 self.read(*handle, *offset, *bytes, reply)
             }
-            Operation::Write { handle, offset, data, kills_suid_sgid, is_from_cache, .. } => {
-                self.write(*handle, *offset, data, *kills_suid_sgid, *is_from_cache, reply)
+            Operation::Write {
+                handle,
+                offset,
+                data,
+                flags,
+                is_from_cache,
+                kills_suid_sgid: clears_set_id,
+                ..
+            } => {
+                let (offset, flags) = (*offset, OFlags::from_bits_retain(*flags));
+                let (is_from_cache, clears_set_id) = (*is_from_cache, *clears_set_id);
+                let writing = Writing { offset, data, flags, is_from_cache, clears_set_id };
+                self.write(*handle, &writing, reply)
             }
             Operation::StatFs => self.status(reply),
             Operation::Release { handle, lock_owner, ends_flock, .. } => {
