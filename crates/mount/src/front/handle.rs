@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Opening and closing files.
 
-use std::sync::Arc;
+use std::sync::{Arc, Once};
 
 use rustix::fs::OFlags;
 use rustix::io::Errno;
@@ -23,6 +23,10 @@ pub(super) struct Handle {
     pub(super) is_cached: bool,
     /// The directory that it was made in with this open.
     made_in: Option<u64>,
+    /// The file as it was opened, where a read through this is to be noted.
+    unread: Option<Node>,
+    /// Carried out with the first read.
+    first_read: Once,
 }
 
 impl Front {
@@ -38,7 +42,8 @@ impl Front {
         let access = access(flags);
         // The kernel cuts a file itself, once it has seen that nobody executes it.
         let (node, file) = self.files.open(number, access)?;
-        if !flags.contains(OFlags::WRONLY) && !flags.contains(OFlags::NOATIME) {
+        // Who opens it for nothing else reads it, and the kernel does not tell of what it has cached.
+        if access == Access::Read && !flags.contains(OFlags::NOATIME) {
             self.note_access(&node);
         }
         Ok((node, file))
@@ -114,7 +119,11 @@ impl Front {
             }
             Chosen::Served => (OpenedFlags::KEEP_CACHE, None),
         };
-        let handle = Handle { file, usage, is_cached, made_in };
+        let is_noted = usage.reads && usage.writes && made_in.is_none();
+        let is_noted = is_noted && !flags.contains(OFlags::NOATIME);
+        let unread = is_noted.then(|| node.clone());
+        let first_read = Once::new();
+        let handle = Handle { file, usage, is_cached, made_in, unread, first_read };
         let handle = self.handles.put(handle);
         Ok((Opened { handle, flags: flags_out, backing: None }, backing))
     }
@@ -162,6 +171,13 @@ impl Front {
         }
         unlocked?;
         reply.with(Reply::empty)
+    }
+
+    /// Notes that a file is read that was opened for reading and writing.
+    pub(super) fn note_first_read(&self, handle: &Handle) {
+        if let Some(node) = &handle.unread {
+            handle.first_read.call_once(|| self.note_access(node));
+        }
     }
 
     /// An open file.

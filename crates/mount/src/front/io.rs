@@ -39,6 +39,7 @@ impl Front {
         reply: &mut Answering,
     ) -> Result<()> {
         let handle = self.handle(handle)?;
+        self.note_first_read(&handle);
         BUFFER.with_borrow_mut(|buffer| {
             if buffer.len() < bytes as usize {
                 buffer.resize(bytes as usize);
@@ -169,6 +170,7 @@ impl Front {
             return Err(Errno::INVAL.into());
         }
         let (from, to) = (self.handle(copy.handle)?, self.handle(copy.target_handle)?);
+        self.note_first_read(&from);
         let (at, bytes) = ((copy.offset, copy.target_offset), copy.length);
         let copied = to.file.copy_from(&from.file, at, bytes, clears_set_id)?;
         reply.with(|reply| reply.copied(copied))
