@@ -25,7 +25,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 pub use check::{Check, Damage, DamageKind, Mending, TreeReport, check, is_recognized};
 pub use clock::FileClock;
 pub use failure::{Failure, Result};
-pub use files::{File, Files, FilesOptions};
+pub use files::{CAPABILITY, File, Files, FilesOptions};
 pub use metadata::Metadata;
 pub use node::{Kind, Marks, NAME_BYTES_MAX, Node, Place, ROOT, TARGET_BYTES_MAX, Time};
 pub use request::{

@@ -9,7 +9,10 @@ use rustix::io::Errno;
 use terrace_backends::kv;
 use terrace_backends::object::Memory;
 use terrace_core::{Backend, SystemClock};
-use terrace_fs::{File, FileClock, Files, Kind, Made, ROOT, Session, Tree, TreeOptions};
+use terrace_fs::{
+    CAPABILITY, File, FileClock, Files, Kind, Made, ROOT, Reply, Request, Session, SetHow, Tree,
+    TreeOptions,
+};
 
 use common::files;
 
@@ -33,6 +36,47 @@ fn make(files: &Arc<Files>, name: &[u8], bytes: usize) -> File {
     let (_, file) = files.create(ROOT, name, made, false).expect("it is new");
     file.write(0, &vec![7; bytes], false).expect("there is room");
     file
+}
+
+#[test]
+fn what_a_program_may_do_goes_with_a_write_of_anybody() {
+    let files = scene();
+    let ask = |request: &Request<'_>| files.metadata().call(request).map_err(|it| it.errno());
+    for length in LENGTHS {
+        let file = make(&files, format!("{length}").as_bytes(), length);
+        let number = file.number();
+        let is_capable = || match ask(&Request::Xattr { number, name: CAPABILITY }) {
+            Ok(Reply::Bytes(_)) => true,
+            Err(Errno::NODATA) => false,
+            other => panic!("{other:?}"),
+        };
+        let set = || {
+            let (name, value, how) = (CAPABILITY, &b"all"[..], SetHow::Any);
+            let set = Request::SetXattr { number, name, value, how, clears_set_group: false };
+            ask(&set).expect("it can be set");
+        };
+        // While it is open, and by somebody else, before it is opened once more.
+        for is_open in [true, false] {
+            set();
+            let opened = match is_open {
+                true => {
+                    files.note_capability(number);
+                    None
+                }
+                false => {
+                    let opened = files.open(number, terrace_core::Access::Write);
+                    Some(opened.expect("it is there").1)
+                }
+            };
+            let file = opened.as_ref().unwrap_or(&file);
+            let mut buffer = [0];
+            file.read(0, &mut buffer).expect("readable");
+            assert!(is_capable(), "{length}, {is_open}");
+            file.write(0, b"x", false).expect("there is room");
+            assert!(!is_capable(), "{length}, {is_open}");
+        }
+        assert_eq!(files.node(number).expect("it is there").permissions, 0o4755);
+    }
 }
 
 #[test]

@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use terrace_core::{Access, Buffer, Object};
 
 use super::open::Content;
-use super::{File, unexpected};
+use super::{CAPABILITY, File, unexpected};
 use crate::failure::Result;
 use crate::request::{Changes, Reply, Request, Settled};
 
@@ -229,6 +229,10 @@ impl File {
         if self.access() == Access::Read {
             return Err(Errno::BADF.into());
         }
+        if self.shared().take_capability() {
+            // Before, so that nobody runs what is written with it.
+            self.clear_capability().inspect_err(|_| self.shared().note_capability())?;
+        }
         let clears_set_id = clears_set_id && self.shared().take_set_id();
         let changed = self.change_content(clears_set_id, change, small);
         if clears_set_id && changed.is_err() {
@@ -312,6 +316,14 @@ impl File {
                 Ok(None)
             }
             other => Err(unexpected(&other)),
+        }
+    }
+
+    fn clear_capability(&self) -> Result<()> {
+        let request = Request::RemoveXattr { number: self.number(), name: CAPABILITY };
+        match self.files().metadata.call(&request) {
+            Err(failure) if failure.errno() != Errno::NODATA => Err(failure),
+            _ => Ok(()),
         }
     }
 

@@ -34,6 +34,9 @@ use crate::request::{
 /// So many locks stand between opening a file and closing it for the last time.
 const STRIPES: usize = 64;
 
+/// The extended attribute that says what a program may do. Whoever writes to the file takes it away.
+pub const CAPABILITY: &[u8] = b"security.capability";
+
 /// How files are kept.
 #[derive(Clone, Debug)]
 pub struct FilesOptions {
@@ -309,6 +312,13 @@ impl Files {
         Ok(Changes { size: None, modified, settled_ns, ..changes })
     }
 
+    /// Notes that a file has [`CAPABILITY`] from now on.
+    pub fn note_capability(&self, number: u64) {
+        if let Some(file) = self.open_file(number) {
+            file.note_capability();
+        }
+    }
+
     /// Notes that a node is read, which was as it is given: soon where others use it, too.
     ///
     /// # Errors
@@ -385,6 +395,7 @@ impl Files {
             }
             None => self.with_object(self.ask_node(&Request::Node { number })?)?,
         };
+        file.shared().note_permissions(&node);
         Ok((node, file))
     }
 

@@ -22,6 +22,8 @@ pub(super) struct Shared {
     content: RwLock<Content>,
     /// Whether a write may have to take set-user-ID and set-group-ID bits away.
     has_set_id: AtomicBool,
+    /// Whether a write may have to take [`CAPABILITY`](super::CAPABILITY) away.
+    may_have_capability: AtomicBool,
     /// Whether anybody has it open for writing, or had.
     is_writable: AtomicBool,
     /// When anything of it last changed, as far as was told here: nanoseconds since 1970.
@@ -55,6 +57,7 @@ impl Shared {
             told_changed_ns: files.told.open(node),
             content: RwLock::new(content),
             has_set_id: AtomicBool::new(node.permissions & SET_ID != 0),
+            may_have_capability: AtomicBool::new(node.has_xattrs),
             is_writable: AtomicBool::new(access == Access::Write),
         })
     }
@@ -110,6 +113,16 @@ impl Shared {
         self.has_set_id.store(true, Ordering::Release);
     }
 
+    /// Whether a write has to take what it may do away: true once.
+    pub(super) fn take_capability(&self) -> bool {
+        let may_have = &self.may_have_capability;
+        may_have.load(Ordering::Relaxed) && may_have.swap(false, Ordering::AcqRel)
+    }
+
+    pub(super) fn note_capability(&self) {
+        self.may_have_capability.store(true, Ordering::Release);
+    }
+
     /// Takes note of what was told of the node.
     pub(super) fn hear(&self, node: &Node) {
         self.told_changed_ns.fetch_max(node.changed.to_ns(), Ordering::AcqRel);
@@ -153,7 +166,9 @@ impl Shared {
         }
     }
 
-    fn note_permissions(&self, node: &Node) {
+    /// Takes note of what a write may have to take away.
+    pub(super) fn note_permissions(&self, node: &Node) {
+        self.may_have_capability.store(node.has_xattrs, Ordering::Release);
         self.has_set_id.store(node.permissions & SET_ID != 0, Ordering::Release);
     }
 

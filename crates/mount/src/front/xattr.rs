@@ -3,7 +3,7 @@
 
 use rustix::fs::XattrFlags;
 use rustix::io::Errno;
-use terrace_fs::{Node, Reply as Told, Request as Ask, SetHow};
+use terrace_fs::{CAPABILITY, Node, Reply as Told, Request as Ask, SetHow};
 
 use super::{Front, Result};
 use crate::tiers;
@@ -71,7 +71,11 @@ impl Front {
             (false, false) => SetHow::Any,
         };
         let request = Ask::SetXattr { number, name, value, how, clears_set_group };
-        self.files.metadata().call(&request).map(drop)
+        self.files.metadata().call(&request)?;
+        if name == CAPABILITY {
+            self.files.note_capability(number);
+        }
+        Ok(())
     }
 
     pub(super) fn remove_xattr(&self, number: u64, name: &[u8]) -> Result<()> {
