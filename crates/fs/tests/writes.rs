@@ -10,8 +10,8 @@ use terrace_backends::kv;
 use terrace_backends::object::Memory;
 use terrace_core::{Backend, SystemClock};
 use terrace_fs::{
-    CAPABILITY, File, FileClock, Files, Kind, Made, ROOT, Reply, Request, Session, SetHow, Tree,
-    TreeOptions,
+    CAPABILITY, Changes, File, FileClock, Files, Kind, Made, ROOT, Reply, Request, Session, SetHow,
+    Tree, TreeOptions,
 };
 
 use common::files;
@@ -77,6 +77,17 @@ fn what_a_program_may_do_goes_with_a_write_of_anybody() {
         }
         assert_eq!(files.node(number).expect("it is there").permissions, 0o4755);
     }
+}
+
+#[test]
+fn a_directory_keeps_its_group_for_what_is_made_in_it() {
+    let files = scene();
+    let made = Made { kind: Kind::Directory, permissions: 0o2755, ..Made::default() };
+    let directory = files.make(ROOT, b"directory", made).expect("it is new").number;
+    let changes = Changes { clears_set_id: true, ..Changes::default() };
+    assert_eq!(files.change(directory, changes).expect("it is there").permissions, 0o2755);
+    let number = make(&files, b"file", 1).number();
+    assert_eq!(files.change(number, changes).expect("it is there").permissions, 0o755);
 }
 
 #[test]

@@ -350,6 +350,17 @@ pub struct SetAttr {
     pub kills_suid_sgid: bool,
 }
 
+impl SetAttr {
+    /// Whether nothing is asked for: so the kernel tells that a file loses its set-id bits, because
+    /// its owner is set to what it is, or somebody writes to the file that is passed through.
+    /// (`fuse_setattr` drops what `notify_change` makes of it, where the file system clears them.)
+    pub fn is_empty(&self) -> bool {
+        let Self { mode, uid, gid, size_bytes, accessed, modified, .. } = self;
+        let has_time = accessed.is_some() || modified.is_some();
+        !has_time && [*mode, *uid, *gid].iter().all(Option::is_none) && size_bytes.is_none()
+    }
+}
+
 /// What a time is set to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SetTime {

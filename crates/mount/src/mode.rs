@@ -17,9 +17,6 @@ use crate::options::IoMode;
 /// So many locks stand between the first open and the last close.
 const STRIPES: usize = 64;
 
-/// The set-user-ID and set-group-ID bits, which go when somebody else writes.
-const SET_ID: u32 = 0o6000;
-
 /// How the opens of each node are served.
 pub(crate) struct Modes {
     io: IoMode,
@@ -63,10 +60,10 @@ pub(crate) struct Wish {
 
 impl Wish {
     /// Whether the kernel would not do by itself what it has to do.
-    fn needs_us(self, node: &Node, access: Access) -> bool {
+    fn needs_us(self, access: Access) -> bool {
         // What it opens of the tier appends for ever, even if the program takes that back with
-        // fcntl(2); and it leaves set-user-ID and set-group-ID bits alone.
-        access == Access::Write && (self.appends || node.permissions & SET_ID != 0)
+        // fcntl(2).
+        access == Access::Write && self.appends
     }
 }
 
@@ -101,12 +98,12 @@ impl Modes {
                 }
             }
             let backing = Arc::clone(backing);
-            return match wish.needs_us(node, file.access()) {
+            return match wish.needs_us(file.access()) {
                 true => Chosen::Direct(backing),
                 false => Chosen::Passed(backing),
             };
         }
-        let mode = match wish.needs_us(node, file.access()) {
+        let mode = match wish.needs_us(file.access()) {
             true => Mode::Served,
             false => self.pass(node, file),
         };

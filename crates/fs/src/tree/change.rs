@@ -111,7 +111,7 @@ fn apply(txn: &mut dyn Txn, node: &mut Node, changes: &Changes, now: Moment<'_>)
             clear_set_id(node);
         }
     }
-    if changes.clears_set_id {
+    if changes.clears_set_id && !node.kind.is_directory() {
         clear_set_id(node);
     }
     if let Some(when) = changes.accessed {

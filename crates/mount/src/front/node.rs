@@ -64,7 +64,7 @@ impl Front {
             size: changes.size_bytes,
             accessed: changes.accessed.map(when),
             modified: changes.modified.map(when),
-            clears_set_id: changes.kills_suid_sgid,
+            clears_set_id: changes.kills_suid_sgid || changes.is_empty(),
             ..Changes::default()
         };
         let node = self.files.change(number, changes)?;
