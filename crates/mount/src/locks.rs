@@ -2,13 +2,16 @@
 //! Locks of programs, where other clients lock the same files: asked of the metadata, and waited for
 //! here.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use rustix::io::Errno;
-use terrace_fs::{Failure, Files, LockKind as Kind, LockRange, Locked, Reply as Told, Request};
+use terrace_fs::{
+    Failure, Files, LockKind as Kind, LockOwner, LockRange, LockTable, Locked, Reply as Told,
+    Request,
+};
 use terrace_fuse::{Lock, LockKind, LockRequest, Reply};
 
 /// Pauses between two tries of who waits.
@@ -37,6 +40,9 @@ struct Queue {
     /// Who may hold locks, so that closing a file without locks asks nobody: by node, and whether of
     /// `flock`.
     held: HashMap<(u64, bool), Holders>,
+    /// What they certainly hold by `fcntl`: noted after it was taken, and forgotten before it is given
+    /// back.
+    ranges: LockTable,
     is_stopped: bool,
 }
 
@@ -47,6 +53,26 @@ impl Queue {
     fn note(&mut self, number: u64, request: &LockRequest) {
         let holders = self.held.entry((number, request.is_flock)).or_default();
         holders.insert(request.owner, request.handle);
+        self.note_range(number, request);
+    }
+
+    /// Notes what an owner has taken, or gives back.
+    fn note_range(&self, number: u64, request: &LockRequest) {
+        let LockRequest { owner, lock, is_flock, .. } = *request;
+        if is_flock {
+            return;
+        }
+        let locked = Locked { range: range(&lock), process: lock.pid };
+        // One that the server has given to somebody else since is in the way: then a deadlock may not
+        // be found.
+        let _ = self.ranges.set(number, is_flock, here(owner), &locked);
+    }
+
+    /// Whether who waits for a lock would wait for itself: as far as programs on this mount are in
+    /// each other's way.
+    fn is_deadlock(&self, number: u64, request: &LockRequest) -> bool {
+        let waiting = || self.waiting.iter().map(|waiting| (waiting.number, &waiting.request));
+        would_wait_for_itself(&self.ranges, number, request, waiting)
     }
 
     fn forget(&mut self, number: u64, owner: u64, is_flock: bool) {
@@ -70,6 +96,39 @@ impl Queue {
             .map(|(owner, _)| *owner)
             .collect()
     }
+}
+
+/// An owner of locks of programs on this mount.
+fn here(number: u64) -> LockOwner {
+    LockOwner { session: 0, number }
+}
+
+/// Whether the owner of a request is among those for whom it waits, and for whom those wait.
+fn would_wait_for_itself<'a, W: Iterator<Item = (u64, &'a LockRequest)>>(
+    held: &LockTable,
+    number: u64,
+    request: &'a LockRequest,
+    waiting: impl Fn() -> W,
+) -> bool {
+    // As everywhere, only locks of `fcntl` are looked at.
+    if request.is_flock {
+        return false;
+    }
+    let mut seen = HashSet::new();
+    let mut left = vec![(number, request)];
+    while let Some((number, wanted)) = left.pop() {
+        let range = range(&wanted.lock);
+        for owner in held.owners_in_the_way(number, false, here(wanted.owner), &range) {
+            if owner.number == request.owner {
+                return true;
+            }
+            if seen.insert(owner.number) {
+                let waits = |wait: &(u64, &LockRequest)| wait.1.owner == owner.number;
+                left.extend(waiting().filter(|wait| !wait.1.is_flock && waits(wait)));
+            }
+        }
+    }
+    false
 }
 
 /// A program that waits for a lock.
@@ -106,6 +165,9 @@ impl Locks {
 
     /// Takes or gives back a lock and answers, at once or when it can be had.
     pub(crate) fn set(&self, number: u64, request: LockRequest, is_waiting: bool, reply: Reply) {
+        if request.lock.kind == LockKind::Unlock {
+            self.state.queue().note_range(number, &request);
+        }
         match try_set(&self.files, number, &request) {
             Ok(()) => {
                 if request.lock.kind != LockKind::Unlock {
@@ -150,6 +212,7 @@ impl Locks {
         for owner in owners {
             let lock = Lock { start: 0, end: u64::MAX, kind: LockKind::Unlock, pid: 0 };
             let request = LockRequest { handle: 0, owner, lock, is_flock };
+            self.state.queue().note_range(number, &request);
             try_set(&self.files, number, &request)?;
             self.state.queue().forget(number, owner, is_flock);
         }
@@ -172,6 +235,10 @@ impl Locks {
         if waiting.reply.is_interrupted() {
             drop(queue);
             return waiting.reply.error(Errno::INTR);
+        }
+        if queue.is_deadlock(waiting.number, &waiting.request) {
+            drop(queue);
+            return waiting.reply.error(Errno::DEADLK);
         }
         if queue.waiting.len() >= WAITING_MAX {
             drop(queue);
@@ -258,6 +325,7 @@ impl State {
             (None, Ok(())) => {
                 let lock = Lock { kind: LockKind::Unlock, ..request.lock };
                 let request = LockRequest { lock, ..*request };
+                self.queue().note_range(number, &request);
                 if let Err(failure) = try_set(files, number, &request) {
                     tracing::warn!(file = number, %failure, "cannot give a lock back");
                 }
@@ -289,6 +357,51 @@ fn range(lock: &Lock) -> LockRange {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const FILE: u64 = 5;
+
+    fn request(owner: u64, kind: LockKind, byte: u64) -> LockRequest {
+        let lock = Lock { start: byte, end: byte, kind, pid: 1 };
+        LockRequest { handle: owner, owner, lock, is_flock: false }
+    }
+
+    #[test]
+    fn who_would_wait_for_itself_is_found() {
+        const READ: LockKind = LockKind::Read;
+        const WRITE: LockKind = LockKind::Write;
+        let queue = Queue::default();
+        for owner in [1, 2, 3] {
+            queue.note_range(FILE, &request(owner, WRITE, owner));
+        }
+        queue.note_range(FILE, &request(1, READ, 10));
+        queue.note_range(FILE, &request(2, READ, 10));
+        let waits = |waiting: &[LockRequest], wanted| {
+            let waiting = || waiting.iter().map(|request| (FILE, request));
+            would_wait_for_itself(&queue.ranges, FILE, &wanted, waiting)
+        };
+        assert!(!waits(&[], request(1, WRITE, 2)), "nobody else waits");
+        assert!(waits(&[request(2, READ, 1)], request(1, WRITE, 2)));
+        assert!(!waits(&[request(2, READ, 1)], request(1, WRITE, 3)), "for another");
+        let others = [request(2, WRITE, 3), request(3, WRITE, 1)];
+        assert!(waits(&others, request(1, WRITE, 2)), "over a third");
+        assert!(!waits(&others, request(4, WRITE, 2)), "who is not in the circle");
+        assert!(waits(&[request(2, WRITE, 10)], request(1, WRITE, 10)), "both would upgrade");
+        assert!(!waits(&[request(2, WRITE, 10)], request(1, READ, 10)), "readers share");
+        let flock = LockRequest { is_flock: true, ..request(1, WRITE, 2) };
+        assert!(!waits(&[request(2, READ, 1)], flock));
+    }
+
+    #[test]
+    fn what_is_given_back_is_in_nobodys_way() {
+        let queue = Queue::default();
+        queue.note_range(FILE, &request(1, LockKind::Write, 1));
+        queue.note_range(FILE, &request(2, LockKind::Write, 2));
+        queue.note_range(FILE, &request(2, LockKind::Unlock, 2));
+        let waiting = request(2, LockKind::Write, 1);
+        let wanted = request(1, LockKind::Write, 2);
+        let waiting = || std::iter::once((FILE, &waiting));
+        assert!(!would_wait_for_itself(&queue.ranges, FILE, &wanted, waiting));
+    }
 
     #[test]
     fn a_file_that_is_closed_gives_back_what_was_locked_through_it() {

@@ -49,6 +49,9 @@ for line in sys.stdin:
 /// What a lock that is not to be had says.
 const TAKEN: &str = "EAGAIN";
 
+/// What one says that would wait for itself: the error has two names.
+const DEADLOCK: [&str; 2] = ["EDEADLK", "EDEADLOCK"];
+
 /// One of each kind.
 const LOCKS: [&str; 3] = ["0 10", "flock 0", "ofd 10"];
 
@@ -178,6 +181,28 @@ fn who_waits_gets_the_lock_that_is_given_back() {
             assert_eq!(one.ask(&format!("read try {lock}")), TAKEN);
         }
     });
+}
+
+#[test]
+fn programs_on_one_mount_that_wait_for_each_other_are_told() {
+    for how in [How::Served, How::Network, How::Strict] {
+        let Some(place) = Place::new(how, &[]) else { return };
+        let path = place.mounted.path().join("file");
+        fs::write(&path, vec![0; 100]).expect("there is room");
+        let (mut one, mut other) = (Locker::start(&path), Locker::start(&path));
+        assert_eq!(one.ask("write try 0 10"), "ok");
+        assert_eq!(other.ask("write try 10 10"), "ok");
+        one.tell("write wait 10 10");
+        one.is_waiting();
+        assert!(DEADLOCK.contains(&&*other.ask("write wait 5 1")), "{how:?}");
+        assert_eq!(other.ask("write wait 30 10"), "ok", "{how:?}: in nobody's way");
+        assert_eq!(other.ask("none try 10 10"), "ok");
+        assert_eq!(one.hear(), "ok");
+        other.tell("write wait 5 1");
+        other.is_waiting();
+        assert_eq!(one.ask("none try 0 0"), "ok");
+        assert_eq!(other.hear(), "ok", "{how:?}");
+    }
 }
 
 /// A program that has a lock, and one on another client that waits for it.

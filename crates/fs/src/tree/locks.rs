@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Locks of programs on files: those of `fcntl` on ranges, and those of `flock`.
+//! LockTable of programs on files: those of `fcntl` on ranges, and those of `flock`.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -15,20 +15,22 @@ const LOCKS_MAX: usize = 1 << 20;
 
 /// Who holds a lock: a user of the metadata, and what that calls its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Owner {
-    pub(super) session: u64,
-    pub(super) number: u64,
+pub struct LockOwner {
+    /// Which user of the metadata.
+    pub session: u64,
+    /// Which of its owners.
+    pub number: u64,
 }
 
 /// A lock that is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Held {
-    owner: Owner,
+    owner: LockOwner,
     locked: Locked,
 }
 
 impl Held {
-    fn is_in_the_way(&self, owner: Owner, wanted: &LockRange) -> bool {
+    fn is_in_the_way(&self, owner: LockOwner, wanted: &LockRange) -> bool {
         let range = &self.locked.range;
         let overlaps = range.start <= wanted.end && wanted.start <= range.end;
         let excludes = range.kind == LockKind::Write || wanted.kind == LockKind::Write;
@@ -36,9 +38,9 @@ impl Held {
     }
 }
 
-/// All locks.
+/// Locks and who holds them.
 #[derive(Default)]
-pub(super) struct Locks {
+pub struct LockTable {
     state: Mutex<State>,
 }
 
@@ -49,17 +51,17 @@ struct State {
     count: usize,
 }
 
-impl Locks {
+impl LockTable {
     /// Takes, changes or gives back a lock.
     ///
     /// # Errors
     ///
     /// `AGAIN` where another is in the way, `NOLCK` where there are too many.
-    pub(super) fn set(
+    pub fn set(
         &self,
         number: u64,
         is_flock: bool,
-        owner: Owner,
+        owner: LockOwner,
         wanted: &Locked,
     ) -> Result<()> {
         let range = &wanted.range;
@@ -95,12 +97,26 @@ impl Locks {
         &self,
         number: u64,
         is_flock: bool,
-        owner: Owner,
+        owner: LockOwner,
         wanted: &LockRange,
     ) -> Option<Locked> {
         let state = lock(&self.state);
         let held = state.held.get(&(number, is_flock))?;
         held.iter().find(|held| held.is_in_the_way(owner, wanted)).map(|held| held.locked)
+    }
+
+    /// All whose locks are in the way of another.
+    pub fn owners_in_the_way(
+        &self,
+        number: u64,
+        is_flock: bool,
+        owner: LockOwner,
+        wanted: &LockRange,
+    ) -> Vec<LockOwner> {
+        let state = lock(&self.state);
+        let held = state.held.get(&(number, is_flock)).into_iter().flatten();
+        let in_the_way = held.filter(|held| held.is_in_the_way(owner, wanted));
+        in_the_way.map(|held| held.owner).collect()
     }
 
     /// Gives everything back that a user of the metadata holds.
@@ -117,7 +133,7 @@ impl Locks {
 }
 
 /// Takes a range away from what an owner holds.
-fn cut_out(held: &mut Vec<Held>, owner: Owner, range: &LockRange) {
+fn cut_out(held: &mut Vec<Held>, owner: LockOwner, range: &LockRange) {
     let mut rest = Vec::new();
     held.retain(|one| {
         let has = one.locked.range;
@@ -139,7 +155,7 @@ fn part(held: &Held, start: u64, end: u64) -> Held {
 }
 
 /// Makes one of neighbours of the same kind, so that a program that locks byte after byte holds one.
-fn join(held: &mut Vec<Held>, owner: Owner) {
+fn join(held: &mut Vec<Held>, owner: LockOwner) {
     held.sort_by_key(|held| (held.owner.session, held.owner.number, held.locked.range.start));
     held.dedup_by(|next, last| {
         let (one, two) = (last.locked.range, next.locked.range);
@@ -156,20 +172,26 @@ fn join(held: &mut Vec<Held>, owner: Owner) {
 mod tests {
     use super::*;
 
-    const A: Owner = Owner { session: 1, number: 7 };
-    const B: Owner = Owner { session: 2, number: 7 };
+    const A: LockOwner = LockOwner { session: 1, number: 7 };
+    const B: LockOwner = LockOwner { session: 2, number: 7 };
 
     fn locked(kind: LockKind, start: u64, end: u64) -> Locked {
         Locked { range: LockRange { start, end, kind }, process: 1 }
     }
 
-    fn set(locks: &Locks, owner: Owner, kind: LockKind, start: u64, end: u64) -> Option<Errno> {
+    fn set(
+        locks: &LockTable,
+        owner: LockOwner,
+        kind: LockKind,
+        start: u64,
+        end: u64,
+    ) -> Option<Errno> {
         locks.set(5, false, owner, &locked(kind, start, end)).err().map(|failure| failure.errno())
     }
 
     #[test]
     fn readers_share_and_writers_do_not() {
-        let locks = Locks::default();
+        let locks = LockTable::default();
         assert_eq!(set(&locks, A, LockKind::Read, 0, 9), None);
         assert_eq!(set(&locks, B, LockKind::Read, 5, 20), None);
         assert_eq!(set(&locks, B, LockKind::Write, 5, 20), Some(Errno::AGAIN));
@@ -181,7 +203,7 @@ mod tests {
 
     #[test]
     fn a_range_is_taken_out_of_the_middle() {
-        let locks = Locks::default();
+        let locks = LockTable::default();
         assert_eq!(set(&locks, A, LockKind::Write, 0, 99), None);
         assert_eq!(set(&locks, A, LockKind::Unlock, 40, 59), None);
         assert_eq!(set(&locks, B, LockKind::Write, 40, 59), None);
@@ -192,7 +214,7 @@ mod tests {
 
     #[test]
     fn neighbours_become_one() {
-        let locks = Locks::default();
+        let locks = LockTable::default();
         for byte in (0..100).rev() {
             assert_eq!(set(&locks, A, LockKind::Write, byte, byte), None);
         }
@@ -203,7 +225,7 @@ mod tests {
 
     #[test]
     fn who_leaves_holds_nothing() {
-        let locks = Locks::default();
+        let locks = LockTable::default();
         assert_eq!(set(&locks, A, LockKind::Write, 0, u64::MAX), None);
         assert_eq!(set(&locks, B, LockKind::Write, 0, 0), Some(Errno::AGAIN));
         locks.leave(A.session);
@@ -215,7 +237,7 @@ mod tests {
 
     #[test]
     fn kinds_of_locks_do_not_see_each_other() {
-        let locks = Locks::default();
+        let locks = LockTable::default();
         let whole = locked(LockKind::Write, 0, u64::MAX);
         assert_eq!(locks.set(5, true, A, &whole), Ok(()));
         assert_eq!(locks.set(5, false, B, &whole), Ok(()));

@@ -26,7 +26,7 @@ use terrace_core::{Clock, Kv, Persistency, Ticket, Txn};
 
 use self::delegations::Delegations;
 use self::hold::Holds;
-use self::locks::Locks;
+pub use self::locks::{LockOwner, LockTable};
 pub use self::session::Session;
 pub(crate) use self::superblock::Superblock;
 pub use self::superblock::{INLINE_BYTES_LIMIT, TreeOptions};
@@ -47,7 +47,7 @@ pub struct Tree {
     superblock: Superblock,
     delegations: Delegations,
     holds: Holds,
-    locks: Locks,
+    locks: LockTable,
     /// Tells the users of it apart.
     sessions: AtomicU64,
     numbers: Mutex<std::ops::Range<u64>>,
@@ -87,7 +87,7 @@ impl Tree {
             superblock,
             delegations,
             holds: Holds::default(),
-            locks: Locks::default(),
+            locks: LockTable::default(),
             sessions: AtomicU64::new(0),
             numbers: Mutex::new(0..0),
             reserved: Mutex::default(),

@@ -9,7 +9,7 @@ use rustix::io::Errno;
 
 use super::Tree;
 use super::content::Written;
-use super::locks::Owner;
+use super::locks::LockOwner;
 use super::once::Once;
 use super::rename::Spot;
 use crate::failure::Result;
@@ -209,11 +209,11 @@ impl Metadata for Session {
                 tree.move_out(*number, *size, content, *object_modified_ns)
             }
             Request::Lock { number, owner, is_flock, locked } => {
-                let owner = Owner { session: self.id, number: *owner };
+                let owner = LockOwner { session: self.id, number: *owner };
                 tree.locks.set(*number, *is_flock, owner, locked).map(|()| Reply::Done)
             }
             Request::FindLock { number, owner, is_flock, range } => {
-                let owner = Owner { session: self.id, number: *owner };
+                let owner = LockOwner { session: self.id, number: *owner };
                 Ok(Reply::InTheWay(tree.locks.find(*number, *is_flock, owner, range)))
             }
             Request::Reserve { count } => tree.reserve(*count).map(Reply::Numbers),
