@@ -65,7 +65,8 @@ impl Front {
         check(name)?;
         let flags = XattrFlags::from_bits_retain(flags);
         let how = match (flags.contains(XattrFlags::CREATE), flags.contains(XattrFlags::REPLACE)) {
-            (true, true) => return Err(Errno::INVAL.into()),
+            // Never: one that is there is not made, and one that is not is not replaced.
+            (true, true) => return self.xattr(number, name).and(Err(Errno::EXIST.into())),
             (true, false) => SetHow::Create,
             (false, true) => SetHow::Replace,
             (false, false) => SetHow::Any,
