@@ -21,3 +21,4 @@ mod space;
 mod suites;
 mod trees;
 mod writers;
+mod writes;

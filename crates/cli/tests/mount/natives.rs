@@ -19,7 +19,7 @@ const LENGTHS: [usize; 2] = [100, 10_000];
 const NOBODY: u32 = 65_534;
 
 /// Runs `act` in a thread that has the rights of nobody, but for what it opened before.
-fn as_nobody<T: Send>(act: impl FnOnce() -> T + Send) -> T {
+pub(crate) fn as_nobody<T: Send>(act: impl FnOnce() -> T + Send) -> T {
     let act = || {
         rustix::thread::set_thread_uid(Uid::from_raw(NOBODY)).expect("root may");
         act()
