@@ -223,7 +223,7 @@ impl StackObject {
         if self.length()? <= length_bytes {
             return Ok(());
         }
-        if self.shared.shrink(&self.entry, length_bytes, range.end)? {
+        if self.shared.shrink(&self.entry, length_bytes, range.end, &|| Ok(true))? {
             return self.grow(length_bytes);
         }
         self.punch(range.start.max(length_bytes)..range.end)
@@ -510,6 +510,31 @@ impl StackObject {
         })
     }
 
+    /// The next bytes that are no hole, as far as it is known how long the object is.
+    fn find_data(&self, offset_bytes: u64) -> Result<Option<Range<u64>>> {
+        let length = self.entry.length();
+        let segments = self.entry.segments.load_full();
+        for segment in segments.iter() {
+            let end = segment.start_bytes.saturating_add(segment.length());
+            if end <= offset_bytes {
+                continue;
+            }
+            let location = segment.location.load();
+            let site = self.shared.reachable(&location);
+            let handle = site.open(self.shared.backend(site))?;
+            let inside = offset_bytes.saturating_sub(segment.start_bytes);
+            let found = handle.as_ref().expect("it was just opened").next_data(inside)?;
+            if let Some(range) = found {
+                let start = segment.start_bytes + range.start;
+                let end = (segment.start_bytes + range.end).min(length);
+                if start < end {
+                    return Ok(Some(start..end));
+                }
+            }
+        }
+        Ok(None)
+    }
+
     fn give_back(&self, length_bytes: u64) -> Result<()> {
         let grown = length_bytes..self.length()?;
         if grown.is_empty() || self.entry.is_deleted() {
@@ -517,11 +542,12 @@ impl StackObject {
         }
         // The block in which it ended counts as data to its end.
         let edge_bytes = grown.end.min(length_bytes.next_multiple_of(BLOCK_BYTES_MAX));
-        let is_written = self.peek(length_bytes..edge_bytes)?.iter().any(|byte| *byte != 0);
-        if !is_written
-            && self.next_data(edge_bytes)?.is_none()
-            && self.shared.shrink(&self.entry, length_bytes, grown.end)?
-        {
+        // Looked at when nobody can write any more.
+        let is_unwritten = || {
+            let edge = self.peek(length_bytes..edge_bytes)?;
+            Ok(edge.iter().all(|byte| *byte == 0) && self.find_data(edge_bytes)?.is_none())
+        };
+        if self.shared.shrink(&self.entry, length_bytes, grown.end, &is_unwritten)? {
             self.grow(length_bytes)?;
         }
         Ok(())
@@ -618,7 +644,7 @@ impl Object for StackObject {
         let length = self.length()?;
         if bytes < length {
             self.check_cut(bytes)?;
-            self.shared.shrink(&self.entry, bytes, u64::MAX)?;
+            self.shared.shrink(&self.entry, bytes, u64::MAX, &|| Ok(true))?;
             // Where only a hole was left before the new end, the segment in front is too short.
             self.grow(bytes)?;
         } else if bytes > length {
@@ -665,27 +691,7 @@ impl Object for StackObject {
     fn next_data(&self, offset_bytes: u64) -> Result<Option<Range<u64>>> {
         check_extent("find data", offset_bytes, 0)?;
         self.shared.measure(&self.entry, &self.first)?;
-        let length = self.entry.length();
-        let segments = self.entry.segments.load_full();
-        for segment in segments.iter() {
-            let end = segment.start_bytes.saturating_add(segment.length());
-            if end <= offset_bytes {
-                continue;
-            }
-            let location = segment.location.load();
-            let site = self.shared.reachable(&location);
-            let handle = site.open(self.shared.backend(site))?;
-            let inside = offset_bytes.saturating_sub(segment.start_bytes);
-            let found = handle.as_ref().expect("it was just opened").next_data(inside)?;
-            if let Some(range) = found {
-                let start = segment.start_bytes + range.start;
-                let end = (segment.start_bytes + range.end).min(length);
-                if start < end {
-                    return Ok(Some(start..end));
-                }
-            }
-        }
-        Ok(None)
+        self.find_data(offset_bytes)
     }
 
     fn stat(&self) -> Result<Stat> {

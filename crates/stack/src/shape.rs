@@ -508,7 +508,13 @@ impl Shared {
     }
 
     /// Cuts an object to `bytes`, unless it reaches beyond `beyond_bytes` by now: false then.
-    pub(crate) fn shrink(&self, entry: &Arc<Entry>, bytes: u64, beyond_bytes: u64) -> Result<bool> {
+    pub(crate) fn shrink(
+        &self,
+        entry: &Arc<Entry>,
+        bytes: u64,
+        beyond_bytes: u64,
+        is_wanted: &dyn Fn() -> Result<bool>,
+    ) -> Result<bool> {
         let changes = crate::lock(&entry.changes);
         if entry.is_deleted() {
             return Err(Error::new(ErrorKind::NotFound, "set length").with("key", &entry.key));
@@ -517,13 +523,13 @@ impl Shared {
         let keep = old.iter().filter(|segment| segment.start_bytes < bytes).count().max(1);
         // All or nothing: the last one that stays is cut after the others are gone.
         self.check_online(&old[keep - 1])?;
-        if keep < old.len() && !self.cut_segments(entry, &old, keep, beyond_bytes)? {
+        if keep < old.len() && !self.cut_segments(entry, &old, keep, beyond_bytes, is_wanted)? {
             return Ok(false);
         }
         drop(changes);
         let segment = &old[keep - 1];
         let inside = bytes - segment.start_bytes.min(bytes);
-        self.cut_segment(entry, segment, inside, beyond_bytes - segment.start_bytes)
+        self.cut_segment(entry, segment, inside, beyond_bytes - segment.start_bytes, is_wanted)
     }
 
     /// Removes the segments from `keep` on, unless the object reaches beyond `beyond_bytes`: false
@@ -534,6 +540,7 @@ impl Shared {
         old: &[Arc<Segment>],
         keep: usize,
         beyond_bytes: u64,
+        is_wanted: &dyn Fn() -> Result<bool>,
     ) -> Result<bool> {
         let cut = &old[keep..];
         let records =
@@ -541,9 +548,10 @@ impl Shared {
         let record = entry.record(records);
         let gates: Vec<_> = cut.iter().map(|segment| crate::lock(&segment.gate)).collect();
         cut.iter().for_each(|segment| self.close_gate(segment));
-        if entry.length() > beyond_bytes {
+        let is_wanted = if entry.length() > beyond_bytes { Ok(false) } else { is_wanted() };
+        if !matches!(is_wanted, Ok(true)) {
             cut.iter().for_each(|segment| segment.guard.open(&self.parking));
-            return Ok(false);
+            return is_wanted;
         }
         let mut superseded = Vec::new();
         let mut held = Vec::new();
@@ -587,6 +595,7 @@ impl Shared {
         segment: &Arc<Segment>,
         inside: u64,
         beyond: u64,
+        is_wanted: &dyn Fn() -> Result<bool>,
     ) -> Result<bool> {
         loop {
             if segment.location.load().is_clean() {
@@ -604,9 +613,10 @@ impl Shared {
                 return Err(error);
             }
             let length = segment.length();
-            if length > beyond {
+            let is_wanted = if length > beyond { Ok(false) } else { is_wanted() };
+            if !matches!(is_wanted, Ok(true)) {
                 segment.guard.open(&self.parking);
-                return Ok(false);
+                return is_wanted;
             }
             let now_ns = self.clock.now_ns();
             let tier = location.primary.place.tier;

@@ -97,7 +97,8 @@ impl Owned {
         Ok(reports)
     }
 
-    /// Whether each of an object's files is certainly gone: not those on a tier that is missing.
+    /// Whether each of an object's files is certainly gone: not those on a tier that is missing, nor
+    /// where there is a clean copy, of which it is not known why it cannot be read.
     fn is_lost(&self, key: &Key) -> bool {
         if self.stack.tiers().iter().any(|tier| tier.offline.is_some()) {
             return false;
@@ -111,6 +112,7 @@ impl Owned {
             let read = object.read_at(start_bytes, &mut [IoSliceMut::new(&mut [0])]);
             read.is_err_and(|error| error.kind() == ErrorKind::NotFound)
         };
-        found.segments.iter().all(|segment| is_gone(segment.start_bytes))
+        let mut segments = found.segments.iter();
+        segments.all(|segment| segment.copies.is_empty() && is_gone(segment.start_bytes))
     }
 }

@@ -192,7 +192,8 @@ impl Owned {
         let was_dry_run = self.policy().is_some_and(|now| now.is_dry_run);
         self.stack.set_policy(self.called_as_now(Tactics::new(&guest.name, policy)))?;
         *self.visit() = Some(Visit { guest: guest.clone(), was_dry_run });
-        process.map_or(Ok(()), |process| visit::watch(self, process, guest))
+        let watched = process.map_or(Ok(()), |process| visit::watch(self, process, guest));
+        watched.inspect_err(|_| _ = self.end_guest(&guest.socket))
     }
 
     /// Whether the policy of this guest was let in and has not been taken back.

@@ -6,6 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Weak};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use rustix::process::{PidfdFlags, getpid, pidfd_open};
 use terrace_core::{Error, Result};
 
@@ -38,6 +39,12 @@ pub(crate) fn watch(owned: &Arc<Owned>, process: OwnedFd, guest: &Guest) -> Resu
 fn look(owned: &Weak<Owned>, process: &OwnedFd, guest: &Guest) {
     loop {
         let ended = poll(&mut [PollFd::new(process, PollFlags::IN)], Some(&LOOK));
+        if let Err(errno) = ended
+            && errno != Errno::INTR
+        {
+            tracing::warn!(%errno, policy = guest.name, "cannot watch the policy's process");
+            return;
+        }
         let Some(owned) = owned.upgrade() else { return };
         if !owned.is_visited_at(&guest.socket) {
             return;

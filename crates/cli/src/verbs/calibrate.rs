@@ -33,8 +33,8 @@ use crate::progress::Progress;
 /// The store must not be open anywhere: its work would be measured, too. Up to 512 MiB lie on
 /// each tier, at most half of the room that it has left, into objects of their own that are
 /// deleted in the end, also after Ctrl-C; what one left that was killed, the next deletes. Of a store
-/// with several tiers it moves a few objects of its own, too, in the namespace `terrace-calibrate`: for
-/// what a migration takes beside its bytes. Nothing else is touched.
+/// with several tiers it moves a few objects of its own, too, in a namespace that no application has:
+/// for what a migration takes beside its bytes. Nothing else is touched.
 #[derive(Args, Debug)]
 pub(crate) struct Calibrate {
     /// The directory of the store, in place of --store

@@ -123,7 +123,9 @@ impl Registers for Watched<'_> {
             Ok(_) => _ = self.fared.done.fetch_add(1, Ordering::SeqCst),
             Err(error) => {
                 assert!(took < DEADLINE + SLACK, "{took:?}: {}", error.chain());
-                let is_right = matches!(error.kind(), ErrorKind::Unreachable { .. });
+                // Others may have been faster just before the end of its time.
+                let is_late = error.kind() == ErrorKind::Busy && took >= DEADLINE;
+                let is_right = matches!(error.kind(), ErrorKind::Unreachable { .. }) || is_late;
                 assert!(is_right, "{}", error.chain());
                 self.fared.failed.fetch_add(1, Ordering::SeqCst);
             }

@@ -59,18 +59,21 @@ impl File {
     ///
     /// As [`File::write`]: `NOSPC` where nothing was written.
     pub fn write_some(&self, offset: u64, data: &[u8], clears_set_id: bool) -> Result<usize> {
-        as_much_as_fits(data, |data| self.write(offset, data, clears_set_id))
+        as_much_as_fits(data, |data| self.write(offset, data, clears_set_id), || Ok(true))
             .map(|(count, ())| count)
     }
 
     /// Writes at the end, wherever that is when it happens, as much as there is room for. Returns how
-    /// many bytes, and where they begin.
+    /// many bytes, and where they begin. Where an attempt leaves something behind, or somebody else
+    /// appends meanwhile, there is no second one: it would begin behind that.
     ///
     /// # Errors
     ///
     /// As [`File::write_some`].
     pub fn append_some(&self, data: &[u8], clears_set_id: bool) -> Result<(usize, u64)> {
-        as_much_as_fits(data, |data| self.append(data, clears_set_id))
+        let before = self.size()?;
+        let write = |data: &[u8]| self.append(data, clears_set_id);
+        as_much_as_fits(data, write, || Ok(self.size()? == before))
     }
 
     /// Writes at the end; where that was.
@@ -334,15 +337,19 @@ impl File {
     }
 }
 
-/// Has `write` write all; where there is no room for that, about half, and so on.
+/// Has `write` write all; where there is no room for that, about half, and so on, as long as
+/// `may_repeat`.
 fn as_much_as_fits<T>(
     data: &[u8],
     mut write: impl FnMut(&[u8]) -> Result<T>,
+    may_repeat: impl Fn() -> Result<bool>,
 ) -> Result<(usize, T)> {
     let mut count = data.len();
     loop {
         match write(&data[..count]) {
-            Err(failure) if failure.errno() == Errno::NOSPC && count > LEAST_BYTES => {
+            Err(failure)
+                if failure.errno() == Errno::NOSPC && count > LEAST_BYTES && may_repeat()? =>
+            {
                 count = (count / 2).next_multiple_of(LEAST_BYTES);
             }
             written => return Ok((count, written?)),

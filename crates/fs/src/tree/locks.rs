@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! LockTable of programs on files: those of `fcntl` on ranges, and those of `flock`.
+//! Locks of programs on files: those of `fcntl` on ranges, and those of `flock`.
 
 use std::collections::HashMap;
 use std::sync::Mutex;

@@ -29,6 +29,8 @@ pub(crate) struct Told {
     pub(crate) object: u64,
     /// When, in nanoseconds since 1970.
     pub(crate) wall_ns: u64,
+    /// How long the segment was before, as far as the trace has told: a read tells it, too.
+    pub(crate) before_bytes: u64,
     /// What somebody asked for, where that is what it is.
     pub(crate) request: Option<Request>,
 }
@@ -59,11 +61,6 @@ impl Own {
         self.reader.subject(event.slot, event.incarnation)
     }
 
-    /// How long a segment is, as far as the trace has told by now.
-    pub(crate) fn size_bytes(&self, object: u64) -> u64 {
-        self.extents.size_bytes(object)
-    }
-
     /// The next event; `None` at the end.
     pub(crate) fn next(&mut self) -> Result<Option<Told>> {
         loop {
@@ -82,8 +79,13 @@ impl Own {
                     };
                     let wall = |head: &Head| head.wall_of(event.time_ns);
                     let wall_ns = self.reader.head().map_or(event.time_ns, wall);
+                    let known_bytes = self.extents.size_bytes(object);
                     let request = self.request(&event, object, wall_ns);
-                    return Ok(Some(Told { event, waits, object, wall_ns, request }));
+                    let before_bytes = match event.kind {
+                        EventKind::Read => self.extents.size_bytes(object),
+                        _ => known_bytes,
+                    };
+                    return Ok(Some(Told { event, waits, object, wall_ns, before_bytes, request }));
                 }
                 Some(Item::Problem(problem)) if matches!(problem.what, Damage::Torn { .. }) => {
                     self.notes.push(problem.to_string());

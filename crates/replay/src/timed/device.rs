@@ -105,7 +105,7 @@ pub(super) struct Device {
     asking: Jobs,
     /// Until when everything is computed.
     now_ns: u64,
-    end: (u32, u64),
+    end_at: (u32, u64),
     /// Bytes that can be written at full rate, and when that was so.
     tokens: (f64, u64),
     /// Time for which all servers together worked, divided by how many they are; and the same for
@@ -241,7 +241,7 @@ impl Device {
             streaming: Jobs::default(),
             asking: Jobs::default(),
             now_ns: 0,
-            end: (u32::MAX, 0),
+            end_at: (u32::MAX, 0),
             tokens: (character.burst.map_or(0.0, |burst| burst.bytes as f64), 0),
             busy_s: 0.0,
             foreground_s: 0.0,
@@ -266,9 +266,8 @@ impl Device {
         Some(self.now_ns.saturating_add((next_s * SECOND_NS).ceil() as u64))
     }
 
-    /// Goes on to a point in time that is not behind the next end; a job that is over then. To be
-    /// called again until there is none.
-    pub(super) fn advance(&mut self, now_ns: u64) -> Option<Job> {
+    /// Goes on to a point in time that is not behind the next end.
+    pub(super) fn advance(&mut self, now_ns: u64) {
         let passed_s = (now_ns - self.now_ns) as f64 / SECOND_NS;
         self.now_ns = now_ns;
         let (asking, streaming) = self.rates(0);
@@ -277,6 +276,10 @@ impl Device {
             passed_s * self.load(self.asking.foreground + self.streaming.foreground);
         self.asking.given_s += passed_s * asking;
         self.streaming.given_s += passed_s * streaming;
+    }
+
+    /// A job that is over. To be called again until there is none.
+    pub(super) fn end(&mut self) -> Option<Job> {
         if self.streams.is_none() {
             return self.asking.end().map(|ended| ended.number);
         }
@@ -343,7 +346,7 @@ impl Device {
     /// What a job takes of a server's time: for its latency, and for its bytes.
     fn cost_s(&mut self, work: Work) -> (f64, f64) {
         let latency_s = self.latency_s(work);
-        self.end = (work.at.0, work.at.1 + work.bytes);
+        self.end_at = (work.at.0, work.at.1 + work.bytes);
         let (bytes_s, tokens) = self.bytes_s(work);
         self.tokens = (tokens, self.now_ns);
         (latency_s, bytes_s)
@@ -353,7 +356,7 @@ impl Device {
         let of_writes = self.character.write_latency_ns.filter(|_| work.is_write);
         let latency_ns = of_writes.unwrap_or(self.figures.latency_ns);
         let going_on_ns = latency_ns.saturating_sub(self.character.seek_ns);
-        let goes_on = u32::from(self.end == work.at);
+        let goes_on = u32::from(self.end_at == work.at);
         // The requests of one job go on behind each other.
         let seeking = work.requests.min(1) - goes_on.min(work.requests);
         let all_ns = u64::from(seeking) * latency_ns
@@ -424,7 +427,8 @@ mod tests {
     fn ends(device: &mut Device) -> Vec<(Job, u64)> {
         let mut ends = Vec::new();
         while let Some(now_ns) = device.next_ns() {
-            while let Some(job) = device.advance(now_ns) {
+            device.advance(now_ns);
+            while let Some(job) = device.end() {
                 ends.push((job, microseconds(now_ns)));
             }
         }
@@ -451,7 +455,8 @@ mod tests {
     fn more_share_the_servers() {
         let mut device = device(1);
         device.begin(1, READ);
-        assert_eq!(device.advance(1_000_000), None);
+        device.advance(1_000_000);
+        assert_eq!(device.end(), None);
         // Half of the first is left. Each gets half of the server.
         device.begin(2, READ);
         assert_eq!(ends(&mut device), [(1, 3000), (2, 4000)]);
@@ -469,7 +474,10 @@ mod tests {
         // One that comes when the bytes of another one are on their way.
         device.begin(4, READ);
         assert_eq!(device.next_ns(), Some(4_000_000));
-        assert_eq!((device.advance(4_000_000), device.advance(4_500_000)), (None, None));
+        for now_ns in [4_000_000, 4_500_000] {
+            device.advance(now_ns);
+            assert_eq!(device.end(), None);
+        }
         device.begin(5, READ);
         assert_eq!(ends(&mut device), [(4, 5000), (5, 6500)]);
         // Three, two and one of four servers, each as long as so many jobs were there.
@@ -524,7 +532,7 @@ mod tests {
         device.begin(2, write);
         // 1500 bytes at 1 MB/s, 500 at a tenth of it, and two latencies.
         assert_eq!(ends(&mut device).last(), Some(&(2, 2000 + 1500 + 5000)));
-        let _ = device.advance(device.now_ns + 1_000_000_000);
+        device.advance(device.now_ns + 1_000_000_000);
         let begun_us = microseconds(device.now_ns);
         device.begin(3, write);
         assert_eq!(ends(&mut device), [(3, begun_us + 2000)]);

@@ -306,8 +306,10 @@ impl<'a> Run<'a> {
 
     /// Lets all devices work until now.
     fn devices_go_on(&mut self, now_ns: u64) -> Result<()> {
+        // All of them before any job ends: what that begins elsewhere begins now.
+        self.store.tiers.iter_mut().for_each(|tier| tier.advance(now_ns));
         for index in 0..self.store.tiers.len() {
-            while let Some(job) = self.store.tiers[index].advance(now_ns) {
+            while let Some(job) = self.store.tiers[index].end() {
                 if job == UNAWAITED {
                     continue;
                 }

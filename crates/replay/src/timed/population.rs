@@ -17,8 +17,8 @@ pub struct Population {
     objects: Objects,
     /// By number: the id, and the size of what is there from the beginning.
     known: Vec<Known>,
-    /// What objects are called, by number, where somebody has told.
-    names: HashMap<u32, Named>,
+    /// What objects are called, by id, where somebody has told.
+    names: HashMap<u64, Named>,
     requests: u64,
 }
 
@@ -64,20 +64,16 @@ impl Population {
             for (request, number) in batch.iter().zip(&numbers) {
                 self.note(request, *number);
             }
-            self.name(&trace.take_names());
+            self.names.extend(trace.take_names());
             let accesses = batch.iter().filter(|request| request.operation.is_access());
             self.requests += accesses.count() as u64;
             progress(batch.len() as u64);
         }
     }
 
-    /// Has policies be shown what objects are called that the trace has.
+    /// Has policies be shown what objects are called.
     pub(crate) fn name(&mut self, names: &[(u64, Named)]) {
-        for (id, named) in names {
-            if let Some(number) = self.objects.find(*id) {
-                self.names.insert(number, named.clone());
-            }
-        }
+        self.names.extend(names.iter().cloned());
     }
 
     /// Has an object lie on a tier from the beginning, whatever the trace does to it. Policies are
@@ -122,9 +118,10 @@ impl Population {
 
     /// What a policy is shown as the key of an object, and the segment of it.
     pub(super) fn named(&self, number: u32) -> Result<Named> {
-        match self.names.get(&number) {
+        let id = self.known[number as usize].id;
+        match self.names.get(&id) {
             Some(named) => Ok(named.clone()),
-            None => Ok(Named { key: trace_key(self.known[number as usize].id)?, segment: 0 }),
+            None => Ok(Named { key: trace_key(id)?, segment: 0 }),
         }
     }
 

@@ -54,9 +54,14 @@ impl Tier {
         self.devices().filter_map(Device::next_ns).min()
     }
 
-    /// Goes on to a point in time; a job that is over then. To be called again until there is none.
-    pub(super) fn advance(&mut self, now_ns: u64) -> Option<Job> {
-        self.devices_mut().find_map(|device| device.advance(now_ns))
+    /// Goes on to a point in time.
+    pub(super) fn advance(&mut self, now_ns: u64) {
+        self.devices_mut().for_each(|device| device.advance(now_ns));
+    }
+
+    /// A job that is over. To be called again until there is none.
+    pub(super) fn end(&mut self) -> Option<Job> {
+        self.devices_mut().find_map(Device::end)
     }
 
     /// Whether it is known what migrations to it take beside their bytes.

@@ -354,6 +354,26 @@ fn policies_are_shown_what_objects_are_called() {
     assert_eq!((timed.tiers[0].writes, timed.tiers[1].writes), (1, 4), "{timed:?}");
 }
 
+#[test]
+fn names_of_objects_that_come_late_are_known() {
+    let mut text = String::from("# DXT, file_id: 7, file_name: /early\n");
+    for at in 0..5000 {
+        text += &format!("X_POSIX 0 write {at} 0 100 {at}.0 {at}.1\n");
+    }
+    text += "# DXT, file_id: 8, file_name: /late\nX_POSIX 0 write 0 0 100 6000.0 6000.1\n";
+    let open = || {
+        let options = Options { format: Some(Format::Dxt), ..Options::default() };
+        Trace::from_stream(Box::new(Cursor::new(text.clone())), "test", &options).expect("legal")
+    };
+    let options = options(MIB);
+    let parameters = [("rules".to_string(), "trace//late=slow".to_string())];
+    let policy = terrace_policies::create("pinned", &options.view(), &parameters).expect("legal");
+    let population = Population::read(&mut open(), &mut |_| {}).expect("readable");
+    let timed = TimedReplay::new(options).run(&population, &mut open(), policy, &mut |_| {});
+    let timed = timed.expect("readable");
+    assert_eq!((timed.tiers[0].writes, timed.tiers[1].writes), (5000, 1), "{timed:?}");
+}
+
 /// Asks for the second tier for everything, whether it is there or not.
 struct Stubborn(Box<dyn Policy>);
 

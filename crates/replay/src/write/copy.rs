@@ -94,8 +94,7 @@ impl Copy {
             self.objects.numbers(std::iter::once(object), &mut self.numbers)?;
             slot = self.numbers[0];
             if slot == known && self.cut_off.contains(&object) {
-                was_there =
-                    Some(own.size_bytes(object)).filter(|_| event.kind != EventKind::Create);
+                was_there = Some(told.before_bytes).filter(|_| event.kind != EventKind::Create);
             }
         }
         let event = Event { slot, incarnation: 0, time_ns: wall_ns, ..event };

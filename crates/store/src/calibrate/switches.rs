@@ -15,8 +15,8 @@ use super::fit::median;
 use super::machine;
 use crate::store::{OpenOptions, Store};
 
-/// Where the objects are in the store; nobody else is expected to have a namespace of that name.
-pub(super) const NAMESPACE: &str = "terrace-calibrate";
+/// Where the objects are in the store: no namespace of an application begins like this.
+const NAMESPACE: &str = "\u{10ffff}\u{10ffff}calibrate";
 
 /// Objects, and the bytes of each: too few to count.
 const OBJECTS: usize = 32;
@@ -75,16 +75,33 @@ impl Mover<'_> {
         chosen: &[usize],
         budget: Duration,
     ) -> Result<Vec<Option<Switched>>> {
+        match self.make() {
+            Err(error) if error.kind() == ErrorKind::NoSpace => {
+                return Ok(vec![None; chosen.len()]);
+            }
+            made => made?,
+        }
+        let each = budget / chosen.len().max(1) as u32;
+        // From the nearest tier that objects can be on: some keep too little.
+        let of = |to: &usize| {
+            let mut others: Vec<_> = (0..tiers.len()).filter(|from| from != to).collect();
+            others.sort_by_key(|from| (from.abs_diff(*to), *from));
+            for from in others {
+                if let Some(found) = self.between(&tiers[from], &tiers[*to], each)? {
+                    return Ok(Some(found));
+                }
+            }
+            Ok(None)
+        };
+        chosen.iter().map(of).collect()
+    }
+
+    fn make(&self) -> Result<()> {
         for key in keys() {
             let how = Open::create().with_semantics(Semantics::at_level(self.level));
             self.store.open(&key?, &how)?.write_at(0, &[IoSlice::new(&[1; BYTES])])?;
         }
-        let each = budget / chosen.len().max(1) as u32;
-        let of = |to: &usize| {
-            let from = if *to > 0 { to - 1 } else { to + 1 };
-            self.between(&tiers[from], &tiers[*to], each)
-        };
-        chosen.iter().map(of).collect()
+        Ok(())
     }
 
     fn between(&self, from: &str, to: &str, budget: Duration) -> Result<Option<Switched>> {
@@ -93,7 +110,7 @@ impl Mover<'_> {
         let mut there = Vec::new();
         for key in keys() {
             let key = key?;
-            if there.len() >= MOVES_MIN && !goes_on() {
+            if (self.is_stopped)() || there.len() >= MOVES_MIN && !goes_on() {
                 break;
             }
             if !self.bring(&key, from)? {
@@ -105,6 +122,9 @@ impl Mover<'_> {
         self.store.wait_idle(WAIT_MAX)?;
         let (began_cpu_ns, mut times) = (machine::process_cpu_ns(), Vec::new());
         for key in &there {
+            if (self.is_stopped)() {
+                return Ok(None);
+            }
             let began_ns = self.clock.now_ns();
             if !self.bring(key, to)? {
                 return Ok(None);

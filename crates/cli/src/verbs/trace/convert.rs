@@ -110,8 +110,10 @@ fn write(
         !interrupt.is_set()
     });
     drop(progress);
-    interrupt.check("nothing was written")?;
-    let converted = converted?.expect("only a signal ends it early");
+    let Some(converted) = converted? else {
+        interrupt.check("nothing was written")?;
+        unreachable!("only a signal ends it early");
+    };
     converted.notes.iter().for_each(|note| context.note(note));
     let name = output.display().to_string();
     let mut lines = Output::new();
