@@ -10,6 +10,7 @@ use std::thread;
 use rustix::fs::OFlags;
 use rustix::process::Uid;
 
+use crate::scene::wait_until;
 use crate::suites::{How, Place};
 
 /// Longer than what is kept with the names.
@@ -22,6 +23,7 @@ fn place() -> Option<(Place, PathBuf)> {
     let place = Place::new(How::Passed, &[])?;
     let path = place.mounted.path().join("file");
     fs::write(&path, [7; LONG]).expect("there is room");
+    await_close(&path);
     Some((place, path))
 }
 
@@ -29,10 +31,19 @@ fn append(path: &Path) -> File {
     OpenOptions::new().read(true).append(true).open(path).expect("it is there")
 }
 
-fn is_passed(path: &Path) -> bool {
+fn is_in_state(path: &Path, state: &[u8]) -> bool {
     let mut value = [0; 64];
     let length = rustix::fs::getxattr(path, STATE, &mut value).expect("it is a mounted file");
-    value[..length].starts_with(b"passthrough")
+    value[..length].starts_with(state)
+}
+
+fn is_passed(path: &Path) -> bool {
+    is_in_state(path, b"passthrough")
+}
+
+/// Waits until nobody has a file open: a program that another test starts has it until it runs.
+fn await_close(path: &Path) {
+    wait_until("nobody has it open", || is_in_state(path, b"closed"));
 }
 
 #[test]
@@ -40,6 +51,7 @@ fn who_takes_appending_back_writes_where_it_says() {
     let Some((_place, path)) = place() else { return };
     // Alone, and beside who has it passed through.
     for is_beside in [false, true] {
+        await_close(&path);
         let beside = is_beside.then(|| File::options().write(true).open(&path).expect("there"));
         let file = append(&path);
         assert_eq!(is_passed(&path), is_beside);
