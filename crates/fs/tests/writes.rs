@@ -101,7 +101,7 @@ fn a_write_takes_what_room_there_is_and_says_so() {
         // In turn at the end that is known, and at the one that is not.
         let written = match length % 2 {
             0 => file.write_some(length as u64, &data, false),
-            _ => file.append_some(&data, false).map(|(count, start)| {
+            _ => file.append_some(length as u64, &data, false).map(|(count, start)| {
                 assert_eq!(start, length as u64);
                 count
             }),

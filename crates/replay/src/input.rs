@@ -172,7 +172,12 @@ impl Input {
                 self.corrupt(&format!("it ends within what {packer} packed: it is cut short"))
             }
             (Some(packer), _) => {
-                let reason = format!("{packer} cannot unpack it: it is damaged");
+                let other = match self.packer {
+                    // A window beyond 128 MiB is legal.
+                    Some(Packer::Zstd) => ", or was packed with `--long`",
+                    _ => "",
+                };
+                let reason = format!("{packer} cannot unpack it: it is damaged{other}");
                 self.corrupt(&reason).caused_by(error)
             }
             _ => Error::from_io("read the trace", error).with("file", &self.name),

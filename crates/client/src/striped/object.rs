@@ -17,9 +17,6 @@ use super::piece::Piece;
 use super::scatter::{Gathered, Scattered};
 use super::{Shared, all};
 
-/// Longest block of a file system: a page of the largest size.
-const BLOCK_BYTES_MAX: u64 = 64 << 10;
-
 pub(super) struct StripedObject {
     shared: Arc<Shared>,
     key: Key,
@@ -226,17 +223,7 @@ impl Object for StripedObject {
         if range.is_empty() {
             return self.check_change();
         }
-        let ranges = self.ranges(&range);
-        let pieces = ranges.iter().map(|(index, _)| (*index, ())).collect();
-        let sizes = self.on(pieces, |piece, _, ()| Ok(piece.stat()?.size_bytes))?;
-        self.on(ranges.clone(), |piece, _, range| piece.allocate(range)).map(drop).inspect_err(
-            |_| {
-                let grown = std::iter::zip(ranges, sizes);
-                let grown = grown.map(|((index, range), size)| (index, size..range.end)).collect();
-                // A server that cannot be asked keeps what it took.
-                let _ = self.on(grown, |piece, _, grown| give_back(piece, grown));
-            },
-        )
+        self.on(self.ranges(&range), |piece, _, range| piece.allocate(range)).map(drop)
     }
 
     fn punch(&self, range: Range<u64>) -> Result<()> {
@@ -310,22 +297,6 @@ impl Object for StripedObject {
 
     fn label(&self) -> Option<Arc<[u8]>> {
         None
-    }
-}
-
-/// Cuts a piece that another one did not grow with, unless somebody has written there meanwhile.
-fn give_back(piece: &dyn Object, grown: Range<u64>) -> Result<()> {
-    if grown.is_empty() || piece.stat()?.size_bytes != grown.end {
-        return Ok(());
-    }
-    // The block in which it ended counts as data to its end.
-    let edge_bytes = grown.end.min(grown.start.next_multiple_of(BLOCK_BYTES_MAX));
-    let mut rest = vec![0; (edge_bytes - grown.start) as usize];
-    piece.read_at(grown.start, &mut [IoSliceMut::new(&mut rest)])?;
-    let is_written = rest.iter().any(|byte| *byte != 0);
-    match !is_written && piece.next_data(edge_bytes)?.is_none() {
-        true => piece.set_len(grown.start),
-        false => Ok(()),
     }
 }
 

@@ -64,16 +64,15 @@ impl File {
     }
 
     /// Writes at the end, wherever that is when it happens, as much as there is room for. Returns how
-    /// many bytes, and where they begin. Where an attempt leaves something behind, or somebody else
-    /// appends meanwhile, there is no second one: it would begin behind that.
+    /// many bytes, and where they begin. It is tried with less only where the file ends at `end`, as
+    /// far as the caller knew before: what an attempt left, or others appended, would come between.
     ///
     /// # Errors
     ///
     /// As [`File::write_some`].
-    pub fn append_some(&self, data: &[u8], clears_set_id: bool) -> Result<(usize, u64)> {
-        let before = self.size()?;
+    pub fn append_some(&self, end: u64, data: &[u8], clears_set_id: bool) -> Result<(usize, u64)> {
         let write = |data: &[u8]| self.append(data, clears_set_id);
-        as_much_as_fits(data, write, || Ok(self.size()? == before))
+        as_much_as_fits(data, write, || Ok(self.size()? == end))
     }
 
     /// Writes at the end; where that was.

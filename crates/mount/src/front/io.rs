@@ -62,7 +62,7 @@ impl Front {
         // had mapped knows its place, and so does the kernel where nobody else moves the end.
         let appends = self.is_shared && flags.contains(OFlags::APPEND) && !is_from_cache;
         let (count, start) = match appends {
-            true => handle.file.append_some(data, clears_set_id)?,
+            true => handle.file.append_some(offset, data, clears_set_id)?,
             // The kernel forgets these bytes, all of them.
             false if is_from_cache => {
                 handle.file.write(offset, data, clears_set_id)?;

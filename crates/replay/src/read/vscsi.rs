@@ -3,8 +3,8 @@
 //!
 //! Version 1, 32 bytes: u32 serial number, u32 length in bytes, u32 segments, u16 opcode, u16 version,
 //! u64 first block, u64 time in microseconds. Version 2, 40 bytes: u16 opcode, u16 version, u32 serial
-//! number, u32 length, u32 segments, u64 first block, u64 time, u64 how long it took, in microseconds. The version is
-//! 0x0100 or 0x0200. An object is a first block.
+//! number, u32 length, u32 segments, u64 first block, u64 time, u64 how long it took, in microseconds.
+//! The version is 0x0100 or 0x0200. An object is a first block.
 
 use terrace_core::Result;
 

@@ -14,10 +14,8 @@ use terrace_trace::{About, Origin, Tier, Waits};
 use super::Sink;
 use super::recorder::Recorder;
 use crate::objects::Objects;
+use crate::read::NAMESPACE;
 use crate::request::{Operation, Request};
-
-/// The namespace of the objects, whose names are their numbers.
-const NAMESPACE: &str = "trace";
 
 pub(super) struct Own {
     recorder: Recorder,

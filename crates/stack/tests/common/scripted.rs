@@ -6,14 +6,14 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use terrace_core::{
-    Action, ActionKind, Actions, Canceller, Clock, Error, ErrorKind, Event, EventKind, Key,
-    Outcome, Parameter, Placed, Placement, Placer, Policy, Result, Slot, SystemClock, TierIndex,
-    View,
+    Action, ActionKind, Actions, Backend, BackendExt, Canceller, Clock, Error, ErrorKind, Event,
+    EventKind, Key, Outcome, Parameter, Placed, Placement, Placer, Policy, Result, Slot,
+    SystemClock, TierIndex, View,
 };
-use terrace_stack::{Stack, Tactics};
+use terrace_stack::{MoveKind, Stack, Tactics};
 
 use super::gate::Gate;
-use super::world::LONG;
+use super::world::{LONG, World, key, migrate, put};
 
 /// What a [`Scripted`] policy was shown and is told.
 #[derive(Default)]
@@ -342,4 +342,36 @@ pub(crate) fn settle(stack: &Stack) {
     stack.run_policy().expect("the policy runs");
     assert!(stack.wait_idle(LONG), "migrations end: {:?}", stack.moves());
     stack.run_policy().expect("the policy runs");
+}
+
+/// A store of two tiers under a scripted policy.
+pub(crate) fn scripted() -> (World, Stack, Shared) {
+    let world = World::two();
+    let shared = Shared::new();
+    let stack = world.create_with(|parts| parts.tactics = Some(shared.tactics("scripted")));
+    (world, stack, shared)
+}
+
+/// Whether the fallback has taken over.
+pub(crate) fn is_replaced(stack: &Stack) -> bool {
+    stack.policy().is_some_and(|report| report.replaced.is_some())
+}
+
+/// The fallback has taken over from the scripted policy, and says so.
+pub(crate) fn assert_replaced(stack: &Stack, step: Step) {
+    let report = stack.policy().expect("there is a policy");
+    let replaced = report.replaced.as_deref().unwrap_or_default();
+    assert!(replaced.contains("scripted"), "{step:?}: {report:?}");
+    assert_ne!(report.name, "scripted", "{step:?}");
+}
+
+/// Creates, writes, reads, moves and deletes.
+pub(crate) fn assert_store_works(stack: &Stack) {
+    let name = key("still-works");
+    put(stack, &name, &[5; 2000]);
+    assert_eq!(stack.read_all(&name).expect("reads"), [5; 2000]);
+    migrate(stack, &name, TierIndex(1), MoveKind::Move);
+    assert_eq!(stack.read_all(&name).expect("reads"), [5; 2000]);
+    stack.delete(&name).expect("deletes");
+    assert_eq!(stack.read_all(&key("before")).ok().map(|data| data.len()).unwrap_or(500), 500);
 }
