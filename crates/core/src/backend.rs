@@ -6,6 +6,7 @@ use std::io::{IoSlice, IoSliceMut};
 use std::ops::Range;
 use std::sync::Arc;
 
+use crate::later::{ReadBegun, ReadDone};
 use crate::{
     Atomicity, BatchOrdering, Error, ErrorKind, FileLease, Hint, Identity, Key, Persistency,
     ReadSummary, Result, Semantics, Superblock,
@@ -130,6 +131,15 @@ pub trait Object: Send + Sync {
     /// Reads into `buffers` one after the other; returns the bytes read, fewer than asked for
     /// only at the end of the object. Holes read as zeros.
     fn read_at(&self, offset_bytes: u64, buffers: &mut [IoSliceMut<'_>]) -> Result<usize>;
+
+    /// Begins a read of `bytes` bytes, for who can go on without them: what `done` returns is told
+    /// of them, once. `None` where it was not begun, and `done` not asked: then `read_at` reads.
+    fn read_later(
+        &self,
+        offset_bytes: u64,
+        bytes: usize,
+        done: &mut dyn FnMut() -> ReadDone,
+    ) -> Option<ReadBegun>;
 
     /// Writes all of `data` one after the other, growing the object as needed. A gap before
     /// `offset_bytes` reads as zeros.

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use terrace_core::{
-    Access, Buffer, Error, ErrorKind, EventKind, FileLease, Key, Object, Persistency, ReadSummary,
-    Result, Stat, TierIndex,
+    Access, Buffer, Error, ErrorKind, EventKind, FileLease, Key, Object, Persistency, ReadBegun,
+    ReadDone, ReadSummary, Result, Stat, TierIndex,
 };
 
 use crate::entries::Opened;
@@ -625,6 +625,10 @@ impl Object for StackObject {
             rest = tail;
         }
         Ok(count)
+    }
+
+    fn read_later(&self, _: u64, _: usize, _: &mut dyn FnMut() -> ReadDone) -> Option<ReadBegun> {
+        None
     }
 
     fn write_at(&self, offset_bytes: u64, data: &[IoSlice<'_>]) -> Result<()> {

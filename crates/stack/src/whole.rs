@@ -10,7 +10,8 @@ use std::ops::{Deref, Range};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use terrace_core::{
-    Access, Atomicity, Error, ErrorKind, FileLease, Object, ReadSummary, Result, Stat,
+    Access, Atomicity, Error, ErrorKind, FileLease, Object, ReadBegun, ReadDone, ReadSummary,
+    Result, Stat,
 };
 
 use crate::object::StackObject;
@@ -159,6 +160,10 @@ impl Object for WholeObject {
         check_bytes("read", buffers.iter().map(|buffer| buffer.len()).sum())?;
         let _turn = self.shared();
         self.0.read_at(offset_bytes, buffers)
+    }
+
+    fn read_later(&self, _: u64, _: usize, _: &mut dyn FnMut() -> ReadDone) -> Option<ReadBegun> {
+        None
     }
 
     fn write_at(&self, offset_bytes: u64, data: &[IoSlice<'_>]) -> Result<()> {

@@ -12,8 +12,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use terrace_core::{
     Access, Atomicity, Backend, Capability, Create, Cursor, Error, ErrorKind, FileLease, Identity,
-    Key, Object, Op, Open, Page, Random, ReadSummary, Result, Semantics, Space, Stat, Superblock,
-    execute_each,
+    Key, Object, Op, Open, Page, Random, ReadBegun, ReadDone, ReadSummary, Result, Semantics,
+    Space, Stat, Superblock, execute_each,
 };
 
 /// A kind of operation that can fail.
@@ -371,6 +371,10 @@ impl Object for FaultyObject {
     fn read_at(&self, offset_bytes: u64, buffers: &mut [IoSliceMut<'_>]) -> Result<usize> {
         self.pass(FaultPoint::Read)?;
         self.inner.read_at(offset_bytes, buffers)
+    }
+
+    fn read_later(&self, _: u64, _: usize, _: &mut dyn FnMut() -> ReadDone) -> Option<ReadBegun> {
+        None
     }
 
     fn write_at(&self, offset_bytes: u64, data: &[IoSlice<'_>]) -> Result<()> {

@@ -11,8 +11,8 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use terrace_core::{
     Access, Atomicity, Backend, Capability, Clock, Create, Cursor, Error, ErrorKind, FileLease,
-    Identity, Key, Object, Op, Open, Page, Persistency, ReadSummary, Result, Semantics, Space,
-    Stat, Superblock, SystemClock, check_extent, check_range, execute_each,
+    Identity, Key, Object, Op, Open, Page, Persistency, ReadBegun, ReadDone, ReadSummary, Result,
+    Semantics, Space, Stat, Superblock, SystemClock, check_extent, check_range, execute_each,
 };
 
 /// Keeps objects in main memory, up to a bound, until it is dropped.
@@ -353,6 +353,10 @@ impl Object for MemoryObject {
             done += count;
         }
         Ok(done)
+    }
+
+    fn read_later(&self, _: u64, _: usize, _: &mut dyn FnMut() -> ReadDone) -> Option<ReadBegun> {
+        None
     }
 
     fn write_at(&self, offset_bytes: u64, data: &[IoSlice<'_>]) -> Result<()> {

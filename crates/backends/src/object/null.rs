@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use terrace_core::{
     Access, Atomicity, Backend, Capability, Clock, Create, Cursor, Error, ErrorKind, FileLease,
-    Identity, Key, Object, Op, Open, Page, Persistency, ReadSummary, Result, Semantics, Space,
-    Stat, Superblock, SystemClock, check_extent, check_range, execute_each,
+    Identity, Key, Object, Op, Open, Page, Persistency, ReadBegun, ReadDone, ReadSummary, Result,
+    Semantics, Space, Stat, Superblock, SystemClock, check_extent, check_range, execute_each,
 };
 
 /// Keeps the keys, sizes, times and identities of objects and forgets their bytes: all read as
@@ -286,6 +286,10 @@ impl Object for NullObject {
             done += count;
         }
         Ok(done)
+    }
+
+    fn read_later(&self, _: u64, _: usize, _: &mut dyn FnMut() -> ReadDone) -> Option<ReadBegun> {
+        None
     }
 
     fn write_at(&self, offset_bytes: u64, data: &[IoSlice<'_>]) -> Result<()> {

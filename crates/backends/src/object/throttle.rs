@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use terrace_core::{
     Access, Backend, BatchOrdering, Capability, Clock, Create, Cursor, ErrorKind, FileLease,
-    Identity, Key, Object, Op, Open, Page, ReadSummary, Reply, Request, Result, Semantics, Space,
-    Stat, Superblock, execute_strictly,
+    Identity, Key, Object, Op, Open, Page, ReadBegun, ReadDone, ReadSummary, Reply, Request,
+    Result, Semantics, Space, Stat, Superblock, execute_strictly,
 };
 
 /// Makes a backend as slow as [`Rates`] say.
@@ -195,6 +195,10 @@ impl Object for ThrottledObject {
         let outcome = self.inner.read_at(offset_bytes, buffers);
         self.device.wait(arrival_ns, outcome.as_ref().map_or(Work::Other, |got| Work::read(*got)));
         outcome
+    }
+
+    fn read_later(&self, _: u64, _: usize, _: &mut dyn FnMut() -> ReadDone) -> Option<ReadBegun> {
+        None
     }
 
     fn write_at(&self, offset_bytes: u64, data: &[IoSlice<'_>]) -> Result<()> {

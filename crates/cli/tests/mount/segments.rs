@@ -3,14 +3,16 @@
 //! several servers.
 
 use std::fs;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Sender};
 use std::thread;
 
-use rustix::fs::{XattrFlags, getxattr, setxattr};
+use rustix::fs::{OFlags, XattrFlags, getxattr, setxattr};
 use rustix::io::Errno;
 use serde_json::Value;
+use terrace_core::Random;
 
 use crate::scene::{Mounted, Scene, Served, wait_until};
 
@@ -124,6 +126,49 @@ fn programs_wait_for_a_data_server_that_is_killed_and_started_again() {
         for _ in 0..3 {
             // Where all writers have failed, nothing comes.
             receiver.iter().take(WRITERS as usize).for_each(drop);
+            data.kill_and_restart(&second);
+        }
+        has_ended.store(true, Ordering::Relaxed);
+    });
+}
+
+/// Reads past the cache, so many that those who wait and those who do not meet on a connection.
+#[test]
+fn reads_wait_for_a_data_server_that_is_killed_and_started_again() {
+    const READERS: u64 = 12;
+    const READ_BYTES: usize = 4096;
+    let (Some(first), Some(second)) = (Scene::new(), Scene::new()) else { return };
+    let (names, mut data) = (Served::start(&first), Served::start(&second));
+    let mounted = first.mount_all_patient(&[&names, &data], "mnt");
+    make_directory(&mounted);
+    fill(&mounted, 1);
+    let path = mounted.path().join("dir/f0");
+    let expected = pattern(0, LONG);
+    let has_ended = AtomicBool::new(false);
+    let read = |reader: u64, done: &Sender<()>| {
+        let mut options = fs::File::options();
+        let flags = OFlags::DIRECT.bits().cast_signed();
+        let file = options.read(true).custom_flags(flags).open(&path).expect("readable");
+        let mut random = Random::new(reader);
+        let mut bytes = [0; READ_BYTES];
+        while !has_ended.load(Ordering::Relaxed) {
+            let offset = random.below((LONG - READ_BYTES) as u64) as usize;
+            file.read_exact_at(&mut bytes, offset as u64).expect("the server comes back");
+            assert!(bytes == expected[offset..offset + READ_BYTES], "at {offset}");
+            // Nobody listens any more at the end.
+            let _ = done.send(());
+        }
+    };
+    let (sender, receiver) = mpsc::channel();
+    thread::scope(|scope| {
+        for reader in 0..READERS {
+            let (sender, read) = (sender.clone(), &read);
+            scope.spawn(move || read(reader, &sender));
+        }
+        drop(sender);
+        for _ in 0..5 {
+            // Where all readers have failed, nothing comes.
+            receiver.iter().take(2000).for_each(drop);
             data.kill_and_restart(&second);
         }
         has_ended.store(true, Ordering::Relaxed);

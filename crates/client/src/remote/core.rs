@@ -7,13 +7,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Duration;
 
-use terrace_core::{Applied, Capability, Clock, Error, ErrorKind, Result, Semantics};
+use terrace_core::{Applied, Capability, Clock, Error, ErrorKind, ReadBegun, Result, Semantics};
 use terrace_transport::{Transport, random_bytes};
 use terrace_wire::{FrameReader, Operation, Welcome};
 
 use super::bulk::{Bulk, Heard, Lent, Pool, Receiving};
 use super::dial::{Dial, Timed};
 use super::greeting::greet;
+use super::later::LaterDone;
 use super::line::{Line, lost};
 use super::options::Options;
 use super::request::{Answer, Filling, Message, odd};
@@ -309,6 +310,31 @@ impl Core {
             }
         }
         Ok(answer)
+    }
+
+    /// Asks once, in one life of the session, over the connection that there is; `done` is told of
+    /// the answer, and asked for only where the request was begun.
+    pub(super) fn ask_later(
+        &self,
+        message: &Message<'_>,
+        life: u64,
+        done: &mut dyn FnMut() -> LaterDone,
+    ) -> Option<ReadBegun> {
+        debug_assert!(!message.is_change, "its answer would be kept");
+        if !message.is_shared() {
+            return None;
+        }
+        let line = self.current_line().filter(|line| line.life == life)?;
+        let numbers = {
+            let mut ids = lock(&self.ids);
+            ids.last += 1;
+            (ids.last, ids.acknowledged())
+        };
+        let begun = line.begin_later(message, numbers, self.deadline_ns(), done)?;
+        Some(match begun {
+            Some(reader) => ReadBegun::Answering(Box::new(move || line.answer_later(reader))),
+            None => ReadBegun::Sent,
+        })
     }
 
     /// Asks over a connection that nobody else uses meanwhile.

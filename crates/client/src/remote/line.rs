@@ -17,6 +17,7 @@ use terrace_transport::Spin;
 use terrace_wire::{FrameReader, HEAD_BYTES_MAX, Kind, Next, send};
 
 use super::dial::Timed;
+use super::later::{Later, LaterDone};
 use super::request::{Answer, Message, odd};
 
 /// Longest payload of an answer that is not read into its place.
@@ -28,15 +29,20 @@ const HEAR_MAX: Duration = Duration::from_secs(1);
 /// A server that said something so short a time ago is taken to be there still.
 const HEARD_MAX: Duration = Duration::from_millis(1);
 
+/// So many requests at a time are answered later; threads wait for the answers to others.
+const LATER_MAX: usize = 64;
+
+/// So often a thread sends what others added while it sent, before they have to wait.
+const ROUNDS_MAX: usize = 8;
+
 /// Requests are gathered up to this length.
 const GATHERED_BYTES_MAX: usize = 64 << 10;
 
 /// A connection that many threads use at once.
 pub(super) struct Line {
     stream: Timed,
-    /// Requests that are not sent yet. Locked before `state`, and while something is sent, so that
-    /// frames are never mixed.
-    gathered: Mutex<Vec<u8>>,
+    /// Locked before `state`.
+    gathered: Mutex<Gathered>,
     state: Mutex<State>,
     spin: Spin,
     /// When the server said something last.
@@ -50,12 +56,27 @@ pub(super) struct Line {
     clock: Arc<dyn Clock>,
 }
 
+/// Requests that are not sent yet.
+#[derive(Default)]
+struct Gathered {
+    bytes: Vec<u8>,
+    /// Whether a thread is sending, which goes on until nothing is left: frames are never mixed, and
+    /// nobody waits to send.
+    is_sending: bool,
+    /// Memory for what is sent next.
+    spare: Vec<u8>,
+}
+
 struct State {
     /// Whoever reads has it.
     reader: Option<FrameReader<Timed>>,
     waiting: HashMap<u64, Waiting>,
     /// How many of them were woken for their answer and have not fetched it.
     woken: usize,
+    /// Requests that nobody waits for: whoever reads tells of their answers.
+    later: HashMap<u64, Later>,
+    /// Whether whoever reads goes on until there are none of these.
+    is_answering: bool,
     /// Why it broke.
     broken: Option<String>,
 }
@@ -72,7 +93,14 @@ struct Waiting {
 impl Line {
     pub(super) fn new(reader: FrameReader<Timed>, life: u64, clock: Arc<dyn Clock>) -> Self {
         let stream = reader.stream().clone();
-        let state = State { reader: Some(reader), waiting: HashMap::new(), woken: 0, broken: None };
+        let state = State {
+            reader: Some(reader),
+            waiting: HashMap::new(),
+            woken: 0,
+            later: HashMap::new(),
+            is_answering: false,
+            broken: None,
+        };
         Self {
             stream,
             gathered: Mutex::default(),
@@ -95,8 +123,8 @@ impl Line {
     /// Sends a request whose answer nobody waits for.
     pub(super) fn tell(&self, message: &Message<'_>, id: u64, acknowledged: u64) -> Result<()> {
         let mut gathered = self.gathered();
-        message.send(&mut *gathered, id, acknowledged)?;
-        self.send(&mut gathered)
+        message.send(&mut gathered.bytes, id, acknowledged)?;
+        self.send(gathered)
     }
 
     /// Whether the last request that was waited for got no answer in time.
@@ -112,7 +140,7 @@ impl Line {
             return;
         }
         let mut state = self.state();
-        if !state.waiting.is_empty() {
+        if !state.waiting.is_empty() || !state.later.is_empty() {
             return;
         }
         let Some(mut reader) = state.reader.take() else { return };
@@ -135,19 +163,18 @@ impl Line {
     /// Sends a request; its answer is to be waited for, or given up.
     pub(super) fn begin(&self, message: &Message<'_>, id: u64, acknowledged: u64) -> Result<()> {
         let mut gathered = self.gathered();
-        message.send(&mut *gathered, id, acknowledged)?;
+        message.send(&mut gathered.bytes, id, acknowledged)?;
         let mut state = self.state();
         let answer = Answer::default();
         let waiting = Waiting { answer, is_done: false, is_woken: false, thread: None };
         state.waiting.insert(id, waiting);
         // Whoever is the last to fetch its answer sends it.
-        let may_wait = state.woken > 0 && gathered.len() < GATHERED_BYTES_MAX;
+        let may_wait = state.woken > 0 && gathered.bytes.len() < GATHERED_BYTES_MAX;
         drop(state);
         if may_wait {
             return Ok(());
         }
-        let sent = self.send(&mut gathered);
-        drop(gathered);
+        let sent = self.send(gathered);
         if let Err(error) = &sent {
             self.state().waiting.remove(&id);
             self.break_up(error);
@@ -155,23 +182,100 @@ impl Line {
         sent
     }
 
-    /// Sends what was gathered. It is gone then, also where that failed: the connection is over.
-    fn send(&self, gathered: &mut Vec<u8>) -> Result<()> {
-        let sent = send(&mut self.stream.clone(), gathered, &[]);
-        gathered.clear();
-        gathered.shrink_to(2 * GATHERED_BYTES_MAX);
+    /// Sends a request whose answer `done` is told of, which is asked for only where it was begun:
+    /// where this thread can read from now on, or another one reads until all such requests have an
+    /// answer. The reader, where that is this thread: [`Line::answer_later`] is to be called then.
+    pub(super) fn begin_later(
+        &self,
+        message: &Message<'_>,
+        (id, acknowledged): (u64, u64),
+        deadline_ns: u64,
+        done: &mut dyn FnMut() -> LaterDone,
+    ) -> Option<Option<FrameReader<Timed>>> {
+        let mut gathered = self.gathered();
+        let mut state = self.state();
+        let may_begin = state.is_answering || state.reader.is_some();
+        if !may_begin || state.broken.is_some() || state.later.len() >= LATER_MAX {
+            return None;
+        }
+        message.send(&mut gathered.bytes, id, acknowledged).ok()?;
+        state.later.insert(id, Later::new(done(), deadline_ns));
+        state.is_answering = true;
+        let reader = state.reader.take();
+        let may_wait = state.woken > 0 && gathered.bytes.len() < GATHERED_BYTES_MAX;
+        drop(state);
+        if !may_wait && let Err(error) = self.send(gathered) {
+            self.break_up(&error);
+        }
+        Some(reader)
+    }
+
+    /// Reads, and tells of answers, until all requests that nobody waits for have one.
+    pub(super) fn answer_later(&self, mut reader: FrameReader<Timed>) {
+        loop {
+            let now_ns = self.clock.now_ns();
+            let mut state = self.state();
+            let late = state.take_late(now_ns);
+            let Some(deadline_ns) = state.later.values().map(Later::deadline_ns).min() else {
+                state.is_answering = false;
+                state.reader = Some(reader);
+                state.pass_on();
+                drop(state);
+                return self.give_up(late);
+            };
+            drop(state);
+            self.give_up(late);
+            reader.stream().set_deadline(deadline_ns);
+            if !reader.has_more() {
+                self.spin.wait(&*self.stream.transport);
+            }
+            if let Err(error) = self.read(&mut reader) {
+                self.break_up(&error);
+            }
+        }
+    }
+
+    /// Tells of requests that got no answer in time.
+    fn give_up(&self, late: Vec<Later>) {
+        for later in late {
+            self.is_silent.store(true, Ordering::Release);
+            later.fail(lost("it did not answer in time".into()));
+        }
+    }
+
+    /// Sends what was gathered, and what others add meanwhile, unless another thread does. It is gone
+    /// then, also where that failed: the connection is over.
+    fn send<'a>(&'a self, mut gathered: MutexGuard<'a, Gathered>) -> Result<()> {
+        if gathered.is_sending {
+            return Ok(());
+        }
+        gathered.is_sending = true;
+        let mut sent = Ok(());
+        let mut rounds = 0;
+        while sent.is_ok() && !gathered.bytes.is_empty() {
+            let spare = std::mem::take(&mut gathered.spare);
+            let mut bytes = std::mem::replace(&mut gathered.bytes, spare);
+            rounds += 1;
+            if rounds < ROUNDS_MAX {
+                drop(gathered);
+                sent = send(&mut self.stream.clone(), &bytes, &[]);
+                gathered = self.gathered();
+            } else {
+                // Others wait, because this one has something else to do.
+                sent = send(&mut self.stream.clone(), &bytes, &[]);
+            }
+            bytes.clear();
+            bytes.shrink_to(2 * GATHERED_BYTES_MAX);
+            gathered.spare = bytes;
+        }
+        gathered.is_sending = false;
+        gathered.bytes.clear();
         sent
     }
 
     /// Sends what others left to this thread.
     fn send_gathered(&self) {
-        let mut gathered = self.gathered();
-        if gathered.is_empty() {
-            return;
-        }
-        let sent = self.send(&mut gathered);
-        drop(gathered);
-        if let Err(error) = sent {
+        if let Err(error) = self.send(self.gathered()) {
             self.break_up(&error);
         }
     }
@@ -265,26 +369,38 @@ impl Line {
         if start.header.kind == Kind::Failed && start.header.id == 0 {
             return Err(terrace_wire::Failure::from_head(&start.head)?.into_error());
         }
+        let id = start.header.id;
+        let is_whole = start.header.kind != Kind::Part;
         let mut state = self.state();
-        // An answer that nobody waits for any more is no concern.
-        let Some(waiting) = state.waiting.get_mut(&start.header.id) else { return Ok(()) };
-        if waiting.answer.payload.is_empty() {
-            waiting.answer.payload = payload;
+        let State { waiting, later, .. } = &mut *state;
+        let answer = match (waiting.get_mut(&id), later.get_mut(&id)) {
+            (Some(waiting), _) => &mut waiting.answer,
+            (None, Some(later)) => &mut later.answer,
+            // An answer that nobody waits for any more is no concern.
+            (None, None) => return Ok(()),
+        };
+        if answer.payload.is_empty() {
+            answer.payload = payload;
         } else {
-            waiting.answer.payload.extend_from_slice(&payload);
+            answer.payload.extend_from_slice(&payload);
         }
-        if waiting.answer.payload.len() > PAYLOAD_BYTES_MAX {
+        if answer.payload.len() > PAYLOAD_BYTES_MAX {
             return Err(odd("it is longer than any answer"));
         }
-        if start.header.kind != Kind::Part {
-            waiting.answer.kind = Some(start.header.kind);
-            waiting.answer.head = start.head;
+        if is_whole {
+            answer.kind = Some(start.header.kind);
+            answer.head = start.head;
+        }
+        if let Some(waiting) = waiting.get_mut(&id).filter(|_| is_whole) {
             waiting.is_done = true;
             if let Some(thread) = waiting.thread.take() {
                 waiting.is_woken = true;
                 state.woken += 1;
                 woken.push(thread);
             }
+        } else if is_whole && let Some(later) = later.remove(&id) {
+            drop(state);
+            later.end();
         }
         Ok(())
     }
@@ -298,9 +414,12 @@ impl Line {
                 thread.unpark();
             }
         }
+        let later = std::mem::take(&mut state.later);
+        drop(state);
+        later.into_values().for_each(Later::leave);
     }
 
-    fn gathered(&self) -> MutexGuard<'_, Vec<u8>> {
+    fn gathered(&self) -> MutexGuard<'_, Gathered> {
         self.gathered.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -316,6 +435,12 @@ impl Drop for Line {
 }
 
 impl State {
+    /// Requests that nobody waits for, and that got no answer until now, which is too late.
+    fn take_late(&mut self, now_ns: u64) -> Vec<Later> {
+        let is_late = |_: &u64, later: &mut Later| later.deadline_ns() <= now_ns;
+        self.later.extract_if(is_late).map(|(_, later)| later).collect()
+    }
+
     /// Wakes somebody who waits, to read from now on.
     fn pass_on(&self) {
         if self.reader.is_some() {

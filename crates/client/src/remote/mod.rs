@@ -10,6 +10,7 @@ mod core;
 mod dial;
 mod greeting;
 mod kv;
+mod later;
 mod lent;
 mod line;
 mod object;

@@ -8,14 +8,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use terrace_core::{
     ATOMIC_BYTES_MAX, Access, Atomicity, Create, Error, ErrorKind, FileLease, Key, Object,
-    ReadSummary, Result, Semantics, Stat,
+    ReadBegun, ReadDone, ReadSummary, Result, Semantics, Stat,
 };
 use terrace_wire::{OnHandle, Opened, Opening, Operation, Outcome};
 
 use super::bulk::Heard;
 use super::core::Core;
 use super::lent::Lent;
-use super::request::{Filling, Message};
+use super::request::{Answer, Filling, Message};
 use super::{done, stat_of, unexpected};
 
 /// Most bytes that one request reads or writes; longer transfers are several.
@@ -224,6 +224,38 @@ impl Object for RemoteObject {
         Ok(total)
     }
 
+    fn read_later(
+        &self,
+        offset_bytes: u64,
+        bytes: usize,
+        done: &mut dyn FnMut() -> ReadDone,
+    ) -> Option<ReadBegun> {
+        // Read without asking anybody, or of no use to who asks.
+        if self.lent.is_some() || self.semantics.atomicity.check_bytes("read", bytes).is_err() {
+            return None;
+        }
+        let handle = self.state().handle;
+        let length_bytes = u32::try_from(bytes).ok()?;
+        let what = OnHandle::Read { offset_bytes, length_bytes };
+        let operations = [Operation::On { handle: handle.number, what }];
+        let message = Message::request(&operations, &[], &self.semantics);
+        self.core.ask_later(&message, handle.life, &mut || {
+            let done = done();
+            let target = self.core.target.clone();
+            Box::new(move |answered: Option<Result<Answer>>| match answered {
+                Some(Ok(answer)) => match answer.outcomes(1) {
+                    Ok((outcomes, read)) if is_read(&outcomes, read.len(), bytes) => {
+                        done(Some(Ok(&read)));
+                    }
+                    // Why, and whether a new handle helps, comes to light when it is read again.
+                    _ => done(None),
+                },
+                Some(Err(error)) => done(Some(Err(error.with("server", target)))),
+                None => done(None),
+            })
+        })
+    }
+
     fn write_at(&self, offset_bytes: u64, data: &[IoSlice<'_>]) -> Result<()> {
         let mut offset_bytes = offset_bytes;
         let bytes_max = match self.semantics.atomicity {
@@ -335,6 +367,15 @@ fn opened(core: &Core, opening: Opening, semantics: &Semantics) -> Result<(Opene
             Err(error) => return Err(error),
         }
     }
+}
+
+/// Whether the answer to a read has the bytes that it says, and not more than asked for.
+fn is_read(outcomes: &[Outcome], read_bytes: usize, wanted_bytes: usize) -> bool {
+    let said = |outcome: &Outcome| match outcome {
+        Outcome::Read(count) => *count as usize == read_bytes,
+        _ => false,
+    };
+    outcomes.iter().all(said) && read_bytes <= wanted_bytes
 }
 
 fn is_unreachable(error: &Error) -> bool {

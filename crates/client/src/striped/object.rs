@@ -7,8 +7,8 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use terrace_core::{
-    Access, Error, ErrorKind, FileLease, Key, Object, Open, ReadSummary, Result, Stat,
-    check_extent, check_range,
+    Access, Error, ErrorKind, FileLease, Key, Object, Open, ReadBegun, ReadDone, ReadSummary,
+    Result, Stat, check_extent, check_range,
 };
 
 use super::layout::Layout;
@@ -170,6 +170,31 @@ impl Object for StripedObject {
         gathered.fill_with_zeros(&self.layout, size_bytes);
         let left_bytes = size_bytes.saturating_sub(offset_bytes);
         Ok(want_bytes.min(usize::try_from(left_bytes).unwrap_or(usize::MAX)))
+    }
+
+    /// Of one piece, which is open already.
+    fn read_later(
+        &self,
+        offset_bytes: u64,
+        bytes: usize,
+        done: &mut dyn FnMut() -> ReadDone,
+    ) -> Option<ReadBegun> {
+        check_extent(offset_bytes, bytes as u64).ok()?;
+        let run = self.layout.run_at(offset_bytes);
+        if run.length_bytes < bytes as u64 {
+            return None;
+        }
+        let piece = self.slot(run.piece).clone()?;
+        let start_bytes = self.layout.below(run.piece, offset_bytes);
+        piece.read_later(start_bytes, bytes, &mut || {
+            let done = done();
+            Box::new(move |read: Option<Result<&[u8]>>| {
+                // What a piece does not have are zeros, or behind the end of the object.
+                let is_whole =
+                    |read: &Result<&[u8]>| !matches!(read, Ok(read) if read.len() < bytes);
+                done(read.filter(is_whole));
+            })
+        })
     }
 
     fn write_at(&self, offset_bytes: u64, data: &[IoSlice<'_>]) -> Result<()> {

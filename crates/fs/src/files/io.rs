@@ -5,7 +5,7 @@ use std::io::{IoSlice, IoSliceMut};
 use std::ops::Range;
 
 use rustix::io::Errno;
-use terrace_core::{Access, Buffer, Object};
+use terrace_core::{Access, Buffer, Object, ReadBegun, ReadDone};
 
 use super::open::Content;
 use super::{CAPABILITY, File, unexpected};
@@ -35,6 +35,16 @@ impl File {
             }
             Content::Inline { bytes, size, .. } => Ok(read_inline(bytes, *size, offset, buffer)),
         }
+    }
+
+    /// Begins a read, for who can go on without its bytes; as [`Object::read_later`].
+    pub fn read_later(
+        &self,
+        offset: u64,
+        bytes: usize,
+        done: &mut dyn FnMut() -> ReadDone,
+    ) -> Option<ReadBegun> {
+        self.object()?.read_later(offset, bytes, done)
     }
 
     /// Writes at an offset. `clears_set_id` where the writer has no right to keep set-user-ID and

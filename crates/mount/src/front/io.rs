@@ -2,13 +2,16 @@
 //! Reading and writing what the kernel does not read and write itself.
 
 use std::cell::RefCell;
-use terrace_core::Buffer;
+use std::sync::{Arc, Weak};
+use std::thread;
 
 use rustix::fs::{FallocateFlags, OFlags};
 use rustix::io::Errno;
+use terrace_core::{Buffer, ReadBegun};
 use terrace_fuse::{CopyFileRange, Reply};
 
-use super::{Answering, Front, Result};
+use super::handle::Handle;
+use super::{Answering, Failure, Front, Result};
 use crate::refresher::Stale;
 
 thread_local! {
@@ -30,6 +33,55 @@ pub(super) struct Writing<'a> {
     pub(super) clears_set_id: bool,
 }
 
+/// Has a read answered by whoever hears of its end; no thread of this mount waits for it then.
+fn read_later(
+    handle: &Arc<Handle>,
+    offset: u64,
+    bytes: u32,
+    reply: &mut Answering,
+) -> Option<ReadBegun> {
+    handle.file.read_later(offset, bytes as usize, &mut || {
+        let reply = reply.0.take();
+        let node = handle.file.number();
+        // Whoever answers must not be the one to close it.
+        let handle = Arc::downgrade(handle);
+        Box::new(move |read: Option<terrace_core::Result<&[u8]>>| {
+            let mut reply = Answering(reply);
+            let ended = match read {
+                Some(Ok(read)) => reply.with(|reply| reply.data(read)),
+                Some(Err(error)) => Err(error.into()),
+                None => return read_again(node, handle, offset, bytes, reply),
+            };
+            reply.end(node, ended);
+        })
+    })
+}
+
+/// Reads in a thread of its own, because others wait for the one that came to know of it. Where
+/// there is none to be had the reply is dropped, which is an answer.
+fn read_again(node: u64, handle: Weak<Handle>, offset: u64, bytes: u32, mut reply: Answering) {
+    let read = move || {
+        let handle = handle.upgrade().ok_or(Errno::BADF);
+        let read = handle.map_err(Failure::from);
+        let read = read.and_then(|handle| read_now(&handle, offset, bytes, &mut reply));
+        reply.end(node, read);
+    };
+    if let Err(error) = thread::Builder::new().name("read-again".into()).spawn(read) {
+        tracing::warn!(%error, "cannot read again what a server did not answer");
+    }
+}
+
+/// Reads, and waits for it.
+fn read_now(handle: &Handle, offset: u64, bytes: u32, reply: &mut Answering) -> Result<()> {
+    BUFFER.with_borrow_mut(|buffer| {
+        if buffer.len() < bytes as usize {
+            buffer.resize(bytes as usize);
+        }
+        let count = handle.file.read(offset, &mut buffer[..bytes as usize])?;
+        reply.with(|reply| reply.data(&buffer[..count]))
+    })
+}
+
 impl Front {
     pub(super) fn read(
         &self,
@@ -40,13 +92,16 @@ impl Front {
     ) -> Result<()> {
         let handle = self.handle(handle)?;
         self.note_first_read(&handle);
-        BUFFER.with_borrow_mut(|buffer| {
-            if buffer.len() < bytes as usize {
-                buffer.resize(bytes as usize);
+        match read_later(&handle, offset, bytes, reply) {
+            Some(ReadBegun::Sent) => Ok(()),
+            Some(ReadBegun::Answering(answer)) => {
+                // The file may be closed while this answers others.
+                drop(handle);
+                answer();
+                Ok(())
             }
-            let count = handle.file.read(offset, &mut buffer[..bytes as usize])?;
-            reply.with(|reply| reply.data(&buffer[..count]))
-        })
+            None => read_now(&handle, offset, bytes, reply),
+        }
     }
 
     pub(super) fn write(

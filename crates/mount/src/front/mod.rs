@@ -248,12 +248,8 @@ impl Front {
 impl FileSystem for Front {
     fn handle(&self, request: &Request<'_>, reply: Reply) {
         let mut answering = Answering(Some(reply));
-        if let Err(failure) = self.carry_out(request, &mut answering) {
-            log(request, &failure);
-            if let Some(reply) = answering.0 {
-                reply.error(failure.errno());
-            }
-        }
+        let ended = self.carry_out(request, &mut answering);
+        answering.end(request.node, ended);
     }
 
     fn interrupt(&self, unique: u64) {
@@ -269,8 +265,7 @@ fn has_set_id_rights(request: &Request<'_>) -> bool {
 }
 
 /// Tells of what went wrong: what broke loudly, what was refused only to who wants to know.
-fn log(request: &Request<'_>, failure: &Failure) {
-    let node = request.node;
+fn log(node: u64, failure: &Failure) {
     match (failure.text(), failure.errno()) {
         (Some(text), Errno::IO | Errno::HOSTUNREACH | Errno::NOSPC) => {
             tracing::warn!(node, text, "cannot do what a program asked for");
@@ -290,6 +285,16 @@ impl Answering {
             send(reply);
         }
         Ok(())
+    }
+
+    /// Answers what failed, and was not answered.
+    fn end(self, node: u64, ended: Result<()>) {
+        if let Err(failure) = ended {
+            log(node, &failure);
+            if let Some(reply) = self.0 {
+                reply.error(failure.errno());
+            }
+        }
     }
 
     /// Answers with bytes for which there is room, or how many there are where none was given.

@@ -20,18 +20,18 @@ fn key(name: &str) -> Key {
     Key::new("lives", name).expect("legal")
 }
 
-fn start(kept: &Arc<Kept>, endpoint: &Endpoint) -> Server {
+pub(crate) fn start(kept: &Arc<Kept>, endpoint: &Endpoint) -> Server {
     let server = Server::new(kept.clone(), Some(secret()), Limits::default(), clock());
     server.listen(endpoint).expect("listen");
     server
 }
 
-fn free_endpoint() -> Endpoint {
+pub(crate) fn free_endpoint() -> Endpoint {
     let listener = Listener::bind(&"127.0.0.1:0".parse().expect("legal")).expect("listen");
     listener.endpoint().clone()
 }
 
-fn is_unreachable(error: &Error, applied: Applied) -> bool {
+pub(crate) fn is_unreachable(error: &Error, applied: Applied) -> bool {
     error.kind() == ErrorKind::Unreachable { applied }
 }
 
@@ -264,14 +264,18 @@ fn nobody_waits_longer_for_an_answer_than_the_deadline() {
     drop(peers);
 }
 
-fn connect_hastily(endpoint: &Endpoint, clock: &Arc<Hasty>, deadline: Duration) -> Result<Remote> {
+pub(crate) fn connect_hastily(
+    endpoint: &Endpoint,
+    clock: &Arc<Hasty>,
+    deadline: Duration,
+) -> Result<Remote> {
     let options = Options { secret: None, deadline, connect_timeout: deadline, ..options() };
     let address = Address { endpoint: endpoint.clone(), clock: Arc::clone(clock) as _ };
     Remote::connect(Box::new(address), options, Arc::clone(clock) as _)
 }
 
 /// Lets a client in, without a secret.
-fn welcome(listener: &Listener, life: u64) -> Peer {
+pub(crate) fn welcome(listener: &Listener, life: u64) -> Peer {
     let mut peer = Peer::new(listener.accept().expect("accept"));
     peer.hear().expect("a hello");
     let challenge = Challenge { version: 1, needs_proof: false, nonce: [0; 32] };

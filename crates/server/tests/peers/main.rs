@@ -9,6 +9,7 @@ mod bounds;
 mod floods;
 mod frames;
 mod greetings;
+mod later;
 mod lives;
 
 mod transfers;

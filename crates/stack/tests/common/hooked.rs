@@ -9,7 +9,8 @@ use std::sync::{Arc, Mutex};
 
 use terrace_core::{
     Access, Backend, Capability, Create, Cursor, Error, ErrorKind, FileLease, Identity, Key,
-    Object, Op, Open, Page, ReadSummary, Result, Semantics, Space, Stat, Superblock, execute_each,
+    Object, Op, Open, Page, ReadBegun, ReadDone, ReadSummary, Result, Semantics, Space, Stat,
+    Superblock, execute_each,
 };
 
 use super::gate::Gate;
@@ -253,6 +254,10 @@ impl Object for HookedObject {
         let bytes = buffers.iter().map(|buffer| buffer.len() as u64).sum();
         let moment = moment(Call::Read, &self.name, offset_bytes, bytes);
         self.control.around(moment, None, || self.inner.read_at(offset_bytes, buffers))
+    }
+
+    fn read_later(&self, _: u64, _: usize, _: &mut dyn FnMut() -> ReadDone) -> Option<ReadBegun> {
+        None
     }
 
     fn write_at(&self, offset_bytes: u64, data: &[IoSlice<'_>]) -> Result<()> {

@@ -10,8 +10,9 @@ use std::sync::{Arc, MutexGuard};
 
 use terrace_core::{
     Access, Atomicity, Backend, BatchOrdering, Capability, Create, Cursor, Error, ErrorKind,
-    FileLease, Identity, Key, Object, Op, Open, Page, Persistency, ReadSummary, Request, Result,
-    Semantics, Space, Stat, Superblock, execute_each, execute_strictly,
+    FileLease, Identity, Key, Object, Op, Open, Page, Persistency, ReadBegun, ReadDone,
+    ReadSummary, Request, Result, Semantics, Space, Stat, Superblock, execute_each,
+    execute_strictly,
 };
 
 use super::file::SimFile;
@@ -344,6 +345,10 @@ impl Object for SimObject {
             done += file.read(offset_bytes + done as u64, buffer);
         }
         Ok(done)
+    }
+
+    fn read_later(&self, _: u64, _: usize, _: &mut dyn FnMut() -> ReadDone) -> Option<ReadBegun> {
+        None
     }
 
     fn write_at(&self, offset_bytes: u64, data: &[IoSlice<'_>]) -> Result<()> {

@@ -11,8 +11,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use rustix::fs::{FallocateFlags, Mode, OFlags, SeekFrom, Timespec, Timestamps, UTIME_OMIT};
 use rustix::io::{Errno, retry_on_intr};
 use terrace_core::{
-    Access, Error, ErrorKind, FileLease, Identity, Key, Object, Open, Persistency, ReadSummary,
-    Result, Stat, check_extent, check_range,
+    Access, Error, ErrorKind, FileLease, Identity, Key, Object, Open, Persistency, ReadBegun,
+    ReadDone, ReadSummary, Result, Stat, check_extent, check_range,
 };
 
 use super::path::ObjectPath;
@@ -241,6 +241,10 @@ impl Object for FileObject {
             }
         }
         Ok(done)
+    }
+
+    fn read_later(&self, _: u64, _: usize, _: &mut dyn FnMut() -> ReadDone) -> Option<ReadBegun> {
+        None
     }
 
     fn write_at(&self, offset_bytes: u64, data: &[IoSlice<'_>]) -> Result<()> {
