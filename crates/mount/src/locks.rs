@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 use terrace_fs::{
-    Failure, Files, LockKind as Kind, LockOwner, LockRange, LockTable, Locked, Reply as Told,
-    Request,
+    Failure, Files, LockKind as Kind, LockOwner, LockRange, LockTable, Locked, Metadata,
+    Reply as Told, Request,
 };
 use terrace_fuse::{Lock, LockKind, LockRequest, Reply};
 
@@ -32,6 +32,8 @@ pub(crate) struct Locks {
 struct State {
     queue: Mutex<Queue>,
     changed: Condvar,
+    /// Some turn is over.
+    turned: Condvar,
 }
 
 #[derive(Default)]
@@ -43,6 +45,8 @@ struct Queue {
     /// What they certainly hold by `fcntl`: noted after it was taken, and forgotten before it is given
     /// back.
     ranges: LockTable,
+    /// Whose turn it is, by node and owner.
+    turns: HashSet<(u64, u64)>,
     is_stopped: bool,
 }
 
@@ -131,6 +135,20 @@ fn would_wait_for_itself<'a, W: Iterator<Item = (u64, &'a LockRequest)>>(
     false
 }
 
+/// What an owner asks about a node, from the question until the answer is noted: one at a time, so
+/// that what is noted comes in the order in which it was granted. Whoever has one has no queue.
+struct Turn<'a> {
+    state: &'a State,
+    whose: (u64, u64),
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.state.queue().turns.remove(&self.whose);
+        self.state.turned.notify_all();
+    }
+}
+
 /// A program that waits for a lock.
 struct Waiting {
     number: u64,
@@ -165,16 +183,8 @@ impl Locks {
 
     /// Takes or gives back a lock and answers, at once or when it can be had.
     pub(crate) fn set(&self, number: u64, request: LockRequest, is_waiting: bool, reply: Reply) {
-        if request.lock.kind == LockKind::Unlock {
-            self.state.queue().note_range(number, &request);
-        }
-        match try_set(&self.files, number, &request) {
-            Ok(()) => {
-                if request.lock.kind != LockKind::Unlock {
-                    self.state.queue().note(number, &request);
-                }
-                reply.empty();
-            }
+        match self.state.set(self.files.metadata(), number, &request) {
+            Ok(()) => reply.empty(),
             Err(failure) if failure.errno() == Errno::AGAIN && is_waiting => {
                 self.wait(Waiting { number, request, reply });
             }
@@ -212,9 +222,11 @@ impl Locks {
         for owner in owners {
             let lock = Lock { start: 0, end: u64::MAX, kind: LockKind::Unlock, pid: 0 };
             let request = LockRequest { handle: 0, owner, lock, is_flock };
+            let turn = self.state.turn(number, owner);
             self.state.queue().note_range(number, &request);
-            try_set(&self.files, number, &request)?;
+            try_set(self.files.metadata(), number, &request)?;
             self.state.queue().forget(number, owner, is_flock);
+            drop(turn);
         }
         Ok(())
     }
@@ -275,6 +287,36 @@ impl State {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Waits until nothing else is asked about a node for an owner.
+    fn turn(&self, number: u64, owner: u64) -> Turn<'_> {
+        let whose = (number, owner);
+        let mut queue = self
+            .turned
+            .wait_while(self.queue(), |queue| queue.turns.contains(&whose))
+            .unwrap_or_else(PoisonError::into_inner);
+        queue.turns.insert(whose);
+        Turn { state: self, whose }
+    }
+
+    /// Takes or gives back a lock, if that can be done at once, and notes it.
+    fn set(
+        &self,
+        metadata: &dyn Metadata,
+        number: u64,
+        request: &LockRequest,
+    ) -> Result<(), Failure> {
+        let is_unlock = request.lock.kind == LockKind::Unlock;
+        let _turn = self.turn(number, request.owner);
+        if is_unlock {
+            self.queue().note_range(number, request);
+        }
+        try_set(metadata, number, request)?;
+        if !is_unlock {
+            self.queue().note(number, request);
+        }
+        Ok(())
+    }
+
     /// Tries for all that wait, again and again.
     fn run(&self, files: &Files) {
         let mut pause = PAUSE_MIN;
@@ -306,7 +348,8 @@ impl State {
 
     /// One try for who waits with request `unique`; whether it waits no longer.
     fn try_for(&self, files: &Files, unique: u64, number: u64, request: &LockRequest) -> bool {
-        let ended = match try_set(files, number, request) {
+        let _turn = self.turn(number, request.owner);
+        let ended = match try_set(files.metadata(), number, request) {
             Err(failure) if failure.errno() == Errno::AGAIN => return false,
             ended => ended,
         };
@@ -326,7 +369,7 @@ impl State {
                 let lock = Lock { kind: LockKind::Unlock, ..request.lock };
                 let request = LockRequest { lock, ..*request };
                 self.queue().note_range(number, &request);
-                if let Err(failure) = try_set(files, number, &request) {
+                if let Err(failure) = try_set(files.metadata(), number, &request) {
                     tracing::warn!(file = number, %failure, "cannot give a lock back");
                 }
             }
@@ -337,10 +380,10 @@ impl State {
 }
 
 /// Takes or gives back a lock, if that can be done at once.
-fn try_set(files: &Files, number: u64, request: &LockRequest) -> Result<(), Failure> {
+fn try_set(metadata: &dyn Metadata, number: u64, request: &LockRequest) -> Result<(), Failure> {
     let LockRequest { owner, lock, is_flock, .. } = *request;
     let locked = Locked { range: range(&lock), process: lock.pid };
-    files.metadata().call(&Request::Lock { number, owner, is_flock, locked }).map(drop)
+    metadata.call(&Request::Lock { number, owner, is_flock, locked }).map(drop)
 }
 
 /// The range of a lock: the kernel's end of all files is everybody's.
@@ -356,6 +399,8 @@ fn range(lock: &Lock) -> LockRange {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::mpsc::{Receiver, Sender, channel};
+
     use super::*;
 
     const FILE: u64 = 5;
@@ -401,6 +446,48 @@ mod tests {
         let wanted = request(1, LockKind::Write, 2);
         let waiting = || std::iter::once((FILE, &waiting));
         assert!(!would_wait_for_itself(&queue.ranges, FILE, &wanted, waiting));
+    }
+
+    /// Grants every lock, the first only once it is told to.
+    struct Granting {
+        is_asked: Sender<()>,
+        may_answer: Mutex<Receiver<()>>,
+    }
+
+    impl Metadata for Granting {
+        fn call(&self, asked: &Request<'_>) -> Result<Told, Failure> {
+            let Request::Lock { locked, .. } = asked else { panic!("no lock: {asked:?}") };
+            if locked.range.kind == Kind::Write {
+                self.is_asked.send(()).unwrap();
+                self.may_answer.lock().unwrap().recv().unwrap();
+            }
+            Ok(Told::Done)
+        }
+    }
+
+    #[test]
+    fn a_lock_given_back_while_it_is_taken_is_in_nobodys_way() {
+        let (is_asked, asked) = channel();
+        let (answer, may_answer) = channel();
+        let metadata = Granting { is_asked, may_answer: Mutex::new(may_answer) };
+        let state = State::default();
+        std::thread::scope(|threads| {
+            let (state, metadata) = (&state, &metadata);
+            threads.spawn(|| state.set(metadata, FILE, &request(1, LockKind::Write, 1)).unwrap());
+            asked.recv().unwrap();
+            let (is_back, back) = channel();
+            threads.spawn(move || {
+                state.set(metadata, FILE, &request(1, LockKind::Unlock, 1)).unwrap();
+                let _ = is_back.send(());
+            });
+            // It may overtake the first, if anything lets it.
+            let _ = back.recv_timeout(Duration::from_millis(50));
+            answer.send(()).unwrap();
+        });
+        let range = range(&request(2, LockKind::Write, 1).lock);
+        let queue = state.queue();
+        assert!(queue.ranges.owners_in_the_way(FILE, false, here(2), &range).is_empty());
+        assert!(queue.turns.is_empty());
     }
 
     #[test]
