@@ -102,6 +102,7 @@ fn what_cannot_be_tuned_says_why() {
         (3, "load.csv --store store.toml --policy ./no.py", "no.py"),
         (2, "load.csv --store store.toml --policy lru:idle", "behind the policy"),
         (3, "load.csv --store store.toml --policy lru --search idel=1s..2s", "only high, "),
+        (2, "load.csv --store store.toml --policy lru --search high=0.5..2", "value=2"),
         (2, "load.csv --store store.toml --policy pinned", "no parameters"),
         (3, "load.csv --store store.toml --policy wrong", "pinned, lru"),
         (2, "short.csv --store store.toml --policy lru", "needs 320 requests"),

@@ -90,24 +90,7 @@ impl<'a> Ground<'a> {
 
     /// Whether the policy takes these parameters.
     pub(super) fn accept(&self, parameters: &[(String, String)]) -> Result<()> {
-        self.guard(parameters, || (self.make)(&self.timed.view(), parameters).map(drop))
-    }
-
-    /// Turns a panic of the policy into an error that says with which parameters.
-    fn guard<T>(
-        &self,
-        parameters: &[(String, String)],
-        run: impl FnOnce() -> Result<T>,
-    ) -> Result<T> {
-        catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| {
-            let given: Vec<_> =
-                parameters.iter().map(|(name, value)| format!("{name}={value}")).collect();
-            let reason = format!("it failed with this policy: {}", panic_text(&*panic));
-            Err(Error::new(ErrorKind::Io, "replay the trace")
-                .because(reason)
-                .with("policy", &self.policy)
-                .with("parameters", given.join(":")))
-        })
+        accept(&self.policy, self.make, self.timed, parameters)
     }
 
     /// The windows of a step of the search.
@@ -162,7 +145,7 @@ impl<'a> Ground<'a> {
     fn score(&self, tried: &Tried, part: &Part, progress: &mut dyn FnMut(u64)) -> Result<Score> {
         let view = self.timed.view();
         let parameters = tried.as_deref().unwrap_or_default();
-        let timed = self.guard(parameters, || {
+        let timed = guard(&self.policy, parameters, || {
             let policy = match tried {
                 Some(parameters) => (self.make)(&view, parameters)?,
                 None => terrace_policies::create(PINNED, &view, &[])?,
@@ -173,4 +156,31 @@ impl<'a> Ground<'a> {
         })?;
         Ok(self.objective.score(&timed))
     }
+}
+
+/// Whether a policy takes these parameters.
+pub(super) fn accept(
+    policy: &str,
+    make: MakePolicy<'_>,
+    timed: &TimedOptions,
+    parameters: &[(String, String)],
+) -> Result<()> {
+    guard(policy, parameters, || make(&timed.view(), parameters).map(drop))
+}
+
+/// Turns a panic of the policy into an error that says with which parameters.
+fn guard<T>(
+    policy: &str,
+    parameters: &[(String, String)],
+    run: impl FnOnce() -> Result<T>,
+) -> Result<T> {
+    catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| {
+        let given: Vec<_> =
+            parameters.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        let reason = format!("it failed with this policy: {}", panic_text(&*panic));
+        Err(Error::new(ErrorKind::Io, "replay the trace")
+            .because(reason)
+            .with("policy", policy)
+            .with("parameters", given.join(":")))
+    })
 }

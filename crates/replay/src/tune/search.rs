@@ -5,7 +5,7 @@
 use terrace_core::{Error, ErrorKind, Random, Result};
 use terrace_policies::tunable::{Tunable, tunables as tunables_of};
 
-use super::ground::{Ground, STRIDES};
+use super::ground::{Ground, STRIDES, accept};
 use super::{MakePolicy, Score, TuneOptions};
 use crate::timed::TimedOptions;
 
@@ -84,10 +84,65 @@ pub(super) fn tunables(
     if options.searched.is_empty() {
         tunables = known;
     }
-    match tunables.is_empty() {
-        true => Err(Error::invalid(OPERATION, "it has no parameters that can be searched")
-            .with("policy", &options.policy)),
-        false => Ok(tunables),
+    if tunables.is_empty() {
+        return Err(Error::invalid(OPERATION, "it has no parameters that can be searched")
+            .with("policy", &options.policy));
+    }
+    let bounds = Bounds { options, make, timed, tunables: &tunables };
+    for (index, (_, values)) in options.searched.iter().enumerate() {
+        if values.is_some() {
+            bounds.check(index)?;
+        }
+    }
+    Ok(tunables)
+}
+
+/// What is asked of the policy before anything is replayed.
+struct Bounds<'a> {
+    options: &'a TuneOptions,
+    make: MakePolicy<'a>,
+    timed: &'a TimedOptions,
+    tunables: &'a [Tunable],
+}
+
+impl Bounds<'_> {
+    /// Refuses a parameter of which the policy does not take the least or the most value: neither
+    /// beside the values that it has otherwise, nor beside others that are searched, as `low` that is
+    /// above `high`.
+    fn check(&self, index: usize) -> Result<()> {
+        let tunable = &self.tunables[index];
+        for end in [0.0, 1.0] {
+            let value = tunable.at(end);
+            let mut parameters = self.given();
+            parameters.push((tunable.name.to_string(), value.clone()));
+            let Err(refusal) = self.accept(&parameters) else { continue };
+            let takes = |point: u32| {
+                let mut place = cover(self.tunables.len(), point, 0);
+                place[index] = end;
+                let mut parameters = self.given();
+                parameters.extend(values(self.tunables, &place));
+                self.accept(&parameters).is_ok()
+            };
+            if self.tunables.len() == 1 || !(0..REFUSED_FIRST_MAX).any(takes) {
+                return Err(Error::invalid("search a parameter", "the policy refuses this value")
+                    .with("policy", &self.options.policy)
+                    .with("parameter", &tunable.name)
+                    .with("value", value)
+                    .caused_by(refusal));
+            }
+        }
+        Ok(())
+    }
+
+    /// What it has in all replays.
+    fn given(&self) -> Vec<(String, String)> {
+        let is_searched = |name: &str| self.tunables.iter().any(|tunable| tunable.name == name);
+        let own = self.options.own.iter().filter(|(name, _)| !is_searched(name));
+        self.options.fixed.iter().chain(own).cloned().collect()
+    }
+
+    fn accept(&self, parameters: &[(String, String)]) -> Result<()> {
+        accept(&self.options.policy, self.make, self.timed, parameters)
     }
 }
 
@@ -142,10 +197,7 @@ impl<'a> Search<'a> {
             .sum();
         let count = ((share / cost) as usize).max(2);
         let seed = self.options.seed as u32 ^ (self.options.seed >> 32) as u32;
-        let mut places = self.able(count, |index| {
-            let one = |dimension| f64::from(sobol_burley::sample(index, dimension, seed));
-            (0..self.tunables.len() as u32).map(one).collect()
-        })?;
+        let mut places = self.able(count, |index| cover(self.tunables.len(), index, seed))?;
         for step in 0..STRIDES.len() {
             let scores = self.replay(&places, step, progress)?;
             let mut order: Vec<usize> = (0..places.len()).collect();
@@ -238,11 +290,20 @@ impl<'a> Search<'a> {
     }
 
     fn parameters(&self, place: &Place) -> Vec<(String, String)> {
-        let value =
-            |(tunable, place): (&Tunable, &f64)| (tunable.name.to_string(), tunable.at(*place));
-        let searched = self.tunables.iter().zip(place).map(value);
-        self.options.fixed.iter().cloned().chain(searched).collect()
+        self.options.fixed.iter().cloned().chain(values(self.tunables, place)).collect()
     }
+}
+
+/// The parameters of a point.
+fn values(tunables: &[Tunable], place: &Place) -> impl Iterator<Item = (String, String)> {
+    let value = |(tunable, place): (&Tunable, &f64)| (tunable.name.to_string(), tunable.at(*place));
+    tunables.iter().zip(place).map(value)
+}
+
+/// One of the points that cover the space evenly.
+fn cover(dimensions: usize, index: u32, seed: u32) -> Place {
+    let one = |dimension| f64::from(sobol_burley::sample(index, dimension, seed));
+    (0..dimensions as u32).map(one).collect()
 }
 
 /// A point near another one: each place is moved by chance in about half of all cases.

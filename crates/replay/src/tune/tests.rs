@@ -3,7 +3,7 @@
 
 use std::io::Cursor;
 
-use terrace_core::{ErrorKind, Figures, TierView, Watermarks};
+use terrace_core::{Error, ErrorKind, Figures, TierView, Watermarks};
 
 use super::*;
 use crate::read::Options;
@@ -108,13 +108,42 @@ fn what_cannot_be_searched_is_refused() {
         (of(&[("high", "0.8")], &[high]), ErrorKind::Invalid, "given twice"),
         (of(&[], &[("high", Some("0.8"))]), ErrorKind::Invalid, "expected the least"),
         (of(&[], &[("high", Some("0.8..0.6"))]), ErrorKind::Invalid, "the lesser one first"),
-        (of(&[], &[("high", Some("2.0..3.0"))]), ErrorKind::Invalid, "none of the values"),
-        (of(&[], &[("gate", Some("1..3"))]), ErrorKind::Invalid, "none of the values"),
+        (of(&[], &[("gate", Some("1..3"))]), ErrorKind::Invalid, "refuses this value"),
         (of(&[("gate", "maybe")], &[high]), ErrorKind::Invalid, "gate"),
     ] {
         let error = found.expect_err(why);
         assert_eq!(error.kind(), kind, "{error}");
         assert!(error.to_string().contains(why), "{error}");
+    }
+}
+
+#[test]
+fn a_value_that_the_policy_refuses_is_named_before_anything_is_replayed() {
+    let timed = tiers(Watermarks { low: 0.5, high: 0.9, critical: 1.0 });
+    let make = |view: &View, parameters: &[(String, String)]| {
+        terrace_policies::create("lru", view, parameters)
+    };
+    let open = || -> Result<Trace> { Err(Error::invalid("open the trace", "it is not needed")) };
+    let prepare = |searched: &[(&str, &str)]| {
+        let of = |(name, values): &(&str, &str)| ((*name).into(), Some((*values).into()));
+        let searched = searched.iter().map(of).collect();
+        let own = pairs(&[("high", "0.6")]);
+        let given = TuneOptions { own, searched, ..options("lru", 0) };
+        let error = Tuner::new(&timed, given, &make, &open, &mut |_| {}).err();
+        error.expect("there is no trace").chain().to_string()
+    };
+    for (searched, named, why) in [
+        (vec![("high", "0.5..2")], "value=2", "from 0 to 1"),
+        (vec![("low", "-1..0.5")], "value=-1", "from 0 to 1"),
+        (vec![("low", "0.5..0.6"), ("high", "0.5..1.5")], "value=1.5", "from 0 to 1"),
+        (vec![("low", "0.1..0.9")], "value=0.9", "high"),
+    ] {
+        let text = prepare(&searched);
+        assert!(text.contains(named) && text.contains(why), "{searched:?}: {text}");
+    }
+    for searched in [vec![("low", "0.1..0.9"), ("high", "0.5..1")], vec![("high", "0.5..1")]] {
+        let text = prepare(&searched);
+        assert!(text.contains("it is not needed"), "{searched:?}: {text}");
     }
 }
 

@@ -75,7 +75,7 @@ pub(crate) struct Tune {
     #[arg(long, value_name = "NAME")]
     policy: Option<String>,
     /// Search this parameter, and others only where they are named too; between LEAST and MOST, as in
-    /// 0.1..0.9, 1..64, 10ms..1h or 1MiB..1GiB, or as is known of it
+    /// 0.1..0.9, 1..64, 10ms..1h or 1MiB..1GiB, both of which the policy must take, or as is known of it
     #[arg(long, value_name = "NAME[=LEAST..MOST]")]
     search: Vec<String>,
     /// What is to be small: edp (energy times time), energy, ed2p (energy times time squared), time
