@@ -61,8 +61,9 @@
  *   a call takes longer than a bound (seconds; `place` has a bound of its own, see there), or when
  *   a policy keeps asking for tiers or segments that do not exist: 10,000 times, or in 20 rounds one
  *   after another (those without actions do not count) for nothing but what does not exist or ends
- *   as TERRACE_OUTCOME_INVALID at once. An instance that was replaced may never be destroyed. A
- *   library stays loaded as long as a call is in it.
+ *   as TERRACE_OUTCOME_INVALID at once. An instance that was replaced may never be destroyed, and a
+ *   `destroy` that takes longer than a second is left to itself. A library stays loaded as long as a
+ *   call is in it.
  *   A crash of the library is a crash of the process. No exception may leave the library.
  *   Text should be UTF-8; where it is not, its bad bytes are shown as U+FFFD.
  *
@@ -362,7 +363,7 @@ struct terrace_policy_api {
      */
     int32_t (*create)(const struct terrace_view *view, void **instance, struct terrace_sink *error);
 
-    /* Frees the instance. */
+    /* Frees the instance. Nobody waits longer than a second for it. */
     void (*destroy)(void *instance);
 
     /*

@@ -6,12 +6,14 @@
 //! that breaks C's own rules; it has the process in its hands.
 #![allow(unsafe_code, reason = "calls functions of a shared library")]
 
+mod end;
 mod exchange;
 mod library;
 mod mirror;
 mod placer;
 
 use std::ffi::c_void;
+use std::mem;
 use std::path::Path;
 use std::ptr;
 use std::sync::Arc;
@@ -21,6 +23,7 @@ use terrace_core::{
 };
 use terrace_policy_abi as abi;
 
+use end::End;
 use exchange::{Buffer, ParameterList, Wishes};
 use library::Library;
 use mirror::Mirror;
@@ -281,9 +284,13 @@ fn known_parameters(parameters: &[Parameter]) -> String {
 
 impl Drop for Hosted {
     fn drop(&mut self) {
-        if !self.is_failed {
-            // SAFETY: the instance is alive and this is its last use.
-            unsafe { (self.library.destroy)(self.instance) };
+        if self.is_failed {
+            return;
+        }
+        // SAFETY: the instance is alive and this is its last use.
+        let end = unsafe { End::new(self.library.destroy, self.instance) };
+        if !end.carry_out() {
+            mem::forget(Arc::clone(&self.library));
         }
     }
 }

@@ -4,6 +4,8 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::OnceLock;
+use std::sync::mpsc::channel;
+use std::time::Duration;
 
 use tempfile::TempDir;
 use terrace_core::{
@@ -107,6 +109,17 @@ fn a_failed_call_is_a_panic_that_names_policy_and_call() {
 pub(crate) fn panic_text(call: impl FnOnce()) -> String {
     let payload = catch_unwind(AssertUnwindSafe(call)).expect_err("panics");
     *payload.downcast::<String>().expect("a text")
+}
+
+#[test]
+fn a_destroy_that_hangs_holds_up_nobody() {
+    let policy = load(scripted(), &[("mode", "destroy hangs")]).expect("loads");
+    let (dropped, is_dropped) = channel();
+    std::thread::spawn(move || {
+        drop(policy);
+        let _ = dropped.send(());
+    });
+    is_dropped.recv_timeout(Duration::from_secs(30)).expect("the call is left behind");
 }
 
 #[test]
