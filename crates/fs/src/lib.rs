@@ -22,7 +22,10 @@ mod wire;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-pub use check::{Check, Damage, DamageKind, Mending, TreeReport, check, is_recognized};
+pub use check::{
+    Check, Damage, DamageKind, Mending, Reached, TreeReport, check, is_recognized, number_in_place,
+    paths,
+};
 pub use clock::FileClock;
 pub use failure::{Failure, Result};
 pub use files::{CAPABILITY, File, Files, FilesOptions};

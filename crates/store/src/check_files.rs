@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Checks the file systems of a store.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::IoSliceMut;
 
 use serde::{Deserialize, Serialize};
-use terrace_core::{Backend, Error, ErrorKind, Key, Open, Result};
-use terrace_fs::{Check, Mending, TreeReport, is_recognized};
+use terrace_core::{Backend, Error, ErrorKind, Key, Kv, Open, Result};
+use terrace_fs::{Check, Mending, Reached, TreeReport, is_recognized, number_in_place, paths};
 
 use crate::Store;
 use crate::control::Call;
@@ -21,6 +22,9 @@ pub struct FilesReport {
     pub name: String,
     /// Whether somebody uses it, so that it was not checked.
     pub is_in_use: bool,
+    /// How the files are reached that places are about, of which was asked.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub paths: BTreeMap<String, Reached>,
     /// What was found.
     #[serde(flatten)]
     pub found: TreeReport,
@@ -31,12 +35,21 @@ impl Store {
     /// other. Nobody can open one while it is checked. `progress` gets the pairs done, now and
     /// then. Changes nothing.
     ///
+    /// The reports say how the files are reached that `places` are about, those of findings of
+    /// [`Store::check`]; in file systems that are in use, too.
+    ///
     /// Over several servers each checks the file systems whose metadata it keeps, and not which
     /// objects there are.
-    pub fn check_files(&self, progress: &mut dyn FnMut(u64)) -> Result<Vec<FilesReport>> {
+    pub fn check_files(
+        &self,
+        places: Vec<String>,
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<Vec<FilesReport>> {
         match &self.side {
-            Side::Owned(owned) => owned.check_files(None, progress),
-            Side::Attached(link) => link.ask_long(&Call::CheckFiles, &mut |done, _| progress(done)),
+            Side::Owned(owned) => owned.check_files(None, &places, progress),
+            Side::Attached(link) => {
+                link.ask_long(&Call::CheckFiles { places }, &mut |done, _| progress(done))
+            }
         }
     }
 
@@ -59,7 +72,7 @@ impl Store {
         owned.check_writable("mend file systems")?;
         let mut entropy = [0; 32];
         terrace_transport::random_bytes(&mut entropy)?;
-        owned.check_files(Some(Mending { entropy, objects_decide }), progress)
+        owned.check_files(Some(Mending { entropy, objects_decide }), &[], progress)
     }
 }
 
@@ -67,6 +80,7 @@ impl Owned {
     pub(crate) fn check_files(
         &self,
         mending: Option<Mending>,
+        places: &[String],
         progress: &mut dyn FnMut(u64),
     ) -> Result<Vec<FilesReport>> {
         let mut reports = Vec::new();
@@ -75,7 +89,9 @@ impl Owned {
             if !is_recognized(&*kv).map_err(|failure| failure.into_error(OPERATION))? {
                 continue;
             }
-            let mut report = FilesReport { name, is_in_use: true, found: TreeReport::default() };
+            let paths = reached(&*kv, &name, places)?;
+            let found = TreeReport::default();
+            let mut report = FilesReport { name, is_in_use: true, paths, found };
             if let Some(_turn) = self.trees.keep_out(&report.name) {
                 let data: &dyn Backend = &self.stack;
                 let (kv, now_ns) = (&*kv, self.clock.wall_ns());
@@ -115,4 +131,18 @@ impl Owned {
         let mut segments = found.segments.iter();
         segments.all(|segment| segment.copies.is_empty() && is_gone(segment.start_bytes))
     }
+}
+
+/// How the files are reached that places are about, of those in a file system.
+fn reached(kv: &dyn Kv, name: &str, places: &[String]) -> Result<BTreeMap<String, Reached>> {
+    let numbered = |place: &String| Some((number_in_place(name, place)?, place.clone()));
+    let numbered: Vec<_> = places.iter().filter_map(numbered).collect();
+    if numbered.is_empty() {
+        return Ok(BTreeMap::new());
+    }
+    let numbers: BTreeSet<u64> = numbered.iter().map(|(number, _)| *number).collect();
+    let found =
+        paths(kv, &numbers).map_err(|failure| failure.into_error(OPERATION).with("name", name))?;
+    let of = |(number, place)| found.get(&number).map(|reached| (place, reached.clone()));
+    Ok(numbered.into_iter().filter_map(of).collect())
 }

@@ -293,7 +293,7 @@ impl Asking for Cluster {
                 answer(&())
             }
             Call::Check { .. } => answer(&self.check(call, progress)?),
-            Call::CheckFiles => {
+            Call::CheckFiles { .. } => {
                 let found = self.all::<Vec<FilesReport>>(call)?;
                 answer(&found.into_iter().flatten().collect::<Vec<_>>())
             }

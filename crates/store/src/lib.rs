@@ -58,7 +58,7 @@ pub use settings::{
 pub use settings::{PolicySettings, PolicySource};
 pub use settings::{Settings, ThrottleSettings, TierSettings, TraceSettings};
 pub use store::{OpenOptions, PolicyWrapper, Store};
-pub use terrace_fs::{Damage, DamageKind, TreeReport};
+pub use terrace_fs::{Damage, DamageKind, Reached, TreeReport};
 pub use terrace_server::Status as ServerStatus;
 
 pub use terrace_core::{

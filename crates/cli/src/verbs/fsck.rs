@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `terrace fsck`.
 
+use std::collections::BTreeMap;
+
 use clap::Args;
-use serde::Serialize;
-use serde_json::json;
+use serde_json::{Value, json};
 use terrace_core::Access;
 use terrace_core::units::show_bytes;
-use terrace_store::{CheckReport, FilesReport, OpenOptions, Problem, Source, Store};
+use terrace_store::{CheckReport, FilesReport, OpenOptions, Problem, Reached, Source, Store};
 
 use super::{Group, Verb};
 use crate::context::{Context, alone};
@@ -28,7 +29,9 @@ const STATUS_PROBLEMS: u8 = 1;
 /// or otherwise in use is passed over with a note.
 ///
 /// Problems are printed one a line as `problem: KIND PLACE: DETAIL`; what is unusual but harmless
-/// begins with `note:`. The status is 0 when there is no problem, 1 when there is, and another one
+/// begins with `note:`. Where PLACE is a file of a file system, by its number, a path that leads there comes
+/// before DETAIL, from the root of the file system, with the number of its names where it has several;
+/// or `no path leads there`. The status is 0 when there is no problem, 1 when there is, and another one
 /// when the check itself could not be done.
 ///
 /// With --repair, where there are problems the catalog is made anew from the present one and the
@@ -102,7 +105,7 @@ impl Verb for Fsck {
         }
         let mut output = Output::new();
         if context.is_json {
-            output.json(&found)?;
+            output.json(&found.value())?;
         } else {
             print(&found, self.verify, &mut output)?;
         }
@@ -111,12 +114,34 @@ impl Verb for Fsck {
 }
 
 /// What a check found.
-#[derive(Serialize)]
 struct Found {
-    #[serde(flatten)]
     store: CheckReport,
     /// In the file systems of the store.
     files: Vec<FilesReport>,
+    /// How the files are reached that findings of the store are about, by the place.
+    paths: BTreeMap<String, Reached>,
+}
+
+impl Found {
+    /// As JSON, with the paths in the findings.
+    fn value(&self) -> Value {
+        let findings = |list: &[Problem]| {
+            let finding = |one: &Problem| {
+                let mut value = json!(one);
+                if let Some(reached) = self.paths.get(&one.place) {
+                    value["path"] = json!(reached.path);
+                    value["names"] = json!(reached.names);
+                }
+                value
+            };
+            list.iter().map(finding).collect::<Value>()
+        };
+        let mut value = json!(self.store);
+        value["problems"] = findings(&self.store.problems);
+        value["notes"] = findings(&self.store.notes);
+        value["files"] = json!(self.files);
+        value
+    }
 }
 
 /// Opened by this process alone.
@@ -130,8 +155,11 @@ fn check(store: &Store, verify: bool) -> Result<Found> {
         store.check(verify, &mut |done, total| progress.set(done, total))?
     };
     let mut progress = Progress::items("fsck of files", None);
-    let files = store.check_files(&mut counting(&mut progress))?;
-    Ok(Found { store: report, files })
+    let findings = report.problems.iter().chain(&report.notes);
+    let places = findings.map(|one| one.place.clone()).collect();
+    let mut files = store.check_files(places, &mut counting(&mut progress))?;
+    let paths = files.iter_mut().flat_map(|one| std::mem::take(&mut one.paths)).collect();
+    Ok(Found { store: report, files, paths })
 }
 
 /// Shows how many there are by now.
@@ -163,7 +191,7 @@ fn mend(context: &Context, verify: bool) -> Result<()> {
     })?;
     let mut output = Output::new();
     if context.is_json {
-        let mut report = json!(found);
+        let mut report = found.value();
         report["mended"] = json!(mended);
         output.json(&report)?;
     } else {
@@ -202,7 +230,7 @@ pub(crate) fn rebuild(
     if context.is_json {
         let rebuilt = &rebuilt.report;
         output.json(&json!({
-            "rebuilt": rebuilt, "old_catalog": old_catalog, "mended": mended, "check": checked,
+            "rebuilt": rebuilt, "old_catalog": old_catalog, "mended": mended, "check": checked.value(),
         }))?;
         return finish(&checked, output);
     }
@@ -210,7 +238,7 @@ pub(crate) fn rebuild(
     // What the check finds as well is said once.
     let mut problems = report.problems.clone();
     problems.retain(|problem| !checked.store.problems.contains(problem));
-    print_findings(&problems, &report.notes, &mut output)?;
+    print_findings(&problems, &report.notes, &checked.paths, &mut output)?;
     let pairs = match report.pairs {
         0 => String::new(),
         some => format!(", {}", count(some, "key-value pair")),
@@ -256,8 +284,8 @@ fn print_files(report: &FilesReport, output: &mut Output) -> Result<()> {
     }
     for damage in &found.damages {
         let (kind, node) = (damage.kind.word(), damage.node);
-        let detail = show_name(&damage.detail);
-        output.line(format!("problem: {kind} {name}/{node:016x}: {detail}"))?;
+        let (path, detail) = (show_path(&damage.reached), show_name(&damage.detail));
+        output.line(format!("problem: {kind} {name}/{node:016x}: {path}: {detail}"))?;
     }
     let problems = match found.damage_count() {
         0 => "no problems".into(),
@@ -279,10 +307,27 @@ fn print_files(report: &FilesReport, output: &mut Output) -> Result<()> {
     output.line(format!("file system {name}: {directories}, {files}: {problems}"))
 }
 
-fn print_findings(problems: &[Problem], notes: &[Problem], output: &mut Output) -> Result<()> {
+/// A path that leads to a node, and how many names there are where it is not the only one.
+fn show_path(reached: &Reached) -> String {
+    match (&reached.path, reached.names) {
+        (None, _) => "no path leads there".into(),
+        (Some(path), 0 | 1) => show_name(path),
+        (Some(path), names) => format!("{} (1 of {names} names)", show_name(path)),
+    }
+}
+
+fn print_findings(
+    problems: &[Problem],
+    notes: &[Problem],
+    paths: &BTreeMap<String, Reached>,
+    output: &mut Output,
+) -> Result<()> {
     for (word, findings) in [("problem", problems), ("note", notes)] {
         for found in findings {
-            let place = show_name(&found.place);
+            let mut place = show_name(&found.place);
+            if let Some(reached) = paths.get(&found.place) {
+                place = format!("{place}: {}", show_path(reached));
+            }
             output.line(format!("{word}: {} {place}: {}", found.kind, show_name(&found.detail)))?;
         }
     }
@@ -291,7 +336,7 @@ fn print_findings(problems: &[Problem], notes: &[Problem], output: &mut Output) 
 
 fn print(found: &Found, is_verified: bool, output: &mut Output) -> Result<()> {
     let report = &found.store;
-    print_findings(&report.problems, &report.notes, output)?;
+    print_findings(&report.problems, &report.notes, &found.paths, output)?;
     let problems = match report.problems.len() {
         0 => "no problems".into(),
         some => count(some as u64, "problem"),

@@ -96,8 +96,14 @@ fn damage_to_names_is_found_and_repaired() {
     damage(&scene);
     let ran = scene.run(["fsck"]);
     assert_eq!(ran.status, Some(1), "{ran:?}");
-    assert!(ran.stdout.contains("problem: missing-node files/0000000000000002: "), "{ran:?}");
-    assert!(ran.stdout.contains("problem: damaged-node files/0000000000000003: "), "{ran:?}");
+    assert!(
+        ran.stdout.contains("problem: missing-node files/0000000000000002: /small: "),
+        "{ran:?}"
+    );
+    assert!(
+        ran.stdout.contains("problem: damaged-node files/0000000000000003: /long: "),
+        "{ran:?}"
+    );
     let printed = scene.ok(["fsck", "--repair"]);
     assert!(
         printed.contains("mended file system files: 1 damaged-node, 1 missing-node\n"),
@@ -129,6 +135,16 @@ fn a_file_whose_bytes_are_lost_is_named_and_emptied() {
         for found in ["missing-file", "missing-object", "0000000000000003"] {
             assert!(ran.stdout.contains(found), "{found}: {ran:?}");
         }
+    }
+    let ran = scene.run(["fsck"]);
+    for found in ["missing-file", "missing-object"] {
+        let line = format!("problem: {found} files/0000000000000003: /long: ");
+        assert!(ran.stdout.contains(&line), "{line}: {ran:?}");
+    }
+    let ran = scene.run(["--json", "fsck"]);
+    let report: serde_json::Value = serde_json::from_str(&ran.stdout).expect("JSON");
+    for found in [&report["problems"][0], &report["files"][0]["damages"][0]] {
+        assert_eq!((&found["path"], &found["names"]), (&"/long".into(), &1.into()), "{report}");
     }
     // Others are copied.
     let error = scene.fails(1, ["export", "out"]);
@@ -162,8 +178,11 @@ fn files_on_a_missing_tier_are_said_and_the_others_can_be_used() {
     fs::rename(scene.path("slow"), scene.path("away")).expect("renamed");
     let ran = scene.run(["fsck"]);
     assert_eq!(ran.status, Some(1), "{ran:?}");
-    assert!(ran.stdout.contains("problem: offline files/0000000000000003: "), "{ran:?}");
-    assert!(ran.stdout.contains("problem: unreadable-object files/0000000000000003: "), "{ran:?}");
+    assert!(ran.stdout.contains("problem: offline files/0000000000000003: /long: "), "{ran:?}");
+    assert!(
+        ran.stdout.contains("problem: unreadable-object files/0000000000000003: /long: "),
+        "{ran:?}"
+    );
     let ran = scene.run(["export", "out"]);
     assert_eq!(ran.status, Some(1), "{ran:?}");
     assert!(ran.stderr.contains("out/long"), "{ran:?}");
@@ -177,6 +196,21 @@ fn files_on_a_missing_tier_are_said_and_the_others_can_be_used() {
     assert_eq!(ran.status, Some(0), "{ran:?}");
     assert_eq!(scene.read("out/long"), [7; LONG]);
     scene.ok(["fsck"]);
+}
+
+#[test]
+fn a_file_whose_bytes_are_lost_is_named_by_its_path_while_it_is_in_use() {
+    let scene = filled();
+    fs::remove_file(stored(&scene, "fast")).expect("removed");
+    let store = Store::open(scene.path("store").to_str().expect("UTF-8")).expect("opens");
+    let files = files(&store);
+    let number = files.lookup(ROOT, b"long").expect("is there").number;
+    files.link(number, ROOT, b"longer").expect("linked");
+    let ran = scene.run(["fsck"]);
+    let line = format!("problem: missing-file files/{number:016x}: /long");
+    assert!(ran.stdout.contains(&line), "{ran:?}");
+    assert!(ran.stdout.contains(" (1 of 2 names): "), "{ran:?}");
+    assert!(ran.stdout.contains("note: in-use files: "), "{ran:?}");
 }
 
 #[test]

@@ -4,12 +4,13 @@
 //! Pairs and objects are read three times in the order of their numbers. First every node is
 //! compared with what is kept of it, then every entry with the node that it leads to, at last every
 //! node with the entries that were found. In between there are 16 bytes of memory for each file and
-//! 48 for each directory. Each thing that is mended is one transaction, so that a check that is
-//! killed can be repeated.
+//! 48 for each directory. Where something is wrong, one more pass finds the paths of what is told.
+//! Each thing that is mended is one transaction, so that a check that is killed can be repeated.
 
 mod counts;
 mod entries;
 mod nodes;
+mod paths;
 mod report;
 mod shape;
 mod table;
@@ -17,9 +18,12 @@ mod table;
 mod tests;
 mod walk;
 
+use std::collections::BTreeSet;
+
 use rustix::io::Errno;
 use terrace_core::{Backend, Key, Kv, Txn};
 
+pub use self::paths::{Reached, number_in_place, paths};
 pub use self::report::{Damage, DamageKind, TreeReport};
 use self::table::Table;
 use crate::failure::{Failure, Result};
@@ -112,6 +116,7 @@ pub fn check(asked: &Check<'_>, progress: &mut dyn FnMut(u64)) -> Result<TreeRep
     checker.entries()?;
     checker.shape()?;
     checker.counts()?;
+    checker.paths()?;
     let (looked_at, report) = (checker.looked_at, checker.report);
     progress(looked_at);
     Ok(report)
@@ -187,6 +192,19 @@ impl Checker<'_> {
             self.change(|txn| txn.put(pairs::SUPERBLOCK, &bytes))?;
         }
         self.superblock = Some(known);
+        Ok(())
+    }
+
+    /// Says how what was told of is reached.
+    fn paths(&mut self) -> Result<()> {
+        let nodes: BTreeSet<u64> = self.report.damages.iter().map(|damage| damage.node).collect();
+        if nodes.is_empty() {
+            return Ok(());
+        }
+        let paths = paths(self.kv, &nodes)?;
+        for damage in &mut self.report.damages {
+            damage.reached = paths.get(&damage.node).cloned().unwrap_or_default();
+        }
         Ok(())
     }
 

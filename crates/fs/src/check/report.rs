@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::paths::Reached;
+
 /// Most findings that are told one by one; of the others only the number is.
 const TOLD_MAX: usize = 1000;
 
@@ -78,6 +80,9 @@ pub struct Damage {
     pub kind: DamageKind,
     /// The node that it is about.
     pub node: u64,
+    /// How that is reached, after what was mended.
+    #[serde(flatten)]
+    pub reached: Reached,
     /// What was found, for people.
     pub detail: String,
 }
@@ -117,7 +122,8 @@ impl TreeReport {
     pub(super) fn add(&mut self, kind: DamageKind, node: u64, detail: String) {
         *self.counts.entry(kind).or_default() += 1;
         if self.damages.len() < TOLD_MAX {
-            self.damages.push(Damage { kind, node, detail });
+            let reached = Reached::default();
+            self.damages.push(Damage { kind, node, reached, detail });
         }
     }
 }

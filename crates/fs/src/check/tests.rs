@@ -10,7 +10,9 @@ use terrace_core::{
     Access, Backend, BackendExt, Clock, ErrorKind, Key, Kv, KvExt, KvRange, Semantics, SystemClock,
 };
 
-use super::{Check, DamageKind, Mending, TreeReport, check, is_recognized};
+use super::{
+    Check, DamageKind, Mending, Reached, TreeReport, check, is_recognized, number_in_place, paths,
+};
 use crate::entries::{Bucket, hash};
 use crate::files::object_key;
 use crate::node::{Kind, Node, Place, ROOT};
@@ -651,4 +653,50 @@ fn counts_go_on_where_findings_are_too_many_to_be_told() {
     }
     let report = scene.check();
     assert_eq!((report.damages.len(), report.damage_count()), (1000, 1501));
+}
+
+#[test]
+fn what_is_damaged_is_told_with_a_path_that_leads_there() {
+    let (scene, numbers) = Scene::new();
+    for number in [numbers.below, numbers.small, numbers.long] {
+        scene.put(&pairs::node(number), b"nonsense");
+    }
+    scene.data.write_all(&object_key(NAMESPACE, 1 << 40).unwrap(), b"x").expect("made");
+    let told = |number: u64| {
+        let report = scene.check();
+        let damage = report.damages.into_iter().find(|damage| damage.node == number);
+        let Reached { path, names } = damage.expect("it is damaged").reached;
+        (path, names)
+    };
+    let path = |text: &str| Some(text.to_owned());
+    assert_eq!(told(numbers.long), (path("/directory/long"), 1));
+    assert_eq!(told(numbers.below), (path("/directory/below"), 1));
+    assert_eq!(told(1 << 40), (None, 0));
+    let (small, names) = told(numbers.small);
+    assert_eq!(names, 2);
+    assert!([path("/another"), path("/directory/small")].contains(&small), "{small:?}");
+    // A name below what nothing leads to is no path.
+    scene.remove(&scene.entry(ROOT, b"directory"));
+    assert_eq!(told(numbers.long), (None, 1));
+    assert_eq!(told(numbers.small), (path("/another"), 2));
+}
+
+#[test]
+fn a_path_in_a_circle_leads_nowhere() {
+    let (scene, numbers) = Scene::new();
+    scene.remove(&scene.entry(ROOT, b"directory"));
+    scene.add_entry(numbers.below, b"directory", numbers.directory, Kind::Directory);
+    let wanted = [numbers.long].into();
+    let found = paths(&*scene.kv, &wanted).expect("can be read");
+    assert_eq!(found[&numbers.long], Reached { path: None, names: 1 });
+}
+
+#[test]
+fn a_place_begins_with_the_key_of_an_object() {
+    let number = |place| number_in_place(NAMESPACE, place);
+    assert_eq!(number("files/000000000000000a"), Some(10));
+    assert_eq!(number("files/000000000000000a on data1"), Some(10));
+    for place in ["files/mine", "files/a", "file/000000000000000a", "files", "fast"] {
+        assert_eq!(number(place), None, "{place}");
+    }
 }

@@ -103,7 +103,10 @@ pub(crate) enum Call {
     Check {
         verify: bool,
     },
-    CheckFiles,
+    CheckFiles {
+        #[serde(default)]
+        places: Vec<String>,
+    },
     Backup {
         /// Absolute.
         file: String,

@@ -223,9 +223,9 @@ pub(super) fn carry_out(
             let mut progress = |done, total| _ = caller.progress(done, total);
             Answer::json(&stack.check(verify, &mut progress)?)
         }
-        Call::CheckFiles => {
+        Call::CheckFiles { places } => {
             let mut progress = |pairs| _ = caller.progress(pairs, 0);
-            Answer::json(&owned.check_files(None, &mut progress)?)
+            Answer::json(&owned.check_files(None, &places, &mut progress)?)
         }
         Call::Backup { file, replace } => {
             let mut progress = |pairs| _ = caller.progress(pairs, 0);
