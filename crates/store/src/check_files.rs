@@ -15,6 +15,10 @@ use crate::store::Side;
 
 const OPERATION: &str = "check a file system";
 
+/// Places that files are named for: where more is wrong nobody reads on, and a call has to fit into
+/// one frame.
+const PLACES_MAX: usize = 1000;
+
 /// What a check found in one file system of a store.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FilesReport {
@@ -36,15 +40,17 @@ impl Store {
     /// then. Changes nothing.
     ///
     /// The reports say how the files are reached that `places` are about, those of findings of
-    /// [`Store::check`]; in file systems that are in use, too.
+    /// [`Store::check`]; of the first thousand, and in file systems that are in use, too.
     ///
     /// Over several servers each checks the file systems whose metadata it keeps, and not which
     /// objects there are.
     pub fn check_files(
         &self,
-        places: Vec<String>,
+        mut places: Vec<String>,
         progress: &mut dyn FnMut(u64),
     ) -> Result<Vec<FilesReport>> {
+        let mut seen = BTreeSet::new();
+        places.retain(|place| seen.len() < PLACES_MAX && seen.insert(place.clone()));
         match &self.side {
             Side::Owned(owned) => owned.check_files(None, &places, progress),
             Side::Attached(link) => {

@@ -30,8 +30,8 @@ const STATUS_PROBLEMS: u8 = 1;
 ///
 /// Problems are printed one a line as `problem: KIND PLACE: DETAIL`; what is unusual but harmless
 /// begins with `note:`. Where PLACE is a file of a file system, by its number, a path that leads there comes
-/// before DETAIL, from the root of the file system, with the number of its names where it has several;
-/// or `no path leads there`. The status is 0 when there is no problem, 1 when there is, and another one
+/// before DETAIL (for the first 1000 places), from the root of the file system, with the number of its
+/// names where it has several; or `no path leads there`. The status is 0 when there is no problem, 1 when there is, and another one
 /// when the check itself could not be done.
 ///
 /// With --repair, where there are problems the catalog is made anew from the present one and the

@@ -165,6 +165,14 @@ fn the_control_plane_is_reached_through_a_server() {
 }
 
 #[test]
+fn files_can_be_checked_however_many_findings_there_are() {
+    let served = Served::over_tcp();
+    let places = (0..100_000).map(|number| format!("files/{number:016x}")).collect();
+    let reports = served.remote.check_files(places, &mut |_| ()).expect("they are checked");
+    assert!(reports.is_empty(), "{reports:?}");
+}
+
+#[test]
 fn what_concerns_files_of_the_server_is_refused() {
     let served = Served::over_tcp();
     let file = served.scene.path("backup");
