@@ -19,21 +19,17 @@ pub(crate) const SINGLE_SYNCS_MAX: usize = 64;
 
 impl Shared {
     /// Prepares the first write to a segment with copies or a checksum: they are gone from the
-    /// catalog, durably, before a byte changes.
+    /// catalog, durably, before a byte changes. A switch that is not yet certain stays so, and whoever
+    /// writes waits for no device: should the power be lost, its source is as it was.
     pub(crate) fn make_unclean(&self, entry: &Entry, segment: &Segment) -> Result<()> {
         self.check_online(segment)?;
-        self.settle(entry, segment)?;
         let _changes = crate::lock(&entry.changes);
         let location = segment.location.load_full();
         if !location.is_clean() || entry.is_deleted() {
             return Ok(());
         }
-        if location.settling.is_some() {
-            // Another switch came between; the caller looks again.
-            return Ok(());
-        }
-        let primary = Arc::clone(&location.primary);
-        let next = self.location(primary, Vec::new(), None, None);
+        let (primary, settling) = (Arc::clone(&location.primary), location.settling.clone());
+        let next = self.location(primary, Vec::new(), None, settling);
         if location.checksum.is_none() && location.copies.is_empty() {
             // The catalog knows of nothing that is to be taken back.
             segment.location.publish(Arc::new(next));
@@ -82,7 +78,8 @@ impl Shared {
     }
 
     /// Commits a location without some copies; durably, where there were any: a catalog that
-    /// forgot the removal would serve them as clean.
+    /// forgot the removal would serve them as clean. What a switch came from is kept until that is
+    /// certain, and no garbage before.
     fn commit_location(
         &self,
         entry: &Entry,
@@ -93,7 +90,7 @@ impl Shared {
         let record = entry.record_with(segment.number, next);
         let bytes = segment.length();
         let mut writes = vec![Write::Put(&entry.key, &record)];
-        for copy in dropped {
+        for copy in dropped.iter().filter(|copy| !next.comes_from(copy)) {
             writes.push(Write::Garbage(garbage(entry, segment, copy, bytes)));
         }
         let ticket = self.catalog.commit(&writes)?;
@@ -105,14 +102,16 @@ impl Shared {
         entry: &Entry,
         segment: &Segment,
         next: Location,
-        dropped: Vec<Arc<Site>>,
+        mut dropped: Vec<Arc<Site>>,
     ) {
         let bytes = segment.length();
-        segment.location.publish(Arc::new(next));
+        let next = Arc::new(next);
+        segment.location.publish(Arc::clone(&next));
         for copy in &dropped {
             self.tier(copy.place.tier).account.turn(Class::Copy, Class::Garbage, bytes);
             self.post_change(EventKind::Uncopied, segment, copy.place.tier);
         }
+        dropped.retain(|copy| !next.comes_from(copy));
         let superseded = dropped
             .into_iter()
             .map(|site| Superseded { row: garbage(entry, segment, &site, bytes), site });
@@ -131,8 +130,7 @@ impl Shared {
         let location = segment.location.load_full();
         let Some(pending) = location.settling.clone() else { return Ok(()) };
         self.sync_site(&location.primary)?;
-        let is_copy = location.copies.iter().any(|copy| copy.place == pending.source.place);
-        if is_copy {
+        if location.keeps_source() {
             // It may become the primary again without a byte being copied.
             self.sync_site(&pending.source)?;
         }
@@ -142,6 +140,8 @@ impl Shared {
         if entry.is_deleted() || location.settling.is_none() {
             return Ok(());
         }
+        // A write may have dropped the copy meanwhile.
+        let is_copy = location.keeps_source();
         let mut next = (*location).clone();
         next.settling = None;
         let record = entry.record_with(segment.number, &next);

@@ -638,11 +638,8 @@ impl Shared {
             },
         };
         let mut all: Vec<_> = location.sites().map(|site| row(site, length)).collect();
-        if let Some(pending) = &location.settling {
-            let is_copy = location.copies.iter().any(|copy| copy.place == pending.source.place);
-            if !is_copy {
-                all.push(row(&pending.source, pending.bytes));
-            }
+        if let Some(pending) = location.settling.as_ref().filter(|_| !location.keeps_source()) {
+            all.push(row(&pending.source, pending.bytes));
         }
         all
     }

@@ -312,6 +312,16 @@ impl Location {
         self.checksum.is_some() || !self.copies.is_empty() || self.is_watched
     }
 
+    /// Whether this is what a switch came from that is not yet certain.
+    pub(crate) fn comes_from(&self, site: &Site) -> bool {
+        self.settling.as_ref().is_some_and(|pending| pending.source.place == site.place)
+    }
+
+    /// Whether what such a switch came from stays as a copy.
+    pub(crate) fn keeps_source(&self) -> bool {
+        self.copies.iter().any(|copy| self.comes_from(copy))
+    }
+
     /// The primary, then the copies.
     pub(crate) fn sites(&self) -> impl Iterator<Item = &Arc<Site>> {
         std::iter::once(&self.primary).chain(&self.copies)

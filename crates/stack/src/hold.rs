@@ -99,7 +99,9 @@ impl Shared {
         if first.location.load().is_clean() {
             self.make_unclean(entry, first)?;
         }
-        Ok(true)
+        // Nobody hears when such a change is made durable, and a switch that is not certain is undone
+        // where the power is lost. Whoever syncs hears why it cannot be made certain.
+        Ok(self.settle(entry, first).is_ok())
     }
 
     fn try_hold(
@@ -125,7 +127,8 @@ impl Shared {
         let has_room = || {
             first.room_bytes.load(Ordering::Acquire) >= room_wanted(first) || first.holds.is_held()
         };
-        if is_first && (location.is_clean() || !has_room()) {
+        let is_ready = || !location.is_clean() && location.settling.is_none() && has_room();
+        if is_first && !is_ready() {
             return Ok(Attempt::Changed);
         }
         let Some(file) = open.hold_file(access)? else { return Ok(Attempt::Refused) };

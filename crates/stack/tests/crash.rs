@@ -5,6 +5,7 @@ mod common;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use common::crashing::{Crash, Crashing, Visits};
@@ -623,6 +624,57 @@ fn a_loss_of_power_without_a_failpoint_keeps_what_was_synced() {
             recover_and_check(&world, &mut application, &place);
         }
     }
+}
+
+/// What is written between a switch and the moment from which it is certain.
+#[test]
+fn what_was_synced_outlives_a_crash_after_a_write_to_what_has_just_moved() {
+    for kind in [MoveKind::Move, MoveKind::Promote] {
+        for level in LEVELS {
+            let powers = (0..5).map(|seed| Crash::Power { seed });
+            for crash in std::iter::once(Crash::Process).chain(powers) {
+                for failpoint in [None, Some("write.unclean")] {
+                    crash_before_settled(kind, level, crash, failpoint);
+                }
+            }
+        }
+    }
+}
+
+fn crash_before_settled(kind: MoveKind, level: Persistency, crash: Crash, failpoint: Option<&str>) {
+    let world = world();
+    let stack = world.create_with(|parts| set_up(parts, level));
+    let mut application = Application::new(&world, stack, level, crash);
+    let name = key("kept");
+    let object = application.create(&name).expect("creates");
+    application.write(&name, &*object, 0, 6400).expect("writes");
+    application.sync(&name, &*object).expect("syncs");
+    // The switch of a move is not certain before its target is durable, that of a promotion not before
+    // its source is, too.
+    let (held, skipped) = if kind == MoveKind::Promote { (0, 0) } else { (1, 1) };
+    let syncs = AtomicU64::new(0);
+    world.tier(held).on(move |moment| {
+        let is_sync = moment.call == Call::Sync && !moment.is_done;
+        match is_sync && syncs.fetch_add(1, Ordering::SeqCst) >= skipped {
+            true => Verdict::Fail(ErrorKind::Io),
+            false => Verdict::Go,
+        }
+    });
+    for ticket in application.stack().migrate(&name, SLOW, kind, 0, "test").expect("queued") {
+        application.stack().wait(ticket, LONG).expect("known").expect("ends");
+    }
+    if let Some(failpoint) = failpoint {
+        world.failpoints().arm(&Crashing { failpoint: failpoint.into(), visit: 1 });
+    }
+    let written = application.write(&name, &*object, 3200, 6400);
+    // At this level a write ends with a sync, which fails here.
+    assert!(written.is_ok() || failpoint.is_some() || level == Persistency::Storage, "{written:?}");
+    drop(object);
+    application.die();
+    world.tier(held).heal();
+    world.crash(crash);
+    let place = format!("{kind:?}, {level}, {crash:?}, {failpoint:?}");
+    recover_and_check(&world, &mut application, &place);
 }
 
 /// The tail's source was never synced, so that the power takes it; its target may survive.

@@ -215,6 +215,42 @@ fn clean_copies_and_checksums_are_taken_back_first() {
     machine.assert_sound(&stack);
 }
 
+/// Who writes past the stack syncs past it, too, and after a loss of power the stack goes back to
+/// where an object was before a switch that is not certain.
+#[test]
+fn nobody_writes_past_the_stack_before_the_last_switch_is_certain() {
+    for is_written in [false, true] {
+        let machine = Directories::two();
+        let stack = machine.create();
+        let name = key("moved");
+        let object = made(&stack, &name, &[1; 9000]);
+        let syncs = AtomicU64::new(0);
+        machine.tier(1).on(move |moment| {
+            let is_sync = moment.call == Call::Sync && !moment.is_done;
+            // The first is before the switch.
+            match is_sync && syncs.fetch_add(1, Ordering::SeqCst) > 0 {
+                true => Verdict::Fail(ErrorKind::Io),
+                false => Verdict::Go,
+            }
+        });
+        for ticket in stack.migrate(&name, SLOW, MoveKind::Move, 0, "test").expect("queues") {
+            stack.wait(ticket, LONG).expect("known").expect("ends");
+        }
+        assert_eq!(tier_of(&stack, &name), "slow");
+        if is_written {
+            object.write(0, &[2; 100]).expect("writes");
+        }
+        assert_not_held(&*object, Access::Write);
+        // What a failed sync left on the medium nobody knows, until it is opened anew.
+        machine.tier(1).heal();
+        drop(object);
+        machine.kill(stack);
+        let stack = machine.open();
+        drop(hold(&*opened(&stack, &name), Access::Write));
+        machine.assert_sound(&stack);
+    }
+}
+
 #[test]
 fn a_scrub_records_nothing_of_what_others_may_write() {
     let machine = Directories::two();

@@ -156,6 +156,52 @@ fn assert_same_after_reopening(world: &World, stack: Stack, name: &Key, model: &
     assert_sound(world, &stack);
 }
 
+/// Makes the second `Sync` of the target, that of the switch that is to become certain, or the first
+/// of the source, which is to stay as a copy.
+fn hold_settling(world: &World, kind: MoveKind) -> usize {
+    let (tier, which) = match kind {
+        MoveKind::Promote => (0, 1),
+        _ => (1, 2),
+    };
+    let syncs = AtomicU64::new(0);
+    world.tier(tier).hold(move |moment| {
+        let is_sync = moment.call == Call::Sync && !moment.is_done;
+        is_sync && syncs.fetch_add(1, Ordering::SeqCst) + 1 >= which
+    });
+    tier
+}
+
+#[test]
+fn whoever_changes_what_has_just_moved_waits_for_no_device() {
+    for kind in [MoveKind::Move, MoveKind::Promote] {
+        for (what, change) in CHANGES {
+            let world = World::two();
+            let stack = world.create();
+            let name = key("moved");
+            let mut model = stamped(1, 1, 0, 8192);
+            put(&stack, &name, &model);
+            let object = stack.open(&name, &Open::write()).expect("opens");
+            let tier = hold_settling(&world, kind);
+            let tickets = stack.migrate(&name, SLOW, kind, 0, "test").expect("queued");
+            world.tier(tier).wait_until_held();
+            let changed = bounded(LONG, what, move || {
+                change(&*object, &mut model);
+                model
+            });
+            assert!(world.tier(tier).is_holding(), "{kind:?}: {what}");
+            assert_eq!(stack.read_all(&name).expect("reads"), changed, "{kind:?}: {what}");
+            let copies = stack.explain(&name).expect("is there").segments[0].copies.clone();
+            assert!(copies.is_empty(), "{kind:?}: {what}: {copies:?}");
+            world.tier(tier).release();
+            stack.wait(tickets[0], LONG).expect("known").expect("ends");
+            assert_sound(&world, &stack);
+            let tiers = stack.tiers();
+            assert_eq!((tiers[0].used_bytes, tiers[0].copy_bytes), (0, 0), "{kind:?}: {what}");
+            assert_same_after_reopening(&world, stack, &name, &changed);
+        }
+    }
+}
+
 #[test]
 fn a_copy_is_given_up_or_fresh_but_never_old() {
     for stage in STAGES {
