@@ -18,6 +18,7 @@ use terrace_wire::{
 };
 
 use crate::buffers::Room;
+use crate::pace::Pace;
 use crate::sending::Sending;
 use crate::server::Shared;
 use crate::service::{Call, Caller};
@@ -50,6 +51,7 @@ pub(crate) struct Connection {
     pub(crate) sending: Sending,
     /// Requests that wait for storage.
     waiting: AtomicUsize,
+    pace: Pace,
 }
 
 impl Connection {
@@ -61,6 +63,7 @@ impl Connection {
             is_stranger: AtomicBool::new(true),
             is_sent_away: AtomicBool::new(false),
             waiting: AtomicUsize::new(0),
+            pace: Pace::default(),
         }
     }
 
@@ -252,7 +255,11 @@ impl Connection {
                 };
                 pieces.whole(buffer)?;
                 shared.counts.received_bytes.fetch_add(payload_bytes as u64, Ordering::Relaxed);
-                if is_slow(&operations, semantics.persistency) && self.may_wait(shared) {
+                // A read that nobody else waits for needs no thread of its own.
+                let is_shared = pieces.reader.has_more() || self.is_waiting();
+                let is_slow = is_slow(&operations, semantics.persistency)
+                    || is_shared && is_read(&operations) && self.pace.is_slow();
+                if is_slow && self.may_wait(shared) {
                     let later = Later {
                         connection: Arc::clone(self),
                         session: Arc::clone(session),
@@ -263,7 +270,7 @@ impl Connection {
                     };
                     return later.carry_out(shared, operations, std::mem::take(buffer));
                 }
-                answer.give(guarded(|| work.carry_out(&operations, buffer)))
+                answer.give(self.carry_out(shared, &work, &operations, buffer))
             }
         }
     }
@@ -286,6 +293,22 @@ impl Connection {
             return Ok(Begun::Known(frames));
         }
         Ok(Begun::New { semantics, is_change })
+    }
+
+    fn carry_out(
+        &self,
+        shared: &Shared,
+        work: &Work<'_>,
+        operations: &[Operation],
+        payload: &[u8],
+    ) -> Result<Done> {
+        if !is_read(operations) {
+            return guarded(|| work.carry_out(operations, payload));
+        }
+        let start_ns = shared.clock.now_ns();
+        let carried_out = guarded(|| work.carry_out(operations, payload));
+        self.pace.note(shared.clock.now_ns().saturating_sub(start_ns));
+        carried_out
     }
 
     /// Whether another request of this connection may wait beside it.
@@ -571,6 +594,11 @@ fn is_slow(operations: &[Operation], persistency: Persistency) -> bool {
         || persistency == Persistency::Storage && operations.iter().any(changes)
 }
 
+/// Whether a request is a read of an open object: what a device may have to be waited for.
+fn is_read(operations: &[Operation]) -> bool {
+    matches!(operations, [Operation::On { what: OnHandle::Read { .. }, .. }])
+}
+
 /// A bug that one request runs into is no reason to end the others.
 fn guarded<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {
@@ -740,13 +768,14 @@ impl Later {
                 id: self.id,
                 is_open: Cell::new(self.is_open),
             };
-            let carried_out = guarded(|| work.carry_out(&operations, &payload));
+            let carried_out = self.connection.carry_out(shared, &work, &operations, &payload);
             // Who cannot be told will ask again, or is gone.
             let _ = answer.give(carried_out).and_then(|()| self.connection.sending.flush());
-            self.connection.waiting.fetch_sub(1, Ordering::AcqRel);
-            shared.waited();
+            if self.connection.waiting.fetch_sub(1, Ordering::AcqRel) == 1 {
+                shared.waited();
+            }
         };
-        shared.spawn("terrace-waiting", work).map_err(|error| {
+        shared.workers.run(shared, Box::new(work)).map_err(|error| {
             connection.waiting.fetch_sub(1, Ordering::AcqRel);
             if is_open {
                 session.abandon(id);

@@ -9,12 +9,14 @@ mod buffers;
 mod connection;
 mod crew;
 mod limits;
+mod pace;
 mod pairs;
 mod sending;
 mod server;
 mod service;
 mod session;
 mod work;
+mod workers;
 
 pub use limits::Limits;
 pub use server::{Server, Status};

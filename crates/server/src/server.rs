@@ -19,6 +19,7 @@ use crate::crew::Crew;
 use crate::limits::Limits;
 use crate::service::Service;
 use crate::session::Session;
+use crate::workers::Workers;
 
 /// Pause after a connection that could not be accepted.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -41,7 +42,7 @@ pub(crate) struct Shared {
     pub(crate) secret: Option<Secret>,
     pub(crate) buffers: Arc<Buffers>,
     pub(crate) counts: Counts,
-    clock: Arc<dyn Clock>,
+    pub(crate) clock: Arc<dyn Clock>,
     sessions: Mutex<HashMap<u64, Arc<Session>>>,
     connections: Mutex<HashMap<u64, Arc<Connection>>>,
     /// Told when a connection came or ended.
@@ -50,6 +51,7 @@ pub(crate) struct Shared {
     is_over: AtomicBool,
     listeners: Mutex<Vec<Arc<Listener>>>,
     crew: Arc<Crew>,
+    pub(crate) workers: Workers,
     /// Whether a thread looks after strangers and sessions: none does before the first came.
     is_swept: AtomicBool,
 }
@@ -110,6 +112,7 @@ impl Server {
             is_over: AtomicBool::new(false),
             listeners: Mutex::default(),
             crew: Arc::default(),
+            workers: Workers::default(),
             is_swept: AtomicBool::new(false),
         });
         Self { shared }
@@ -305,7 +308,7 @@ impl Shared {
         self.is_over.load(Ordering::Acquire)
     }
 
-    /// A request that waited for storage is done.
+    /// No request of a connection waits for storage any more.
     pub(crate) fn waited(&self) {
         // Under the lock, so that whoever looks at it and then waits is woken.
         let _connections = lock(&self.connections);
@@ -403,6 +406,7 @@ impl Shared {
             connection.transport.shutdown(Shutdown::Read);
         }
         drop(connections);
+        self.workers.end();
         let deadline_ns =
             self.clock.now_ns().saturating_add(self.limits.drain_time_max.as_nanos() as u64);
         if !self.crew.wait(&*self.clock, deadline_ns) {

@@ -332,8 +332,8 @@ impl Core {
         };
         let begun = line.begin_later(message, numbers, self.deadline_ns(), done)?;
         Some(match begun {
-            Some(reader) => ReadBegun::Answering(Box::new(move || line.answer_later(reader))),
-            None => ReadBegun::Sent,
+            true => ReadBegun::Answering(Box::new(move || line.answer_later())),
+            false => ReadBegun::Sent,
         })
     }
 

@@ -75,8 +75,10 @@ struct State {
     woken: usize,
     /// Requests that nobody waits for: whoever reads tells of their answers.
     later: HashMap<u64, Later>,
-    /// Whether whoever reads goes on until there are none of these.
+    /// Whether a thread reads, or is about to, until there are none of these.
     is_answering: bool,
+    /// That thread, while another one reads.
+    answerer: Option<Thread>,
     /// Why it broke.
     broken: Option<String>,
 }
@@ -99,6 +101,7 @@ impl Line {
             woken: 0,
             later: HashMap::new(),
             is_answering: false,
+            answerer: None,
             broken: None,
         };
         Self {
@@ -124,7 +127,7 @@ impl Line {
     pub(super) fn tell(&self, message: &Message<'_>, id: u64, acknowledged: u64) -> Result<()> {
         let mut gathered = self.gathered();
         message.send(&mut gathered.bytes, id, acknowledged)?;
-        self.send(gathered)
+        self.send(gathered).inspect_err(|error| self.break_up(error))
     }
 
     /// Whether the last request that was waited for got no answer in time.
@@ -174,24 +177,22 @@ impl Line {
         if may_wait {
             return Ok(());
         }
-        let sent = self.send(gathered);
-        if let Err(error) = &sent {
+        self.send(gathered).inspect_err(|error| {
             self.state().waiting.remove(&id);
             self.break_up(error);
-        }
-        sent
+        })
     }
 
     /// Sends a request whose answer `done` is told of, which is asked for only where it was begun:
     /// where this thread can read from now on, or another one reads until all such requests have an
-    /// answer. The reader, where that is this thread: [`Line::answer_later`] is to be called then.
+    /// answer. Whether that is this thread: [`Line::answer_later`] is to be called then.
     pub(super) fn begin_later(
         &self,
         message: &Message<'_>,
         (id, acknowledged): (u64, u64),
         deadline_ns: u64,
         done: &mut dyn FnMut() -> LaterDone,
-    ) -> Option<Option<FrameReader<Timed>>> {
+    ) -> Option<bool> {
         let mut gathered = self.gathered();
         let mut state = self.state();
         let may_begin = state.is_answering || state.reader.is_some();
@@ -200,38 +201,52 @@ impl Line {
         }
         message.send(&mut gathered.bytes, id, acknowledged).ok()?;
         state.later.insert(id, Later::new(done(), deadline_ns));
-        state.is_answering = true;
-        let reader = state.reader.take();
+        // Nothing is read until all is sent: whoever waits may do so meanwhile.
+        let is_first = !std::mem::replace(&mut state.is_answering, true);
         let may_wait = state.woken > 0 && gathered.bytes.len() < GATHERED_BYTES_MAX;
         drop(state);
         if !may_wait && let Err(error) = self.send(gathered) {
             self.break_up(&error);
         }
-        Some(reader)
+        Some(is_first)
     }
 
     /// Reads, and tells of answers, until all requests that nobody waits for have one.
-    pub(super) fn answer_later(&self, mut reader: FrameReader<Timed>) {
+    pub(super) fn answer_later(&self) {
+        let mut held = None;
         loop {
             let now_ns = self.clock.now_ns();
             let mut state = self.state();
             let late = state.take_late(now_ns);
+            held = held.or_else(|| state.reader.take());
             let Some(deadline_ns) = state.later.values().map(Later::deadline_ns).min() else {
                 state.is_answering = false;
-                state.reader = Some(reader);
-                state.pass_on();
+                state.answerer = None;
+                if held.is_some() {
+                    state.reader = held;
+                    state.pass_on();
+                }
                 drop(state);
                 return self.give_up(late);
             };
+            state.answerer = held.is_none().then(std::thread::current);
             drop(state);
             self.give_up(late);
-            reader.stream().set_deadline(deadline_ns);
-            if !reader.has_more() {
-                self.spin.wait(&*self.stream.transport);
+            match &mut held {
+                Some(reader) => self.hear(reader, deadline_ns),
+                None => std::thread::park_timeout(Duration::from_nanos(deadline_ns - now_ns)),
             }
-            if let Err(error) = self.read(&mut reader) {
-                self.break_up(&error);
-            }
+        }
+    }
+
+    /// Reads what comes next, until `deadline_ns`.
+    fn hear(&self, reader: &mut FrameReader<Timed>, deadline_ns: u64) {
+        reader.stream().set_deadline(deadline_ns);
+        if !reader.has_more() {
+            self.spin.wait(&*self.stream.transport);
+        }
+        if let Err(error) = self.read(reader) {
+            self.break_up(&error);
         }
     }
 
@@ -317,13 +332,7 @@ impl Line {
             }
             if let Some(mut reader) = state.reader.take() {
                 drop(state);
-                reader.stream().set_deadline(deadline_ns);
-                if !reader.has_more() {
-                    self.spin.wait(&*self.stream.transport);
-                }
-                if let Err(error) = self.read(&mut reader) {
-                    self.break_up(&error);
-                }
+                self.hear(&mut reader, deadline_ns);
                 self.state().reader = Some(reader);
             } else {
                 let waiting = state.waiting.get_mut(&id).expect("it was just seen");
@@ -414,8 +423,13 @@ impl Line {
                 thread.unpark();
             }
         }
+        if let Some(answerer) = &state.answerer {
+            answerer.unpark();
+        }
+        let late = state.take_late(self.clock.now_ns());
         let later = std::mem::take(&mut state.later);
         drop(state);
+        self.give_up(late);
         later.into_values().for_each(Later::leave);
     }
 
@@ -441,9 +455,15 @@ impl State {
         self.later.extract_if(is_late).map(|(_, later)| later).collect()
     }
 
-    /// Wakes somebody who waits, to read from now on.
+    /// Wakes somebody who reads from now on: the thread that does so for many before one that waits
+    /// for its own answer.
     fn pass_on(&self) {
-        if self.reader.is_some() {
+        if self.reader.is_none() {
+            return;
+        }
+        if let Some(answerer) = &self.answerer {
+            answerer.unpark();
+        } else {
             let mut sleeping = self.waiting.values().filter(|waiting| !waiting.is_done);
             if let Some(thread) = sleeping.find_map(|waiting| waiting.thread.as_ref()) {
                 thread.unpark();

@@ -8,12 +8,12 @@ use std::time::Duration;
 use terrace_backends::{kv, object};
 use terrace_client::striped::{Distribution, Map, Member, Striped};
 use terrace_core::{
-    Applied, Backend, Clock, Error, Key, Kv, Object, ObjectExt, Open, Persistency, ReadBegun,
-    Result, Semantics,
+    Applied, Backend, Clock, Error, ErrorKind, Key, Kv, Object, ObjectExt, Open, Persistency,
+    ReadBegun, Result, Semantics,
 };
 use terrace_server::Limits;
 use terrace_transport::{Endpoint, Listener};
-use terrace_wire::{Kind, Outcome};
+use terrace_wire::{Failure, Header, Kind, Outcome};
 
 use super::lives::{connect_hastily, free_endpoint, is_unreachable, start, welcome};
 use crate::common::peer::Peer;
@@ -106,6 +106,57 @@ fn one_thread_tells_of_all_reads_and_wakes_who_waits() {
     reads.begin_first(&*object, 50_000, 4096)();
     let [(50_000, Some(Ok(read)))] = &reads.told()[..] else { panic!("behind the end") };
     assert!(read.is_empty());
+}
+
+#[test]
+fn who_waits_is_not_kept_waiting_by_a_thread_that_does_not_read_yet() {
+    let (_server, endpoint) = serve(store(), Limits::default());
+    let client = connect(&endpoint, options()).expect("connect");
+    let object = client.open(&key("early"), &Open::create_new()).expect("open");
+    object.write(0, b"bytes").expect("write");
+    let reads = Reads::new();
+    let answer = reads.begin_first(&*object, 0, 5);
+    // Whoever began it is still sending, as far as anybody knows: whoever waits reads for both.
+    assert_eq!(object.stat().expect("stat").size_bytes, 5);
+    let (0, Some(Ok(read))) = reads.told.recv().expect("told") else { panic!("it can be read") };
+    assert_eq!(read, b"bytes");
+    assert!(matches!(reads.begin(&*object, 1, 4), Some(ReadBegun::Sent)), "it is to be answered");
+    answer();
+    let [(1, Some(Ok(read)))] = &reads.told()[..] else { panic!("it can be read") };
+    assert_eq!(read, b"ytes");
+}
+
+/// One thread waits for an answer, and reads meanwhile; another one is to answer reads.
+#[test]
+fn what_somebody_else_reads_is_told_of_as_well() {
+    let (object, mut peer) = opened(Duration::from_secs(1 << 30), &Arc::new(Hasty::default()));
+    for round in 0..50 {
+        let reads = Reads::new();
+        let answer = reads.begin_first(&*object, 0, 5);
+        let read = peer.hear().expect("to read").header.id;
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| object.stat().expect_err("what comes is no stat"));
+            let stat = peer.hear().expect("to stat").header.id;
+            let peer = &peer;
+            scope.spawn(move || {
+                let head = terrace_wire::write_outcomes(&[Outcome::Read(5)]);
+                let failure = Failure::of(&Error::new(ErrorKind::NotFound, "stat")).to_head();
+                match round % 2 {
+                    0 => peer.say(Kind::Answer, read, &head, b"bytes"),
+                    _ => peer.say(Kind::Failed, stat, &failure, b""),
+                }
+                std::thread::yield_now();
+                match round % 2 {
+                    0 => peer.say(Kind::Failed, stat, &failure, b""),
+                    _ => peer.say(Kind::Answer, read, &head, b"bytes"),
+                }
+            });
+            answer();
+            let [(0, Some(Ok(read)))] = &reads.told()[..] else { panic!("it can be read") };
+            assert_eq!(read, b"bytes");
+            assert_eq!(waiting.join().expect("no panic").kind(), ErrorKind::NotFound);
+        });
+    }
 }
 
 #[test]
@@ -232,6 +283,22 @@ fn nobody_hears_of_a_silent_server_later_than_the_deadline() {
         let Some(Err(error)) = read else { panic!("{offset} was read") };
         assert!(is_late(&error), "{}", error.chain());
     }
+}
+
+#[test]
+fn an_answer_that_stops_in_its_midst_is_late_and_no_reason_to_ask_again() {
+    let (clock, deadline) = (Arc::new(Hasty::default()), Duration::from_secs(20));
+    let (object, mut peer) = opened(deadline, &clock);
+    let reads = Reads::new();
+    let answer = reads.begin_first(&*object, 0, 5);
+    let id = peer.hear().expect("to read").header.id;
+    let head = terrace_wire::write_outcomes(&[Outcome::Read(5)]);
+    let mut frame = Vec::new();
+    Header::new(Kind::Answer, id, &head, b"bytes").write(&head, &mut frame);
+    peer.say_bytes(&[&frame[..], b"byte"].concat());
+    answer();
+    let [(0, Some(Err(error)))] = &reads.told()[..] else { panic!("whoever asks waits again") };
+    assert!(is_unreachable(error, Applied::Unknown), "{}", error.chain());
 }
 
 /// Reads of one object by several threads that do and do not wait, over and over.

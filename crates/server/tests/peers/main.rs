@@ -11,5 +11,5 @@ mod frames;
 mod greetings;
 mod later;
 mod lives;
-
+mod slow;
 mod transfers;

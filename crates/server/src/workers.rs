@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Threads for requests that wait for storage. They stay for a while: beginning a thread costs more
+//! than most devices take.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use crate::server::Shared;
+
+/// How long a thread stays without work.
+const IDLE_MAX: Duration = Duration::from_secs(2);
+
+type Job = Box<dyn FnOnce(&Arc<Shared>) + Send>;
+
+/// The threads of a server for requests that wait for storage.
+#[derive(Default)]
+pub(crate) struct Workers {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    /// Never more than there are threads without work, each of which takes one.
+    jobs: VecDeque<Job>,
+    idle: usize,
+}
+
+impl Workers {
+    /// Has a thread do it now, however many there are then. Where none can be begun it is dropped.
+    pub(crate) fn run(&self, shared: &Arc<Shared>, job: Job) -> io::Result<()> {
+        let mut state = self.state();
+        if state.idle > state.jobs.len() {
+            state.jobs.push_back(job);
+            drop(state);
+            self.changed.notify_one();
+            return Ok(());
+        }
+        drop(state);
+        shared.spawn("terrace-waiting", move |shared| {
+            job(shared);
+            while let Some(job) = shared.workers.next(shared) {
+                job(shared);
+            }
+        })
+    }
+
+    /// Lets threads go that have no work.
+    pub(crate) fn end(&self) {
+        drop(self.state());
+        self.changed.notify_all();
+    }
+
+    fn next(&self, shared: &Shared) -> Option<Job> {
+        let mut state = self.state();
+        // Those without work may be asleep still.
+        if let Some(job) = state.jobs.pop_front() {
+            return Some(job);
+        }
+        if shared.is_over() {
+            return None;
+        }
+        state.idle += 1;
+        let is_idle = |state: &mut State| state.jobs.is_empty() && !shared.is_over();
+        let waited = self.changed.wait_timeout_while(state, IDLE_MAX, is_idle);
+        let mut state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        state.idle -= 1;
+        state.jobs.pop_front()
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
