@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::Args;
 use terrace_core::units::parse_bytes;
 use terrace_core::{Error, ErrorKind, Persistency, TierIndex, TierView};
-use terrace_replay::{Burst, Cached, Character, Switch, TimedOptions, TimedTier};
+use terrace_replay::{Burst, Cached, Character, Recent, Switch, TimedOptions, TimedTier};
 use terrace_store::{PolicySource, Settings, TierSettings};
 
 use crate::context::Context;
@@ -98,6 +98,7 @@ impl Modelled {
                 ..TierView::empty(&tier.name, tier.figures)
             },
             character: character(tier, *persistency),
+            recent: Recent::new(tier.recently_used.clone()),
         });
         let mut options = TimedOptions::new(tiers.collect());
         options.move_threads = *move_threads;

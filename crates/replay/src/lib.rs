@@ -31,8 +31,8 @@ pub use profile::{Profile, Sum, Window};
 pub use read::{Columns, Lived, LivedTier, Options, Trace, objects_named};
 pub use request::{Operation, Request};
 pub use timed::{
-    Burst, Cached, Character, Latencies, MoveStory, Population, Served, Story, Switch, TierTimed,
-    Timed, TimedOptions, TimedReplay, TimedTier, Traffic, trace_key,
+    Burst, Cached, Character, Latencies, MoveStory, Population, Recent, Served, Story, Switch,
+    TierTimed, Timed, TimedOptions, TimedReplay, TimedTier, Traffic, trace_key,
 };
 pub use tune::{
     Candidate, Foreseen, MakePolicy, Objective, OpenTrace, Score, Shadows, TierFill, TuneOptions,

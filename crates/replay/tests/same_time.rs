@@ -9,7 +9,7 @@ use terrace_core::{
     Event, EventKind, Figures, Key, Persistency, Random, TierIndex, TierView, Watermarks,
 };
 use terrace_replay::{
-    Character, Converted, Cut, Format, Options, Population, TierTimed, Timed, TimedOptions,
+    Character, Converted, Cut, Format, Options, Population, Recent, TierTimed, Timed, TimedOptions,
     TimedReplay, TimedTier, Trace, convert,
 };
 use terrace_trace::{About, Item, Origin, Reader, Record, Settings, Tier, Waits, Writer};
@@ -61,7 +61,7 @@ fn replay(path: &Path) -> Timed {
         let watermarks = Watermarks { low: 0.5, high: 0.9, critical: 1.0 };
         let view = TierView { watermarks, ..TierView::empty(name, figures) };
         let character = Character { create_ns: 3 * MS, ..Character::default() };
-        TimedTier { view, character }
+        TimedTier { view, character, recent: Recent::default() }
     };
     let tiers = vec![tier("fast", 4 * MIB, MS / 10), tier("slow", u64::MAX, 8 * MS)];
     let timed_options = TimedOptions::new(tiers);

@@ -9,6 +9,8 @@ use std::collections::BinaryHeap;
 
 use terrace_core::Figures;
 
+use super::recent::User;
+
 const SECOND_NS: f64 = 1e9;
 
 /// A job is over when no more than this is left of it: half of the clock's unit.
@@ -86,6 +88,10 @@ pub(super) struct Work {
     pub(super) is_synced: bool,
     /// Whether it is what a migration takes beside its bytes.
     pub(super) is_switch: bool,
+    /// Who uses its bytes.
+    pub(super) user: User,
+    /// The part of its time that it takes, because a processor has its bytes.
+    pub(super) share: f64,
 }
 
 /// Who hears that a job is over.
@@ -340,7 +346,7 @@ impl Device {
     pub(super) fn would_take_s(&self, work: Work) -> f64 {
         let (bytes_s, _) = self.bytes_s(work);
         let (asking, streaming) = self.rates(1);
-        self.latency_s(work) / asking + bytes_s / streaming
+        work.share * (self.latency_s(work) / asking + bytes_s / streaming)
     }
 
     /// What a job takes of a server's time: for its latency, and for its bytes.
@@ -349,7 +355,7 @@ impl Device {
         self.end_at = (work.at.0, work.at.1 + work.bytes);
         let (bytes_s, tokens) = self.bytes_s(work);
         self.tokens = (tokens, self.now_ns);
-        (latency_s, bytes_s)
+        (work.share * latency_s, work.share * bytes_s)
     }
 
     fn latency_s(&self, work: Work) -> f64 {
@@ -402,6 +408,8 @@ mod tests {
         is_first: false,
         is_synced: false,
         is_switch: false,
+        user: 0,
+        share: 1.0,
     };
 
     /// 1 ms latency, 1 MB/s.

@@ -7,6 +7,7 @@ mod mind;
 mod mover;
 mod pages;
 mod population;
+mod recent;
 mod report;
 mod store;
 mod stories;
@@ -28,6 +29,8 @@ use self::mind::{Mind, Pace};
 use self::mover::{Effects, Manners, Mover};
 use self::pages::Pages;
 pub use self::population::Population;
+pub use self::recent::Recent;
+use self::recent::{User, Uses};
 use self::report::{Course, Times};
 pub use self::report::{Latencies, TierTimed, Timed};
 use self::store::{INCARNATION, Part, Store, Tier};
@@ -56,6 +59,9 @@ pub struct TimedTier {
     pub view: TierView,
     /// What it has beside that.
     pub character: Character,
+    /// How much faster memory gives what was used a moment ago: that of the machine in front of it, or
+    /// its own.
+    pub recent: Recent,
 }
 
 /// How a trace is replayed in virtual time. Defaults are those of a store.
@@ -164,6 +170,8 @@ struct Run<'a> {
     mover: Mover,
     mind: Mind,
     pages: Option<Pages>,
+    /// Where it matters how long ago bytes were used.
+    uses: Option<Uses>,
     flights: Vec<Option<Flight>>,
     /// Numbers of flights that are over.
     landed: Vec<usize>,
@@ -218,7 +226,7 @@ impl<'a> Run<'a> {
         };
         let mut mind = Mind::new(policy, options.view(), pace);
         let keeps = options.page_cache_bytes > 0;
-        let tier = |tier: &TimedTier| Tier::new(tier.view.clone(), tier.character, keeps);
+        let tier = |tier: &TimedTier| Tier::new(tier, keeps);
         let tiers = options.tiers.iter().map(tier);
         let mut store = Store::new(tiers.collect(), mind.placer(), options.persistency);
         for (number, known) in population.all().iter().enumerate() {
@@ -255,6 +263,7 @@ impl<'a> Run<'a> {
             store,
             mover: Mover::new(manners),
             mind,
+            uses: options.tiers.iter().any(|tier| !tier.recent.is_empty()).then(Uses::default),
             pages: (options.page_cache_bytes > 0).then(|| Pages::new(options.page_cache_bytes)),
             flights: Vec::new(),
             landed: Vec::new(),
@@ -377,6 +386,8 @@ impl<'a> Run<'a> {
                 is_first,
                 is_synced: false,
                 is_switch: false,
+                user: lane as User,
+                share: 1.0,
             };
             if is_followed && let Some(before) = self.stories.before(part.slot) {
                 let would_s = self.store.tier(before).device.would_take_s(work);
@@ -402,15 +413,21 @@ impl<'a> Run<'a> {
             asked.begin_switch(job, work);
             return false;
         }
+        let file = (work.at.0, tier);
+        let mut from_memory = work;
+        if let Some(uses) = &mut self.uses {
+            let share = uses.touch(work.user, file, work.at.1, work.bytes, &asked.recent);
+            from_memory.share = if work.is_write { 1.0 } else { share };
+        }
         let (Some(pages), Some(memory)) = (&mut self.pages, &mut asked.memory) else {
-            asked.device.begin(job, work);
+            asked.device.begin(job, if asked.is_memory { from_memory } else { work });
             return false;
         };
-        let missed_bytes = pages.touch((work.at.0, tier), work.at.1, work.bytes);
+        let missed_bytes = pages.touch(file, work.at.1, work.bytes);
         // Migrations wait for the device.
         let takes_write = asked.takes_writes && work.is_foreground;
         if if work.is_write { takes_write } else { missed_bytes == 0 } {
-            memory.begin(job, work);
+            memory.begin(job, from_memory);
             return !work.is_write;
         }
         let bytes = if work.is_write { work.bytes } else { missed_bytes };

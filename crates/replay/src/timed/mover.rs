@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use terrace_core::{ActionKind, Outcome, Slot, TierIndex};
 
 use super::device::Work;
+use super::recent::User;
 use super::store::Store;
 
 /// Requests as which a store reads and writes.
@@ -422,5 +423,7 @@ fn work(one: &Move, bytes: u64, is_write: bool) -> Work {
         is_first: false,
         is_synced: false,
         is_switch: false,
+        user: User::MAX,
+        share: 1.0,
     }
 }

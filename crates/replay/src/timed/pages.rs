@@ -27,22 +27,28 @@ impl Pages {
         offset_bytes: u64,
         bytes: u64,
     ) -> u64 {
-        let end_bytes = offset_bytes.saturating_add(bytes);
         let mut missed_bytes = 0;
-        let mut at = offset_bytes;
-        while at < end_bytes {
-            let page = at / PAGE_BYTES;
-            let page_end = ((page + 1) * PAGE_BYTES).min(end_bytes);
+        for (page, part_bytes) in pages_of(offset_bytes, bytes) {
             let next = self.numbers.len() as u32;
             let number = *self.numbers.entry((slot, tier, page)).or_insert(next);
             self.cache.grow(self.numbers.len());
             if !self.cache.request(number, PAGE_BYTES) {
-                missed_bytes += page_end - at;
+                missed_bytes += part_bytes;
             }
-            at = page_end;
         }
         missed_bytes
     }
+}
+
+/// The pages of a range, and how many of its bytes are in each.
+pub(super) fn pages_of(offset_bytes: u64, bytes: u64) -> impl Iterator<Item = (u64, u64)> {
+    let end_bytes = offset_bytes.saturating_add(bytes);
+    let pages = offset_bytes / PAGE_BYTES..end_bytes.div_ceil(PAGE_BYTES);
+    let parts = pages.map(move |page| {
+        let start_bytes = offset_bytes.max(page * PAGE_BYTES);
+        (page, end_bytes.min((page + 1) * PAGE_BYTES) - start_bytes)
+    });
+    parts.filter(|(_, bytes)| *bytes > 0)
 }
 
 #[cfg(test)]

@@ -9,7 +9,9 @@ use terrace_core::{
     Hint, Layout, Persistency, Placement, Placer, SegmentView, Slot, TierIndex, TierSet, TierView,
 };
 
-use super::device::{Character, Device, Job, Work};
+use super::TimedTier;
+use super::device::{Device, Job, Work};
+use super::recent::Recent;
 use crate::read::Named;
 
 /// No segment of a replay is another one's successor in its slot.
@@ -26,6 +28,10 @@ pub(super) struct Tier {
     pub(super) memory: Option<Device>,
     /// Whether writes return when the machine has them.
     pub(super) takes_writes: bool,
+    /// Whether its device is memory itself, as far as is known.
+    pub(super) is_memory: bool,
+    /// How much faster memory gives what was used a moment ago.
+    pub(super) recent: Recent,
     /// What migrations to it take beside their bytes, if that is known.
     switches: Option<Device>,
     /// The segments with a clean copy here.
@@ -34,11 +40,14 @@ pub(super) struct Tier {
 
 impl Tier {
     /// `keeps` says whether the machine keeps what was read and written.
-    pub(super) fn new(view: TierView, character: Character, keeps: bool) -> Self {
+    pub(super) fn new(tier: &TimedTier, keeps: bool) -> Self {
+        let TimedTier { view, character, recent } = tier.clone();
         let (device, memory) = Device::of_tier(view.figures, character, keeps);
         let takes_writes = character.cached.is_some_and(|cached| cached.takes_writes);
         let switches = character.switch.map(Device::of_switches);
-        Self { view, device, memory, takes_writes, switches, copies: BTreeSet::new() }
+        let is_memory = character.cached.is_none();
+        let copies = BTreeSet::new();
+        Self { view, device, memory, takes_writes, is_memory, recent, switches, copies }
     }
 
     fn devices(&self) -> impl Iterator<Item = &Device> {
@@ -538,6 +547,7 @@ fn sane_layout(layout: Layout) -> Layout {
 mod tests {
     use terrace_core::{Figures, Key, Placed, Random};
 
+    use super::super::device::Character;
     use super::*;
 
     /// New objects to the first tier, the second segment and all others to the last.
@@ -555,7 +565,9 @@ mod tests {
         let capacities = [60_000, 90_000, u64::MAX];
         let tiers = capacities.map(|capacity_bytes| {
             let figures = Figures { capacity_bytes, ..Figures::default() };
-            Tier::new(TierView::empty("tier", figures), Character::default(), false)
+            let view = TierView::empty("tier", figures);
+            let (character, recent) = (Character::default(), Recent::default());
+            Tier::new(&TimedTier { view, character, recent }, false)
         });
         Store::new(tiers.into(), Arc::new(Spread), Persistency::None)
     }

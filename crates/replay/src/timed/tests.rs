@@ -38,7 +38,7 @@ fn tier(name: &str, capacity_bytes: u64, latency_ns: u64, bytes_per_s: f64) -> T
     };
     let watermarks = Watermarks { low: 0.5, high: 0.9, critical: 1.0 };
     let view = TierView { watermarks, ..TierView::empty(name, figures) };
-    TimedTier { view, character: Character::default() }
+    TimedTier { view, character: Character::default(), recent: Recent::default() }
 }
 
 /// A fast tier of this capacity, and a slow one without a bound: 1 MiB takes 10 and 100 ms.
@@ -142,6 +142,25 @@ fn the_page_cache_answers_what_is_read_again() {
         Some(Burst { bytes: MIB / 2, sustained_bytes_per_s: 10.0 * MIB as f64 });
     let timed = run_with(&options, &lines, "pinned", &[]);
     assert!(near(timed.makespan_s, 0.1 + 0.001 + 0.005 + 0.05 + 0.001), "{timed:?}");
+}
+
+#[test]
+fn memory_gives_faster_what_was_used_a_moment_ago() {
+    let lines = [(0, 1, MIB, 'r'), (0, 1, MIB, 'r'), (0, 2, MIB, 'r'), (0, 1, MIB, 'r')];
+    let mut options = options(8 * MIB);
+    let recent = Recent::new(vec![(MIB, 0.25), (4 * MIB, 0.75), (8 * MIB, 1.0)]);
+    options.tiers[1].recent = recent;
+    // Of a tier that is memory itself: the first time, a moment later, another one, after that one.
+    let timed = run_with(&options, &lines, "pinned", &[]);
+    assert!(near(timed.makespan_s, 0.1 + 0.025 + 0.1 + 0.05), "{timed:?}");
+    // A device is as slow as ever, and memory in front of it is not.
+    let memory = Cached { latency_ns: 0, bytes_per_s: 1000.0 * MIB as f64, takes_writes: false };
+    options.tiers[1].character.cached = Some(memory);
+    let timed = run_with(&options, &lines, "pinned", &[]);
+    assert!(near(timed.makespan_s, 4.0 * 0.1), "{timed:?}");
+    options.page_cache_bytes = 4 * MIB;
+    let timed = run_with(&options, &lines, "pinned", &[]);
+    assert!(near(timed.makespan_s, 2.0 * 0.1 + 0.00025 + 0.0005), "{timed:?}");
 }
 
 #[test]

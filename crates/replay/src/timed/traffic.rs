@@ -106,6 +106,8 @@ mod tests {
         is_first: false,
         is_synced: false,
         is_switch: false,
+        user: 0,
+        share: 1.0,
     };
 
     #[test]

@@ -7,7 +7,7 @@ use terrace_core::{Error, ErrorKind, Figures, TierView, Watermarks};
 
 use super::*;
 use crate::read::Options;
-use crate::timed::{Character, TimedTier};
+use crate::timed::{Character, Recent, TimedTier};
 
 /// Objects that are read again and again, but too seldom for the horizon of the defaults.
 fn trace(requests: u64) -> Result<Trace> {
@@ -31,7 +31,7 @@ pub(super) fn tiers(watermarks: Watermarks) -> TimedOptions {
             ..Figures::default()
         };
         let view = TierView { watermarks, ..TierView::empty(name, figures) };
-        TimedTier { view, character: Character::default() }
+        TimedTier { view, character: Character::default(), recent: Recent::default() }
     };
     TimedOptions::new(vec![tier("fast", 20_000_000, 0), tier("slow", u64::MAX, 50_000_000)])
 }

@@ -19,6 +19,15 @@ pub(super) fn median(values: &mut [f64]) -> f64 {
     }
 }
 
+/// The mean without the least and the greatest twentieth; 0 of nothing. What many requests take is a
+/// sum: a median leaves out what some of a device's take longer, a mean is that of one hiccup.
+pub(super) fn typical(values: &mut [f64]) -> f64 {
+    values.sort_by(f64::total_cmp);
+    let cut = values.len() / 20;
+    let middle = &values[cut..values.len() - cut];
+    if middle.is_empty() { 0.0 } else { middle.iter().sum::<f64>() / middle.len() as f64 }
+}
+
 /// Fits a line through points of bytes and seconds. The slope is the median of those between all
 /// pairs (Theil 1950, Sen 1968), each weighted by the logarithm of how many times one size is the
 /// other: so neither one odd point decides, nor the largest sizes, which few requests have. The
@@ -49,6 +58,16 @@ pub(super) fn fit(points: &[(f64, f64)]) -> Line {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_typical_is_no_single_hiccup() {
+        let mut values = [[1.0; 10], [3.0; 10]].concat();
+        assert_eq!(typical(&mut values).to_bits(), 2.0_f64.to_bits());
+        values[4] = 1e9;
+        assert!(typical(&mut values) < 2.2, "{values:?}");
+        assert_eq!(typical(&mut [5.0, 1.0]).to_bits(), 3.0_f64.to_bits());
+        assert_eq!(typical(&mut []).to_bits(), 0.0_f64.to_bits());
+    }
 
     #[test]
     fn one_odd_point_does_not_decide() {

@@ -144,6 +144,19 @@ impl<'a> Ground<'a> {
         At { object, offset_bytes: random.below(blocks) * BLOCK }
     }
 
+    /// All places for requests of this size that have nothing in common, in any order.
+    pub(super) fn apart(&self, bytes: u64, random: &mut Random) -> Vec<At> {
+        let of_one = |object: usize| {
+            let count = self.objects[object].bytes / bytes;
+            (0..count).map(move |number| At { object, offset_bytes: number * bytes })
+        };
+        let mut places: Vec<_> = (0..self.objects.len()).flat_map(of_one).collect();
+        for last in (1..places.len()).rev() {
+            places.swap(last, random.below(last as u64 + 1) as usize);
+        }
+        places
+    }
+
     /// The block of this number of the first object.
     pub(super) fn in_order(&self, number: u64) -> At {
         At { object: 0, offset_bytes: number * BLOCK % self.objects[0].bytes.max(BLOCK) }

@@ -6,7 +6,7 @@ use std::thread;
 
 use terrace_core::{Buffer, Random, Result};
 
-use super::fit::median;
+use super::fit::{median, typical};
 use super::ground::{BLOCK, Ground};
 use super::{LARGE_BYTES, Sample, Threads, machine};
 
@@ -19,6 +19,10 @@ const THREADS: [u32; 5] = [1, 2, 4, 8, 16];
 /// Requests of one size at most, and at least, however long they take.
 const REQUESTS_MAX: usize = 200;
 const REQUESTS_MIN: usize = 3;
+
+/// As long ago the bytes of a read may have been used, in bytes that were used since.
+pub(super) const RECENT_STEP: u64 = 4;
+const RECENT_BYTES: [u64; 5] = [256 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20];
 
 /// Blocks that are read one behind the other.
 const IN_ORDER_MAX: u64 = 2000;
@@ -94,6 +98,36 @@ impl Measure<'_> {
                 places.iter().map(|at| self.ground.read(*at, &mut buffer)).collect()
             })
         })
+    }
+
+    /// Reads in a circle through more and more bytes: how many they are, and what a read took.
+    pub(super) fn recent_reads(&self, bytes: u64, budget_ns: u64) -> Result<Vec<(u64, f64)>> {
+        let places = self.ground.apart(bytes, &mut Random::new(7));
+        let circle = |among_bytes: &u64| (among_bytes / bytes) as usize;
+        let able = RECENT_BYTES
+            .iter()
+            .filter(|among_bytes| (1..=places.len() / 2).contains(&circle(among_bytes)));
+        let able: Vec<_> = able.collect();
+        self.ground.drop_pages()?;
+        let (mut buffer, mut found) = (Buffer::zeroed(bytes as usize), Vec::new());
+        for among_bytes in &able {
+            let places = &places[..circle(among_bytes)];
+            let until_ns = self.until(budget_ns / able.len() as u64);
+            // The first time they come from further away.
+            for at in places {
+                self.ground.read(*at, &mut buffer)?;
+                if !self.goes_on(until_ns) {
+                    return Ok(found);
+                }
+            }
+            let mut next = places.iter().cycle();
+            let mut times = self.repeat_one(until_ns, || {
+                let at = next.next().expect("a circle has no end");
+                self.ground.read(*at, &mut buffer)
+            })?;
+            found.push((**among_bytes, typical(&mut times)));
+        }
+        Ok(found)
     }
 
     /// Writes anywhere, each made durable by itself where the store does so.
@@ -265,7 +299,7 @@ impl Measure<'_> {
                 break;
             }
             let mut times = measure(bytes, self.until(budget_ns / SIZES.len() as u64))?;
-            let (count, seconds) = (times.len() as u64, median(&mut times));
+            let (count, seconds) = (times.len() as u64, typical(&mut times));
             samples.push(Sample { bytes, seconds, count });
         }
         Ok(samples)

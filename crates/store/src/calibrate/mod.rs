@@ -50,6 +50,9 @@ const SHARE_MIN: f64 = 0.005;
 /// Of the time, at most, for what migrations take beside their bytes.
 const SWITCHES_PERCENT: u32 = 5;
 
+/// Where a read takes this share of what it takes at most, it takes all of it.
+const NEARLY: f64 = 0.95;
+
 /// A large request, and what is written to objects that are made.
 const LARGE_BYTES: u64 = 256 << 10;
 
@@ -93,6 +96,9 @@ pub struct Calibrated {
     /// Reads of what the machine has in memory, where that is in front of the tier: nanoseconds until
     /// the first byte, bytes per second.
     pub cached: Option<(u64, f64)>,
+    /// Which part of its time a large read from memory takes where its bytes were used so many bytes
+    /// ago, because caches of the processor have them; the last has all of it.
+    pub recently_used: Vec<(u64, f64)>,
     /// The part of the time of reads for which a processor worked.
     pub cpu_share: f64,
     /// What a migration to it takes beside its bytes, where one can be made.
@@ -120,7 +126,7 @@ pub struct Calibrated {
 pub struct Sample {
     /// Their size.
     pub bytes: u64,
-    /// What they took, in the median.
+    /// What they took, in the mean without the fastest and the slowest twentieth.
     pub seconds: f64,
     /// How many there were.
     pub count: u64,
@@ -229,6 +235,7 @@ impl Calibrated {
             ("sync_latency", (self.sync_ns > 0).then(|| text(show_ns(self.sync_ns)))),
             ("cached_latency", cached_ns.and_then(duration)),
             ("cached_bandwidth", rate(cached_rate)),
+            ("recently_used", table(&self.recently_used)),
             ("cpu_share", (self.cpu_share >= SHARE_MIN).then(|| format!("{:.2}", self.cpu_share))),
             ("move_latency", self.switch.and_then(|switch| duration(switch.latency_ns))),
             ("move_cpu", self.switch.and_then(|switch| duration(switch.cpu_ns))),
@@ -276,7 +283,8 @@ fn measure_tier(
         true => measure.cached_reads(share(5))?,
         false => Vec::new(),
     };
-    let (reads, cpu_share) = measure.reads(share(20))?;
+    let (reads, cpu_share) = measure.reads(share(16))?;
+    let recent = measure.recent_reads(large_bytes, share(4))?;
     let in_order_s = measure.in_order(share(10))?;
     let threads = measure.together(BLOCK, share(12))?;
     let large = measure.together(large_bytes, share(8))?;
@@ -286,6 +294,8 @@ fn measure_tier(
             samples.iter().map(|sample| (sample.bytes as f64, sample.seconds)).collect();
         fit::fit(&points)
     };
+    let from_memory = if cached_reads.is_empty() { &reads } else { &cached_reads };
+    let recently_used = recently_used(&recent, large_bytes, from_memory);
     let (read, write, cached) = (line(&reads), line(&writes), line(&cached_reads));
     // Writes that return before they are durable do so as long as there is memory for them.
     let returns = !how.is_durable && write.bytes_per_s > durable_rate * RETURNS_MIN;
@@ -314,6 +324,7 @@ fn measure_tier(
         create_ns: if create_s > SEEK_MIN_S { nanoseconds(create_s) } else { 0 },
         sync_ns: if sync_s > SEEK_MIN_S { nanoseconds(sync_s) } else { 0 },
         cached: is_cached.then(|| (nanoseconds(cached.latency_s), cached.bytes_per_s)),
+        recently_used,
         cpu_share,
         switch: None,
         is_cold: ground.is_cold(),
@@ -325,6 +336,35 @@ fn measure_tier(
         threads,
         large,
     })
+}
+
+/// Shares of what a read takes of what was not used for long, as far as they are clearly less; the
+/// bytes from which on it is all of it are the last.
+fn recently_used(recent: &[(u64, f64)], bytes: u64, all: &[Sample]) -> Vec<(u64, f64)> {
+    let Some(long_ago) = all.iter().find(|sample| sample.bytes == bytes) else { return Vec::new() };
+    let mut points = Vec::new();
+    let mut least = 0.0_f64;
+    for (since_bytes, seconds) in recent {
+        least = least.max(seconds / long_ago.seconds);
+        if least >= NEARLY {
+            break;
+        }
+        points.push((*since_bytes, least));
+    }
+    let Some((last_bytes, _)) = points.last() else { return points };
+    let end_bytes = last_bytes * measure::RECENT_STEP;
+    points.push((end_bytes, 1.0));
+    points
+}
+
+/// A table of a configuration; `None` for one without anything in it.
+fn table(points: &[(u64, f64)]) -> Option<String> {
+    let pair = |(bytes, share): &(u64, f64)| {
+        // In quotation marks, since `1.5MiB` would be two keys.
+        format!("\"{}\" = {share:.2}", show_bytes(*bytes).replace(' ', ""))
+    };
+    let pairs: Vec<_> = points.iter().map(pair).collect();
+    (!pairs.is_empty()).then(|| format!("{{ {} }}", pairs.join(", ")))
 }
 
 /// As many requests as are served at once: what all threads get of what one gets.

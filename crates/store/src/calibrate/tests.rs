@@ -84,6 +84,43 @@ fn large_requests_that_slow_each_other_share_so_much() {
 }
 
 #[test]
+fn what_was_used_a_moment_ago_takes_a_part_up_to_where_it_takes_all() {
+    const MIB: u64 = 1 << 20;
+    let sample = |bytes, seconds| Sample { bytes, seconds, count: 9 };
+    let all = [sample(4096, 1.0), sample(LARGE_BYTES, 4.0)];
+    let found = |recent: &[(u64, f64)]| recently_used(recent, LARGE_BYTES, &all);
+    // More of it never takes less.
+    let grows = found(&[(MIB, 1.0), (4 * MIB, 0.9), (16 * MIB, 2.0), (64 * MIB, 3.9)]);
+    assert_eq!(grows, [(MIB, 0.25), (4 * MIB, 0.25), (16 * MIB, 0.5), (64 * MIB, 1.0)]);
+    assert_eq!(found(&[(MIB, 2.0)]), [(MIB, 0.5), (4 * MIB, 1.0)], "there was no room for more");
+    assert_eq!(found(&[(MIB, 3.9), (4 * MIB, 5.0)]), []);
+    assert_eq!(
+        recently_used(&[(MIB, 1.0)], LARGE_BYTES, &all[..1]),
+        [],
+        "of that nothing is known"
+    );
+}
+
+#[test]
+fn figures_that_were_measured_can_be_read_again() {
+    let clock: Arc<dyn Clock> = Arc::new(ManualClock::new());
+    let device = device(Duration::from_millis(1), 1, &clock);
+    let mut found = measure_tier("t", &device, &*clock, &how(1 << 30), NEVER).expect("measured");
+    assert_eq!(found.recently_used, [], "no cache is in front of it");
+    found.recently_used = vec![(1 << 20, 0.25), (3 << 19, 0.5)];
+    let keys = found.settings().into_iter().filter_map(|(key, value)| Some((key, value?)));
+    let lines: Vec<_> = keys.map(|(key, value)| format!("{key} = {value}\n")).collect();
+    let text = format!("[[tier]]\nname = \"t\"\nbackend = \"memory\"\n{}", lines.concat());
+    let text = format!("[store]\npersistency = \"none\"\n{text}");
+    let settings = Settings::parse(&text, "measured").expect("legal");
+    let [(first, quarter), (second, half)] = settings.tiers[0].recently_used[..] else {
+        panic!("two: {text}");
+    };
+    assert!(within(first as f64, 1e6, 1.1) && within(second as f64, 1.5e6, 1.1), "{text}");
+    assert!(within(quarter, 0.25, 1.01) && within(half, 0.5, 1.01), "{text}");
+}
+
+#[test]
 fn little_room_is_kept_to_and_too_little_is_refused() {
     let clock: Arc<dyn Clock> = Arc::new(ManualClock::new());
     let device = device(Duration::from_millis(1), 1, &clock);

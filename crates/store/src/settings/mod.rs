@@ -63,6 +63,9 @@ pub struct TierSettings {
     pub figures: Figures,
     /// What its device has beside that, for replays.
     pub device: DeviceSettings,
+    /// Which part of its time a read from memory takes where its bytes were used so many bytes ago, for
+    /// replays; by these, in ascending order.
+    pub recently_used: Vec<(u64, f64)>,
     /// Its fill levels.
     pub watermarks: Watermarks,
     /// The slower device that it simulates.

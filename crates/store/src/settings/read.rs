@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use terrace_core::{Figures, Persistency, Result, TierIndex, Watermarks};
+use terrace_core::{Figures, Persistency, Result, TierIndex, Watermarks, units};
 use toml::Spanned;
 use toml::de::DeTable;
 
@@ -100,6 +100,7 @@ fn read_tier(section: &mut Section<'_>) -> Result<TierSettings> {
         backend: section.text("backend", "file")?.unwrap_or("file").into(),
         path: read_path(section, "path", "fast")?,
         device: read_device(section, &figures)?,
+        recently_used: read_recently_used(section)?,
         figures,
         watermarks: read_watermarks(&section.section("watermarks", "watermarks")?)?,
         throttle,
@@ -196,6 +197,31 @@ fn read_device(section: &Section<'_>, figures: &Figures) -> Result<DeviceSetting
         cpu_share: section.share("cpu_share")?.unwrap_or_default(),
         switch,
     })
+}
+
+fn read_recently_used(section: &Section<'_>) -> Result<Vec<(u64, f64)>> {
+    let pairs = section.pairs("recently_used", "[tier.recently_used]")?;
+    let mut points = Vec::new();
+    for (at, bytes, share) in &pairs {
+        let point = (units::parse_bytes(bytes), share.parse::<f64>());
+        let (Ok(bytes), Ok(share)) = point else {
+            let reason = format!(
+                "`recently_used` has {bytes} = {share}; a size and a number are expected, such as \
+                 4MiB = 0.5"
+            );
+            return Err(section.wrong_at(*at, reason));
+        };
+        if !(share > 0.0 && share <= 1.0) || bytes == 0 {
+            let reason = format!(
+                "`recently_used` has {bytes} bytes with {share}; a size above zero with a number \
+                 above 0 and at most 1 is expected"
+            );
+            return Err(section.wrong_at(*at, reason));
+        }
+        points.push((bytes, share));
+    }
+    points.sort_by_key(|(bytes, _)| *bytes);
+    Ok(points)
 }
 
 fn nanoseconds(duration: Duration) -> u64 {

@@ -45,6 +45,7 @@ pub(super) const SECTIONS: &[(&str, &[&str])] = &[
             "sync_latency",
             "cached_latency",
             "cached_bandwidth",
+            "recently_used",
             "cpu_share",
             "move_latency",
             "move_cpu",

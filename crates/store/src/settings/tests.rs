@@ -66,6 +66,11 @@ const REFUSED: &[(&str, &str, &[&str])] = &[
     ("TIERtotal_bandwidth = \"1GB/s\"", "4:19", &["says nothing without the bandwidth"]),
     ("TIERcached_latency = \"1us\"", "4:18", &["`cached_bandwidth`", "both or none"]),
     ("TIERcached_bandwidth = \"1GB/s\"", "4:20", &["`cached_latency`"]),
+    ("TIERrecently_used = 0.5", "4:17", &["recently_used"]),
+    ("TIERrecently_used = { much = 0.5 }", "4:19", &["much = 0.5", "4MiB = 0.5"]),
+    ("TIERrecently_used = { 4MiB = \"half\" }", "4:19", &["a size and a number"]),
+    ("TIERrecently_used = { 4MiB = 1.5 }", "4:19", &["with 1.5", "at most 1"]),
+    ("TIERrecently_used = { 0B = 0.5 }", "4:19", &["above zero"]),
     ("TIERparallelism = 0", "4:15", &["from 1 to 65536"]),
     ("TIERparallelism = 1.5", "4:15", &["the number 1.5", "a whole number"]),
     ("TIERidle_power = \"5\"", "4:14", &["\"5W\""]),
@@ -257,6 +262,7 @@ fn everything_that_is_said_is_read() {
          seek = \"70us\"\nwrite_latency = \"20us\"\nwrite_burst = \"1GB\"\n\
          sustained_write_bandwidth = \"300MB/s\"\nsync_latency = \"3ms\"\ncreate_latency = \"90us\"\n\
          cached_latency = \"2us\"\ncached_bandwidth = \"5GB/s\"\n\
+         recently_used = { 64MiB = 1, 2MiB = 0.25 }\n\
          cpu_share = 0.3\nmove_latency = \"400us\"\nmove_cpu = \"600us\"\n\
          active_power = \"9W\"\nwatermarks = { low = 0.5, high = 1, critical = 1.0 }\n\
          throttle = { latency = \"1ms\", read_bandwidth = \"1GB/s\", parallelism = 2 }\n\
@@ -312,6 +318,7 @@ fn everything_that_is_said_is_read() {
                     cpu: Duration::from_micros(600),
                 }),
             },
+            recently_used: vec![(2 << 20, 0.25), (64 << 20, 1.0)],
             watermarks: Watermarks { low: 0.5, high: 1.0, critical: 1.0 },
             throttle: Some(throttle),
         }],

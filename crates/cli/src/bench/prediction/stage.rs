@@ -10,7 +10,7 @@ use std::thread::available_parallelism;
 use std::time::Duration;
 
 use rustix::fs::{Advice, fadvise};
-use terrace_core::{Error, Persistency};
+use terrace_core::{Backend, Error, Persistency};
 use terrace_replay::{Options, Population, Request, Timed, TimedReplay, Trace, read_lanes};
 use terrace_store::{
     CalibrateOptions, OpenOptions, Settings as StoreSettings, Store, calibrate, write_calibration,
@@ -62,6 +62,9 @@ const SIMULATED: &str =
 
 /// How much the machine keeps of files: more than all that is read.
 const PAGE_CACHE_BYTES: u64 = 4 << 30;
+
+/// More than a run writes to files.
+const RUN_BYTES: usize = 2 << 30;
 
 /// How often the policy is asked: a run is over within seconds.
 const CALL_AFTER_EVENTS: u64 = 256;
@@ -134,6 +137,7 @@ impl<'a> Stage<'a> {
         let store = address(&place)?;
         Store::init(&place.store, &stage.text(&place))?;
         let time = settings.calibration;
+        use_memory(RUN_BYTES);
         let options = CalibrateOptions { tiers: Vec::new(), time, is_thorough: false };
         let is_stopped = || stop.load(Ordering::SeqCst);
         let all = calibrate(store, &options, &is_stopped, &mut |_| {})?;
@@ -174,10 +178,13 @@ impl<'a> Stage<'a> {
         // Nothing goes there meanwhile.
         store.drain_tier(TIERS[0])?;
         populate(&store, &population, level)?;
+        // Else the first migration waits until all of it is durable.
+        store.sync_all()?;
         store.undrain_tier(TIERS[0])?;
         place.tiers.iter().try_for_each(|path| visit(path, &forget_pages))?;
         store.set_policy(policy, &owned(policy))?;
         store.set_calls(Some(CALL_AFTER_EVENTS), Some(CALL_EVERY))?;
+        use_memory(RUN_BYTES);
         let played = play(&store, &lanes, level);
         store.close()?;
         let played = played?;
@@ -251,6 +258,15 @@ fn address(place: &Place) -> Result<&str> {
     let reason = "the directory's path is not UTF-8";
     let wrong = || Error::invalid("make a store for the benchmark", reason);
     Ok(place.store.to_str().ok_or_else(wrong)?)
+}
+
+/// Has a hypervisor give the machine memory that it may have taken back because nobody used it: who
+/// writes to files there waits ten times as long.
+fn use_memory(bytes: usize) {
+    const PAGE_BYTES: usize = 4096;
+    let mut memory = vec![0_u8; bytes];
+    memory.iter_mut().step_by(PAGE_BYTES).for_each(|byte| *byte = 1);
+    std::hint::black_box(&memory);
 }
 
 /// Has what is read next come from the devices.
