@@ -268,7 +268,11 @@ impl Connection {
                         is_open: answer.is_open.replace(false),
                         _room: room,
                     };
-                    return later.carry_out(shared, operations, std::mem::take(buffer));
+                    // One that brings nothing leaves the memory of those before it.
+                    let none = payload_bytes == 0;
+                    let payload = if none { Buffer::new() } else { std::mem::take(buffer) };
+                    later.carry_out(shared, operations, payload);
+                    return Ok(());
                 }
                 answer.give(self.carry_out(shared, &work, &operations, buffer))
             }
@@ -748,14 +752,7 @@ struct Later {
 }
 
 impl Later {
-    fn carry_out(
-        self,
-        shared: &Arc<Shared>,
-        operations: Vec<Operation>,
-        payload: Buffer,
-    ) -> Result<()> {
-        let (connection, session) = (Arc::clone(&self.connection), Arc::clone(&self.session));
-        let (id, is_open) = (self.id, self.is_open);
+    fn carry_out(self, shared: &Arc<Shared>, operations: Vec<Operation>, payload: Buffer) {
         let work = move |shared: &Arc<Shared>| {
             let work = Work {
                 service: &*shared.service,
@@ -769,18 +766,16 @@ impl Later {
                 is_open: Cell::new(self.is_open),
             };
             let carried_out = self.connection.carry_out(shared, &work, &operations, &payload);
-            // Who cannot be told will ask again, or is gone.
-            let _ = answer.give(carried_out).and_then(|()| self.connection.sending.flush());
+            let told = answer.give(carried_out).and_then(|()| self.connection.sending.flush());
+            if told.is_err() {
+                // Who cannot be told will ask again, or is gone: the others do not wait for that, too,
+                // and nothing follows on half a frame.
+                self.connection.transport.shutdown(std::net::Shutdown::Both);
+            }
             if self.connection.waiting.fetch_sub(1, Ordering::AcqRel) == 1 {
                 shared.waited();
             }
         };
-        shared.workers.run(shared, Box::new(work)).map_err(|error| {
-            connection.waiting.fetch_sub(1, Ordering::AcqRel);
-            if is_open {
-                session.abandon(id);
-            }
-            Error::from_io("serve a request", error)
-        })
+        shared.workers.run(shared, Box::new(work));
     }
 }

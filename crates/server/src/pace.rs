@@ -9,6 +9,9 @@ const SLOW_NS: u64 = 200_000;
 /// How many reads the mean is about.
 const READS: u64 = 8;
 
+/// One that took longer says no more than this: mostly something else had the processor.
+const TOOK_NS_MAX: u64 = 16 * SLOW_NS;
+
 /// How long the last reads of a connection took.
 #[derive(Debug, Default)]
 pub(crate) struct Pace {
@@ -19,7 +22,7 @@ impl Pace {
     /// Takes note of a read. Of two at a time one may be lost.
     pub(crate) fn note(&self, took_ns: u64) {
         let mean_ns = self.mean_ns.load(Ordering::Relaxed);
-        let mean_ns = mean_ns - mean_ns / READS + took_ns / READS;
+        let mean_ns = mean_ns - mean_ns / READS + took_ns.min(TOOK_NS_MAX) / READS;
         self.mean_ns.store(mean_ns, Ordering::Relaxed);
     }
 

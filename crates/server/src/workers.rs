@@ -3,7 +3,6 @@
 //! than most devices take.
 
 use std::collections::VecDeque;
-use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -28,23 +27,36 @@ struct State {
     idle: usize,
 }
 
+fn taken(job: &Mutex<Option<Job>>) -> Option<Job> {
+    job.lock().unwrap_or_else(PoisonError::into_inner).take()
+}
+
 impl Workers {
-    /// Has a thread do it now, however many there are then. Where none can be begun it is dropped.
-    pub(crate) fn run(&self, shared: &Arc<Shared>, job: Job) -> io::Result<()> {
+    /// Has a thread do it now, however many there are then: this one, where none can be begun.
+    pub(crate) fn run(&self, shared: &Arc<Shared>, job: Job) {
         let mut state = self.state();
         if state.idle > state.jobs.len() {
             state.jobs.push_back(job);
             drop(state);
             self.changed.notify_one();
-            return Ok(());
+            return;
         }
         drop(state);
-        shared.spawn("terrace-waiting", move |shared| {
-            job(shared);
-            while let Some(job) = shared.workers.next(shared) {
+        let kept = Arc::new(Mutex::new(Some(job)));
+        let own = Arc::clone(&kept);
+        let begun = shared.spawn("terrace-waiting", move |shared| {
+            let mut next = taken(&own);
+            while let Some(job) = next {
+                job(shared);
+                next = shared.workers.next(shared);
+            }
+        });
+        if let Err(error) = begun {
+            tracing::debug!(%error, "a request that waits for storage has no thread of its own");
+            if let Some(job) = taken(&kept) {
                 job(shared);
             }
-        })
+        }
     }
 
     /// Lets threads go that have no work.

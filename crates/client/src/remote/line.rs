@@ -218,6 +218,11 @@ impl Line {
             let now_ns = self.clock.now_ns();
             let mut state = self.state();
             let late = state.take_late(now_ns);
+            if !late.is_empty() {
+                drop(state);
+                self.give_up(late);
+                continue;
+            }
             held = held.or_else(|| state.reader.take());
             let Some(deadline_ns) = state.later.values().map(Later::deadline_ns).min() else {
                 state.is_answering = false;
@@ -226,12 +231,10 @@ impl Line {
                     state.reader = held;
                     state.pass_on();
                 }
-                drop(state);
-                return self.give_up(late);
+                return;
             };
             state.answerer = held.is_none().then(std::thread::current);
             drop(state);
-            self.give_up(late);
             match &mut held {
                 Some(reader) => self.hear(reader, deadline_ns),
                 None => std::thread::park_timeout(Duration::from_nanos(deadline_ns - now_ns)),
@@ -407,9 +410,11 @@ impl Line {
                 state.woken += 1;
                 woken.push(thread);
             }
-        } else if is_whole && let Some(later) = later.remove(&id) {
+        } else if is_whole && let Some(ended) = later.remove(&id) {
+            // Nothing is left to it.
+            woken.extend(state.answerer.clone().filter(|_| state.later.is_empty()));
             drop(state);
-            later.end();
+            ended.end();
         }
         Ok(())
     }

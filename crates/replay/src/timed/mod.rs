@@ -263,7 +263,8 @@ impl<'a> Run<'a> {
             store,
             mover: Mover::new(manners),
             mind,
-            uses: options.tiers.iter().any(|tier| !tier.recent.is_empty()).then(Uses::default),
+            uses: Some(Uses::of(options.tiers.iter().map(|tier| &tier.recent)))
+                .filter(Uses::matters),
             pages: (options.page_cache_bytes > 0).then(|| Pages::new(options.page_cache_bytes)),
             flights: Vec::new(),
             landed: Vec::new(),

@@ -21,8 +21,9 @@ impl Recent {
         Self { points }
     }
 
-    pub(super) fn is_empty(&self) -> bool {
-        self.points.is_empty()
+    /// From so many bytes on a read takes all of its time; 0 where it always does.
+    pub(super) fn end_bytes(&self) -> u64 {
+        self.points.last().map_or(0, |(bytes, _)| *bytes)
     }
 
     fn share(&self, since_bytes: u64) -> f64 {
@@ -48,9 +49,33 @@ pub(super) type User = u32;
 pub(super) struct Uses {
     used_bytes: HashMap<User, u64>,
     last: HashMap<(User, Slot, TierIndex, u64), u64>,
+    /// What was used longer ago is as good as never used.
+    end_bytes: u64,
+    /// How many there may be before those are forgotten.
+    last_max: usize,
 }
 
+/// So many are kept without a look at how old they are.
+const LAST_MIN: usize = 1 << 16;
+
 impl Uses {
+    /// For tiers with all of these.
+    pub(super) fn of<'a>(all: impl Iterator<Item = &'a Recent>) -> Self {
+        let end_bytes = all.map(Recent::end_bytes).max().unwrap_or(0);
+        Self { end_bytes, last_max: LAST_MIN, ..Self::default() }
+    }
+
+    /// Whether it matters for any tier.
+    pub(super) fn matters(&self) -> bool {
+        self.end_bytes > 0
+    }
+
+    fn forget_old(&mut self) {
+        let Self { used_bytes, last, end_bytes, .. } = self;
+        last.retain(|(user, ..), at| used_bytes[user] - *at < *end_bytes);
+        self.last_max = LAST_MIN.max(2 * self.last.len());
+    }
+
     /// Notes that somebody uses a range of a segment's file on a tier; the part of its time that reading
     /// it takes.
     pub(super) fn touch(
@@ -69,6 +94,9 @@ impl Uses {
             sum += share * part_bytes as f64;
         }
         *used_bytes += bytes;
+        if self.last.len() > self.last_max {
+            self.forget_old();
+        }
         if bytes == 0 { 1.0 } else { sum / bytes as f64 }
     }
 }
@@ -91,7 +119,7 @@ mod tests {
     fn what_others_use_meanwhile_makes_it_old() {
         const PAGE: u64 = 64 << 10;
         let recent = Recent::new(vec![(PAGE, 0.25), (4 * PAGE, 1.0)]);
-        let mut uses = Uses::default();
+        let mut uses = Uses::of([&recent].into_iter());
         let [one, other, moved] = [(1, TierIndex(0)), (2, TierIndex(0)), (1, TierIndex(1))];
         assert!((uses.touch(7, one, 0, PAGE, &recent) - 1.0).abs() < 1e-9, "somebody else");
         let mut touch = |file, offset, bytes| uses.touch(3, file, offset, bytes, &recent);
@@ -102,5 +130,10 @@ mod tests {
         assert!((touch(one, 0, 10) - 1.0).abs() < 1e-9, "too long ago");
         assert!((touch(moved, 0, 10) - 1.0).abs() < 1e-9, "its file on another tier");
         assert!((touch(moved, 0, 0) - 1.0).abs() < 1e-9, "nothing takes what it takes");
+        for slot in 10..10 + 2 * LAST_MIN as Slot {
+            touch((slot, TierIndex(0)), 0, PAGE);
+        }
+        assert!(touch((9 + 2 * LAST_MIN as Slot, TierIndex(0)), 0, PAGE) < 0.5, "just used");
+        assert!(uses.last.len() <= LAST_MIN + 1, "what is old is forgotten");
     }
 }

@@ -324,7 +324,8 @@ fn measure_tier(
         create_ns: if create_s > SEEK_MIN_S { nanoseconds(create_s) } else { 0 },
         sync_ns: if sync_s > SEEK_MIN_S { nanoseconds(sync_s) } else { 0 },
         cached: is_cached.then(|| (nanoseconds(cached.latency_s), cached.bytes_per_s)),
-        recently_used,
+        // Else they are not of what is read there.
+        recently_used: if is_cached || !ground.is_cold() { recently_used } else { Vec::new() },
         cpu_share,
         switch: None,
         is_cold: ground.is_cold(),
@@ -349,7 +350,7 @@ fn recently_used(recent: &[(u64, f64)], bytes: u64, all: &[Sample]) -> Vec<(u64,
         if least >= NEARLY {
             break;
         }
-        points.push((*since_bytes, least));
+        points.push((*since_bytes, least.max(SHARE_MIN)));
     }
     let Some((last_bytes, _)) = points.last() else { return points };
     let end_bytes = last_bytes * measure::RECENT_STEP;
