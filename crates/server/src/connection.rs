@@ -768,8 +768,8 @@ impl Later {
             let carried_out = self.connection.carry_out(shared, &work, &operations, &payload);
             let told = answer.give(carried_out).and_then(|()| self.connection.sending.flush());
             if told.is_err() {
-                // Who cannot be told will ask again, or is gone: the others do not wait for that, too,
-                // and nothing follows on half a frame.
+                // Who cannot be told will ask again, or is gone: nothing follows on half a frame, and
+                // the others do not wait for it, too.
                 self.connection.transport.shutdown(std::net::Shutdown::Both);
             }
             if self.connection.waiting.fetch_sub(1, Ordering::AcqRel) == 1 {

@@ -110,7 +110,10 @@ fn lines(one: &Calibrated) -> Vec<String> {
         for sample in samples {
             let ns = (sample.seconds * 1e9).round() as u64;
             let (size, took) = (show_bytes(sample.bytes), show_ns(ns));
-            lines.push(format!("#   {what} of {size}: {took}, median of {}", sample.count));
+            lines.push(format!(
+                "#   {what} of {size}: {took}, mean of {} without the extremes",
+                sample.count
+            ));
         }
     }
     for threads in one.threads.iter().chain(&one.large) {
