@@ -27,7 +27,9 @@ A policy is pure: it reads no clock (`view.now_ns` is the time) and no files, an
 `view.random` only; the same load then gives the same decisions. It has its process for itself, and
 may take seconds before it is replaced; applications never wait for it. An exception that leaves it
 ends it: the store goes on with its fallback, and shows the traceback. What it prints goes to
-standard error.
+standard error. NumPy's linear algebra has one thread, as the processors are the store's and its
+users': OPENBLAS_NUM_THREADS, OMP_NUM_THREADS, MKL_NUM_THREADS in the store's environment say
+otherwise.
 
 Units are in the names: _bytes, _ns (nanoseconds, monotonic, with an arbitrary origin), _s, _w.
 """
@@ -35,6 +37,7 @@ Units are in the names: _bytes, _ns (nanoseconds, monotonic, with an arbitrary o
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import math
 import mmap
@@ -65,7 +68,7 @@ else:
     MISSING = None
 
 # What both sides speak; docs/formats/policy-program.md.
-VERSION = 3
+VERSION = 4
 
 # Kinds of events: events["kind"].
 CREATE, PRESENT, OPEN, CLOSE, READ, WRITE, SET_LEN, DELETE = range(1, 9)
@@ -231,7 +234,8 @@ class View:
     def _update(self, head: dict[str, Any], news: _Bytes) -> Records:
         """Takes over what a call says, and returns the events."""
         self.now_ns = head["now_ns"]
-        self._tiers_told = head["tiers"]
+        if "tiers" in head:
+            self._tiers_told = head["tiers"]
         self._grow(head["slots"])
         for slot, key in head["keys"]:
             self.keys[slot] = key
@@ -252,7 +256,7 @@ class View:
         reads = events["slot"], events["time_ns"]
         if not is_read.all():
             reads = reads[0][is_read], reads[1][is_read]
-            self._write(events[events["kind"] == WRITE])
+            self._write(events, events["kind"] == WRITE)
         # As the indices that NumPy would make of them, more slowly.
         segments["last_read_ns"][reads[0].astype(np.intp)] = reads[1]
         if len(slots) > 0:
@@ -261,12 +265,14 @@ class View:
             opaque = np.dtype(f"V{SEGMENT.itemsize}")
             segments.view(opaque)[slots.view("<u4")] = rows.view(opaque)
 
-    def _write(self, events: Records) -> None:
+    def _write(self, events: Records, is_write: npt.NDArray[np.bool_]) -> None:
         segments = self._room
-        changed = events["slot"].astype(np.intp)
-        segments["last_write_ns"][changed] = events["time_ns"]
-        ends = events["offset_bytes"] + events["length_bytes"]
-        np.maximum.at(segments["size_bytes"], changed, ends)
+        changed = events["slot"][is_write].astype(np.intp)
+        segments["last_write_ns"][changed] = events["time_ns"][is_write]
+        ends = (events["offset_bytes"] + events["length_bytes"])[is_write]
+        is_longer = ends > segments["size_bytes"][changed]
+        if is_longer.any():
+            np.maximum.at(segments["size_bytes"], changed[is_longer], ends[is_longer])
 
     def _grow(self, count: int) -> None:
         if count > len(self._room):
@@ -613,6 +619,7 @@ class _Host:
         self._view = View(head["seed"])
         self._view._update(head | {"events": 0, "changed": 0, "keys": []}, self._memory.take(0))
         self._policy = chosen(self._view)
+        gc.freeze()  # What was loaded stays: looking through it again and again takes milliseconds.
         said = {"name": chosen.__name__, "state_version": chosen.state_version}
         return said | self._told_anew()
 
@@ -675,9 +682,13 @@ class _Host:
         return new
 
 
+# Numbers may be NumPy's.
+_ENCODER = json.JSONEncoder(default=lambda value: value.item())
+
+
 def _json(said: dict[str, Any]) -> bytes:
-    """An object as it is sent; numbers may be NumPy's."""
-    return json.dumps(said, default=lambda value: value.item()).encode()
+    """An object as it is sent."""
+    return _ENCODER.encode(said).encode()
 
 
 def _summary(error: BaseException) -> str:
@@ -744,6 +755,8 @@ def _serve(host: _Host, peer: socket.socket) -> None:
 
 def _receive(peer: socket.socket, count: int) -> bytes:
     """As many bytes; fewer where there are no more."""
+    if count == 0:
+        return b""
     whole = bytearray(count)
     left = memoryview(whole)
     while len(left) > 0:

@@ -56,6 +56,16 @@ def test_a_view_shows_what_it_was_told() -> None:
     assert shown.on(1).tolist() == []
 
 
+def test_tiers_stay_as_they_are_until_told_anew() -> None:
+    shown = view([3])
+    before = shown.tiers
+    head: dict[str, Any] = {"now_ns": 6, "slots": 1, "events": 0, "changed": 0, "keys": []}
+    shown._update(head, np.zeros(0, np.uint8))
+    assert (shown.now_ns, shown.tiers) == (6, before)
+    shown._update(head | {"tiers": [tier(used_bytes=3)]}, np.zeros(0, np.uint8))
+    assert [one.used_bytes for one in shown.tiers] == [3]
+
+
 def test_a_view_follows_what_was_read_and_written() -> None:
     shown = view([10, 10, 10])
     events = np.zeros(5, EVENT)

@@ -31,7 +31,7 @@ use reply::{Reply, Start};
 use socket::{Call, Socket};
 
 /// The version of what both sides say.
-const VERSION: u32 = 3;
+const VERSION: u32 = 4;
 
 /// Starts the program at `path` and gives its policy its parameters, in order.
 ///
@@ -80,10 +80,10 @@ impl Program {
     fn create(socket: Socket, process: Option<Process>, view: &View) -> Result<Self> {
         const OPERATION: &str = "start the policy";
         let seed = view.random.clone().next_u64();
-        let mut head = news::head(view);
+        let mut news = News::new()?;
+        let mut head = news.head(view);
         head["version"] = VERSION.into();
         head["seed"] = seed.into();
-        let news = News::new()?;
         let reply = socket.start(&head, news.memory()).map_err(|error| {
             Error::invalid(OPERATION, "the program does not answer").caused_by(error)
         })?;
@@ -114,8 +114,10 @@ impl Program {
 
     /// Asks with everything that it was not shown yet.
     fn ask(&self, call: Call, view: &View, more: Value, body: &[u8]) -> Result<Reply> {
-        let mut head = news::head(view);
-        self.news.borrow_mut().tell(view, &mut head)?;
+        let mut news = self.news.borrow_mut();
+        let mut head = news.head(view);
+        news.tell(view, &mut head)?;
+        drop(news);
         if let (Some(head), Value::Object(more)) = (head.as_object_mut(), more) {
             head.extend(more);
         }

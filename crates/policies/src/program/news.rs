@@ -4,7 +4,7 @@
 use std::os::fd::BorrowedFd;
 
 use serde_json::{Value, json};
-use terrace_core::{Event, EventKind, Key, Result, SLOT_NONE, SegmentView, Slot, View};
+use terrace_core::{Event, EventKind, Key, Result, SLOT_NONE, SegmentView, Slot, TierView, View};
 
 use super::memory::Memory;
 use crate::mechanism::boundary::{persistency, temperature};
@@ -40,6 +40,8 @@ pub(super) struct News {
     batch: u64,
     /// By slot: the key that the program knows it by.
     keys: Vec<Option<(Key, u32)>>,
+    /// As the program knows them.
+    tiers: Vec<TierView>,
 }
 
 impl News {
@@ -53,12 +55,24 @@ impl News {
             noted: Vec::new(),
             batch: 1,
             keys: Vec::new(),
+            tiers: Vec::new(),
         })
     }
 
     /// What the program maps.
     pub(super) fn memory(&self) -> BorrowedFd<'_> {
         self.memory.lent()
+    }
+
+    /// What a call says of the view as a whole: time, how many slots there are, and the tiers where
+    /// they are others than the program knows.
+    pub(super) fn head(&mut self, view: &View) -> Value {
+        let mut head = json!({ "now_ns": view.now_ns, "slots": view.segments.len() });
+        if self.tiers != view.tiers {
+            head["tiers"] = view.tiers.iter().map(tier).collect();
+            self.tiers.clone_from(&view.tiers);
+        }
+        head
     }
 
     /// Notes events, and that their segments changed, unless an event says it all.
@@ -147,38 +161,30 @@ fn is_known((key, number): &(Key, u32), segment: &SegmentView) -> bool {
     *number == segment.segment && (is_same || *key == segment.key)
 }
 
-/// What every call tells of the view: time, tiers, and how many slots there are.
-pub(super) fn head(view: &View) -> Value {
-    let tiers: Vec<_> = view
-        .tiers
-        .iter()
-        .map(|tier| {
-            // JSON has no infinity: what is not bounded is null.
-            json!({
-                "name": tier.name,
-                "capacity_bytes": bounded(tier.figures.capacity_bytes),
-                "latency_ns": tier.figures.latency_ns,
-                "read_bytes_per_s": tier.figures.read_bytes_per_s,
-                "write_bytes_per_s": tier.figures.write_bytes_per_s,
-                "parallelism": tier.figures.parallelism,
-                "idle_w": tier.figures.idle_w,
-                "active_w": tier.figures.active_w,
-                "low": tier.watermarks.low,
-                "high": tier.watermarks.high,
-                "critical": tier.watermarks.critical,
-                "persistency": persistency(tier.persistency),
-                "used_bytes": tier.used_bytes,
-                "reserved_bytes": tier.reserved_bytes,
-                "copy_bytes": tier.copy_bytes,
-                "garbage_bytes": tier.garbage_bytes,
-                "incoming_bytes": tier.incoming_bytes,
-                "outgoing_bytes": tier.outgoing_bytes,
-                "utilisation": tier.utilisation,
-                "is_writable": tier.is_writable,
-            })
-        })
-        .collect();
-    json!({ "now_ns": view.now_ns, "tiers": tiers, "slots": view.segments.len() })
+fn tier(tier: &TierView) -> Value {
+    // JSON has no infinity: what is not bounded is null.
+    json!({
+        "name": tier.name,
+        "capacity_bytes": bounded(tier.figures.capacity_bytes),
+        "latency_ns": tier.figures.latency_ns,
+        "read_bytes_per_s": tier.figures.read_bytes_per_s,
+        "write_bytes_per_s": tier.figures.write_bytes_per_s,
+        "parallelism": tier.figures.parallelism,
+        "idle_w": tier.figures.idle_w,
+        "active_w": tier.figures.active_w,
+        "low": tier.watermarks.low,
+        "high": tier.watermarks.high,
+        "critical": tier.watermarks.critical,
+        "persistency": persistency(tier.persistency),
+        "used_bytes": tier.used_bytes,
+        "reserved_bytes": tier.reserved_bytes,
+        "copy_bytes": tier.copy_bytes,
+        "garbage_bytes": tier.garbage_bytes,
+        "incoming_bytes": tier.incoming_bytes,
+        "outgoing_bytes": tier.outgoing_bytes,
+        "utilisation": tier.utilisation,
+        "is_writable": tier.is_writable,
+    })
 }
 
 /// Whether the program can do to its segment what [`View::apply`] does: of these there are many. What a

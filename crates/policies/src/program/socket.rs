@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Frames to a program and its answers: numbers of 32 and 64 bits, a JSON head, bytes.
 
+use std::cell::Cell;
 use std::io::{self, IoSlice, Read};
 use std::mem::MaybeUninit;
 use std::net::Shutdown;
@@ -77,11 +78,13 @@ impl Call {
 #[derive(Debug)]
 pub(super) struct Socket {
     stream: UnixStream,
+    /// What the stream waits, as it was set last.
+    longest: Cell<Duration>,
 }
 
 impl Socket {
     pub(super) fn new(stream: UnixStream) -> Self {
-        Self { stream }
+        Self { stream, longest: Cell::default() }
     }
 
     /// Makes a call that waits fail as if the process had ended.
@@ -129,8 +132,11 @@ impl Socket {
         body: &[u8],
         memory: Option<BorrowedFd<'_>>,
     ) -> io::Result<Reply> {
-        self.stream.set_read_timeout(Some(call.longest()))?;
-        self.stream.set_write_timeout(Some(call.longest()))?;
+        if self.longest.get() != call.longest() {
+            self.stream.set_read_timeout(Some(call.longest()))?;
+            self.stream.set_write_timeout(Some(call.longest()))?;
+            self.longest.set(call.longest());
+        }
         let head = serde_json::to_vec(head)?;
         let mut front = Vec::with_capacity(PREFIX_BYTES + head.len());
         front.extend((call as u32).to_le_bytes());

@@ -45,8 +45,11 @@ fn a_program_sees_the_tiers_as_they_are() {
     let mut world = world("");
     world.view.tiers[0].figures.capacity_bytes = u64::MAX;
     world.view.tiers[0].utilisation = 0.25;
-    let told = world.policy.message(&world.view, "tiers", b"").expect("known");
-    let told = String::from_utf8(told).expect("text");
+    let ask = |world: &mut World| {
+        let told = world.policy.message(&world.view, "tiers", b"").expect("known");
+        String::from_utf8(told).expect("text")
+    };
+    let told = ask(&mut world);
     let (fast, slow) = told.split_once('\n').expect("two lines");
     for (line, expected) in [
         (fast, "name='fast', capacity_bytes=inf, latency_ns=0, read_bytes_per_s=inf"),
@@ -56,6 +59,17 @@ fn a_program_sees_the_tiers_as_they_are() {
     ] {
         assert!(line.contains(expected), "{expected} in {line}");
     }
+    assert_eq!(ask(&mut world), told, "nothing is new");
+    world.view.tiers[1].used_bytes = 20;
+    assert!(ask(&mut world).contains("used_bytes=20"), "one tier is");
+}
+
+#[test]
+fn a_program_leaves_the_processors_to_the_store() {
+    let mut world = world("");
+    let threads = world.policy.message(&world.view, "threads", b"").expect("known");
+    let set = std::env::var("OPENBLAS_NUM_THREADS").unwrap_or_else(|_| "1".into());
+    assert_eq!(String::from_utf8(threads).expect("text"), set);
 }
 
 #[test]
