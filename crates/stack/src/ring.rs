@@ -107,7 +107,7 @@ pub(crate) struct Mailbox {
     ring_events: AtomicUsize,
     rings: Mutex<Vec<Consumer<Posted>>>,
     changes: Mutex<Vec<Change>>,
-    /// Accesses that are younger than what was taken last.
+    /// Accesses that are younger than what was taken last, or came before a call.
     held_back: Mutex<Vec<Change>>,
     /// What full rings summed up, by segment and kind.
     overflow: Mutex<HashMap<(Slot, u32, u32), Posted>>,
@@ -189,7 +189,11 @@ impl Mailbox {
         let held = self.call.0.lock().unwrap_or_else(PoisonError::into_inner);
         let not_called = |(): &mut ()| !self.is_called.load(Ordering::Acquire);
         drop(self.call.1.wait_timeout_while(held, longest, not_called));
-        self.is_called.store(false, Ordering::Release);
+        // As long as a ring has as many events as called, the next one would call again, for a
+        // round that finds next to nothing.
+        self.drain(&mut crate::lock(&self.held_back));
+        // Acquire: what was asked for before a call that this takes back is seen.
+        self.is_called.swap(false, Ordering::AcqRel);
     }
 
     /// Takes everything that happened up to `until_ns`, which is now or earlier, oldest first;
@@ -212,7 +216,8 @@ impl Mailbox {
         // of an access that is due was there before.
         self.drain(&mut accesses);
         let (due, later): (Vec<_>, _) = accesses.into_iter().partition(is_due);
-        *crate::lock(&self.held_back) = later;
+        // In front of what a wait has put there meanwhile.
+        crate::lock(&self.held_back).splice(0..0, later);
         all.extend(due);
         // Stable, so that changes stay before accesses of the same nanosecond; slot and kind make
         // the order of what a hash map held the same in every run.
@@ -350,6 +355,21 @@ mod tests {
         mailbox.post(read(4, 28));
         assert_eq!(take(28), [25, 28]);
         assert_eq!(take(u64::MAX), [30]);
+    }
+
+    #[test]
+    fn who_posts_when_a_round_begins_does_not_call_for_another() {
+        let mailbox = Mailbox::default();
+        let enough = mailbox.enough();
+        for time_ns in 0..enough {
+            mailbox.post(read(3, time_ns));
+        }
+        assert!(mailbox.is_called.load(Ordering::Relaxed));
+        mailbox.wait(Duration::ZERO);
+        mailbox.post(read(3, enough));
+        assert!(!mailbox.is_called.load(Ordering::Relaxed));
+        let taken = mailbox.take(u64::MAX);
+        assert!(taken.iter().map(|change| change.posted.event.time_ns).eq(0..=enough));
     }
 
     #[test]
