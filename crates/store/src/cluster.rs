@@ -157,20 +157,41 @@ impl Cluster {
         }
     }
 
+    /// All parts of an object as one: the segments of each server's part, one part behind the other.
     fn explain(&self, key: &Key) -> Result<Explanation> {
-        let parts = self.striped.parts(key)?;
-        let (index, part) = parts.into_iter().next().expect("the first is on its home");
-        let mut explanation: Explanation = self.one(index, &Call::Explain { key: part })?;
-        // Its home knows the part of it that is there.
+        let asked = |_, key| Some(Call::Explain { key });
+        let parts: Vec<(usize, Explanation)> = self.holders(key, asked, |_, _| {})?;
         let whole = self.striped.stat(key)?;
+        let named = parts.into_iter().map(|(index, part)| self.named(index, part));
+        let joined = named.reduce(|mut all, part| {
+            all.is_pinned |= part.is_pinned;
+            all.opens = all.opens.max(part.opens);
+            all.ledger = all.ledger.plus(&part.ledger);
+            all.segments.extend(part.segments);
+            all
+        });
+        let mut explanation = joined.expect("one was found");
         (explanation.size_bytes, explanation.modified_ns) = (whole.size_bytes, whole.modified_ns);
-        for segment in &mut explanation.segments {
+        for (segment, number) in explanation.segments.iter_mut().zip(0..) {
+            segment.segment = number;
+        }
+        Ok(explanation)
+    }
+
+    /// A part with the names that tiers and migrations of this server have for the whole store.
+    fn named(&self, index: usize, mut part: Explanation) -> Explanation {
+        for segment in &mut part.segments {
             segment.tier = self.placed(index, &segment.tier);
             for copy in &mut segment.copies {
                 *copy = self.placed(index, copy);
             }
+            segment.moving = segment.moving.take().map(|moving| self.moved(index, moving));
+            for event in &mut segment.history {
+                event.tier = self.placed(index, &event.tier);
+                event.from = event.from.take().map(|from| self.placed(index, &from));
+            }
         }
-        Ok(explanation)
+        part
     }
 
     fn moved(&self, index: usize, mut report: MoveReport) -> MoveReport {

@@ -148,7 +148,23 @@ fn an_object_moves_and_is_pinned_with_all_its_parts() {
         };
         servers.iter().map(of).collect::<Vec<_>>()
     };
+    let placed = || {
+        let explanation = store.explain(&name).expect("tells");
+        let numbers: Vec<_> = explanation.segments.iter().map(|one| one.segment).collect();
+        assert_eq!(numbers, (0..numbers.len() as u32).collect::<Vec<_>>());
+        let mut tiers: Vec<_> = explanation.segments.into_iter().map(|one| one.tier).collect();
+        tiers.sort();
+        (explanation.size_bytes, explanation.ledger.written_bytes, explanation.is_pinned, tiers)
+    };
+    let on = |tier: &str| {
+        let mut tiers: Vec<_> =
+            servers.iter().map(|one| format!("{}/{tier}", one.address)).collect();
+        tiers.sort();
+        tiers
+    };
+    assert_eq!(placed(), (3 << 20, 3 << 20, false, on("fast")));
     store.pin(&name).expect("pinned");
+    assert!(placed().2);
     let pinned = store.migrate(&name, "slow", MoveKind::Move, 0, "test").expect_err("it stays");
     assert_eq!(pinned.kind(), ErrorKind::Denied);
     // Of every part, also where another one is asked first.
@@ -164,6 +180,7 @@ fn an_object_moves_and_is_pinned_with_all_its_parts() {
     assert!(store.wait_idle(Duration::from_secs(30)).expect("tells"));
     let on_slow = on_slow();
     assert!(on_slow.iter().all(|bytes| *bytes > 1 << 20), "{on_slow:?}");
+    assert_eq!(placed().3, on("slow"));
     assert_eq!(store.read_all(&name).expect("whole"), content(1));
     assert!(store.migrate(&name, "slow", MoveKind::Move, 0, "test").expect("there").is_empty());
 }

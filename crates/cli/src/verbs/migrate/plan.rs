@@ -4,7 +4,7 @@
 use serde_json::json;
 use terrace_core::units::show_bytes;
 use terrace_core::{Error, ErrorKind};
-use terrace_store::{SegmentReport, Store};
+use terrace_store::SegmentReport;
 
 use crate::context::Context;
 use crate::failure::{Failures, Result};
@@ -22,11 +22,13 @@ pub(super) fn print(
     let mut output = Output::new();
     let (mut moves, mut bytes): (u64, u64) = (0, 0);
     context.with_store_for_reading(|store| {
-        check_tier(store, tier)?;
+        let tiers: Vec<_> = store.tiers()?.into_iter().map(|tier| tier.name).collect();
+        check_tier(&tiers, tier)?;
         for_each_key(store, keys, is_recursive, &mut failures, &mut |_, key| {
             let explanation = store.explain(&key)?;
             for segment in &explanation.segments {
-                let would = would(segment, tier, explanation.is_pinned);
+                let Some(tier) = target(&segment.tier, tier, &tiers) else { continue };
+                let would = would(segment, &tier, explanation.is_pinned);
                 if would == "move" {
                     moves += 1;
                     bytes += segment.size_bytes;
@@ -54,35 +56,65 @@ pub(super) fn print(
     failures.finish()
 }
 
+/// The tier that a segment on tier `from` would move to; `None` where it would not be asked to: of several servers
+/// a tier is called `SERVER/TIER`, and `TIER` means that of each server that has one.
+fn target(from: &str, tier: &str, tiers: &[String]) -> Option<String> {
+    let Some((server, _)) = from.rsplit_once('/') else { return Some(tier.to_owned()) };
+    let target = match tier.rsplit_once('/') {
+        Some((named, _)) if named != server => return None,
+        Some(_) => tier.to_owned(),
+        None => format!("{server}/{tier}"),
+    };
+    tiers.contains(&target).then_some(target)
+}
+
 /// What would happen: `move`, `stay` (it is there), `refuse` (pinned), `switch` (a clean copy is
 /// there, no bytes move), `wait` (another migration of it is on its way).
 fn would(segment: &SegmentReport, tier: &str, is_pinned: bool) -> &'static str {
-    if is_named(&segment.tier, tier) {
+    if segment.tier == tier {
         "stay"
     } else if is_pinned {
         "refuse"
     } else if segment.moving.is_some() {
         "wait"
-    } else if segment.copies.iter().any(|copy| is_named(copy, tier)) {
+    } else if segment.copies.iter().any(|copy| copy == tier) {
         "switch"
     } else {
         "move"
     }
 }
 
-/// Whether a tier is meant: of several servers it is called `SERVER/TIER`, and `TIER` means that of
-/// whichever server has the object.
-fn is_named(tier: &str, name: &str) -> bool {
-    tier == name || tier.rsplit_once('/').is_some_and(|(_, tier)| tier == name)
-}
-
-fn check_tier(store: &Store, tier: &str) -> Result<()> {
-    let names: Vec<_> = store.tiers()?.into_iter().map(|tier| tier.name).collect();
-    if names.iter().any(|name| is_named(name, tier)) {
+fn check_tier(tiers: &[String], tier: &str) -> Result<()> {
+    let is_meant =
+        |name: &String| name == tier || name.rsplit_once('/').is_some_and(|(_, name)| name == tier);
+    if tiers.iter().any(is_meant) {
         return Ok(());
     }
     Err(Error::new(ErrorKind::NotFound, "migrate")
-        .because(format!("there is no such tier, only {}", names.join(", ")))
+        .because(format!("there is no such tier, only {}", tiers.join(", ")))
         .with("tier", format!("{tier:?}"))
         .into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_segment_would_move_on_its_own_server() {
+        let tiers = ["a/fast", "a/slow", "b/fast"].map(str::to_owned);
+        for (from, tier, expected) in [
+            ("a/fast", "slow", Some("a/slow")),
+            ("a/fast", "a/slow", Some("a/slow")),
+            ("b/fast", "slow", None),
+            ("b/fast", "a/slow", None),
+            ("b/fast", "fast", Some("b/fast")),
+        ] {
+            assert_eq!(target(from, tier, &tiers).as_deref(), expected, "{from} to {tier}");
+        }
+        assert_eq!(
+            target("fast", "slow", &["fast", "slow"].map(str::to_owned)).as_deref(),
+            Some("slow")
+        );
+    }
 }
