@@ -28,8 +28,8 @@ A policy is pure: it reads no clock (`view.now_ns` is the time) and no files, an
 may take seconds before it is replaced; applications never wait for it. An exception that leaves it
 ends it: the store goes on with its fallback, and shows the traceback. What it prints goes to
 standard error. NumPy's linear algebra has one thread, as the processors are the store's and its
-users': OPENBLAS_NUM_THREADS, OMP_NUM_THREADS, MKL_NUM_THREADS in the store's environment say
-otherwise.
+users', unless OPENBLAS_NUM_THREADS, OMP_NUM_THREADS or MKL_NUM_THREADS is in the environment of
+what started the policy.
 
 Units are in the names: _bytes, _ns (nanoseconds, monotonic, with an arbitrary origin), _s, _w.
 """
@@ -206,7 +206,7 @@ class View:
         """The tiers, the most preferred first."""
         if self._tiers_told:
             self._tiers, self._tiers_told = [_tier(told) for told in self._tiers_told], []
-        return self._tiers
+        return self._tiers.copy()
 
     @property
     def segments(self) -> Records:

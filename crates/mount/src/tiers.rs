@@ -240,8 +240,19 @@ fn is_called(tier: &str, name: &str) -> bool {
     tier == name || tier.rsplit_once('/').is_some_and(|(_, tier)| tier == name)
 }
 
+/// Whether a file is where it is to be.
 fn is_on(explanation: &Explanation, tier: &str) -> bool {
-    explanation.segments.iter().all(|segment| segment.tier == tier)
+    let there = explanation.segments.iter().filter_map(|segment| is_there(&segment.tier, tier));
+    there.reduce(|all, one| all && one).unwrap_or(false)
+}
+
+/// Whether what is on a tier is on the one that is meant; `None` where it is not concerned. Over
+/// several servers `SERVER/TIER` concerns the part on that server, and `TIER` all parts.
+fn is_there(on: &str, meant: &str) -> Option<bool> {
+    match (on.rsplit_once('/'), meant.rsplit_once('/')) {
+        (Some((server, _)), Some((wanted, _))) if server != wanted => None,
+        _ => Some(is_called(on, meant)),
+    }
 }
 
 fn move_and_wait(tiers: &Tiers, key: &Key, tier: &str) -> Result<()> {
@@ -326,6 +337,21 @@ mod tests {
             ["", "K", "-4K", "1.5", "4 K B", "4T", "99999999999999999999", "9999999999999G"]
         {
             assert_eq!(length(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_tier_of_one_server_concerns_the_part_there() {
+        for (on, meant, expected) in [
+            ("slow", "slow", Some(true)),
+            ("fast", "slow", Some(false)),
+            ("a/slow", "slow", Some(true)),
+            ("a/fast", "slow", Some(false)),
+            ("a/slow", "a/slow", Some(true)),
+            ("a/fast", "a/slow", Some(false)),
+            ("b/fast", "a/slow", None),
+        ] {
+            assert_eq!(is_there(on, meant), expected, "{meant} of {on}");
         }
     }
 }

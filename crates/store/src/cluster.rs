@@ -174,6 +174,10 @@ impl Cluster {
         (explanation.size_bytes, explanation.modified_ns) = (whole.size_bytes, whole.modified_ns);
         for (segment, number) in explanation.segments.iter_mut().zip(0..) {
             segment.segment = number;
+            if let Some(moving) = &mut segment.moving {
+                moving.segment = number;
+                key.as_str().clone_into(&mut moving.key);
+            }
         }
         Ok(explanation)
     }

@@ -36,8 +36,8 @@ const PYTHON_VARIABLE: &str = "TERRACE_PYTHON";
 const PYTHON: &str = "python3";
 
 /// NumPy's libraries of linear algebra begin a thread for each processor as soon as they are loaded,
-/// which spin at first. The processors are the store's and its users'; whoever started the store may
-/// say otherwise.
+/// which spin at first. The processors are the store's and its users'. Where one of these is set,
+/// somebody has decided, and none is: each library knows more than one of them.
 const THREADS: [&str; 3] = ["OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"];
 
 /// How long a process may take to end by itself once nobody talks to it.
@@ -68,9 +68,10 @@ impl Process {
             return Err(Error::from_io(OPERATION, error).with("program", path.display()));
         }
         let python = std::env::var_os(PYTHON_VARIABLE).unwrap_or_else(|| PYTHON.into());
-        let threads = THREADS.into_iter().filter(|variable| std::env::var_os(variable).is_none());
+        let is_decided = THREADS.iter().any(|variable| std::env::var_os(variable).is_some());
+        let threads = if is_decided { &[][..] } else { &THREADS };
         Command::new(&python)
-            .envs(threads.map(|variable| (variable, "1")))
+            .envs(threads.iter().map(|variable| (variable, "1")))
             .args(["-u", "-c", LOADER])
             .arg(path)
             .env("TERRACE_POLICY_MODULE", MODULE)

@@ -26,8 +26,10 @@ pub(super) fn print(
         check_tier(&tiers, tier)?;
         for_each_key(store, keys, is_recursive, &mut failures, &mut |_, key| {
             let explanation = store.explain(&key)?;
+            let mut is_concerned = explanation.segments.is_empty();
             for segment in &explanation.segments {
                 let Some(tier) = target(&segment.tier, tier, &tiers) else { continue };
+                is_concerned = true;
                 let would = would(segment, &tier, explanation.is_pinned);
                 if would == "move" {
                     moves += 1;
@@ -44,6 +46,12 @@ pub(super) fn print(
                     let from = &segment.tier;
                     output.line(format!("{key}: would {would}, {from} -> {tier} ({size})"))?;
                 }
+            }
+            if !is_concerned {
+                return Err(Error::new(ErrorKind::NotFound, "migrate")
+                    .because("no server that has a part of it has this tier")
+                    .with("tier", format!("{tier:?}"))
+                    .into());
             }
             Ok(())
         })
