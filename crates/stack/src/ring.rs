@@ -184,8 +184,8 @@ impl Mailbox {
         self.call.1.notify_all();
     }
 
-    /// Waits for a call, at most this long.
-    pub(crate) fn wait(&self, longest: Duration) {
+    /// Waits for a call, at most this long; whether there was one.
+    pub(crate) fn wait(&self, longest: Duration) -> bool {
         let held = self.call.0.lock().unwrap_or_else(PoisonError::into_inner);
         let not_called = |(): &mut ()| !self.is_called.load(Ordering::Acquire);
         drop(self.call.1.wait_timeout_while(held, longest, not_called));
@@ -193,7 +193,7 @@ impl Mailbox {
         // round that finds next to nothing.
         self.drain(&mut crate::lock(&self.held_back));
         // Acquire: what was asked for before a call that this takes back is seen.
-        self.is_called.swap(false, Ordering::AcqRel);
+        self.is_called.swap(false, Ordering::AcqRel)
     }
 
     /// Takes everything that happened up to `until_ns`, which is now or earlier, oldest first;

@@ -82,6 +82,10 @@ impl Desk {
         std::mem::take(&mut *crate::lock(&self.commands))
     }
 
+    pub(crate) fn has_commands(&self) -> bool {
+        !crate::lock(&self.commands).is_empty()
+    }
+
     pub(crate) fn begin_turn(&self, call_time_max: Duration) -> u64 {
         self.call_time_max_ns.store(call_time_max.as_nanos() as u64, Ordering::Relaxed);
         self.call_began_ns.store(0, Ordering::Release);

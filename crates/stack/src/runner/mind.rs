@@ -37,6 +37,13 @@ const NONSENSE_MAX: u64 = 10_000;
 /// … and rounds one after another in which all that it wished for makes no sense.
 const NONSENSE_ROUNDS_MAX: u32 = 20;
 
+/// A policy is left alone for so many times as long as its last round took, so that one that takes
+/// long leaves the processors to the store …
+const REST_TIMES: u64 = 49;
+
+/// … but not for longer than this, in nanoseconds.
+const REST_NS_MAX: u64 = 10_000_000;
+
 /// Actions of one round.
 pub(super) const ACTIONS_MAX: usize = 100_000;
 
@@ -55,6 +62,8 @@ pub(crate) struct Mind {
     decisions: VecDeque<(Slot, u32, DecisionReport)>,
     /// Receipts that the next round shows: of what ended at once, which never reached the mover.
     refused: Vec<Event>,
+    /// When the policy has rested from its last round.
+    rests_until_ns: u64,
 }
 
 /// What the policy that decides has done since it took over.
@@ -136,7 +145,12 @@ impl Mind {
             counts: Counts::new(shared),
             decisions: VecDeque::new(),
             refused: Vec::new(),
+            rests_until_ns: 0,
         })
+    }
+
+    pub(crate) fn rests_until_ns(&self) -> u64 {
+        self.rests_until_ns
     }
 
     pub(crate) fn every(&self) -> Duration {
@@ -247,6 +261,9 @@ impl Mind {
         let planned = self.call(shared, turn, |policy, view| {
             policy.plan(view, &mut actions);
         });
+        let ended_ns = shared.clock.now_ns();
+        let took_ns = ended_ns.saturating_sub(now_ns);
+        self.rests_until_ns = ended_ns + took_ns.saturating_mul(REST_TIMES).min(REST_NS_MAX);
         if planned.is_some() {
             let actions = actions.into_list();
             if let Some(writer) = crate::lock(&shared.recording).decisions() {

@@ -51,6 +51,7 @@ fn live(shared: &Arc<Shared>, mut mind: Mind, turn: u64) {
     mind.introduce(shared, turn);
     while desk.is_turn(turn) {
         shared.mailbox.wait(mind.every());
+        rest(shared, &mind, turn);
         if !desk.is_turn(turn) {
             return;
         }
@@ -67,6 +68,17 @@ fn live(shared: &Arc<Shared>, mut mind: Mind, turn: u64) {
         }
         if is_last {
             desk.end_turn(turn);
+            return;
+        }
+    }
+}
+
+/// Waits until the policy may be asked again, or somebody wants something of it. Events are taken out
+/// of the rings meanwhile, so that none of them fills up.
+fn rest(shared: &Shared, mind: &Mind, turn: u64) {
+    while shared.desk.is_turn(turn) && !shared.desk.has_commands() {
+        let left_ns = mind.rests_until_ns().saturating_sub(shared.clock.now_ns());
+        if left_ns == 0 || !shared.mailbox.wait(Duration::from_nanos(left_ns)) {
             return;
         }
     }
