@@ -264,6 +264,8 @@ impl Bench<'_> {
     /// A stack under a policy in Python, beside the same under a built-in one: `raw` is the second.
     fn policies(&mut self, case: &'static str, is_write: bool) -> Result<Case> {
         const BYTES: usize = 4 << 10;
+        /// Starting a process, and ending one, goes on beside what comes behind it.
+        const WARM_UP_NS: f64 = 2e8;
         let (stacked, stop, file) = (&self.stacked, self.stop, &self.counts);
         std::fs::write(file, COUNTS)
             .map_err(|error| Error::from_io("write the policy of the benchmark", error))?;
@@ -283,7 +285,7 @@ impl Bench<'_> {
             };
             stacked.set_policy(Tactics::new(if is_python { "counts" } else { "lru" }, policy))?;
             let mut warm_up = transfer(&*object, BYTES, is_write);
-            block(&mut warm_up, Until::Count(10_000), &mut memory(BYTES)).map(drop)
+            block(&mut warm_up, Until::TimeNs(WARM_UP_NS), &mut memory(BYTES)).map(drop)
         };
         let sides = [&*object, &*object].map(|object| transfer(object, BYTES, is_write));
         let until = Until::TimeNs(self.block_ns);

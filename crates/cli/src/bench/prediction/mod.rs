@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! How well a replay in virtual time foresees what a store does: the same traces, tiers and policies
-//! in both, with figures of the tiers from a calibration before.
+//! in both, with figures of the tiers from a calibration before. As a machine that is shared is faster at
+//! one time than at another, there is one before each repetition.
 
 mod live;
 mod report;
@@ -34,7 +35,7 @@ pub(crate) struct Settings {
     pub(crate) policies: Vec<String>,
     /// Live runs of each.
     pub(crate) repetitions: usize,
-    /// How long the tiers of each pair are measured.
+    /// How long the tiers of each pair are measured, a part of it before each repetition.
     pub(crate) calibration: Duration,
     /// Where tiers on a disk are.
     pub(crate) disk: PathBuf,
@@ -80,24 +81,21 @@ pub(crate) fn run(settings: &Settings, stop: &AtomicBool) -> Result<Report> {
     let mut progress = Progress::items("bench prediction", Some(total as u64));
     let (mut rows, worn) = (Vec::new(), Worn::default());
     for pair in pairs {
-        progress.say(format!("bench prediction: calibrate {}", pair.name));
-        let stage = Stage::new(pair, settings, &worn, stop)?;
-        let mut of_pair = Vec::new();
-        for workload in &workloads {
-            for policy in &policies {
-                let foreseen = stage.foresee(workload, policy)?;
-                let row = Row::foreseen(pair, workload.name, policy, &foreseen);
-                of_pair.push((*workload, row));
-            }
-        }
+        let mut of_pair: Vec<_> = workloads
+            .iter()
+            .flat_map(|workload| policies.iter().map(move |policy| (*workload, *policy)))
+            .map(|(workload, policy)| (workload, Row::new(pair, workload.name, policy)))
+            .collect();
         for repetition in 0..settings.repetitions {
+            progress.say(format!("bench prediction: calibrate {}", pair.name));
+            let stage = Stage::new(pair, settings, &worn, stop)?;
             for turn in 0..cells {
                 check_stop(stop)?;
                 // Who comes first changes from one repetition to the next.
                 let (workload, row) = &mut of_pair[(turn + repetition) % cells];
                 progress.say(format!("bench prediction {} {}", pair.name, row.title()));
-                let policy = row.policy;
-                row.note(stage.play(workload, policy)?);
+                let foreseen = stage.foresee(workload, row.policy)?;
+                row.note(&foreseen, stage.play(workload, row.policy)?);
                 progress.advance(1);
             }
         }

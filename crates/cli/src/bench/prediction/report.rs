@@ -16,7 +16,8 @@ pub(crate) struct Row {
     pub(crate) is_real: bool,
     pub(crate) workload: &'static str,
     pub(crate) policy: &'static str,
-    pub(crate) foreseen: Outcome,
+    /// With the figures that were measured before each run.
+    pub(crate) foreseen: Vec<Outcome>,
     /// In the order of the runs.
     pub(crate) live: Vec<Outcome>,
 }
@@ -59,29 +60,25 @@ pub(crate) struct Report {
 }
 
 impl Row {
-    pub(super) fn foreseen(
-        pair: &Pair,
-        workload: &'static str,
-        policy: &'static str,
-        timed: &Timed,
-    ) -> Self {
+    pub(super) fn new(pair: &Pair, workload: &'static str, policy: &'static str) -> Self {
+        let (is_real, foreseen, live) = (pair.is_real(), Vec::new(), Vec::new());
+        Self { pair: pair.name, is_real, workload, policy, foreseen, live }
+    }
+
+    /// Notes a run with what a replay said of it.
+    pub(super) fn note(&mut self, timed: &Timed, played: Outcome) {
         let served = |tier: &terrace_replay::TierTimed| tier.read_bytes + tier.written_bytes;
         let requests = timed.reads.count + timed.writes.count;
         let waited_s = timed.reads.mean_s * timed.reads.count as f64
             + timed.writes.mean_s * timed.writes.count as f64;
-        let foreseen = Outcome {
+        self.foreseen.push(Outcome {
             makespan_s: timed.makespan_s,
             latency_s: waited_s / requests.max(1) as f64,
             read_s: timed.reads.mean_s,
             write_s: timed.writes.mean_s,
             served_bytes: timed.tiers.iter().map(served).collect(),
             migrated_bytes: timed.migrated_bytes,
-        };
-        let is_real = pair.is_real();
-        Self { pair: pair.name, is_real, workload, policy, foreseen, live: Vec::new() }
-    }
-
-    pub(super) fn note(&mut self, played: Outcome) {
+        });
         self.live.push(played);
     }
 
@@ -105,10 +102,15 @@ impl Row {
         (longest - shortest) / middle
     }
 
+    /// The median of the makespans that were foreseen.
+    pub(crate) fn foreseen_s(&self) -> f64 {
+        middle(&self.foreseen, |run| run.makespan_s)
+    }
+
     /// How far the foreseen makespan is from the live one, as a share of it.
     pub(crate) fn error(&self) -> f64 {
-        let (middle, ..) = self.live_s();
-        (self.foreseen.makespan_s - middle) / middle
+        let (live_s, ..) = self.live_s();
+        (self.foreseen_s() - live_s) / live_s
     }
 
     /// The share of an application's bytes that the fast tier served: foreseen, and live.
@@ -117,36 +119,41 @@ impl Row {
             let all: u64 = run.served_bytes.iter().sum();
             run.served_bytes[0] as f64 / all.max(1) as f64
         };
-        (share(&self.foreseen), self.of_live(share))
+        self.both(share)
     }
 
     /// What a request took in the mean: foreseen, and live.
     pub(crate) fn latency_s(&self) -> (f64, f64) {
-        (self.foreseen.latency_s, self.of_live(|run| run.latency_s))
+        self.both(|run| run.latency_s)
     }
 
     /// Bytes that migrations wrote: foreseen, and live.
     pub(crate) fn migrated_bytes(&self) -> (f64, f64) {
-        let bytes = |run: &Outcome| run.migrated_bytes as f64;
-        (bytes(&self.foreseen), self.of_live(bytes))
+        self.both(|run| run.migrated_bytes as f64)
     }
 
     /// How far foreseen migrations are from the live ones, as a share of them; of the application's
     /// bytes, where nothing moved.
     fn migrated_error(&self) -> f64 {
         let (foreseen, live) = self.migrated_bytes();
-        let all: u64 = self.foreseen.served_bytes.iter().sum();
-        let of = if live > 0.0 { live } else { all as f64 };
+        let all = middle(&self.foreseen, |run| run.served_bytes.iter().sum::<u64>() as f64);
+        let of = if live > 0.0 { live } else { all };
         (foreseen - live).abs() / of
     }
 
-    fn of_live(&self, of: impl Fn(&Outcome) -> f64) -> f64 {
-        median(&mut self.live.iter().map(of).collect::<Vec<_>>())
+    /// Medians: foreseen, and live.
+    fn both(&self, of: impl Fn(&Outcome) -> f64) -> (f64, f64) {
+        (middle(&self.foreseen, &of), middle(&self.live, &of))
     }
 
     pub(super) fn title(&self) -> String {
         format!("{} {}", self.workload, self.policy)
     }
+}
+
+/// The median of what runs came to.
+fn middle(runs: &[Outcome], of: impl Fn(&Outcome) -> f64) -> f64 {
+    median(&mut runs.iter().map(of).collect::<Vec<_>>())
 }
 
 /// Medians foreseen within this share of the live ones, …
@@ -233,7 +240,7 @@ fn order(rows: &[Row]) -> (Option<f64>, usize, usize) {
                     continue;
                 }
             };
-            let less = one.foreseen.makespan_s.total_cmp(&other.foreseen.makespan_s);
+            let less = one.foreseen_s().total_cmp(&other.foreseen_s());
             match (less.is_eq(), less.is_lt() == live_is_less) {
                 (true, _) => {}
                 (false, true) => agreeing += 1,
@@ -259,7 +266,7 @@ mod tests {
     fn row(policy: &'static str, foreseen: Outcome, live: &[f64]) -> Row {
         let (fast, moved) = (foreseen.served_bytes[0], foreseen.migrated_bytes);
         let live = live.iter().map(|makespan_s| run(*makespan_s, fast, moved)).collect();
-        Row { pair: "a/b", is_real: true, workload: "w", policy, foreseen, live }
+        Row { pair: "a/b", is_real: true, workload: "w", policy, foreseen: vec![foreseen], live }
     }
 
     #[test]

@@ -136,7 +136,7 @@ impl<'a> Stage<'a> {
         let place = stage.place()?;
         let store = address(&place)?;
         Store::init(&place.store, &stage.text(&place))?;
-        let time = settings.calibration;
+        let time = settings.calibration / settings.repetitions.max(1) as u32;
         use_memory(RUN_BYTES);
         let options = CalibrateOptions { tiers: Vec::new(), time, is_thorough: false };
         let is_stopped = || stop.load(Ordering::SeqCst);

@@ -17,7 +17,10 @@ const OBJECTS: u64 = 256;
 /// What the fast tier may hold.
 pub(super) const FAST_BYTES: u64 = OBJECTS / 4 * OBJECT_BYTES;
 
-const REQUESTS: u64 = 6000;
+const REQUESTS: u64 = 20_000;
+
+/// Of the one that pauses.
+const STAGED: u64 = 6000;
 
 /// Between an answer and the next request, in the mean.
 const THINK_NS: u64 = 20_000;
@@ -119,7 +122,7 @@ fn mixed(lines: &mut Lines) {
 fn staging(lines: &mut Lines) {
     const BURST: u64 = 32;
     const BETWEEN_NS: u64 = 50_000_000;
-    for burst in 0..REQUESTS / (2 * BURST) {
+    for burst in 0..STAGED / (2 * BURST) {
         for object in 0..BURST {
             lines.whole(0, "write", burst * BURST + object);
         }

@@ -138,8 +138,8 @@ enum What {
         /// Only this policy; may be given several times
         #[arg(long = "policy", value_name = "NAME", value_parser = prediction::POLICIES)]
         policies: Vec<String>,
-        /// How long the tiers of each pair are measured before
-        #[arg(long, value_name = "SECONDS", default_value_t = 30,
+        /// How long the tiers of each pair are measured, a part of it before each repetition
+        #[arg(long, value_name = "SECONDS", default_value_t = 90,
               value_parser = clap::value_parser!(u64).range(1..=3600))]
         calibration: u64,
         /// Where tiers on a disk are [default: /var/tmp]

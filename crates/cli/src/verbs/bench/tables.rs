@@ -347,7 +347,7 @@ pub(super) fn prediction(report: &prediction::Report) -> Vec<String> {
             row.workload.into(),
             row.policy.into(),
             format!("{middle:.3} ({shortest:.3} to {longest:.3})"),
-            format!("{:.3}", row.foreseen.makespan_s),
+            format!("{:.3}", row.foreseen_s()),
             format!("{:+.1} %", row.error() * 100.0),
             format!("{:.1}", latency * 1e6),
             format!("{:.1}", latency_foreseen * 1e6),
