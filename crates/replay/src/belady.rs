@@ -56,7 +56,9 @@ impl Replacement for Belady {
         }
     }
 
-    fn miss(&mut self, _: u32, _: u64) {}
+    fn miss(&mut self, _: u32, _: u64) -> bool {
+        true
+    }
 
     fn evict(&mut self) -> Option<Victim> {
         let (_, object) = self.order.pop_last()?;
@@ -64,8 +66,7 @@ impl Replacement for Belady {
         Some(Victim { object, bytes: known.bytes })
     }
 
-    fn insert(&mut self, object: u32, bytes: u64) -> bool {
+    fn insert(&mut self, object: u32, bytes: u64) {
         self.put(object, bytes);
-        true
     }
 }

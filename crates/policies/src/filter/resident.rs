@@ -39,15 +39,12 @@ impl<R: Filtering> Residents<R> {
             self.drain_others();
             return self.order.contains(slot);
         }
-        if bytes > self.capacity_bytes {
-            return false;
-        }
         let is_known = self.order.remembers(slot);
-        self.order.miss(slot, bytes);
-        self.make_room(bytes);
-        if !self.order.insert(slot, bytes) {
+        if !self.order.miss(slot, bytes) || bytes > self.capacity_bytes {
             return false;
         }
+        self.make_room(bytes);
+        self.order.insert(slot, bytes);
         self.used_bytes += bytes;
         is_known
     }

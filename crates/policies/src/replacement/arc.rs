@@ -69,7 +69,7 @@ impl Replacement for Arc {
         self.lists.promote(T2, object);
     }
 
-    fn miss(&mut self, object: u32, bytes: u64) {
+    fn miss(&mut self, object: u32, bytes: u64) -> bool {
         self.incoming_bytes = bytes;
         self.came_from = self.lists.list_of(object);
         let (once, often) = (self.lists.bytes(B1) as f64, self.lists.bytes(B2) as f64);
@@ -84,6 +84,7 @@ impl Replacement for Arc {
             None => {}
         }
         self.lists.take(object);
+        true
     }
 
     fn evict(&mut self) -> Option<Victim> {
@@ -103,9 +104,8 @@ impl Replacement for Arc {
         self.replace()
     }
 
-    fn insert(&mut self, object: u32, bytes: u64) -> bool {
+    fn insert(&mut self, object: u32, bytes: u64) {
         self.lists.push(if self.came_from.is_some() { T2 } else { T1 }, object, bytes);
-        true
     }
 }
 

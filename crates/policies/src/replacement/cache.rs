@@ -41,18 +41,16 @@ impl<R: Replacement> Cache<R> {
             self.settle();
             return true;
         }
-        if bytes > self.capacity_bytes {
+        if !self.order.miss(object, bytes) || bytes > self.capacity_bytes {
             return false;
         }
-        self.order.miss(object, bytes);
         while self.used_bytes > self.capacity_bytes - bytes {
             let Some(victim) = self.order.evict() else { break };
             self.used_bytes -= victim.bytes;
             self.settle();
         }
-        if self.order.insert(object, bytes) {
-            self.used_bytes += bytes;
-        }
+        self.order.insert(object, bytes);
+        self.used_bytes += bytes;
         false
     }
 

@@ -25,7 +25,9 @@ impl Replacement for Clock {
         self.0.set_count(object, 1);
     }
 
-    fn miss(&mut self, _: u32, _: u64) {}
+    fn miss(&mut self, _: u32, _: u64) -> bool {
+        true
+    }
 
     fn evict(&mut self) -> Option<Victim> {
         loop {
@@ -38,9 +40,8 @@ impl Replacement for Clock {
         }
     }
 
-    fn insert(&mut self, object: u32, bytes: u64) -> bool {
+    fn insert(&mut self, object: u32, bytes: u64) {
         self.0.set_count(object, 0);
         self.0.push(0, object, bytes);
-        true
     }
 }

@@ -27,7 +27,9 @@ impl Replacement for Fifo {
 
     fn hit(&mut self, _: u32) {}
 
-    fn miss(&mut self, _: u32, _: u64) {}
+    fn miss(&mut self, _: u32, _: u64) -> bool {
+        true
+    }
 
     fn evict(&mut self) -> Option<Victim> {
         let victim = self.queue.pop_front()?;
@@ -35,9 +37,8 @@ impl Replacement for Fifo {
         Some(victim)
     }
 
-    fn insert(&mut self, object: u32, bytes: u64) -> bool {
+    fn insert(&mut self, object: u32, bytes: u64) {
         self.is_there[object as usize] = true;
         self.queue.push_back(Victim { object, bytes });
-        true
     }
 }

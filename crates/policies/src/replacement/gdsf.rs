@@ -56,7 +56,9 @@ impl Replacement for Gdsf {
         }
     }
 
-    fn miss(&mut self, _: u32, _: u64) {}
+    fn miss(&mut self, _: u32, _: u64) -> bool {
+        true
+    }
 
     fn evict(&mut self) -> Option<Victim> {
         let ((priority, _), object) = self.order.pop_first()?;
@@ -65,9 +67,8 @@ impl Replacement for Gdsf {
         Some(Victim { object, bytes: known.bytes })
     }
 
-    fn insert(&mut self, object: u32, bytes: u64) -> bool {
+    fn insert(&mut self, object: u32, bytes: u64) {
         self.put(object, 1, bytes);
-        true
     }
 }
 

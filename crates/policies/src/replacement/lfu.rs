@@ -46,7 +46,9 @@ impl Replacement for Lfu {
         }
     }
 
-    fn miss(&mut self, _: u32, _: u64) {}
+    fn miss(&mut self, _: u32, _: u64) -> bool {
+        true
+    }
 
     fn evict(&mut self) -> Option<Victim> {
         let (_, object) = self.order.pop_first()?;
@@ -54,8 +56,7 @@ impl Replacement for Lfu {
         Some(Victim { object, bytes })
     }
 
-    fn insert(&mut self, object: u32, bytes: u64) -> bool {
+    fn insert(&mut self, object: u32, bytes: u64) {
         self.put(object, 1, bytes);
-        true
     }
 }

@@ -79,7 +79,9 @@ impl Replacement for Lru {
         }
     }
 
-    fn miss(&mut self, _: u32, _: u64) {}
+    fn miss(&mut self, _: u32, _: u64) -> bool {
+        true
+    }
 
     fn evict(&mut self) -> Option<Victim> {
         loop {
@@ -94,10 +96,9 @@ impl Replacement for Lru {
         }
     }
 
-    fn insert(&mut self, object: u32, bytes: u64) -> bool {
+    fn insert(&mut self, object: u32, bytes: u64) {
         self.bytes[object as usize] = bytes;
         self.count += 1;
         self.push(object);
-        true
     }
 }

@@ -57,8 +57,9 @@ pub trait Replacement {
     /// An object that is in the cache was asked for.
     fn hit(&mut self, object: u32);
 
-    /// An object that is not in the cache was asked for, and room will be made for it.
-    fn miss(&mut self, object: u32, bytes: u64);
+    /// An object that is not in the cache was asked for; whether it may enter, so that room is to be
+    /// made for it. Where it is too large for the cache it does not, whatever this says.
+    fn miss(&mut self, object: u32, bytes: u64) -> bool;
 
     /// Gives up an object; `None` where there is none.
     fn evict(&mut self) -> Option<Victim>;
@@ -69,9 +70,8 @@ pub trait Replacement {
         None
     }
 
-    /// The object of the last miss enters, in room that was made for it; false where the order
-    /// keeps it out.
-    fn insert(&mut self, object: u32, bytes: u64) -> bool;
+    /// The object of the last miss, which may enter, does, in room that was made for it.
+    fn insert(&mut self, object: u32, bytes: u64);
 }
 
 /// An object that left, and the size with which it had entered.

@@ -23,7 +23,7 @@ const HITS_MAX: u8 = 3;
 /// New objects enter a small queue and leave it soon unless they are asked for again; whatever comes
 /// back soon, or proved itself there, goes round in the main queue.
 ///
-/// An object that is not smaller than the small queue stays out, unless it comes back soon.
+/// An object that is not smaller than the small queue stays out, and nothing leaves for it.
 #[derive(Debug)]
 pub struct S3Fifo {
     lists: Lists<3>,
@@ -102,9 +102,11 @@ impl Replacement for S3Fifo {
         }
     }
 
-    fn miss(&mut self, object: u32, _: u64) {
+    fn miss(&mut self, object: u32, bytes: u64) -> bool {
         self.is_back = self.lists.list_of(object).is_some();
         self.lists.take(object);
+        // It would push everything else out of the small queue.
+        bytes < self.small_max_bytes
     }
 
     fn evict(&mut self) -> Option<Victim> {
@@ -116,17 +118,14 @@ impl Replacement for S3Fifo {
         }
     }
 
-    fn insert(&mut self, object: u32, bytes: u64) -> bool {
+    fn insert(&mut self, object: u32, bytes: u64) {
         let list = match self.is_back {
             true => MAIN,
-            // It would push everything else out of the queue.
-            false if bytes >= self.small_max_bytes => return false,
             false if self.fills_main && self.lists.bytes(SMALL) >= self.small_max_bytes => MAIN,
             false => SMALL,
         };
         self.lists.set_count(object, 0);
         self.lists.push(list, object, bytes);
-        true
     }
 }
 

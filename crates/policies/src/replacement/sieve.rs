@@ -30,7 +30,9 @@ impl Replacement for Sieve {
         self.list.set_count(object, 1);
     }
 
-    fn miss(&mut self, _: u32, _: u64) {}
+    fn miss(&mut self, _: u32, _: u64) -> bool {
+        true
+    }
 
     fn evict(&mut self) -> Option<Victim> {
         let mut object = self.hand.or_else(|| self.list.tail(0))?;
@@ -44,10 +46,9 @@ impl Replacement for Sieve {
         Some(Victim { object, bytes })
     }
 
-    fn insert(&mut self, object: u32, bytes: u64) -> bool {
+    fn insert(&mut self, object: u32, bytes: u64) {
         self.list.set_count(object, 0);
         self.list.push(0, object, bytes);
-        true
     }
 }
 

@@ -56,9 +56,10 @@ impl Replacement for TwoQ {
         }
     }
 
-    fn miss(&mut self, object: u32, _: u64) {
+    fn miss(&mut self, object: u32, _: u64) -> bool {
         self.is_back = self.lists.list_of(object).is_some();
         self.lists.take(object);
+        true
     }
 
     fn evict(&mut self) -> Option<Victim> {
@@ -70,9 +71,8 @@ impl Replacement for TwoQ {
         Some(victim)
     }
 
-    fn insert(&mut self, object: u32, bytes: u64) -> bool {
+    fn insert(&mut self, object: u32, bytes: u64) {
         self.lists.push(if self.is_back { AM } else { A1_IN }, object, bytes);
-        true
     }
 }
 

@@ -104,8 +104,9 @@ impl Replacement for WTinyLfu {
         }
     }
 
-    fn miss(&mut self, object: u32, _: u64) {
+    fn miss(&mut self, object: u32, _: u64) -> bool {
         self.sketch.add(object);
+        true
     }
 
     fn evict(&mut self) -> Option<Victim> {
@@ -140,9 +141,8 @@ impl Replacement for WTinyLfu {
         self.also_left.pop()
     }
 
-    fn insert(&mut self, object: u32, bytes: u64) -> bool {
+    fn insert(&mut self, object: u32, bytes: u64) {
         self.lists.push(WINDOW, object, bytes);
-        true
     }
 }
 

@@ -9,7 +9,9 @@ use std::collections::BTreeMap;
 
 use terrace_core::Random;
 
-use super::{Arc, Cache, Clock, Fifo, Gdsf, Lfu, Lru, Replacement, S3Fifo, Sieve, TwoQ, WTinyLfu};
+use super::{
+    Arc, Cache, Clock, Fifo, Gdsf, Lfu, Lru, Replacement, Resident, S3Fifo, Sieve, TwoQ, WTinyLfu,
+};
 use plain::Plain;
 
 const SEEDS: u64 = 30;
@@ -115,6 +117,33 @@ fn gdsf_is_plain_gdsf() {
 fn s3_fifo_is_plain_s3_fifo() {
     check(S3Fifo::new, |capacity| plain_queues::S3Fifo::new(capacity, true));
     check(S3Fifo::version_1, |capacity| plain_queues::S3Fifo::new(capacity, false));
+}
+
+/// What an order keeps out needs no room.
+#[test]
+fn what_s3_fifo_keeps_out_drives_nothing_out() {
+    for order in [S3Fifo::new, S3Fifo::version_1] {
+        let mut cache = Cache::new(order(100), 100);
+        cache.grow(32);
+        (0..25).for_each(|object| assert!(!cache.request(object, 4)));
+        assert_eq!(cache.used_bytes(), 100, "it is full");
+        // The small queue has 10.
+        assert!(!cache.request(25, 10));
+        assert!(!cache.request(25, 101));
+        assert!(!cache.order().contains(25));
+        (0..25).for_each(|object| assert!(cache.request(object, 4), "{object} is gone"));
+    }
+}
+
+/// Who misses is taken from the list of names, also where it is too large by now.
+#[test]
+fn a_miss_of_what_is_too_large_takes_its_name() {
+    let mut cache = Cache::new(S3Fifo::version_1(100), 100);
+    cache.grow(64);
+    (0..26).for_each(|object| assert!(!cache.request(object, 4)));
+    assert!(cache.order().remembers(0), "it was the first to go");
+    assert!(!cache.request(0, 101));
+    assert!(!cache.order().remembers(0));
 }
 
 #[test]

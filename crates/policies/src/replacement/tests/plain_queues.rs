@@ -66,10 +66,10 @@ impl Plain for S3Fifo {
             *self.freq.get_mut(&object).unwrap() += 1;
             return true;
         }
-        if bytes > self.capacity {
+        let is_back = self.ghost.take(object).is_some();
+        if bytes > self.capacity || bytes >= self.small_max() {
             return false;
         }
-        let is_back = self.ghost.take(object).is_some();
         while self.small.bytes() + self.main.bytes() + bytes > self.capacity {
             self.evict();
         }
@@ -77,7 +77,7 @@ impl Plain for S3Fifo {
         let is_small_full = self.small.bytes() >= self.small_max();
         if is_back {
             self.main.push((object, bytes));
-        } else if bytes < self.small_max() {
+        } else {
             let is_early = self.is_version_2 && !self.has_evicted && is_small_full;
             let queue = if is_early { &mut self.main } else { &mut self.small };
             queue.push((object, bytes));
@@ -109,10 +109,10 @@ impl Plain for TwoQ {
         if self.a1_in.has(object) {
             return true;
         }
+        let is_back = self.a1_out.take(object).is_some();
         if bytes > self.capacity {
             return false;
         }
-        let is_back = self.a1_out.take(object).is_some();
         let (in_max, out_max) = (self.capacity / 4, self.capacity / 2);
         while self.a1_in.bytes() + self.am.bytes() + bytes > self.capacity {
             if self.a1_in.bytes() > in_max || self.am.0.is_empty() {

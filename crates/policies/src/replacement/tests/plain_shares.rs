@@ -56,9 +56,6 @@ impl Plain for Arc {
             self.t2.push(found);
             return true;
         }
-        if bytes > self.capacity {
-            return false;
-        }
         let (once, often) = (self.b1.bytes() as f64, self.b2.bytes() as f64);
         let was_in_b1 = self.b1.take(object).is_some();
         let was_in_b2 = self.b2.take(object).is_some();
@@ -69,6 +66,9 @@ impl Plain for Arc {
             self.p = (self.p - (once / often).max(1.0)).max(0.0);
         }
         let is_back = was_in_b1 || was_in_b2;
+        if bytes > self.capacity {
+            return false;
+        }
         while self.t1.bytes() + self.t2.bytes() + bytes > self.capacity {
             if is_back { self.replace(was_in_b2) } else { self.make_room_for_new(bytes) }
         }
@@ -159,10 +159,10 @@ impl Plain for WTinyLfu {
             }
             return true;
         }
+        self.sketch.add(object);
         if bytes > self.capacity {
             return false;
         }
-        self.sketch.add(object);
         while self.window.bytes() + self.main_bytes() + bytes > self.capacity {
             self.make_room();
         }
