@@ -112,7 +112,8 @@ pub(super) struct Device {
     /// Until when everything is computed.
     now_ns: u64,
     end_at: (u32, u64),
-    /// Bytes that can be written at full rate, and when that was so.
+    /// Bytes that can be written at full rate, and since when or from when on more come back: what
+    /// is written beyond them uses what would.
     tokens: (f64, u64),
     /// Time for which all servers together worked, divided by how many they are; and the same for
     /// applications alone.
@@ -353,8 +354,12 @@ impl Device {
     fn cost_s(&mut self, work: Work) -> (f64, f64) {
         let latency_s = self.latency_s(work);
         self.end_at = (work.at.0, work.at.1 + work.bytes);
-        let (bytes_s, tokens) = self.bytes_s(work);
-        self.tokens = (tokens, self.now_ns);
+        let (bytes_s, slow_s) = self.bytes_s(work);
+        if let (true, Some(_)) = (work.is_write, self.character.burst) {
+            let left = (self.tokens() - work.bytes as f64).max(0.0);
+            let slow_ns = (slow_s * SECOND_NS) as u64;
+            self.tokens = (left, self.tokens.1.max(self.now_ns).saturating_add(slow_ns));
+        }
         (work.share * latency_s, work.share * bytes_s)
     }
 
@@ -372,25 +377,23 @@ impl Device {
         all_ns as f64 / SECOND_NS
     }
 
-    /// What the bytes of a job cost, and the bytes that can be written at full rate after it. Writes
-    /// are slower beyond that.
+    /// What the bytes of a job cost, and the part of that for writes beyond the burst, which are slower.
     fn bytes_s(&self, work: Work) -> (f64, f64) {
         let bytes = work.bytes as f64;
-        let tokens = self.tokens();
         match (work.is_write, self.character.burst) {
-            (false, _) => (bytes / self.figures.read_bytes_per_s, tokens),
-            (true, None) => (bytes / self.figures.write_bytes_per_s, tokens),
+            (false, _) => (bytes / self.figures.read_bytes_per_s, 0.0),
+            (true, None) => (bytes / self.figures.write_bytes_per_s, 0.0),
             (true, Some(burst)) => {
-                let fast = bytes.min(tokens);
+                let fast = bytes.min(self.tokens());
                 let slow_s = (bytes - fast) / burst.sustained_bytes_per_s;
-                (fast / self.figures.write_bytes_per_s + slow_s, tokens - fast)
+                (fast / self.figures.write_bytes_per_s + slow_s, slow_s)
             }
         }
     }
 
     fn tokens(&self) -> f64 {
         let Some(burst) = self.character.burst else { return 0.0 };
-        let rested_s = (self.now_ns - self.tokens.1) as f64 / SECOND_NS;
+        let rested_s = self.now_ns.saturating_sub(self.tokens.1) as f64 / SECOND_NS;
         (self.tokens.0 + rested_s * burst.sustained_bytes_per_s).min(burst.bytes as f64)
     }
 }
@@ -544,6 +547,24 @@ mod tests {
         let begun_us = microseconds(device.now_ns);
         device.begin(3, write);
         assert_eq!(ends(&mut device), [(3, begun_us + 2000)]);
+    }
+
+    /// What comes back of a burst is what goes on at that rate, and does not come back besides.
+    #[test]
+    fn a_device_goes_on_writing_at_its_rate_and_no_faster() {
+        for (parallelism, at_once) in [(1, 1), (1, 4), (2, 1)] {
+            let burst = Burst { bytes: 1500, sustained_bytes_per_s: 1e5 };
+            let character =
+                Character { burst: Some(burst), write_latency_ns: Some(0), ..Character::default() };
+            let mut device = Device::new(figures(parallelism), character);
+            for _ in 0..100 / at_once {
+                (0..at_once).for_each(|job| device.begin(job, Work { is_write: true, ..READ }));
+                assert_eq!(ends(&mut device).len(), at_once as usize);
+            }
+            // 100 kB but for the burst; what came back meanwhile was written at once.
+            let took_s = device.now_ns as f64 / SECOND_NS;
+            assert!((0.98..1.0).contains(&took_s), "{parallelism} {at_once}: {took_s} s");
+        }
     }
 
     #[test]
