@@ -14,10 +14,15 @@ mod placer;
 
 use std::ffi::c_void;
 use std::mem;
+use std::panic::resume_unwind;
 use std::path::Path;
 use std::ptr;
 use std::sync::Arc;
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::thread;
+use std::time::Duration;
 
+use terrace_core::units::format_duration;
 use terrace_core::{
     Actions, Error, ErrorKind, Event, Parameter, Placer, Policy, Random, Result, View,
 };
@@ -30,6 +35,9 @@ use mirror::Mirror;
 
 use crate::mechanism::boundary::give_up;
 
+/// Longest that a library may take to load, to make its instance and to take its parameters.
+const LOAD_TIME_MAX: Duration = Duration::from_secs(20);
+
 /// Loads the policy in the shared library at `path` and gives it its parameters, in order.
 ///
 /// The file is read once: replacing it later changes nothing until it is loaded again, and loading
@@ -39,8 +47,45 @@ use crate::mechanism::boundary::give_up;
 ///
 /// `NotFound` and other errors of the operating system; `Unsupported` for another version of the
 /// interface; `Invalid` for a file that is no policy library, for a library that makes no policy for
-/// these tiers, and for wrong parameters.
+/// these tiers or does not answer for 20 seconds, and for wrong parameters.
 pub fn load(path: &Path, view: &View, parameters: &[(String, String)]) -> Result<Box<dyn Policy>> {
+    load_within(LOAD_TIME_MAX, path, view, parameters)
+}
+
+/// The same, for somebody who does not wait longer than this. A library that does not answer by
+/// then is left behind in a thread of its own; so is what it makes later.
+///
+/// # Errors
+///
+/// Those of [`load`]; `Invalid` where there was no answer.
+pub fn load_within(
+    longest: Duration,
+    path: &Path,
+    view: &View,
+    parameters: &[(String, String)],
+) -> Result<Box<dyn Policy>> {
+    const OPERATION: &str = "start the policy";
+    let (loaded, is_loaded) = channel();
+    let (file, view, parameters) = (path.to_path_buf(), view.clone(), parameters.to_vec());
+    let thread = thread::Builder::new().name("terrace-load".into()).spawn(move || {
+        // Where nobody waits for it any more, it is destroyed here.
+        let _ = loaded.send(load_here(&file, &view, &parameters));
+    });
+    let thread = thread.map_err(|error| Error::from_io(OPERATION, error))?;
+    match is_loaded.recv_timeout(longest) {
+        Err(RecvTimeoutError::Timeout) => {
+            let reason = format!("no answer within {}", format_duration(longest));
+            Err(Error::invalid(OPERATION, reason).with("library", path.display()))
+        }
+        answer => {
+            // A library that fails while it is given its parameters ends the thread.
+            thread.join().unwrap_or_else(|payload| resume_unwind(payload));
+            answer.expect("a thread that ends by itself has sent its answer")
+        }
+    }
+}
+
+fn load_here(path: &Path, view: &View, parameters: &[(String, String)]) -> Result<Box<dyn Policy>> {
     let mut policy = Hosted::create(Arc::new(Library::open(path)?), view)
         .map_err(|error| error.with("library", path.display()))?;
     for (name, value) in parameters {

@@ -2,13 +2,16 @@
 //! What is loaded, what is refused and why, and how long it lives.
 
 use std::path::PathBuf;
+use std::sync::mpsc::channel;
 use std::thread;
+use std::time::Duration;
 
 use tempfile::TempDir;
 use terrace_core::{ErrorKind, Hint, Key, Layout, Placed, Placement, Placer, TierIndex};
+use terrace_policies::host;
 
 use crate::build;
-use crate::world::load;
+use crate::world::{load, two_tiers};
 
 fn table(define: &str) -> (TempDir, PathBuf) {
     let dir = tempfile::tempdir().expect("a directory");
@@ -49,6 +52,24 @@ fn a_library_that_cannot_be_used_is_refused_with_the_reason() {
         assert!(error.to_string().contains(reason), "{define}: {error}");
         assert!(error.to_string().contains("policy.so"), "{define}: {error}");
     }
+}
+
+#[test]
+fn a_library_that_does_not_start_is_left_behind() {
+    let (_dir, path) = table("HANGS");
+    let (refused, is_refused) = channel();
+    thread::spawn(move || {
+        let error = host::load_within(Duration::from_millis(10), &path, &two_tiers(), &[]).err();
+        let _ = refused.send(error.map(|error| error.to_string()));
+    });
+    // Long for a busy machine; nobody waits for it unless the call hangs.
+    let error = is_refused.recv_timeout(Duration::from_secs(60)).expect("the call is left behind");
+    let error = error.expect("refused");
+    assert!(error.contains("no answer within 10ms"), "{error}");
+    assert!(error.contains("policy.so"), "{error}");
+    let (_dir, good) = table("GOOD");
+    host::load_within(Duration::from_secs(60), &good, &two_tiers(), &[])
+        .expect("another one loads");
 }
 
 #[test]
