@@ -6,7 +6,10 @@ use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
 use terrace_core::{ErrorKind, Random};
-use terrace_replay::{Converted, Cut, Format, Operation, Options, Request, Trace, convert};
+use terrace_replay::{
+    Converted, Cut, Format, Operation, Options, Request, Trace, convert, trace_key,
+};
+use terrace_trace::{Access, Item, Reader, Record};
 
 /// More than are read or written at a time.
 const REQUESTS: usize = 120_000;
@@ -99,6 +102,23 @@ fn our_own_trace_has_no_clients_and_keeps_the_rest() {
     let (_, mut wanted) = place.read("trace.csv");
     wanted.iter_mut().for_each(|request| request.client = 0);
     assert!(found == wanted, "they differ");
+}
+
+/// A policy that looks at keys decides for the converted trace as for the other.
+#[test]
+fn objects_of_our_own_trace_have_the_keys_that_replays_show() {
+    let place = Place::new();
+    fs::write(place.path("one.csv"), "time,id,size,op\n1,255,10,write\n2,7,10,read\n").unwrap();
+    place.convert("one.csv", &Cut::default(), Format::Terrace, "own");
+    let mut reader = Reader::open(&place.path("own")).unwrap();
+    let mut keys = Vec::new();
+    while let Some(item) = reader.next_item().unwrap() {
+        let Item::Record(Record::Access(Access { event, .. })) = item else { continue };
+        let subject = reader.subject(event.slot, event.incarnation).expect("it was named");
+        keys.push((subject.object_id, subject.name.key().clone()));
+    }
+    keys.dedup();
+    assert_eq!(keys, [255, 7].map(|id| (id, trace_key(id).unwrap())));
 }
 
 #[test]

@@ -8,14 +8,14 @@
 
 use std::path::Path;
 
-use terrace_core::{Event, EventKind, Figures, Key, Persistency, Result, Watermarks};
+use terrace_core::{Event, EventKind, Figures, Persistency, Result, Watermarks};
 use terrace_trace::{About, Origin, Tier, Waits};
 
 use super::Sink;
 use super::recorder::Recorder;
 use crate::objects::Objects;
-use crate::read::NAMESPACE;
 use crate::request::{Operation, Request};
+use crate::timed::trace_key;
 
 pub(super) struct Own {
     recorder: Recorder,
@@ -88,8 +88,8 @@ impl Sink for Own {
         self.objects.numbers(std::iter::once(request.object), &mut self.numbers)?;
         let events = self.events(request, self.numbers[0]);
         self.recorder.begin(|| origin(request.time_ns))?;
-        let key =
-            Key::new(NAMESPACE, &request.object.to_string()).expect("digits are a legal name");
+        // As a replay calls it, so that a policy that looks at keys does the same.
+        let key = trace_key(request.object)?;
         let about = About { object_id: request.object, segment: 0, start_bytes: 0, key: &key };
         events
             .iter()
