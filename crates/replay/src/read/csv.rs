@@ -242,8 +242,9 @@ impl Shape {
                 }
                 Meaning::Operation => request.operation = operation(field),
                 Meaning::Client => {
-                    let client = whole(field).and_then(|client| u32::try_from(client).ok());
-                    request.client = client.ok_or("the client is no number of 32 bits")?;
+                    let number = whole(field).and_then(|client| u32::try_from(client).ok());
+                    // Half of the hash of a name tells so few apart as well.
+                    request.client = number.unwrap_or_else(|| object_of(field) as u32);
                 }
             }
         }

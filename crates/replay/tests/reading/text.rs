@@ -121,6 +121,14 @@ fn a_time_has_the_unit_that_its_name_or_a_user_says() {
 }
 
 #[test]
+fn clients_are_numbers_or_names() {
+    let (_, found) = requests(b"time,id,client\n1,1,7\n2,1,node-a\n3,1,node-b\n4,1,node-a\n");
+    let clients: Vec<_> = found.iter().map(|one| one.client).collect();
+    assert_eq!((clients[0], clients[1]), (7, clients[3]));
+    assert!(clients[1] != clients[2] && !clients[1..].contains(&7), "{clients:?}");
+}
+
+#[test]
 fn a_line_that_does_not_fit_is_named() {
     for (line, why) in [
         ("1,2", "fewer columns"),
