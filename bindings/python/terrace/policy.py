@@ -608,7 +608,10 @@ class _Host:
 
     def _start(self, head: dict[str, Any], memory: int | None) -> dict[str, Any]:
         if MISSING is not None:
-            raise ValueError(f"{MISSING}: install python3-numpy, or numpy with pip")
+            raise ValueError(
+                f"{MISSING} for {sys.executable}: install python3-numpy, or numpy with pip, or let"
+                " TERRACE_PYTHON name a Python that has it"
+            )
         if head["version"] != VERSION:
             raise ValueError(f"terrace speaks version {head['version']}, this file {VERSION}")
         if memory is None:
