@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What is tried side by side: policies on the tiers of a store, and what bounds them.
 
-use terrace_core::{Error, Policy, TierIndex};
-use terrace_replay::TimedOptions;
+use terrace_core::{Error, ErrorKind, Policy, TierIndex};
+use terrace_policies::POLICIES;
+use terrace_replay::{Order, TimedOptions};
 use terrace_store::PolicySource;
 
 use crate::failure::Result;
@@ -53,6 +54,17 @@ fn own(modelled: &Modelled, options: &TimedOptions) -> Result<Contender> {
 
 fn contender(text: &str, options: &TimedOptions) -> Result<Contender> {
     let (source, parameters) = named(text)?;
+    if let PolicySource::Name(name) = &source
+        && Order::from_word(name).is_ok()
+        && !POLICIES.iter().any(|entry| entry.name == name)
+    {
+        let reason =
+            "it is an order of replacement alone, which moves nothing: --model cache has it";
+        return Err(Error::new(ErrorKind::NotFound, "find a policy")
+            .because(reason)
+            .with("policy", name)
+            .into());
+    }
     make(text.into(), &source, &parameters, options.clone())
 }
 
