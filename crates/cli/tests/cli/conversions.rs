@@ -54,6 +54,10 @@ fn parts_are_cut_out() {
     let nothing = scene.fails(2, "trace cut trace.csv --output all.csv".split(' '));
     assert!(nothing.contains("--from, --until or --sample"), "{nothing}");
     scene.fails(2, "trace cut trace.csv --sample 2 --output all.csv".split(' '));
+    let backwards = "trace cut trace.csv --from 5s --until 2s --output all.csv";
+    let backwards = scene.fails(2, backwards.split(' '));
+    assert!(backwards.contains("later than --from from=5s until=2s"), "{backwards}");
+    assert!(!scene.path("all.csv").exists());
 }
 
 #[test]

@@ -2,12 +2,13 @@
 //! `terrace trace convert` and `terrace trace cut`.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use clap::Args;
 use clap::builder::PossibleValuesParser;
 use serde_json::json;
 use terrace_core::Error;
-use terrace_core::units::parse_duration;
+use terrace_core::units::{format_duration, parse_duration};
 use terrace_replay::{Cut as Part, Format, Options, Trace, WRITABLE, convert};
 
 use crate::context::Context;
@@ -79,7 +80,15 @@ impl Cut {
                 .map(|duration| u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)),
             None => Ok(default_ns),
         };
-        let part = Part::default().window(time_ns(&self.from, 0)?, time_ns(&self.until, u64::MAX)?);
+        let (from_ns, until_ns) = (time_ns(&self.from, 0)?, time_ns(&self.until, u64::MAX)?);
+        if from_ns >= until_ns {
+            let reason = "--until has to be later than --from";
+            return Err(Error::invalid("cut the trace", reason)
+                .with("from", format_duration(Duration::from_nanos(from_ns)))
+                .with("until", format_duration(Duration::from_nanos(until_ns)))
+                .into());
+        }
+        let part = Part::default().window(from_ns, until_ns);
         let part = part.sample(self.sample.unwrap_or(1.0), self.seed)?;
         let to = self.to.as_deref().map(Format::from_word).transpose()?;
         write(context, &self.trace, &self.reading, &part, to, &self.output)
