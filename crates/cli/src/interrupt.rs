@@ -4,16 +4,24 @@
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::channel;
+use std::time::Duration;
+use std::{io, thread};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
+use signal_hook::iterator::Signals;
 use terrace_core::Error;
 
 use crate::failure::{Failure, Result};
 
-/// Notes SIGINT, SIGTERM and SIGHUP instead of dying of them. The second one kills. What the
-/// parent had ignored, as `nohup` does with SIGHUP, stays ignored.
+/// How long after the first signal another one is the same wish. `timeout` signals the process and
+/// then its group, and a shell that ends and the terminal both do.
+const AT_ONCE: Duration = Duration::from_millis(500);
+
+/// Notes SIGINT, SIGTERM and SIGHUP instead of dying of them. The second one kills, unless it comes
+/// at once behind the first. What the parent had ignored, as `nohup` does with SIGHUP, stays ignored.
 ///
 /// Verbs that have nothing to tidy up do not make one: they die as usual, and the store recovers
 /// when it is next opened.
@@ -27,17 +35,35 @@ impl Interrupt {
     /// Starts to take note.
     pub(crate) fn watch() -> Result<Self> {
         let interrupt = Self { is_set: Arc::default(), signal: Arc::default() };
-        let ignored = ignored_signals();
-        let asked_to_stop = [SIGINT, SIGTERM, SIGHUP].into_iter();
-        for signal in asked_to_stop.filter(|signal| ignored & (1 << (signal - 1)) == 0) {
-            interrupt.register(signal).map_err(|e| Error::from_io("watch for signals", e))?;
-        }
+        interrupt.register().map_err(|error| Error::from_io("watch for signals", error))?;
         Ok(interrupt)
     }
 
-    fn register(&self, signal: i32) -> std::io::Result<()> {
-        // In this order: a signal that comes while the flag is set acts as if nobody watched.
-        flag::register_conditional_default(signal, Arc::clone(&self.is_set))?;
+    fn register(&self) -> io::Result<()> {
+        let ignored = ignored_signals();
+        let asked_to_stop = [SIGINT, SIGTERM, SIGHUP].into_iter();
+        let watched = asked_to_stop.filter(|signal| ignored & (1 << (signal - 1)) == 0);
+        let watched: Vec<i32> = watched.collect();
+        let kills = Arc::new(AtomicBool::new(false));
+        for signal in &watched {
+            self.register_one(*signal, &kills)?;
+        }
+        let mut signals = Signals::new(&watched)?;
+        // It stays until the first signal, and does nothing.
+        thread::Builder::new().name("terrace-signals".into()).spawn(move || {
+            if signals.forever().next().is_some() {
+                // Nobody sends anything, and no signal makes this shorter.
+                let (_sender, nothing) = channel::<()>();
+                let _ = nothing.recv_timeout(AT_ONCE);
+                kills.store(true, Ordering::SeqCst);
+            }
+        })?;
+        Ok(())
+    }
+
+    fn register_one(&self, signal: i32, kills: &Arc<AtomicBool>) -> io::Result<()> {
+        // A signal that comes while this flag is set acts as if nobody watched.
+        flag::register_conditional_default(signal, Arc::clone(kills))?;
         flag::register_usize(signal, Arc::clone(&self.signal), signal as usize)?;
         flag::register(signal, Arc::clone(&self.is_set))?;
         Ok(())

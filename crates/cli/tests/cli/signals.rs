@@ -32,6 +32,18 @@ fn an_interrupted_put_leaves_no_new_object() {
     }
 }
 
+/// `timeout` signals the process and then its group.
+#[test]
+fn two_signals_at_once_are_one() {
+    let scene = Scene::new();
+    let child = half_a_put(&scene, "new");
+    signal(&child, Signal::INT);
+    signal(&child, Signal::TERM);
+    let ran = finish(child);
+    assert_eq!(ran.stderr, "terrace: interrupted: put was not finished\n", "{ran:?}");
+    assert_eq!(scene.ok(["ls"]), "");
+}
+
 #[test]
 fn an_interrupted_put_over_an_object_leaves_no_mixture() {
     let scene = Scene::new();
