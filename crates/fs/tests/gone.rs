@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Files that another user removes between two looks at them.
+//! Files and links that another user removes between two looks at them.
 
 mod common;
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use rustix::io::Errno;
 use terrace_backends::kv;
 use terrace_backends::object::Memory;
-use terrace_core::{Backend, SystemClock};
+use terrace_core::{Backend, Kv, KvRange, Pair, Persistency, Result, SystemClock, Ticket, Txn};
 use terrace_fs::{
     Failure, FileClock, Files, Kind, Made, Metadata, ROOT, Reply, Request, Session, Tree,
     TreeOptions,
@@ -37,6 +37,44 @@ impl Metadata for Delayed {
             then();
         }
         reply
+    }
+}
+
+/// Pairs behind whose next look something happens.
+#[derive(Default)]
+struct DelayedPairs {
+    pairs: kv::Memory,
+    then: Mutex<Option<Then>>,
+}
+
+impl Kv for DelayedPairs {
+    fn target(&self) -> &str {
+        self.pairs.target()
+    }
+
+    fn persistency(&self) -> Persistency {
+        self.pairs.persistency()
+    }
+
+    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        let value = self.pairs.get(key);
+        let then = self.then.lock().expect("nobody panicked").take();
+        if let Some(then) = then {
+            then();
+        }
+        value
+    }
+
+    fn scan(&self, range: &KvRange, max: usize) -> Result<Vec<Pair>> {
+        self.pairs.scan(range, max)
+    }
+
+    fn transact(&self, body: &mut dyn FnMut(&mut dyn Txn) -> Result<()>) -> Result<Ticket> {
+        self.pairs.transact(body)
+    }
+
+    fn wait(&self, ticket: Ticket) -> Result<()> {
+        self.pairs.wait(ticket)
     }
 }
 
@@ -76,4 +114,32 @@ fn a_listing_tells_of_others_where_a_file_is_removed_meanwhile() {
     let listed = look(|files, _| files.list(ROOT, 0, 10, true)).expect("the directory is there");
     let [entry] = &listed[..] else { panic!("{} entries", listed.len()) };
     assert_eq!((&entry.name[..], entry.node.is_some()), (NAME, false));
+}
+
+#[test]
+fn a_link_that_is_removed_meanwhile_is_gone_and_not_damaged() {
+    let pairs = Arc::new(DelayedPairs::default());
+    let clock = SystemClock::default();
+    Tree::create(&*pairs, &TreeOptions::default(), &clock, &[7; 32]).expect("it is empty");
+    let kv: Arc<dyn Kv> = pairs.clone();
+    let tree = Tree::open(kv, FileClock::following(Arc::new(clock))).expect("it was just made");
+    let session = Session::new(&tree);
+    let made = Made { kind: Kind::Symlink, target: b"there", ..Made::default() };
+    let made = session.call(&Request::Make { directory: ROOT, name: NAME, made });
+    let Ok(Reply::Made { node, .. }) = made else { panic!("{made:?}") };
+    // The first look finds the link, the second is for where it leads.
+    let has_removed = Arc::new(OnceLock::new());
+    let then: Then = Box::new({
+        let has_removed = Arc::clone(&has_removed);
+        move || {
+            let (directory, name, is_directory) = (ROOT, NAME, false);
+            let other = Session::new(&tree);
+            let removed = other.call(&Request::Remove { directory, name, is_directory });
+            has_removed.set(removed.is_ok()).expect("it happens once");
+        }
+    });
+    *pairs.then.lock().expect("nobody panicked") = Some(then);
+    let target = session.call(&Request::Target { number: node.number });
+    assert_eq!(has_removed.get(), Some(&true));
+    assert_eq!(target.expect_err("it is gone"), Failure::of(Errno::STALE));
 }

@@ -45,7 +45,11 @@ impl Tree {
         if node.kind != crate::node::Kind::Symlink {
             return Err(Errno::INVAL.into());
         }
-        let target = self.kv.get(&pairs::content(number))?;
-        target.ok_or_else(|| Failure::corrupt(&format!("link {number} leads nowhere")))
+        if let Some(target) = self.kv.get(&pairs::content(number))? {
+            return Ok(target);
+        }
+        // Both go at once, and never one alone: it was removed since the first look, or is damaged.
+        get_node(self, number)?;
+        Err(Failure::corrupt(&format!("link {number} leads nowhere")))
     }
 }
