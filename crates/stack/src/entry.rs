@@ -312,6 +312,11 @@ impl Location {
         self.checksum.is_some() || !self.copies.is_empty() || self.is_watched
     }
 
+    /// Whether there is nothing but the primary: nothing to take back or to settle first.
+    pub(crate) fn is_plain(&self) -> bool {
+        !self.is_clean() && self.settling.is_none()
+    }
+
     /// Whether this is what a switch came from that is not yet certain.
     pub(crate) fn comes_from(&self, site: &Site) -> bool {
         self.settling.as_ref().is_some_and(|pending| pending.source.place == site.place)

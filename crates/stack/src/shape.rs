@@ -319,6 +319,13 @@ impl Shared {
         if fits > 0 && fits < extent.end - extent.start {
             return Ok(fits);
         }
+        if segment.length() == 0 && !segment.holds.is_held() && !location.is_plain() {
+            // It moved while it was empty. A new segment would have nothing before it: without
+            // these the next try puts this one elsewhere.
+            self.make_unclean(entry, segment)?;
+            self.settle(entry, segment)?;
+            return Ok(0);
+        }
         self.outgrow(entry, segment, tried, extent, refused).map(|()| 0)
     }
 
@@ -381,8 +388,7 @@ impl Shared {
         else {
             return Ok(false);
         };
-        let is_busy = location.is_clean() || location.settling.is_some();
-        let is_busy = is_busy || segment.holds.is_held();
+        let is_busy = !location.is_plain() || segment.holds.is_held();
         if segment.length() > 0 || is_busy || entry.is_deleted() {
             return Ok(false);
         }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use common::directories::Directories;
 use common::hooked::{Call, Verdict};
 use common::world::{
-    LONG, ROOMY, World, assert_sound, cutting, key, migrate, promise_nothing, put,
+    LONG, ROOMY, World, assert_sound, cutting, eventually, key, migrate, promise_nothing, put,
 };
 use terrace_core::{
     Backend, BackendExt, Error, ErrorKind, Key, ObjectExt, Open, Persistency, TierIndex,
@@ -17,6 +17,7 @@ use terrace_core::{
 use terrace_stack::report::HistoryReport;
 use terrace_stack::{MoveKind, Stack};
 
+const FAST: TierIndex = TierIndex(0);
 const SLOW: TierIndex = TierIndex(1);
 
 fn small(fast: u64, slow: u64) -> World {
@@ -290,6 +291,45 @@ fn a_first_write_that_does_not_fit_goes_on_elsewhere() {
     put(&stack, &key("surprise"), &[2; 30_000]);
     assert_eq!(stack.read_all(&key("surprise")).expect("reads"), [2; 30_000]);
     assert_sound(&world, &stack);
+}
+
+/// Goal: neither a checksum nor a copy, nor a switch that is not yet certain, keeps an object where
+/// there is no room for it.
+#[test]
+fn an_object_that_moved_while_empty_goes_on_where_there_is_room() {
+    for kind in [MoveKind::Move, MoveKind::Promote] {
+        let world = small(50_000, ROOMY);
+        let stack = world.create();
+        let names = [key("written"), key("grown"), key("allocated")];
+        for name in &names {
+            put(&stack, name, &[1; 5000]);
+            migrate(&stack, name, SLOW, MoveKind::Move);
+            stack.open(name, &Open::write()).expect("opens").set_len(0).expect("cuts");
+            migrate(&stack, name, FAST, kind);
+        }
+        eventually("nothing is left of what moved", || stack.tiers()[0].garbage_bytes == 0);
+        put(&stack, &key("filler"), &[2; 50_000]);
+        assert_eq!(stack.tiers()[0].used_bytes, 50_000);
+        let open = |name| stack.open(name, &Open::write()).expect("opens");
+        open(&names[0]).write(0, &[3; 8000]).expect("goes on elsewhere");
+        open(&names[1]).set_len(8000).expect("goes on elsewhere");
+        open(&names[2]).allocate(0..8000).expect("goes on elsewhere");
+        for (name, byte) in names.iter().zip([3, 0, 0]) {
+            assert_eq!(stack.read_all(name).expect("reads"), [byte; 8000]);
+            let [segment] = &stack.explain(name).expect("exists").segments[..] else {
+                panic!("{name} has one segment");
+            };
+            assert_eq!(segment.tier, "slow", "{kind:?} {name}");
+        }
+        assert_sound(&world, &stack);
+        world.crash(common::crashing::Crash::Process);
+        drop(stack);
+        let stack = world.open();
+        for (name, byte) in names.iter().zip([3, 0, 0]) {
+            assert_eq!(stack.read_all(name).expect("reads"), [byte; 8000]);
+        }
+        assert_sound(&world, &stack);
+    }
 }
 
 #[test]
