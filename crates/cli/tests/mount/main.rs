@@ -15,6 +15,7 @@ mod pjdfstest;
 mod receipts;
 mod reexport;
 mod refusals;
+mod replacing;
 mod scene;
 mod segments;
 mod space;

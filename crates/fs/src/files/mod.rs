@@ -6,6 +6,7 @@ mod claim;
 mod closing;
 mod file;
 mod io;
+mod kept;
 mod open;
 mod ready;
 mod sweep;
@@ -20,6 +21,7 @@ use terrace_core::{Access, Backend, Clock, Key, Open, Semantics, Space, Stat};
 
 use self::closing::{Closing, Queued};
 pub use self::file::File;
+use self::kept::Kept;
 use self::open::Shared;
 use self::ready::Ready;
 use self::sweep::Sweeper;
@@ -70,6 +72,7 @@ pub struct Files {
     options: FilesOptions,
     open: [Mutex<HashMap<u64, Opened>>; STRIPES],
     told: Told,
+    kept: Kept,
     ready: Ready,
     sweeper: Arc<Sweeper>,
     closing: Closing,
@@ -98,8 +101,19 @@ impl Files {
         let ready = Ready::start(&metadata, &data, &sweeper, &options, &clock)?;
         let closing = Closing::start(&metadata, &sweeper, &clock)?;
         let open = std::array::from_fn(|_| Mutex::default());
-        let told = Told::default();
-        Ok(Arc::new(Self { metadata, data, clock, options, open, told, ready, sweeper, closing }))
+        let (told, kept) = (Told::default(), Kept::default());
+        Ok(Arc::new(Self {
+            metadata,
+            data,
+            clock,
+            options,
+            open,
+            told,
+            kept,
+            ready,
+            sweeper,
+            closing,
+        }))
     }
 
     /// The metadata, for requests that concern nothing else.
@@ -253,7 +267,18 @@ impl Files {
         how: RenameHow,
         owner: (u32, u32),
     ) -> Result<()> {
-        let reply = self.metadata.call(&Request::Rename {
+        let reply = self.rename_as_told(from, to, how, owner)?;
+        self.after_removal(&reply)
+    }
+
+    fn rename_as_told(
+        &self,
+        from: (u64, &[u8]),
+        to: (u64, &[u8]),
+        how: RenameHow,
+        owner: (u32, u32),
+    ) -> Result<Reply> {
+        self.metadata.call(&Request::Rename {
             from_directory: from.0,
             from: from.1,
             to_directory: to.0,
@@ -261,8 +286,7 @@ impl Files {
             how,
             user: owner.0,
             group: owner.1,
-        })?;
-        self.after_removal(&reply)
+        })
     }
 
     /// Changes what is known of a node, and its length.
@@ -372,11 +396,12 @@ impl Files {
     ///
     /// What deletions and metadata say; what is left is cleared up by whoever opens it next.
     pub fn close(&self) -> Result<()> {
+        let let_go = self.forget_all();
         self.closing.stop();
         for object in self.ready.stop() {
             self.sweeper.push(object.number);
         }
-        self.sweeper.stop()
+        let_go.and(self.sweeper.stop())
     }
 
     /// Opens an existing file.
@@ -414,7 +439,7 @@ impl Files {
             let Reply::Opened { node, content } = reply else { return Err(unexpected(&reply)) };
             let file = match known {
                 // Others have it open, or it is still to be told that it was closed here.
-                None if node.links == 0 => Err(Errno::STALE.into()),
+                None if node.links == 0 && !self.kept.contains(number) => Err(Errno::STALE.into()),
                 Some(opened) => {
                     let file = Arc::clone(&opened.file);
                     file.reopen(self, &node, content, access).map(|()| file)

@@ -237,7 +237,14 @@ impl Front {
                 self.seek(*handle, *offset, *whence, reply)
             }
             Operation::CopyFileRange(copy) => self.copy(copy, !has_set_id_rights(request), reply),
-            Operation::Forget { .. } | Operation::BatchForget(_) => reply.with(drop),
+            Operation::Forget { .. } => {
+                self.forget(node);
+                reply.with(drop)
+            }
+            Operation::BatchForget(forgets) => {
+                forgets.clone().for_each(|(node, _)| self.forget(node));
+                reply.with(drop)
+            }
             // The kernel then does without; for `Flush` and locks it does the work itself.
             Operation::Ioctl { .. } => Err(Errno::NOTTY.into()),
             _ => Err(Errno::NOSYS.into()),

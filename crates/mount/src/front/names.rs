@@ -81,8 +81,17 @@ impl Front {
             exchanges: flags & EXCHANGE != 0,
             leaves_whiteout: flags & WHITEOUT != 0,
         };
-        self.files.rename((request.node, name), to, how, (request.uid, request.gid))?;
+        let (from, owner) = ((request.node, name), (request.uid, request.gid));
+        self.files.rename_keeping(from, to, how, owner)?;
         reply.with(Reply::empty)
+    }
+
+    /// Takes note that nobody in the kernel is on the way to a node, or has it open.
+    pub(super) fn forget(&self, number: u64) {
+        // Nobody waits for an answer.
+        if let Err(failure) = self.files.forget(number) {
+            super::log(number, &failure);
+        }
     }
 }
 

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Files that are replaced again and again while others open and read them.
+
+use std::fs;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use crate::scene::Mounted;
+use crate::suites::{How, Place};
+
+const WRITERS: usize = 2;
+const READERS: usize = 2;
+const ROUNDS: usize = 300;
+
+/// Kept with the metadata, and kept as an object.
+const LENGTHS: [usize; 2] = [100, 20_000];
+
+#[test]
+fn who_opens_what_is_replaced_reads_one_or_the_other() {
+    for how in [How::Served, How::Passed] {
+        let Some(mut place) = Place::new(how, &[]) else { return };
+        for length in LENGTHS {
+            replace_and_read(&place.mounted, length);
+        }
+        let names = fs::read_dir(place.mounted.path()).expect("it is mounted").count();
+        assert_eq!(names, LENGTHS.len(), "{how:?}");
+        place.mounted.unmount();
+        place.scene.ok(["fsck", "--verify"]);
+        // What was replaced is gone, with its objects.
+        let objects = place.scene.ok(["ls", "files/"]);
+        assert_eq!(objects.lines().count(), 1, "{how:?}: {objects}");
+    }
+}
+
+fn replace_and_read(mounted: &Mounted, length: usize) {
+    let path = mounted.path().join(format!("file{length}"));
+    fs::write(&path, vec![0; length]).expect("there is room");
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let (path, is_over) = (&path, &is_over);
+        for _ in 0..READERS {
+            scope.spawn(move || {
+                while !is_over.load(Ordering::Relaxed) {
+                    let bytes = fs::read(path).unwrap_or_else(|error| {
+                        is_over.store(true, Ordering::Relaxed);
+                        panic!("{error}")
+                    });
+                    let is_whole = bytes.len() == length && bytes.iter().all(|b| *b == bytes[0]);
+                    assert!(is_whole, "{} bytes", bytes.len());
+                }
+            });
+        }
+        let writers: Vec<_> = (1..=WRITERS)
+            .map(|writer| scope.spawn(move || replace(path, writer as u8, length, is_over)))
+            .collect();
+        for writer in writers {
+            writer.join().expect("it replaces");
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
+}
+
+/// Replaces a file until it was done often enough.
+fn replace(path: &Path, writer: u8, length: usize, is_over: &AtomicBool) {
+    let new = path.with_extension(writer.to_string());
+    for _ in 0..ROUNDS {
+        if is_over.load(Ordering::Relaxed) {
+            return;
+        }
+        fs::write(&new, vec![writer; length]).expect("there is room");
+        fs::rename(&new, path).expect("both are there");
+    }
+}
