@@ -87,6 +87,11 @@ impl TierState {
         self.share_bytes(self.watermarks.high)
     }
 
+    /// The same of a tier that could hold so much.
+    pub(crate) fn high_of(&self, capacity_bytes: u64) -> u64 {
+        (capacity_bytes as f64 * self.watermarks.high) as u64
+    }
+
     fn share_bytes(&self, share: f64) -> u64 {
         let capacity = self.figures.capacity_bytes;
         if capacity == u64::MAX { capacity } else { (capacity as f64 * share) as u64 }

@@ -438,6 +438,30 @@ fn who_would_write_past_a_full_tier_is_served() {
     machine.assert_sound(&stack);
 }
 
+/// Goal: what counts is what the tier has room for, not what its settings promise.
+#[test]
+fn who_would_write_past_a_full_file_system_is_served() {
+    for capacity_bytes in [u64::MAX, ROOMY] {
+        let machine = Directories::with(&[("fast", capacity_bytes), ("slow", ROOMY)]);
+        let stack = machine.create();
+        let name = key("object");
+        let object = made(&stack, &name, &vec![1; 9 * MIB as usize]);
+        machine.tier(0).leave_room(MIB);
+        // It has 9 of 10 MiB: the high watermark.
+        assert_not_held(&*object, Access::Write);
+        drop(hold(&*object, Access::Read));
+        machine.tier(0).leave_room(2 * MIB);
+        let writer = opened(&stack, &name);
+        let file = hold(&*writer, Access::Write);
+        machine.tier(0).leave_room(0);
+        // Whoever writes already is joined.
+        let again = opened(&stack, &name);
+        drop(hold(&*again, Access::Write));
+        drop((file, writer, again, object));
+        machine.assert_sound(&stack);
+    }
+}
+
 #[test]
 fn who_would_write_past_a_quota_is_served() {
     let machine = Directories::two();

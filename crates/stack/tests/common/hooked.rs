@@ -65,9 +65,15 @@ type Hook = Arc<dyn Fn(&Moment) -> Verdict + Send + Sync>;
 pub(crate) struct Control {
     hook: Arc<Mutex<Option<Hook>>>,
     gate: Arc<Gate>,
+    room: Arc<Mutex<Option<u64>>>,
 }
 
 impl Control {
+    /// From now on its file system has room for so many bytes at most: others have taken the rest.
+    pub(crate) fn leave_room(&self, bytes: u64) {
+        *self.room.lock().expect("never poisoned") = Some(bytes);
+    }
+
     /// From now on every call asks `hook`.
     pub(crate) fn on(&self, hook: impl Fn(&Moment) -> Verdict + Send + Sync + 'static) {
         *self.hook.lock().expect("never poisoned") = Some(Arc::new(hook));
@@ -206,7 +212,11 @@ impl Backend for Hooked {
     }
 
     fn space(&self) -> Result<Space> {
-        self.inner.space()
+        let mut space = self.inner.space()?;
+        if let Some(room) = *self.control.room.lock().expect("never poisoned") {
+            space.used_bytes = space.used_bytes.max(space.capacity_bytes.saturating_sub(room));
+        }
+        Ok(space)
     }
 
     fn execute(&self, operations: &mut [Op<'_>], semantics: &Semantics) {
