@@ -13,6 +13,7 @@ mod foreign;
 mod fuse;
 mod input;
 mod items;
+mod logs;
 mod mutate;
 mod names;
 mod policies;
@@ -53,6 +54,7 @@ pub const TARGETS: &[Target] = &[
     target("item-record", items::record, 16 << 10, 32, 20_000),
     target("item-place", items::place, 16 << 10, 32, 20_000),
     target("backup", backup::backup, 256 << 10, 256, 20_000),
+    target("catalog-log", logs::log, 256 << 10, 512, 20_000),
     // A block has 64 KiB, and a search behind damage looks at twice as many at a time. A record of
     // a few bytes takes a hundred.
     target("trace-file", trace::file, 1 << 20, 512, 5_000),

@@ -1,14 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A catalog as a file; the format is in `docs/formats/backup.md`.
 
-use std::io::{self, Read, Write};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 
 use terrace_core::{Error, ErrorKind, KV_KEY_BYTES_MAX, KV_VALUE_BYTES_MAX, Kv, Result};
 
+use crate::log::LogPoint;
 use crate::report::BackupReport;
 use crate::shared::Shared;
 
-const MAGIC: [u8; 8] = *b"TERRBAK1";
+const MAGIC: [u8; 8] = *b"TERRBAK2";
+
+/// Of the version before, which ends without a trailer.
+const MAGIC_OLD: [u8; 8] = *b"TERRBAK1";
+
+/// Magic and id of the store.
+const HEAD_BYTES: usize = 8 + 16;
+
+/// Behind the last block.
+const TRAILER_BYTES: usize = 8 + 8 + 8 + 8 + 4;
 
 /// A block is written when it has so many bytes.
 const BLOCK_BYTES: usize = 64 << 10;
@@ -26,12 +36,27 @@ const GONE: u32 = u32::MAX;
 /// How often progress is told, in pairs.
 const PROGRESS_PAIRS: u64 = 4096;
 
-/// Writes the catalog as of one moment, while the store is in use.
+/// Of what moment a backup is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BackupMoment {
+    /// The store.
+    pub store_id: u128,
+    /// The point of a log behind which that tells what came afterwards; 0 for none.
+    pub point: LogPoint,
+    /// The opening of the store; 0 in a file of the version before.
+    pub epoch: u64,
+    /// Nanoseconds since 1970.
+    pub written_ns: u64,
+}
+
+/// Writes the catalog as of one moment, while the store is in use. Where `log` is a number, changes
+/// since that moment are kept for a log.
 pub(crate) fn write(
     shared: &Shared,
+    log: Option<u64>,
     out: &mut dyn Write,
     progress: &mut dyn FnMut(u64),
-) -> Result<BackupReport> {
+) -> Result<(BackupReport, BackupMoment)> {
     if shared.check_writable("back up").is_ok() {
         // Lengths in the catalog lag behind.
         shared.flush()?;
@@ -39,14 +64,43 @@ pub(crate) fn write(
     let mut blocks = Blocks { out, block: Vec::new(), report: BackupReport::default() };
     blocks.write_all(&MAGIC)?;
     blocks.write_all(&shared.store_id.to_le_bytes())?;
-    shared.catalog.copy(&mut |key, value| {
+    let point = shared.catalog.copy(log, &mut |key, value| {
         blocks.pair(key, value)?;
         if blocks.report.pairs.is_multiple_of(PROGRESS_PAIRS) {
             progress(blocks.report.pairs);
         }
         Ok(())
     })?;
-    blocks.finish()
+    let moment = BackupMoment {
+        store_id: shared.store_id,
+        point,
+        epoch: shared.epoch,
+        written_ns: shared.clock.wall_ns(),
+    };
+    Ok((blocks.finish(&moment)?, moment))
+}
+
+impl BackupMoment {
+    fn encode(&self) -> [u8; TRAILER_BYTES] {
+        let mut bytes = [0; TRAILER_BYTES];
+        let numbers = [self.point.log, self.point.sequence, self.epoch, self.written_ns];
+        for (place, number) in bytes.chunks_exact_mut(8).zip(numbers) {
+            place.copy_from_slice(&number.to_le_bytes());
+        }
+        let crc = crc32c::crc32c(&bytes[..TRAILER_BYTES - 4]);
+        bytes[TRAILER_BYTES - 4..].copy_from_slice(&crc.to_le_bytes());
+        bytes
+    }
+
+    fn decode(store_id: u128, bytes: &[u8; TRAILER_BYTES]) -> Result<Self> {
+        let number = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("8 bytes"));
+        let point = LogPoint { log: number(0), sequence: number(8) };
+        let moment = Self { store_id, point, epoch: number(16), written_ns: number(24) };
+        match moment.encode() == *bytes {
+            true => Ok(moment),
+            false => Err(corrupt("the checksum of its trailer is wrong")),
+        }
+    }
 }
 
 struct Blocks<'a> {
@@ -57,10 +111,7 @@ struct Blocks<'a> {
 
 impl Blocks<'_> {
     fn pair(&mut self, key: &[u8], value: Option<&[u8]>) -> Result<()> {
-        self.block.extend((key.len() as u16).to_le_bytes());
-        self.block.extend(value.map_or(GONE, |value| value.len() as u32).to_le_bytes());
-        self.block.extend(key);
-        self.block.extend(value.unwrap_or_default());
+        push_pair(&mut self.block, key, value);
         self.report.pairs += 1;
         if self.block.len() >= BLOCK_BYTES { self.end_block() } else { Ok(()) }
     }
@@ -73,11 +124,12 @@ impl Blocks<'_> {
     }
 
     /// The last block is empty: a file that was cut off has none.
-    fn finish(mut self) -> Result<BackupReport> {
+    fn finish(mut self, moment: &BackupMoment) -> Result<BackupReport> {
         if !self.block.is_empty() {
             self.end_block()?;
         }
         self.end_block()?;
+        self.write_all(&moment.encode())?;
         Ok(self.report)
     }
 
@@ -87,8 +139,51 @@ impl Blocks<'_> {
     }
 }
 
-/// Reads a backup into an empty engine; `progress` gets the bytes read. Returns the id of the
-/// store.
+/// Adds a pair to a block; `None` for one that is gone.
+pub(crate) fn push_pair(block: &mut Vec<u8>, key: &[u8], value: Option<&[u8]>) {
+    block.extend((key.len() as u16).to_le_bytes());
+    block.extend(value.map_or(GONE, |value| value.len() as u32).to_le_bytes());
+    block.extend(key);
+    block.extend(value.unwrap_or_default());
+}
+
+/// Reads of what moment a backup is, and none of its pairs.
+///
+/// # Errors
+///
+/// `Corrupt` for a file that is no backup, or has another end; `Io`.
+pub fn read_backup_moment(file: &mut (impl Read + Seek)) -> Result<BackupMoment> {
+    file.rewind().map_err(failed)?;
+    let (store_id, is_old) = read_head(file)?;
+    if is_old {
+        return Ok(BackupMoment { store_id, ..BackupMoment::default() });
+    }
+    let end = file.seek(SeekFrom::End(0)).map_err(failed)?;
+    if end < (HEAD_BYTES + TRAILER_BYTES) as u64 {
+        return Err(corrupt("it was cut off"));
+    }
+    file.seek(SeekFrom::Start(end - TRAILER_BYTES as u64)).map_err(failed)?;
+    read_trailer(file, store_id)
+}
+
+/// The id of the store, and whether the file is of the version before.
+fn read_head(input: &mut dyn Read) -> Result<(u128, bool)> {
+    let mut head = [0; HEAD_BYTES];
+    read_exact(input, &mut head)?;
+    let is_old = head[..8] == MAGIC_OLD;
+    if !is_old && head[..8] != MAGIC {
+        return Err(corrupt("it is not a backup of a catalog, or one of another version"));
+    }
+    Ok((u128::from_le_bytes(head[8..].try_into().expect("16 bytes")), is_old))
+}
+
+fn read_trailer(input: &mut dyn Read, store_id: u128) -> Result<BackupMoment> {
+    let mut trailer = [0; TRAILER_BYTES];
+    read_exact(input, &mut trailer)?;
+    BackupMoment::decode(store_id, &trailer)
+}
+
+/// Reads a backup into an empty engine; `progress` gets the bytes read.
 ///
 /// # Errors
 ///
@@ -97,14 +192,9 @@ pub fn read_backup(
     input: &mut dyn Read,
     target: &dyn Kv,
     progress: &mut dyn FnMut(u64),
-) -> Result<u128> {
-    let mut head = [0; 24];
-    read_exact(input, &mut head)?;
-    if head[..8] != MAGIC {
-        return Err(corrupt("it is not a backup of a catalog, or one of another version"));
-    }
-    let store_id = u128::from_le_bytes(head[8..].try_into().expect("16 bytes"));
-    let mut done = head.len() as u64;
+) -> Result<BackupMoment> {
+    let (store_id, is_old) = read_head(input)?;
+    let mut done = HEAD_BYTES as u64;
     loop {
         let mut frame = [0; 8];
         read_exact(input, &mut frame)?;
@@ -123,7 +213,10 @@ pub fn read_backup(
             return Err(corrupt("a block's checksum is wrong"));
         }
         if block.is_empty() {
-            return Ok(store_id);
+            return match is_old {
+                true => Ok(BackupMoment { store_id, ..BackupMoment::default() }),
+                false => read_trailer(input, store_id),
+            };
         }
         let pairs = split(&block)?;
         target.transact(&mut |txn| {
@@ -137,9 +230,10 @@ pub fn read_backup(
     }
 }
 
-type Change<'a> = (&'a [u8], Option<&'a [u8]>);
+pub(crate) type Change<'a> = (&'a [u8], Option<&'a [u8]>);
 
-fn split(mut block: &[u8]) -> Result<Vec<Change<'_>>> {
+/// The pairs of a block.
+pub(crate) fn split(mut block: &[u8]) -> Result<Vec<Change<'_>>> {
     let mut pairs = Vec::new();
     while let Some((head, rest)) = block.split_first_chunk::<PAIR_HEAD_BYTES>() {
         let [a, b, c, d, e, f] = *head;

@@ -9,8 +9,10 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use terrace_core::{Key, Kv, KvExt, KvRange, Persistency, Result, Superblock, Ticket, Txn};
 
+use crate::changes::{Changes, LogPieces, Noted, Noting};
 use crate::codec::{Reader, Writer, corrupt};
 use crate::header::Header;
+use crate::log::LogPoint;
 use crate::record::{Place, Record, TierNumbers};
 
 pub(crate) const HEADER_KEY: &[u8] = b"h";
@@ -26,6 +28,12 @@ const SUPERBLOCK_VERSION: u8 = 1;
 
 /// Numbers that are reserved in the catalog at a time: one durable commit per this many creates.
 const NUMBERS_RESERVED: u64 = 1 << 20;
+
+/// Room for the changes of one commit: a file with its object and its name.
+const RECORD_BYTES: usize = 512;
+
+/// Why a log ends whose checkpoint was not written.
+pub(crate) const NO_CHECKPOINT: &str = "its checkpoint could not be written";
 
 /// A copy of the catalog reads what changed meanwhile again, so often at most, before it keeps
 /// commits waiting for the rest; sooner, when so few keys are left.
@@ -100,6 +108,10 @@ pub(crate) struct Catalog {
     is_watched: RwLock<bool>,
     /// Keys that were written while a backup was being made.
     touched: Mutex<HashSet<Vec<u8>>>,
+    /// One copy at a time: each has the keys that were touched to itself.
+    copying: Mutex<()>,
+    /// What a log is to say.
+    changes: Changes,
 }
 
 impl Catalog {
@@ -128,6 +140,8 @@ impl Catalog {
             is_failing: AtomicBool::new(false),
             is_watched: RwLock::new(false),
             touched: Mutex::default(),
+            copying: Mutex::default(),
+            changes: Changes::default(),
         }
     }
 
@@ -218,27 +232,49 @@ impl Catalog {
 
     fn carry_out(&self, body: &mut dyn FnMut(&mut dyn Txn) -> Result<()>) -> Result<Ticket> {
         let is_watched = self.is_watched.read().unwrap_or_else(PoisonError::into_inner);
-        if !*is_watched {
+        let (is_logged, is_finished) = (self.changes.is_on(), self.changes.is_finished());
+        if !*is_watched && !is_logged && !is_finished {
             return self.kv.transact(body);
         }
-        let mut keys = Vec::new();
+        let mut noted = Noted {
+            keys: is_watched.then(Vec::new),
+            record: is_logged.then(|| Vec::with_capacity(RECORD_BYTES)),
+            is_finished,
+            ..Noted::default()
+        };
+        let mut is_agreed = false;
         let result = self.kv.transact(&mut |txn| {
-            keys.clear();
-            body(&mut Watched { txn, keys: &mut keys })
+            is_agreed = false;
+            noted.clear();
+            body(&mut Noting { txn, noted: &mut noted })?;
+            is_agreed = true;
+            Ok(())
         });
         // Also of a commit that failed: it may have been written all the same.
-        crate::lock(&self.touched).extend(keys);
+        if let Some(keys) = noted.keys {
+            crate::lock(&self.touched).extend(keys);
+        }
+        match (&result, noted.record) {
+            (Ok(ticket), Some(record)) if noted.has_written => self.changes.note(ticket.0, record),
+            (Err(_), Some(_)) if is_agreed && noted.has_written => {
+                self.changes.stop("a commit failed, and may have been written all the same");
+            }
+            _ => {}
+        }
         result
     }
 
     /// Gives `each` every pair of the catalog as of one moment near the end of the call, while
     /// commits go on: what changes meanwhile is given again, a pair that is gone as `None`. What
-    /// was given last counts.
+    /// was given last counts. Where `log` is a number, changes since that moment are kept for a
+    /// log, which is this one unless there is one already; the return value is its point then.
     #[expect(clippy::type_complexity, reason = "a name for the callback would hide its arguments")]
     pub(crate) fn copy(
         &self,
+        log: Option<u64>,
         each: &mut dyn FnMut(&[u8], Option<&[u8]>) -> Result<()>,
-    ) -> Result<()> {
+    ) -> Result<LogPoint> {
+        let _turn = crate::lock(&self.copying);
         let _watching = Watching::begin(self);
         self.kv.for_each(KvRange::all(), &mut |key, value| each(key, Some(value)))?;
         for _ in 0..COPY_ROUNDS_MAX {
@@ -256,8 +292,42 @@ impl Catalog {
         let keys = std::mem::take(&mut *crate::lock(&self.touched));
         let values: Result<Vec<_>> =
             keys.into_iter().map(|key| self.kv.get(&key).map(|value| (key, value))).collect();
+        let values = values?;
+        let (point, is_new) = match log {
+            Some(log) => self.changes.cut(log, self.last_ticket_now()?),
+            None => (LogPoint::default(), false),
+        };
         drop(alone);
-        values?.into_iter().try_for_each(|(key, value)| each(&key, value.as_deref()))
+        let given = values.into_iter().try_for_each(|(key, value)| each(&key, value.as_deref()));
+        if given.is_err() && is_new {
+            self.changes.stop(NO_CHECKPOINT);
+        }
+        given.map(|()| point)
+    }
+
+    /// The ticket of the last commit; no other is in flight.
+    fn last_ticket_now(&self) -> Result<u64> {
+        // One that changes nothing has that of the one before.
+        Ok(self.kv.transact(&mut |_| Ok(()))?.0)
+    }
+
+    /// Keeps changes for a log that ended at `point` and says everything so far.
+    pub(crate) fn go_on_with_log(&self, point: LogPoint) -> Result<()> {
+        let _alone = self.is_watched.write().unwrap_or_else(PoisonError::into_inner);
+        self.changes.go_on(point, self.last_ticket_now()?);
+        Ok(())
+    }
+
+    /// The changes that are kept for a log.
+    pub(crate) fn changes(&self) -> &Changes {
+        &self.changes
+    }
+
+    /// Lets nobody change a pair any more. Returns what a log has not been given yet, and whether it
+    /// says everything with that.
+    pub(crate) fn finish_log(&self) -> (LogPieces, bool) {
+        let _alone = self.is_watched.write().unwrap_or_else(PoisonError::into_inner);
+        self.changes.finish()
     }
 
     /// Whether a commit failed since the store was opened. Such a one may have been written all the
@@ -273,11 +343,13 @@ impl Catalog {
 
     /// Waits until a commit is durable.
     pub(crate) fn wait(&self, ticket: Ticket) -> Result<()> {
+        self.changes.note_wait();
         self.kv.wait(ticket)
     }
 
     /// Waits until every commit so far is durable.
     pub(crate) fn wait_all(&self) -> Result<()> {
+        self.changes.note_wait();
         self.kv.wait(Ticket(self.last_ticket.load(Ordering::Acquire)))
     }
 
@@ -489,32 +561,6 @@ impl Drop for Watching<'_> {
     fn drop(&mut self) {
         *self.0.is_watched.write().unwrap_or_else(PoisonError::into_inner) = false;
         *crate::lock(&self.0.touched) = HashSet::new();
-    }
-}
-
-/// A transaction that notes which keys it writes.
-struct Watched<'a> {
-    txn: &'a mut dyn Txn,
-    keys: &'a mut Vec<Vec<u8>>,
-}
-
-impl Txn for Watched<'_> {
-    fn get(&mut self, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        self.txn.get(key)
-    }
-
-    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
-        self.keys.push(key.into());
-        self.txn.put(key, value)
-    }
-
-    fn delete(&mut self, key: &[u8]) -> Result<()> {
-        self.keys.push(key.into());
-        self.txn.delete(key)
-    }
-
-    fn scan(&mut self, range: &KvRange, max: usize) -> Result<Vec<terrace_core::Pair>> {
-        self.txn.scan(range, max)
     }
 }
 

@@ -11,6 +11,7 @@ mod batch;
 mod benefits;
 mod catalog;
 mod certain;
+mod changes;
 mod check;
 mod codec;
 mod create;
@@ -38,6 +39,7 @@ mod leases;
 mod ledger;
 mod lend;
 mod located;
+mod log;
 mod mover;
 mod object;
 mod offline;
@@ -73,9 +75,14 @@ mod writers;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-pub use backup::read_backup;
+pub use backup::{BackupMoment, read_backup, read_backup_moment};
 pub use catalog::PairChange;
+pub use changes::{LogPiece, LogPieces};
 pub use failpoints::FAILPOINTS;
+pub use log::{
+    LOG_END_BYTES, LOG_HEAD_BYTES, LogPoint, LogReport, Opening, apply_log, log_head,
+    push_log_commit, push_log_end, read_log_end, read_log_head,
+};
 pub use offline::Offline;
 pub use parts::{Parts, Settings, Tactics, Tier};
 pub use rebuild::{RebuildOptions, Saved};

@@ -20,6 +20,7 @@ use crate::entries::Entries;
 use crate::format::{self, FORMAT_VERSION};
 use crate::guard::Parking;
 use crate::header::{Header, TierEntry};
+use crate::log::Opening;
 use crate::mover::Mover;
 use crate::placing::{Attendant, Published};
 use crate::quota;
@@ -353,6 +354,7 @@ fn assemble(parts: &mut Parts, header: &Header, entries: &[TierEntry], epoch: u6
         target,
         store_id: header.store_id,
         epoch,
+        previous_opening: Opening { epoch: header.epoch, opened_ns: header.opened_ns },
         boot: boot_number(&parts.settings.boot_id),
         tiers: Tiers::new(states),
         catalog: Catalog::new(

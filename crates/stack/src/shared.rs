@@ -23,6 +23,7 @@ use crate::entry::{Accounted, Entry, Location, Pending, Segment, Site};
 use crate::guard::Parking;
 use crate::holds::Written;
 use crate::leases::Leases;
+use crate::log::Opening;
 use crate::mover::Mover;
 use crate::placing::{Attendant, Published};
 use crate::recording::Recording;
@@ -43,6 +44,8 @@ pub(crate) struct Shared {
     pub(crate) target: String,
     pub(crate) store_id: u128,
     pub(crate) epoch: u64,
+    /// The opening before, as its catalog tells.
+    pub(crate) previous_opening: Opening,
     pub(crate) boot: u64,
     pub(crate) tiers: Tiers,
     pub(crate) catalog: Catalog,

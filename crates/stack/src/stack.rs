@@ -11,9 +11,12 @@ use terrace_core::{
 };
 
 use crate::account::Class;
+use crate::backup::{self, BackupMoment};
 use crate::catalog::{PairChange, Write as Change};
+use crate::changes::LogPieces;
 use crate::holds::HELD;
 use crate::keeper::{self, Threads};
+use crate::log::{LogPoint, Opening};
 use crate::mover::{MoveRequest, MoveWish};
 use crate::pairs::Pairs;
 use crate::report::{
@@ -23,8 +26,8 @@ use crate::report::{
 use crate::shared::Shared;
 use crate::tiers::TierState;
 use crate::{
-    Parts, RebuildOptions, Tactics, Tier, add, backup, check, drain, history, open, rebuild,
-    recording, remove, runner,
+    Parts, RebuildOptions, Tactics, Tier, add, check, drain, history, open, rebuild, recording,
+    remove, runner,
 };
 
 /// Many tiers as one backend. Cloning is cheap; all clones are the same stack.
@@ -491,7 +494,63 @@ impl Stack {
         out: &mut dyn Write,
         progress: &mut dyn FnMut(u64),
     ) -> Result<BackupReport> {
-        backup::write(&self.inner.shared, out, progress)
+        backup::write(&self.inner.shared, None, out, progress).map(|(report, _)| report)
+    }
+
+    /// Writes a backup, and keeps what changes since its moment for a log behind it: the one that is
+    /// written already goes on in another file, where there is none it has the number `log`. None is
+    /// kept where that is `None`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Stack::backup`]; a log that was to begin with it does not.
+    pub fn checkpoint(
+        &self,
+        log: Option<u64>,
+        out: &mut dyn Write,
+    ) -> Result<(BackupReport, BackupMoment)> {
+        backup::write(&self.inner.shared, log, out, &mut |_| {})
+    }
+
+    /// Keeps changes for the log that ended at `point`, where that says everything so far.
+    pub fn go_on_with_log(&self, point: LogPoint) -> Result<()> {
+        self.inner.shared.catalog.go_on_with_log(point)
+    }
+
+    /// What is to be written to the log since the last call.
+    pub fn take_log(&self) -> LogPieces {
+        self.inner.shared.catalog.changes().take()
+    }
+
+    /// Whether changes are kept for a log.
+    pub fn is_logged(&self) -> bool {
+        self.inner.shared.catalog.changes().is_on()
+    }
+
+    /// Keeps no more changes: the log cannot be written.
+    pub fn end_log(&self, reason: &'static str) {
+        self.inner.shared.catalog.changes().stop(reason);
+    }
+
+    /// Whether somebody has waited until commits are durable since the last call.
+    pub fn was_log_awaited(&self) -> bool {
+        self.inner.shared.catalog.changes().was_awaited()
+    }
+
+    /// The last of a closed store for its log, and whether that says everything then.
+    pub fn finish_log(&self) -> (LogPieces, bool) {
+        self.inner.shared.catalog.finish_log()
+    }
+
+    /// Which opening of the store this is.
+    pub fn opening(&self) -> Opening {
+        let header = self.inner.shared.catalog.header();
+        Opening { epoch: header.epoch, opened_ns: header.opened_ns }
+    }
+
+    /// Which was the one before; of a catalog that was made anew since, none that ever was.
+    pub fn previous_opening(&self) -> Opening {
+        self.inner.shared.previous_opening
     }
 
     /// Where time went over all tiers.
