@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Measures what a catalog engine means to a store: `catalog_speed ENGINE OBJECTS DIRECTORY`, or
-//! `catalog_speed open DIRECTORY` for a store that is there; see `docs/adr/0008-lmdb.md`.
+//! Measures what a catalog engine means to a store: `catalog_speed ENGINE OBJECTS DIRECTORY`, the
+//! same with a log of the catalog: `… served`, or `catalog_speed open DIRECTORY` for a store that is
+//! there; see `docs/adr/0008-lmdb.md` and `0023-catalog-log.md`.
 
 use std::path::Path;
+use std::time::Duration;
 
 use terrace_store::{
     Backend, Clock, Error, Hint, Key, Op, Open, OpenOptions, Persistency, Request, Result,
@@ -21,7 +23,12 @@ fn main() -> Result<()> {
         [engine, objects, directory] => {
             let objects = objects.parse().map_err(|_| usage())?;
             Store::init(Path::new(directory), &settings(engine))?;
-            measure(directory, objects)
+            measure(directory, objects, false)
+        }
+        [engine, objects, directory, "served"] => {
+            let objects = objects.parse().map_err(|_| usage())?;
+            Store::init(Path::new(directory), &settings(engine))?;
+            measure(directory, objects, true)
         }
         _ => Err(usage()),
     }
@@ -38,9 +45,15 @@ fn settings(engine: &str) -> String {
     format!("{fast}{slow}[catalog]\nengine = \"{engine}\"\n[policy]\nname = \"lru\"\n")
 }
 
-fn measure(directory: &str, objects: u64) -> Result<()> {
-    let alone = OpenOptions { attach: false, serve: false, ..OpenOptions::default() };
+/// Longer than a new store needs for its first checkpoint, behind which the log begins.
+const LOG_BEGINS: Duration = Duration::from_secs(3);
+
+fn measure(directory: &str, objects: u64, serve: bool) -> Result<()> {
+    let alone = OpenOptions { attach: false, serve, ..OpenOptions::default() };
     let store = Store::open_with(directory, alone)?;
+    if serve {
+        SystemClock::default().sleep(LOG_BEGINS);
+    }
     report("create", objects, |index| {
         store.open(&key("object", index)?, &Open::create_new()).map(drop)
     })?;

@@ -45,6 +45,7 @@ pub use calibrate::{
     CalibrateOptions, Calibrated, Sample, Switched, Threads, calibrate, write_calibration,
 };
 pub use check_files::FilesReport;
+pub use checkpoint::CheckpointUsed;
 pub use descriptors::make_room_for_descriptors;
 pub use files::Alone;
 pub use policy::Guest;
@@ -52,8 +53,8 @@ pub use recording::Recording;
 pub use repair::{Rebuilt, Source};
 pub use server::{ServerCall, ServerReport};
 pub use settings::{
-    BurstSettings, CachedSettings, CatalogSettings, CheckpointSettings, DeviceSettings,
-    SwitchSettings,
+    BurstSettings, CachedSettings, CatalogSettings, CheckpointPlace, CheckpointSettings,
+    DeviceSettings, SwitchSettings,
 };
 pub use settings::{PolicySettings, PolicySource};
 pub use settings::{Settings, ThrottleSettings, TierSettings, TraceSettings};

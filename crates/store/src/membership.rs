@@ -10,7 +10,7 @@ use crate::amend::{self, Change};
 use crate::init::Made;
 use crate::owner::Owned;
 use crate::settings::Settings;
-use crate::{policy, tiers};
+use crate::{checkpoint, policy, tiers};
 
 impl Owned {
     /// Adds the tier of a `[[tier]]` section. The configuration has it first: what a crash leaves
@@ -72,13 +72,20 @@ impl Owned {
         let change = Change::RemoveTier(name);
         let new = amend::amend(&old, &file.display().to_string(), &change)?;
         let index = self.stack.tier(name)?.index();
+        let settings = Settings::parse(&old, &file.display().to_string())?;
+        let place = checkpoint::of_tier(&settings.resolved(self.directory.path())?, name);
+        let _saving = self.saving.lock().unwrap_or_else(PoisonError::into_inner);
         self.stack.remove_tier(name)?;
         if let Some(tier) = self.tiers.lock().unwrap_or_else(PoisonError::into_inner).get_mut(index)
         {
             // Its place stays taken, for policies that are made from now on.
             tier.offline = Some("it was removed from the store".into());
         }
-        amend::replace(&file, &old, &new)
+        amend::replace(&file, &old, &new)?;
+        if let Some(place) = place {
+            checkpoint::leave(self, &place);
+        }
+        Ok(())
     }
 
     /// The policy of a configuration over these tiers, called as the one that runs.

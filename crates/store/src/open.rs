@@ -183,6 +183,7 @@ impl Ground {
             resting,
             amending,
             visit: Mutex::default(),
+            saving: Mutex::default(),
             _lock: lock,
         })
     }

@@ -55,14 +55,15 @@ impl Owner {
         let mut serving = None;
         let mut checkpoints = None;
         if serve && owned.access == Access::Write {
+            // Before anybody can change a pair: a log that goes on has to say all of them.
+            match Checkpoints::start(&owned) {
+                Ok(started) => checkpoints = started,
+                Err(error) => notes.push(format!("no checkpoints: {}", error.chain())),
+            }
             match control::serve(&owned) {
                 Ok(started) => serving = Some(started),
                 Err(error) => notes
                     .push(format!("other processes have to wait for this one: {}", error.chain())),
-            }
-            match Checkpoints::start(&owned) {
-                Ok(started) => checkpoints = started,
-                Err(error) => notes.push(format!("no checkpoints: {}", error.chain())),
             }
         }
         Self { serving: Mutex::new(serving), turn: Mutex::default(), checkpoints, owned, notes }
@@ -110,7 +111,11 @@ impl Owner {
         if let Some(checkpoints) = &self.checkpoints {
             checkpoints.stop();
         }
-        self.owned.stack.close()
+        let closed = self.owned.stack.close();
+        if let Some(checkpoints) = &self.checkpoints {
+            checkpoints.finish(&self.owned, closed.is_ok());
+        }
+        closed
     }
 
     fn stop_serving(&self) {
@@ -149,6 +154,8 @@ pub(crate) struct Owned {
     pub(crate) visit: Mutex<Option<Visit>>,
     /// Held while policy or tiers are changed, so that the file tells the last change.
     pub(crate) amending: Mutex<()>,
+    /// Held while a checkpoint is written, and while a tier is removed.
+    pub(crate) saving: Mutex<()>,
     /// The last field: the next owner may come once everything else is gone.
     pub(crate) _lock: Lock,
 }

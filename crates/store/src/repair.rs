@@ -12,6 +12,7 @@ use terrace_stack::report::{BackupReport, RebuildReport};
 use terrace_stack::{Parts, RebuildOptions, Saved, Stack, read_backup};
 
 use crate::Store;
+use crate::checkpoint::{self, CheckpointUsed};
 use crate::control::Call;
 use crate::directory::{Directory, sync_directory};
 use crate::lock::Lock;
@@ -25,8 +26,8 @@ const OPERATION: &str = "replace the catalog";
 /// What a catalog is made anew from, beside the tiers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source<'a> {
-    /// The last checkpoint, where the configuration has a place for it and it is there; otherwise
-    /// nothing else.
+    /// The newest checkpoint that is in the place of the configuration or on a tier, and the log
+    /// behind it; otherwise nothing else.
     Checkpoint,
     /// The present catalog, which is believed where it can be read.
     PresentCatalog,
@@ -41,6 +42,8 @@ pub struct Rebuilt {
     pub report: RebuildReport,
     /// Where the old one is now, if there was one; it may be removed.
     pub old_catalog: Option<PathBuf>,
+    /// The checkpoint whose names and pairs are in it.
+    pub checkpoint: Option<CheckpointUsed>,
 }
 
 impl Store {
@@ -70,9 +73,9 @@ impl Store {
                 .with("engine", &settings.catalog.engine));
         }
         let places = Places::of(&settings.catalog.path);
-        let report = build(&settings, &places, source, accepts_old_tiers, progress)?;
+        let (report, checkpoint) = build(&settings, &places, source, accepts_old_tiers, progress)?;
         let old_catalog = places.exchange()?;
-        Ok(Rebuilt { report, old_catalog })
+        Ok(Rebuilt { report, old_catalog, checkpoint })
     }
 
     /// Writes the catalog to a file as of one moment, while the store is in use; the file is there
@@ -186,17 +189,20 @@ fn build(
     source: Source<'_>,
     accepts_old_tiers: bool,
     progress: &mut dyn FnMut(u64, u64),
-) -> Result<RebuildReport> {
+) -> Result<(RebuildReport, Option<CheckpointUsed>)> {
     let engine = &settings.catalog.engine;
     remove(&places.new)?;
     remove(&places.saved)?;
+    let mut used = None;
     let saved = match source {
-        Source::Checkpoint => match &settings.catalog.checkpoint {
-            Some(checkpoint) if checkpoint.file.exists() => {
-                let catalog = unpack(engine, &checkpoint.file, &places.saved)?;
+        Source::Checkpoint => match checkpoint::newest(settings)? {
+            Some(found) => {
+                let catalog = unpack(engine, &found.place.file, &places.saved)
+                    .map_err(checkpoint::or_without)?;
+                used = Some(checkpoint::replay(&found, &*catalog)?);
                 Some(Saved { catalog, is_present: false })
             }
-            _ => None,
+            None => None,
         },
         Source::PresentCatalog => {
             Some(Saved { catalog: open_kv(engine, &places.catalog)?, is_present: true })
@@ -222,7 +228,7 @@ fn build(
     if result.is_err() {
         remove(&places.new)?;
     }
-    result
+    result.map(|report| (report, used))
 }
 
 fn unpack(engine: &str, file: &Path, directory: &Path) -> Result<Arc<dyn Kv>> {

@@ -7,13 +7,16 @@ use clap::Args;
 use serde_json::{Value, json};
 use terrace_core::Access;
 use terrace_core::units::show_bytes;
-use terrace_store::{CheckReport, FilesReport, OpenOptions, Problem, Reached, Source, Store};
+use terrace_store::{
+    CheckReport, CheckpointUsed, FilesReport, OpenOptions, Problem, Reached, Source, Store,
+};
 
 use super::{Group, Verb};
 use crate::context::{Context, alone};
 use crate::failure::{Failure, Result};
 use crate::output::{Output, count, show_name};
 use crate::progress::Progress;
+use crate::time::show_wall;
 
 /// The status when problems were found.
 const STATUS_PROBLEMS: u8 = 1;
@@ -37,11 +40,11 @@ const STATUS_PROBLEMS: u8 = 1;
 /// With --repair, where there are problems the catalog is made anew from the present one and the
 /// tiers: copies stand in for primaries that are gone, records that cannot be read are made from
 /// what files say of themselves, lengths are taken from the files. With --rebuild it is made from
-/// the tiers and the last checkpoint, for a catalog that is lost. Where the configuration has no place for
-/// checkpoints, every object comes back with its bytes and its name, but not its pins, its level, its
-/// history, its copies, nor key-value pairs, and with these no names of files in file systems. An object
-/// that was deleted or cut a moment before the catalog was lost may be there again. `terrace restore`
-/// uses a backup that `terrace backup` wrote.
+/// the tiers, the newest checkpoint that is on one of them or where the configuration says, and the log behind
+/// it, for a catalog that is lost. Where there is none, every object comes back with its bytes and its
+/// name, but not its pins, its level, its history, its copies, nor key-value pairs, and with these no names
+/// of files in file systems. What changed in the last moments before the catalog was lost may be as it was before.
+/// `terrace restore` uses a backup that `terrace backup` wrote.
 ///
 /// File systems are mended with --repair, and after a catalog was made anew: what has lost its name comes to
 /// the directory `lost+found` under its number, counts are corrected, names that lead nowhere removed.
@@ -61,7 +64,7 @@ pub(crate) struct Fsck {
     /// Repair what can be repaired, where there are problems
     #[arg(long, group = "change")]
     repair: bool,
-    /// Make the catalog anew from the tiers, and from the last checkpoint where there is one
+    /// Make the catalog anew from the tiers, and from the last checkpoint and its log
     #[arg(long, group = "change")]
     rebuild: bool,
     /// Go on although a tier was last written before the others
@@ -226,11 +229,16 @@ pub(crate) fn rebuild(
     let checked = check(&store, verify)?;
     store.close()?;
     let mut output = Output::new();
+    let checkpoint = rebuilt.checkpoint;
     let old_catalog = rebuilt.old_catalog.map(|path| path.display().to_string());
     if context.is_json {
         let rebuilt = &rebuilt.report;
         output.json(&json!({
             "rebuilt": rebuilt, "old_catalog": old_catalog, "mended": mended, "check": checked.value(),
+            "checkpoint": checkpoint.as_ref().map(|used| json!({
+                "file": used.file, "written_ns": used.written_ns,
+                "log_commits": used.log_commits, "torn_bytes": used.torn_bytes,
+            })),
         }))?;
         return finish(&checked, output);
     }
@@ -249,12 +257,30 @@ pub(crate) fn rebuild(
         count(report.segments, "segment"),
         show_bytes(report.bytes)
     ))?;
+    if let Some(used) = &checkpoint {
+        print_checkpoint(used, &mut output)?;
+    }
     if let Some(old) = old_catalog {
         output.line(format!("the old catalog is in {}", show_name(&old)))?;
     }
     print_mended(&mended, &mut output)?;
     print(&checked, verify, &mut output)?;
     finish(&checked, output)
+}
+
+/// What names and pairs came from.
+fn print_checkpoint(used: &CheckpointUsed, output: &mut Output) -> Result<()> {
+    let file = show_name(&used.file.display().to_string());
+    let torn = match used.torn_bytes {
+        0 => String::new(),
+        some => format!("; {} at its end were cut off", count(some, "byte")),
+    };
+    let commits = count(used.log_commits, "commit");
+    let written = show_wall(used.written_ns);
+    output.line(format!(
+        "took names and pairs from the checkpoint {file} of {written}, and {commits} of the log \
+         behind it{torn}"
+    ))
 }
 
 /// What was done to file systems, in one line each.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use terrace_core::Access;
-use terrace_fs::{Files, Kind, Made, Metadata, ROOT, Request, Session, TreeOptions};
+use terrace_fs::{Files, Kind, Made, Metadata, ROOT, RenameHow, Request, Session, TreeOptions};
 use terrace_mount::{NAME_DEFAULT, Opening};
 use terrace_store::{OpenOptions, Persistency, Store};
 
@@ -227,48 +227,326 @@ fn a_file_system_in_use_is_passed_over() {
     assert!(scene.fails(5, ["fsck", "--repair"]).contains("owns it"));
 }
 
-/// A store that writes checkpoints every so often.
-fn with_checkpoints(every: &str) -> Scene {
-    let scene = filled();
-    let settings = scene.path("store/terrace.toml");
-    let text = fs::read_to_string(&settings).expect("can be read");
-    let place = format!("[catalog]\ncheckpoint = \"../saved\"\ncheckpoint_every = \"{every}\"\n");
-    fs::write(&settings, text.replacen("[catalog]\n", &place, 1)).expect("written");
-    scene
+/// Loses the catalog, makes it anew, and copies all files to `out`.
+fn rebuilt(scene: &Scene) -> String {
+    fs::remove_dir_all(scene.path("store/catalog")).expect("removed");
+    let printed = scene.ok(["fsck", "--rebuild"]);
+    let _ = fs::remove_dir_all(scene.path("out"));
+    scene.ok(["export", "out"]);
+    printed
+}
+
+/// The checkpoint of a store and the files of its log, below a directory.
+fn saved(scene: &Scene, directory: &str) -> Vec<String> {
+    let Ok(entries) = scene.path(directory).join(".terrace-catalog").read_dir() else {
+        return Vec::new();
+    };
+    let name = |entry: std::io::Result<fs::DirEntry>| entry.expect("listed").file_name();
+    let mut names: Vec<_> =
+        entries.map(|entry| name(entry).into_string().expect("UTF-8")).collect();
+    names.sort();
+    names
+}
+
+/// Waits until something is so.
+#[track_caller]
+fn until(is_so: impl Fn() -> bool) {
+    let clock = terrace_core::SystemClock::default();
+    for _ in 0..3000 {
+        if is_so() {
+            return;
+        }
+        terrace_core::Clock::sleep(&clock, Duration::from_millis(10));
+    }
+    panic!("it did not come");
+}
+
+/// Waits until the log of a held store has bytes that no earlier one had.
+#[track_caller]
+fn until_logged(scene: &Scene, words: &[u8]) {
+    until(|| {
+        let names = saved(scene, "slow");
+        let mut logs = names.iter().filter(|name| name.contains(".log-"));
+        logs.any(|name| {
+            let bytes = fs::read(scene.path("slow/.terrace-catalog").join(name));
+            bytes.is_ok_and(|bytes| bytes.windows(words.len()).any(|part| part == words))
+        })
+    });
 }
 
 #[test]
-fn files_come_back_from_a_checkpoint() {
-    // One at the end, and one in the middle of the life of a process that was killed.
-    for (every, is_killed) in [("1h", false), ("10ms", true)] {
-        let scene = with_checkpoints(every);
-        let held = scene.hold();
-        scene.file("more/later", b"later");
-        scene.ok(["import", "more"]);
-        let saved = scene.path("saved");
-        if is_killed {
-            // Everything is in the second one that comes now; none comes where nothing changes.
-            let mut names = (0..).map(|number| format!("x{number}"));
-            for _ in 0..2 {
-                let _ = fs::remove_file(&saved);
-                while !saved.exists() {
-                    scene.ok_with(b"x", ["put", &names.next().expect("they do not end")]);
-                }
-            }
-            // Kills it.
-            drop(held);
-            assert!(saved.exists());
-        } else {
-            assert!(!saved.exists());
-            held.stop();
-        }
-        fs::remove_dir_all(scene.path("store/catalog")).expect("removed");
-        let printed = scene.ok(["fsck", "--rebuild"]);
-        assert!(printed.ends_with(": 1 directory, 3 files: no problems\n"), "{printed}");
-        scene.ok(["export", "out"]);
-        assert_eq!(scene.read("out/later"), b"later");
-        assert_eq!(scene.read("out/long"), [7; LONG]);
+fn a_held_store_keeps_its_names_on_a_tier_without_being_told_to() {
+    let scene = filled();
+    // Who only opened it for a moment has left them there.
+    assert_eq!(saved(&scene, "fast"), [""; 0]);
+    assert!(saved(&scene, "slow").contains(&"checkpoint".into()));
+    scene.ok(["fsck"]);
+    let held = scene.hold();
+    scene.file("more/later", b"later");
+    scene.file("more/longer", [9; LONG]);
+    scene.ok(["import", "more"]);
+    until_logged(&scene, b"later");
+    // Kills it.
+    drop(held);
+    let printed = rebuilt(&scene);
+    assert!(printed.contains("took names and pairs from the checkpoint "), "{printed}");
+    assert!(printed.contains("slow/.terrace-catalog/checkpoint of 20"), "{printed}");
+    assert!(printed.ends_with(": 1 directory, 4 files: no problems\n"), "{printed}");
+    assert_eq!(scene.read("out/small"), b"small");
+    assert_eq!(scene.read("out/later"), b"later");
+    assert_eq!(scene.read("out/longer"), [9; LONG]);
+    assert_eq!(scene.read("out/long"), [7; LONG]);
+    // And once more, from what the repaired store has written since.
+    let held = scene.hold();
+    scene.file("again/afterwards", b"afterwards");
+    scene.ok(["import", "again"]);
+    held.stop();
+    rebuilt(&scene);
+    assert_eq!(scene.read("out/later"), b"later");
+    assert_eq!(scene.read("out/afterwards"), b"afterwards");
+}
+
+#[test]
+fn what_was_renamed_and_removed_is_so_at_the_logs_end() {
+    let scene = filled();
+    {
+        let store = open_served(&scene);
+        let files = files(&store);
+        write(&files, "gone", b"gone");
+        write(&files, "gone-too", &[1; LONG]);
+        write(&files, "old", b"contents");
+        let (_, file) = files.open(FIRST, Access::Write).expect("opens");
+        file.write(0, b"SMALL", false).expect("written");
+        file.close().expect("closed");
+        files.remove(ROOT, b"gone", false).expect("removed");
+        files.remove(ROOT, b"gone-too", false).expect("removed");
+        let how = RenameHow::default();
+        files.rename((ROOT, b"old"), (ROOT, b"new"), how, (0, 0)).expect("renamed");
+        files.remove(ROOT, b"long", false).expect("removed");
+        files.close().expect("closed");
+        drop(files);
+        store.close().expect("closed");
     }
+    rebuilt(&scene);
+    let mut names: Vec<_> = fs::read_dir(scene.path("out"))
+        .expect("listed")
+        .map(|entry| entry.expect("listed").file_name().into_string().expect("UTF-8"))
+        .collect();
+    names.sort();
+    assert_eq!(names, ["new", "small"]);
+    assert_eq!(scene.read("out/new"), b"contents");
+    assert_eq!(scene.read("out/small"), b"SMALL");
+}
+
+/// As a mount opens it.
+fn open_served(scene: &Scene) -> Store {
+    Store::open(scene.path("store").to_str().expect("UTF-8")).expect("opens")
+}
+
+/// Changes a line of the configuration.
+fn configure(scene: &Scene, from: &str, to: &str) {
+    let settings = scene.path("store/terrace.toml");
+    let text = fs::read_to_string(&settings).expect("can be read");
+    assert!(text.contains(from), "{text}");
+    fs::write(&settings, text.replacen(from, to, 1)).expect("written");
+}
+
+#[test]
+fn checkpoints_go_elsewhere_or_nowhere_where_that_is_configured() {
+    let scene = filled();
+    configure(&scene, "[catalog]\n", "[catalog]\ncheckpoint = \"../saved\"\n");
+    let held = scene.hold();
+    scene.file("more/later", b"later");
+    scene.ok(["import", "more"]);
+    held.stop();
+    assert!(scene.path("saved").exists());
+    assert_eq!(saved(&scene, "slow"), [""; 0], "the one that was there would be taken for newer");
+    rebuilt(&scene);
+    assert_eq!(scene.read("out/later"), b"later");
+    configure(&scene, "checkpoint = \"../saved\"\n", "");
+    scene.hold().stop();
+    assert!(saved(&scene, "slow").contains(&"checkpoint".into()));
+    configure(&scene, "[catalog]\n", "[catalog]\ncheckpoint = false\n");
+    scene.hold().stop();
+    assert_eq!(saved(&scene, "slow"), [""; 0]);
+    fs::remove_file(scene.path("saved")).expect("removed");
+    fs::remove_dir_all(scene.path("store/catalog")).expect("removed");
+    let printed = scene.ok(["fsck", "--rebuild"]);
+    assert!(!printed.contains("checkpoint"), "{printed}");
+    assert!(!printed.contains("file system"), "{printed}");
+}
+
+#[test]
+fn a_checkpoint_is_written_every_so_often_where_that_is_configured() {
+    let scene = filled();
+    let every = "[catalog]\ncheckpoint = \"../saved\"\ncheckpoint_every = \"10ms\"\n";
+    configure(&scene, "[catalog]\n", every);
+    let held = scene.hold();
+    let saved = scene.path("saved");
+    until(|| saved.exists());
+    for round in 0..2 {
+        fs::remove_file(&saved).expect("removed");
+        scene.ok_with(b"x", ["put", &format!("x{round}")]);
+        until(|| saved.exists());
+    }
+    drop(held);
+    rebuilt(&scene);
+    assert_eq!(scene.read("out/small"), b"small");
+}
+
+#[test]
+fn a_process_that_is_killed_between_two_checkpoints_leaves_one_with_its_log() {
+    let scene = filled();
+    configure(&scene, "[catalog]\n", "[catalog]\ncheckpoint_every = \"1ms\"\n");
+    let mut number = 0;
+    for round in 0..3 {
+        let held = scene.hold();
+        let is_new = |name: &String| name.contains(".log-");
+        let logs = || saved(&scene, "slow").into_iter().filter(is_new).collect::<Vec<_>>();
+        let before = logs();
+        // Until the second that comes now is being made, or has just been.
+        let mut seen = Vec::new();
+        while seen.len() < 2 {
+            let directory = format!("d{number}");
+            scene.file(&format!("{directory}/n{number}"), format!("the words of {number}"));
+            scene.ok(["import", &directory]);
+            number += 1;
+            seen.extend(logs().into_iter().filter(|name| !before.contains(name)));
+            seen.sort();
+            seen.dedup();
+        }
+        let last = format!("the words of {}", number - 1);
+        until(|| {
+            let directory = scene.path("slow/.terrace-catalog");
+            let durable = saved(&scene, "slow").into_iter().filter(|name| !name.ends_with(".new"));
+            durable.into_iter().any(|name| {
+                let bytes = fs::read(directory.join(name)).unwrap_or_default();
+                bytes.windows(last.len()).any(|part| part == last.as_bytes())
+            })
+        });
+        drop(held);
+        let printed = rebuilt(&scene);
+        let files = format!(": 1 directory, {} files: no problems\n", 2 + number);
+        assert!(printed.ends_with(&files), "round {round}: {printed}");
+        for one in 0..number {
+            assert_eq!(
+                scene.read(&format!("out/n{one}")),
+                format!("the words of {one}").as_bytes()
+            );
+        }
+    }
+}
+
+#[test]
+fn a_damaged_checkpoint_is_said_and_not_passed_over() {
+    let scene = filled();
+    let file = scene.path("slow/.terrace-catalog/checkpoint");
+    let mut bytes = fs::read(&file).expect("is there");
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    fs::write(&file, bytes).expect("written");
+    fs::remove_dir_all(scene.path("store/catalog")).expect("removed");
+    let error = scene.fails(8, ["fsck", "--rebuild"]);
+    assert!(error.contains("slow/.terrace-catalog/checkpoint"), "{error}");
+    assert!(error.contains("move it away"), "{error}");
+    fs::remove_file(file).expect("removed");
+    scene.ok(["fsck", "--rebuild"]);
+}
+
+#[test]
+fn a_torn_log_is_cut_and_a_foreign_one_is_not_taken() {
+    let scene = filled();
+    let held = scene.hold();
+    let log = || {
+        let names = saved(&scene, "slow");
+        names.iter().rfind(|name| name.contains(".log-")).cloned()
+    };
+    scene.file("more/first", b"first");
+    scene.ok(["import", "more"]);
+    until_logged(&scene, b"first");
+    scene.file("then/second", b"second");
+    scene.ok(["import", "then"]);
+    until_logged(&scene, b"second");
+    drop(held);
+    let path = scene.path("slow/.terrace-catalog").join(log().expect("there is one"));
+    let bytes = fs::read(&path).expect("read");
+    let at = bytes.windows(6).position(|part| part == b"second").expect("is there");
+    fs::write(&path, &bytes[..at]).expect("cut");
+    let printed = rebuilt(&scene);
+    assert!(printed.contains("at its end were cut off"), "{printed}");
+    assert_eq!(scene.read("out/first"), b"first");
+    assert!(!scene.path("out/second").exists());
+    // Of the same name, and of another log.
+    let mut foreign = bytes.clone();
+    foreign[24] ^= 1;
+    fs::write(&path, foreign).expect("written");
+    let printed = rebuilt(&scene);
+    assert!(printed.contains("and 0 commits of the log"), "{printed}");
+    assert!(!scene.path("out/first").exists());
+}
+
+#[test]
+fn a_checkpoint_leaves_a_tier_that_is_drained_and_one_that_is_removed() {
+    let scene = filled();
+    let held = scene.hold();
+    until(|| saved(&scene, "slow").contains(&"checkpoint".into()));
+    scene.ok(["tiers", "drain", "slow"]);
+    until(|| saved(&scene, "fast").contains(&"checkpoint".into()));
+    until(|| saved(&scene, "slow").is_empty());
+    scene.ok(["tiers", "drain", "slow", "--cancel"]);
+    held.stop();
+    rebuilt(&scene);
+    assert_eq!(scene.read("out/small"), b"small");
+    // Nobody serves the store while its tier goes.
+    let scene = filled();
+    assert!(saved(&scene, "slow").contains(&"checkpoint".into()));
+    scene.ok(["tiers", "remove", "slow"]);
+    assert_eq!(saved(&scene, "slow"), [""; 0]);
+    assert!(saved(&scene, "fast").contains(&"checkpoint".into()));
+    rebuilt(&scene);
+    assert_eq!(scene.read("out/small"), b"small");
+}
+
+#[test]
+fn a_store_that_is_opened_for_a_moment_goes_on_with_the_log() {
+    let scene = filled();
+    let before = saved(&scene, "slow");
+    let written = |name: &str| {
+        let path = scene.path("slow/.terrace-catalog").join(name);
+        path.metadata().expect("is there").modified().expect("has a time")
+    };
+    let checkpoint = written("checkpoint");
+    for number in 0..3 {
+        let store = open_served(&scene);
+        let files = files(&store);
+        write(&files, &format!("n{number}"), b"new");
+        files.close().expect("closed");
+        drop(files);
+        store.close().expect("closed");
+    }
+    assert_eq!((saved(&scene, "slow"), written("checkpoint")), (before, checkpoint));
+    let printed = rebuilt(&scene);
+    assert!(printed.ends_with(": 1 directory, 5 files: no problems\n"), "{printed}");
+    assert_eq!(scene.read("out/n2"), b"new");
+    // One that changed the store without a log in between: it does not say everything any more.
+    scene.hold().stop();
+    scene.ok(["kv", "put", "jobs/a", "1"]);
+    scene.hold().stop();
+    scene.ok(["kv", "put", "jobs/a", "2"]);
+    scene.hold().stop();
+    rebuilt(&scene);
+    assert_eq!(scene.ok(["kv", "get", "jobs/a"]).trim(), "2");
+}
+
+#[test]
+fn who_only_reads_writes_no_checkpoint() {
+    let scene = filled();
+    fs::remove_dir_all(scene.path("slow/.terrace-catalog")).expect("removed");
+    let options = OpenOptions { attach: false, access: Access::Read, ..OpenOptions::default() };
+    let path = scene.path("store");
+    let store = Store::open_with(path.to_str().expect("UTF-8"), options).expect("opens");
+    store.close().expect("closed");
+    assert_eq!(saved(&scene, "slow"), [""; 0]);
 }
 
 #[test]

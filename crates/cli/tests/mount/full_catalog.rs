@@ -17,16 +17,16 @@ const LEFT_BYTES: u64 = 200_000;
 const FILES: u32 = 10_000;
 
 /// A small file system in memory.
-struct Small(PathBuf);
+pub(crate) struct Small(pub(crate) PathBuf);
 
 impl Small {
-    fn mount(path: PathBuf) -> Self {
+    pub(crate) fn mount(path: PathBuf) -> Self {
         rustix::mount::mount("none", &path, "tmpfs", MountFlags::empty(), c"size=24m")
             .expect("root may mount");
         Self(path)
     }
 
-    fn fill(&self) {
+    pub(crate) fn fill(&self) {
         let room = rustix::fs::statvfs(&self.0).expect("it is mounted");
         let bytes = room.f_bavail * room.f_frsize - LEFT_BYTES;
         let file = fs::File::create(self.0.join("fill")).expect("there is room");

@@ -8,6 +8,7 @@ mod directories;
 mod fsx;
 mod full_catalog;
 mod locks;
+mod lost_catalog;
 mod many;
 mod natives;
 mod passing;

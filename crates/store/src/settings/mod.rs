@@ -142,17 +142,40 @@ pub struct CatalogSettings {
     pub engine: String,
     /// Its directory; not used by the engine `memory`.
     pub path: PathBuf,
-    /// Where backups of it are written while the store is served.
-    pub checkpoint: Option<CheckpointSettings>,
+    /// Backups of it that are written while the store is served.
+    pub checkpoint: CheckpointSettings,
 }
 
-/// Backups of the catalog that a served store writes by itself.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Backups of the catalog, and the log behind them, that a served store writes by itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CheckpointSettings {
-    /// The file; each replaces the one before.
-    pub file: PathBuf,
-    /// How often, where anything has changed; above zero.
-    pub every: Duration,
+    /// Where they go.
+    pub place: CheckpointPlace,
+    /// How often a new one is written where anything has changed, above zero; `None` for when the
+    /// log has become long.
+    pub every: Option<Duration>,
+}
+
+/// Where checkpoints of the catalog go.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum CheckpointPlace {
+    /// To a tier's directory.
+    #[default]
+    Tier,
+    /// To this file; each replaces the one before.
+    File(PathBuf),
+    /// Nowhere.
+    Nowhere,
+}
+
+impl CheckpointPlace {
+    /// The file of the configuration.
+    pub(crate) fn file(&self) -> Option<&PathBuf> {
+        match self {
+            CheckpointPlace::File(file) => Some(file),
+            CheckpointPlace::Tier | CheckpointPlace::Nowhere => None,
+        }
+    }
 }
 
 /// A policy and how to call it.

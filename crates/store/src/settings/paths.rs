@@ -7,7 +7,7 @@ use std::path::{Component, Path, PathBuf};
 
 use terrace_core::{Error, Result};
 
-use super::Settings;
+use super::{CheckpointPlace, Settings};
 
 /// What the store itself keeps in its directory.
 const OWN_FILES: &[&str] = &["terrace.toml", "control.sock", "lock"];
@@ -32,8 +32,8 @@ pub(super) struct Claim {
 pub(super) fn resolved(settings: &Settings, dir: &Path) -> Result<Settings> {
     let mut settings = settings.clone();
     settings.catalog.path = dir.join(&settings.catalog.path);
-    if let Some(checkpoint) = &mut settings.catalog.checkpoint {
-        checkpoint.file = dir.join(&checkpoint.file);
+    if let CheckpointPlace::File(file) = &mut settings.catalog.checkpoint.place {
+        *file = dir.join(&*file);
     }
     for path in settings.tiers.iter_mut().filter_map(|tier| tier.path.as_mut()) {
         *path = dir.join(&*path);
@@ -76,10 +76,10 @@ pub(super) fn places(settings: &Settings) -> Vec<Claim> {
         label: "the catalog".into(),
         path: settings.catalog.path.clone(),
     });
-    let checkpoint = settings.catalog.checkpoint.iter().map(|checkpoint| Claim {
+    let checkpoint = settings.catalog.checkpoint.place.file().map(|file| Claim {
         place: Place::Checkpoint,
         label: "the checkpoint".into(),
-        path: checkpoint.file.clone(),
+        path: file.clone(),
     });
     let tiers = settings.tiers.iter().enumerate().filter_map(|(index, tier)| {
         let label = format!("tier \"{}\"", tier.name);

@@ -12,8 +12,8 @@ use toml::de::DeTable;
 use super::check::{self, Sections};
 use super::section::{Section, Source};
 use super::{
-    BurstSettings, CachedSettings, CatalogSettings, CheckpointSettings, DeviceSettings,
-    PolicySettings, PolicySource, Settings, SwitchSettings,
+    BurstSettings, CachedSettings, CatalogSettings, CheckpointPlace, CheckpointSettings,
+    DeviceSettings, PolicySettings, PolicySource, Settings, SwitchSettings,
 };
 use super::{ThrottleSettings, TierSettings, TraceSettings};
 use crate::directory::TRACE;
@@ -25,7 +25,6 @@ const OBJECTS_IN_MEMORY: RangeInclusive<usize> = 64..=1 << 28;
 /// More than any device or cluster serves without queueing.
 const PARALLELISM_MAX: u32 = 65536;
 /// A copy of the catalog of a million files takes seconds; what is lost in between is names.
-const CHECKPOINT_EVERY_DEFAULT: Duration = Duration::from_secs(600);
 /// A policy that is called more rarely than this has its `every`.
 const AFTER_EVENTS_MAX: u64 = 1_000_000_000;
 
@@ -286,19 +285,20 @@ fn read_watermarks(section: &Section<'_>) -> Result<Watermarks> {
 fn read_catalog(section: &Section<'_>) -> Result<CatalogSettings> {
     let engine = section.text("engine", "fjall")?.unwrap_or("fjall").into();
     let path = read_path(section, "path", "catalog")?.unwrap_or_else(|| "catalog".into());
-    let every = section.interval("checkpoint_every")?;
-    let checkpoint = match (read_path(section, "checkpoint", "/mnt/slow.checkpoint")?, every) {
-        (Some(file), every) => {
-            let every = every.unwrap_or(CHECKPOINT_EVERY_DEFAULT);
-            Some(CheckpointSettings { file, every })
+    let place = match section.switch_or_text("checkpoint", "/mnt/slow.checkpoint")? {
+        None | Some(Err(true)) => CheckpointPlace::Tier,
+        Some(Err(false)) => CheckpointPlace::Nowhere,
+        Some(Ok(_)) => {
+            let file = read_path(section, "checkpoint", "/mnt/slow.checkpoint")?;
+            CheckpointPlace::File(file.expect("it has a text"))
         }
-        (None, Some(_)) => {
-            let reason = "there is no `checkpoint`; the path of a file is expected with it";
-            return Err(section.wrong("checkpoint_every", reason));
-        }
-        (None, None) => None,
     };
-    Ok(CatalogSettings { engine, path, checkpoint })
+    let every = section.interval("checkpoint_every")?;
+    if every.is_some() && place == CheckpointPlace::Nowhere {
+        let reason = "`checkpoint` is false; a path or true is expected with `checkpoint_every`";
+        return Err(section.wrong("checkpoint_every", reason));
+    }
+    Ok(CatalogSettings { engine, path, checkpoint: CheckpointSettings { place, every } })
 }
 
 fn read_policy(section: &Section<'_>) -> Result<Option<PolicySettings>> {

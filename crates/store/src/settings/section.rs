@@ -226,6 +226,19 @@ impl<'a> Section<'a> {
         self.read(key, "true or false", |value| value.as_bool())
     }
 
+    /// A text, or else `true` or `false` as an error.
+    pub(super) fn switch_or_text(
+        &self,
+        key: &str,
+        example: &str,
+    ) -> Result<Option<std::result::Result<&'a str, bool>>> {
+        let right = format!("a text such as \"{example}\", true or false");
+        self.read(key, &right, |value| match value {
+            DeValue::Boolean(switch) => Some(Err(*switch)),
+            _ => value.as_str().map(Ok),
+        })
+    }
+
     /// A whole number within bounds.
     pub(super) fn count<N>(&self, key: &str, bounds: RangeInclusive<N>) -> Result<Option<N>>
     where

@@ -108,7 +108,9 @@ const REFUSED: &[(&str, &str, &[&str])] = &[
         &["tier \"o\"", "around that of tier \"u\""]),
     ("[[tier]]\nname = \"u\"\npath = \"catalog/x\"", "3:8", &["inside that of the catalog"]),
     ("TIER[catalog]\ncheckpoint = \"t/c\"", "5:14", &["inside that of tier \"t\""]),
-    ("TIER[catalog]\ncheckpoint_every = \"1min\"", "5:20", &["there is no `checkpoint`"]),
+    ("TIER[catalog]\ncheckpoint = 1", "5:14", &["a text such as", "true or false"]),
+    ("TIER[catalog]\ncheckpoint = false\ncheckpoint_every = \"1min\"", "6:20",
+        &["`checkpoint` is false"]),
     ("TIER[catalog]\npath = \"t/c\"", "3:8", &["around that of the catalog (t/c)"]),
     ("[[tier]]\nname = \"u\"\npath = \".\"", "3:8", &["around that of the store's own terrace.toml"]),
     ("[[tier]]\nname = \"u\"\npath = \"..\"", "3:8", &["around that of the store's own"]),
@@ -325,7 +327,7 @@ fn everything_that_is_said_is_read() {
         catalog: CatalogSettings {
             engine: "memory".into(),
             path: "catalog".into(),
-            checkpoint: None,
+            checkpoint: CheckpointSettings::default(),
         },
         policy: Some(PolicySettings {
             source: PolicySource::Library("./x.so".into()),

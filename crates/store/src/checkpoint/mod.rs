@@ -1,0 +1,411 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Backups of the catalog that a served store writes by itself, and the log behind the last one.
+//!
+//! One thread writes a checkpoint when the log has become long, or there is none; another takes what
+//! was committed from the stack every few milliseconds and writes it to the log. A checkpoint and
+//! its log are found again by [`newest`] and [`replay`].
+
+mod find;
+mod log;
+mod place;
+
+use std::io::{BufWriter, Write};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use terrace_core::{Error, ErrorKind, Result};
+use terrace_stack::BackupMoment;
+
+pub use self::find::CheckpointUsed;
+pub(crate) use self::find::{newest, or_without, replay};
+use self::log::LogWriter;
+use self::place::{Place, Sparing, check_room};
+use crate::directory::sync_directory;
+use crate::owner::Owned;
+use crate::settings::{CheckpointPlace, CheckpointSettings, Settings};
+
+/// How often what was committed is written to the log: what it lags behind.
+const LOG_TICK: Duration = Duration::from_millis(10);
+
+/// How soon the log is durable behind a commit that somebody has waited for.
+const SYNC_TICKS: u32 = 100;
+
+/// How often it is asked whether a checkpoint is due.
+const TICK: Duration = Duration::from_millis(500);
+
+/// The log becomes at least so long before another checkpoint; otherwise as long as that is.
+const LOG_BYTES_MIN: u64 = 32 << 20;
+
+/// All files of a log together, where checkpoints fail: so many times as much.
+const LOG_FACTOR_MAX: u64 = 4;
+
+/// Checkpoints take at most a twentieth of the time.
+const PAUSE_FACTOR: u32 = 20;
+
+/// Least pause behind one that could not be written, and one whose log had to be ended.
+const PAUSE_FAILED: Duration = Duration::from_secs(30);
+
+/// A last checkpoint without a log is written at the end of a store that was open for a moment only
+/// where it is smaller than this.
+const SMALL_BYTES: u64 = 64 << 20;
+
+const LOG_FAILED: &str = "it cannot be written";
+
+/// The threads.
+pub(crate) struct Checkpoints {
+    inner: Arc<Inner>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+struct Inner {
+    // The store ends with its last user, not with this.
+    owned: Weak<Owned>,
+    settings: CheckpointSettings,
+    stop: Mutex<bool>,
+    stopped: Condvar,
+    log: Mutex<LogWriter>,
+    turn: Mutex<Turn>,
+    /// What was said last of what does not work.
+    said: Mutex<Option<String>>,
+}
+
+/// How far the checkpoints are.
+#[derive(Default)]
+struct Turn {
+    /// The last commit that is in it, as far as is known.
+    saved: Option<u64>,
+    place: Option<Place>,
+    bytes: u64,
+    opened_ns: u64,
+    ended_ns: u64,
+    /// Least time from then to the next.
+    pause: Duration,
+    has_failed: bool,
+}
+
+impl Turn {
+    /// Where the log is long enough for another checkpoint.
+    fn log_bytes_max(&self) -> u64 {
+        self.bytes.max(LOG_BYTES_MIN)
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Checkpoints {
+    /// Begins, where the configuration wants them. Nobody uses the store yet.
+    pub(crate) fn start(owned: &Arc<Owned>) -> Result<Option<Self>> {
+        let settings = owned.settings.catalog.checkpoint.clone();
+        if settings.place == CheckpointPlace::Nowhere {
+            // Names that nobody wants there any more, and that would be found.
+            place::in_tiers(&owned.settings).iter().for_each(Place::remove);
+        }
+        if place::places(&owned.settings).is_empty() {
+            return Ok(None);
+        }
+        let now_ns = owned.clock.now_ns();
+        let inner = Arc::new(Inner {
+            owned: Arc::downgrade(owned),
+            settings,
+            stop: Mutex::default(),
+            stopped: Condvar::new(),
+            log: Mutex::new(LogWriter::new(owned.stack.store_id())),
+            turn: Mutex::new(Turn { opened_ns: now_ns, ended_ns: now_ns, ..Turn::default() }),
+            said: Mutex::default(),
+        });
+        inner.go_on(owned);
+        let checkpoints = Self { inner, threads: Mutex::default() };
+        checkpoints.spawn("terrace-checkpoint", |inner| {
+            while !inner.wait(TICK) {
+                if let Some(owned) = inner.owned.upgrade() {
+                    inner.look(&owned);
+                }
+            }
+        })?;
+        checkpoints.spawn("terrace-log", |inner| {
+            let mut ticks = 0;
+            while !inner.wait(LOG_TICK) {
+                ticks += 1;
+                if let Some(owned) = inner.owned.upgrade() {
+                    let is_time = ticks % SYNC_TICKS == 0;
+                    inner.write_log(&owned, is_time && owned.stack.was_log_awaited());
+                }
+            }
+        })?;
+        Ok(Some(checkpoints))
+    }
+
+    fn spawn(&self, name: &str, run: impl FnOnce(&Inner) + Send + 'static) -> Result<()> {
+        let inner = Arc::clone(&self.inner);
+        let thread = std::thread::Builder::new()
+            .name(name.into())
+            .spawn(move || run(&inner))
+            .map_err(|error| Error::from_io("start a thread", error))?;
+        lock(&self.threads).push(thread);
+        Ok(())
+    }
+
+    /// Ends the threads; writes the last checkpoint where there is no log.
+    pub(crate) fn stop(&self) {
+        *lock(&self.inner.stop) = true;
+        self.inner.stopped.notify_all();
+        let threads = std::mem::take(&mut *lock(&self.threads));
+        let is_first = !threads.is_empty();
+        for thread in threads {
+            // A thread that panicked has said so.
+            let _ = thread.join();
+        }
+        if let Some(owned) = self.inner.owned.upgrade().filter(|_| is_first) {
+            self.inner.look_last(&owned);
+            self.inner.write_log(&owned, true);
+        }
+    }
+
+    /// Writes the end of the log; of a store that could not be closed, only what is left for it.
+    pub(crate) fn finish(&self, owned: &Owned, is_closed: bool) {
+        let (last, is_whole) = owned.stack.finish_log();
+        let mut log = lock(&self.inner.log);
+        let written = log.write(last.pieces).and_then(|()| match is_whole && is_closed {
+            true => log.end(owned.stack.opening()),
+            false => log.sync(),
+        });
+        if let Err(error) = written {
+            log.cut();
+            self.inner.say(&error);
+        }
+    }
+}
+
+impl Drop for Checkpoints {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+impl Inner {
+    /// Waits; whether it is over.
+    fn wait(&self, time: Duration) -> bool {
+        let stop = lock(&self.stop);
+        let (stop, _) = self
+            .stopped
+            .wait_timeout_while(stop, time, |stop| !*stop)
+            .unwrap_or_else(PoisonError::into_inner);
+        *stop
+    }
+
+    /// Says what does not work, once.
+    fn say(&self, error: &Error) {
+        let text = error.chain();
+        let mut said = lock(&self.said);
+        if said.as_ref() != Some(&text) {
+            tracing::warn!(error = text, "names and small files are not kept twice at the moment");
+            *said = Some(text);
+        }
+    }
+
+    /// Goes on with the log of the opening before, where it says everything.
+    fn go_on(&self, owned: &Owned) {
+        let Ok(Some(found)) = newest(&owned.settings) else { return };
+        if !place::places(&owned.settings).contains(&found.place) {
+            return;
+        }
+        let mut log = lock(&self.log);
+        let previous = owned.stack.previous_opening();
+        let Some(point) = log.go_on(&found.place, &found.moment, previous) else { return };
+        if owned.stack.go_on_with_log(point).is_err() {
+            return log.cut();
+        }
+        let mut turn = lock(&self.turn);
+        turn.bytes = found.place.file.metadata().map_or(0, |found| found.len());
+        turn.place = Some(found.place);
+    }
+
+    /// Writes what was committed to the log.
+    fn write_log(&self, owned: &Owned, is_synced: bool) {
+        let mut log = lock(&self.log);
+        let taken = owned.stack.take_log();
+        let written = log.write(taken.pieces).and_then(|()| match is_synced {
+            true => log.sync(),
+            false => Ok(()),
+        });
+        if let Err(error) = written {
+            owned.stack.end_log(LOG_FAILED);
+            log.cut();
+            self.say(&error);
+        } else if let Some(reason) = taken.ended {
+            log.cut();
+            if reason != LOG_FAILED {
+                self.say(
+                    &Error::new(ErrorKind::Io, "go on with the log of the catalog").because(reason),
+                );
+            }
+        }
+    }
+
+    /// Writes a checkpoint where it is time for one.
+    fn look(&self, owned: &Owned) {
+        let mut turn = lock(&self.turn);
+        let passed = passed(owned, turn.ended_ns);
+        let has_changed = turn.saved != Some(owned.stack.last_commit());
+        let is_misplaced = turn.place.as_ref().is_some_and(|place| !is_usable(owned, place));
+        if passed < turn.pause && (!is_misplaced || turn.has_failed) {
+            return;
+        }
+        let is_due = match (owned.stack.is_logged(), self.settings.every) {
+            _ if is_misplaced => true,
+            (false, _) => has_changed,
+            (true, Some(every)) if has_changed && passed >= every => true,
+            (true, _) => lock(&self.log).bytes() > turn.log_bytes_max(),
+        };
+        if is_due {
+            self.checkpoint(owned, &mut turn);
+        }
+    }
+
+    /// The same at the end of the store, with which there is no more time.
+    fn look_last(&self, owned: &Owned) {
+        let mut turn = lock(&self.turn);
+        if owned.stack.is_logged() || turn.saved == Some(owned.stack.last_commit()) {
+            return;
+        }
+        // Who opens the store for a moment, again and again, does not copy a large catalog each time.
+        let usual = Duration::from_millis(turn.bytes.max(size_now(owned)) * 1000 / 100_000_000);
+        let is_small = turn.bytes.max(size_now(owned)) <= SMALL_BYTES;
+        if is_small || passed(owned, turn.opened_ns) >= usual * PAUSE_FACTOR {
+            self.checkpoint(owned, &mut turn);
+        }
+    }
+
+    fn checkpoint(&self, owned: &Owned, turn: &mut Turn) {
+        // A tier must not go meanwhile.
+        let _saving = lock(&owned.saving);
+        let begun_ns = owned.clock.now_ns();
+        // Before the copy begins: what is committed meanwhile may or may not be in it.
+        let now = owned.stack.last_commit();
+        let was_logged = owned.stack.is_logged();
+        let written = choose(owned, turn.bytes).and_then(|place| {
+            let is_same = turn.place.as_ref() == Some(&place);
+            lock(&self.log).place = Some(place.clone());
+            let written = random().and_then(|log| write(owned, &place, Some(log)));
+            // A log that would begin without its checkpoint, or go on away from it.
+            if written.is_err() && !(was_logged && is_same) {
+                owned.stack.end_log(LOG_FAILED);
+            }
+            written.map(|(bytes, moment)| (place, bytes, moment))
+        });
+        turn.has_failed = written.is_err();
+        match written {
+            Ok((place, bytes, moment)) => {
+                place.remove_logs_but(moment.point);
+                let others = place::in_tiers(&owned.settings).into_iter();
+                others.filter(|other| *other != place).for_each(|other| other.remove());
+                *turn = Turn { saved: Some(now), place: Some(place), bytes, ..*turn };
+                *lock(&self.said) = None;
+                turn.pause = passed(owned, begun_ns) * PAUSE_FACTOR;
+                if !was_logged && turn.ended_ns != turn.opened_ns {
+                    turn.pause = turn.pause.max(PAUSE_FAILED);
+                }
+            }
+            Err(error) => {
+                self.say(&error);
+                let log_bytes = turn.place.as_ref().map_or(0, Place::log_bytes);
+                if log_bytes > turn.log_bytes_max() * LOG_FACTOR_MAX {
+                    owned.stack.end_log("it has become too long");
+                }
+                turn.pause = (passed(owned, begun_ns) * PAUSE_FACTOR).max(PAUSE_FAILED);
+            }
+        }
+        turn.ended_ns = owned.clock.now_ns();
+    }
+}
+
+fn passed(owned: &Owned, since_ns: u64) -> Duration {
+    Duration::from_nanos(owned.clock.now_ns().saturating_sub(since_ns))
+}
+
+/// The size of a checkpoint that is there; 0 without one.
+fn size_now(owned: &Owned) -> u64 {
+    let found = newest(&owned.settings).ok().flatten();
+    found.and_then(|found| found.place.file.metadata().ok()).map_or(0, |found| found.len())
+}
+
+fn random() -> Result<u64> {
+    let mut bytes = [0; 8];
+    terrace_transport::random_bytes(&mut bytes)?;
+    // 0 is none.
+    Ok(u64::from_le_bytes(bytes).max(1))
+}
+
+/// Whether a place is there, and will be.
+fn is_usable(owned: &Owned, place: &Place) -> bool {
+    let Some(name) = &place.tier else { return true };
+    let tiers = owned.stack.tiers();
+    let found = tiers.iter().find(|tier| tier.name == *name);
+    found.is_some_and(|tier| tier.offline.is_none() && tier.drain.is_none()) && place.is_there()
+}
+
+/// The best place now that has room for another of this size.
+fn choose(owned: &Owned, bytes: u64) -> Result<Place> {
+    // As it is now: tiers come and go.
+    let settings = Settings::read(&owned.directory.settings())?.resolved(owned.directory.path())?;
+    let now = place::places(&Settings { catalog: owned.settings.catalog.clone(), ..settings });
+    let mut refused = Error::new(ErrorKind::NotFound, "write a checkpoint of the catalog")
+        .because("there is no directory of a tier for it");
+    for place in now.into_iter().filter(|place| is_usable(owned, place)) {
+        match place.make().and_then(|()| check_room(place.directory(), bytes)) {
+            Ok(()) => return Ok(place),
+            Err(error) => refused = error,
+        }
+    }
+    Err(refused)
+}
+
+/// Writes a checkpoint beside its place and puts it there when it is durable; returns its size.
+fn write(owned: &Owned, place: &Place, log: Option<u64>) -> Result<(u64, BackupMoment)> {
+    let path = place.new_file();
+    let failed = |error| {
+        Error::from_io("write a checkpoint of the catalog", error).with("file", path.display())
+    };
+    let file = Place::create(&path).map_err(failed)?;
+    let written = (|| {
+        let sparing = Sparing { file: &file, directory: place.directory(), bytes: 0 };
+        let mut out = BufWriter::with_capacity(256 << 10, sparing);
+        let done = owned.stack.checkpoint(log, &mut out)?;
+        out.flush().map_err(failed)?;
+        drop(out);
+        file.sync_all().map_err(failed)?;
+        std::fs::rename(&path, &place.file).map_err(failed)?;
+        sync_directory(place.directory())?;
+        Ok(done)
+    })();
+    if written.is_err() {
+        let _ = std::fs::remove_file(&path);
+    }
+    let (report, moment) = written?;
+    Ok((report.bytes, moment))
+}
+
+/// Writes a checkpoint to another tier in the place of one on a tier that has gone. Who serves the
+/// store begins a log with another one soon.
+pub(crate) fn leave(owned: &Owned, place: &Place) {
+    let written = match place.file.exists() {
+        true => choose(owned, 0).and_then(|other| match other.file.exists() {
+            true => Ok(()),
+            false => write(owned, &other, None).map(drop),
+        }),
+        false => Ok(()),
+    };
+    match written {
+        Ok(()) => place.remove(),
+        // It stays where it was, of no use to a store without that tier.
+        Err(error) => tracing::warn!(error = error.chain(), "cannot move the checkpoint"),
+    }
+}
+
+/// The place in a tier's directory, as it is in the configuration now.
+pub(crate) fn of_tier(settings: &Settings, name: &str) -> Option<Place> {
+    place::in_tiers(settings).into_iter().find(|place| place.tier.as_deref() == Some(name))
+}
