@@ -11,8 +11,8 @@ use std::thread;
 use tempfile::TempDir;
 use terrace_backends::object::{File, FileSettings};
 use terrace_core::{
-    Access, Backend, BackendExt, Create, ErrorKind, Hint, Key, ObjectExt, Op, Open, Persistency,
-    Request, Semantics, Superblock,
+    Access, Backend, BackendExt, Create, End, ErrorKind, Hint, Key, ObjectExt, Op, Open,
+    Persistency, Request, Semantics, Superblock,
 };
 
 fn key(text: &str) -> Key {
@@ -374,7 +374,7 @@ fn a_reservation_that_cannot_fit_takes_no_room() {
         space.capacity_bytes - space.used_bytes
     };
     // Twice what is free, so that others who delete meanwhile do not matter.
-    let error = object.allocate(0..free_bytes * 2).expect_err("more than there is");
+    let error = object.allocate(0..free_bytes * 2, End::Grows).expect_err("more than there is");
     assert_eq!(error.kind(), ErrorKind::NoSpace);
     let stat = object.stat().expect("stat");
     assert_eq!((stat.size_bytes, stat.allocated_bytes), (0, 0));

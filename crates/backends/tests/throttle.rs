@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use terrace_backends::object::{Memory, Rates, Throttle};
 use terrace_core::{
-    Access, Backend, Clock, Create, ErrorKind, Hint, Key, Object, ObjectExt, Op, Open, Persistency,
-    Reply, Request, Semantics, SystemClock,
+    Access, Backend, Clock, Create, End, ErrorKind, Hint, Key, Object, ObjectExt, Op, Open,
+    Persistency, Reply, Request, Semantics, SystemClock,
 };
 use terrace_testkit::ManualClock;
 
@@ -58,7 +58,7 @@ fn each_request_takes_its_latency_and_its_bytes() {
     assert_eq!(took(&past_end), 1_000_050, "what was read counts, not what was asked for");
     assert_eq!(took(&|| object.set_len(600).expect("cut")), 1_000_000);
     assert_eq!(took(&|| object.punch(0..10).expect("inside")), 1_000_000);
-    assert_eq!(took(&|| object.allocate(0..700).expect("room")), 1_000_000);
+    assert_eq!(took(&|| object.allocate(0..700, End::Grows).expect("room")), 1_000_000);
     assert_eq!(took(&|| drop(opened(&backend, "app/b", Create::New))), 1_000_000);
     assert_eq!(took(&|| drop(opened(&backend, "app/c", Create::IfMissing))), 1_000_000);
     assert_eq!(took(&|| backend.delete(&key("app/b")).expect("there")), 1_000_000);

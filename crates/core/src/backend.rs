@@ -154,18 +154,27 @@ pub trait Object: Send + Sync {
 
     /// Cuts or grows the object; growth reads as zeros and takes no room where
     /// `capability().sparse`.
+    ///
+    /// - Room that was [reserved](Object::allocate) behind the end is given back, also where the
+    ///   object has that size already; where it grows, the room stays.
     fn set_len(&self, bytes: u64) -> Result<()>;
 
-    /// Reserves room for a range, so that writing there cannot run out of space; grows the object
-    /// to the end of the range. The bytes do not change.
+    /// Reserves room for a range, so that writing there cannot run out of space. The bytes do not
+    /// change.
+    ///
+    /// - With [`End::Grows`] the object grows to the end of the range.
+    /// - With [`End::Stays`] it keeps its size. What lies behind its end is neither read nor found
+    ///   by `next_data`; who makes the object longer grows into it. It is kept, also over restarts,
+    ///   until [`Object::set_len`] gives it back or the object is deleted.
     ///
     /// # Errors
     ///
-    /// `NoSpace`, `Unsupported`.
-    fn allocate(&self, range: Range<u64>) -> Result<()>;
+    /// `NoSpace`, `Unsupported`. Then nothing is promised, but for what several devices or servers
+    /// may keep of a range on which they do not agree.
+    fn allocate(&self, range: Range<u64>, end: End) -> Result<()>;
 
     /// Makes a range read as zeros and frees its room where `capability().sparse`; never changes
-    /// the size.
+    /// the size, nor what is reserved behind the end.
     fn punch(&self, range: Range<u64>) -> Result<()>;
 
     /// The first range at or after `offset_bytes` that may hold data; `None` when only a hole
@@ -276,6 +285,15 @@ impl Capability {
             .with("atomicity", asked)
             .with("strongest", self.atomicity))
     }
+}
+
+/// What becomes of the end of an object where room is reserved behind it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// It moves to the end of the room, which reads as zeros.
+    Grows,
+    /// It stays where it is.
+    Stays,
 }
 
 /// What to do when an object is missing or there already.

@@ -327,7 +327,7 @@ fn on_handle(
         }
         OnHandle::Append { .. } => object.append(&[IoSlice::new(data)]).map(Outcome::Appended),
         OnHandle::SetLen { bytes } => object.set_len(*bytes).map(done),
-        OnHandle::Allocate { range } => object.allocate(range.clone()).map(done),
+        OnHandle::Allocate { range, end } => object.allocate(range.clone(), *end).map(done),
         OnHandle::Punch { range } => object.punch(range.clone()).map(done),
         OnHandle::NextData { offset_bytes } => object.next_data(*offset_bytes).map(Outcome::Data),
         OnHandle::Stat => object.stat().map(Outcome::Stat),

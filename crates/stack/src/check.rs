@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Checks catalog, accounts and media against each other; changes nothing.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io::IoSliceMut;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use terrace_core::{Buffer, ErrorKind, Key, Open, Result, Role, TierIndex};
+use terrace_core::{Access, Buffer, ErrorKind, Key, Open, Result, Role, TierIndex};
 
 use crate::account::Class;
 use crate::doubt;
 use crate::entry::Entry;
 use crate::files::{self, FileName};
+use crate::promises::{self, PromiseRow};
 use crate::record::{Place, Record, SegmentRecord};
 use crate::report::{CheckReport, Problem};
 use crate::shared::Shared;
@@ -25,8 +26,11 @@ struct Check<'a> {
     verify: bool,
     report: CheckReport,
     known: HashSet<FileName>,
-    /// Bytes of primaries and of copies that the records name, by tier.
-    sums: Vec<(u64, u64)>,
+    /// Bytes of primaries and of copies that the records name, and of what is promised to those, by
+    /// tier.
+    sums: Vec<(u64, u64, u64)>,
+    /// What is promised, by the number of the object.
+    promises: HashMap<u64, PromiseRow>,
     /// Objects and bytes that the records name, by namespace.
     usage: BTreeMap<String, (u64, u64)>,
 }
@@ -45,12 +49,18 @@ pub(crate) fn run(
         shared.flush()?;
         shared.drops.run(shared);
     }
+    let promises = match shared.settings.access {
+        Access::Write => promises::rows(&shared.catalog)?,
+        // Nothing is reserved by who may change nothing.
+        Access::Read => HashMap::new(),
+    };
     let mut check = Check {
         shared,
         verify,
         report: CheckReport::default(),
         known: HashSet::new(),
-        sums: vec![(0, 0); shared.tiers.len()],
+        sums: vec![(0, 0, 0); shared.tiers.len()],
+        promises,
         usage: BTreeMap::new(),
     };
     let segments = |tier: &TierState| tier.segments.load(Ordering::Relaxed);
@@ -99,10 +109,18 @@ impl Check<'_> {
 
     fn object(&mut self, key: &Key, record: &Record) {
         let bytes: u64 = record.segments.iter().map(|segment| segment.length_bytes).sum();
+        let promised = |segment: &SegmentRecord| {
+            let row = self.promises.get(&record.object_id)?;
+            let end = row.ends.iter().find(|(number, _)| *number == segment.number)?;
+            Some(end.1.saturating_sub(segment.length_bytes))
+        };
+        let promised: Vec<_> =
+            record.segments.iter().map(|segment| promised(segment).unwrap_or(0)).collect();
         let usage = self.usage.entry(key.namespace().into()).or_default();
-        *usage = (usage.0 + 1, usage.1 + bytes);
-        for segment in &record.segments {
+        *usage = (usage.0 + 1, usage.1 + bytes + promised.iter().sum::<u64>());
+        for (segment, promised) in record.segments.iter().zip(promised) {
             self.report.segments += 1;
+            self.sums[segment.primary.tier.index()].2 += promised;
             self.file(key, record, segment, &segment.primary, Role::Primary);
             self.sums[segment.primary.tier.index()].0 += segment.length_bytes;
             for copy in &segment.copies {
@@ -294,12 +312,12 @@ impl Check<'_> {
 
     fn accounts(&mut self) {
         for (index, tier) in self.shared.tiers.iter().enumerate() {
-            let (used, copies) = self.sums[index];
+            let (used, copies, promised) = self.sums[index];
             let account = &tier.account;
             for (what, counted, summed) in [
                 ("used", account.bytes(Class::Used), used),
                 ("copy", account.bytes(Class::Copy), copies),
-                ("reserved", account.bytes(Class::Reserved), 0),
+                ("reserved", account.bytes(Class::Reserved), promised),
             ] {
                 if counted != summed {
                     let detail = format!(

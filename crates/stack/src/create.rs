@@ -17,6 +17,7 @@ use crate::drops::Drop as Superseded;
 use crate::entries::{Claim, Found, Opened, load_claimed};
 use crate::entry::{Entry, Pending, Segment, Site};
 use crate::object::StackObject;
+use crate::promises;
 use crate::record::{Owner, Place, Record, SegmentRecord};
 use crate::ring::{Change, Created, Took};
 use crate::shared::Shared;
@@ -594,9 +595,11 @@ impl Shared {
         let record = entry.record_now();
         let mut writes = vec![Write::Remove(&entry.key, &record)];
         writes.extend(superseded.iter().map(|drop| Write::Garbage(drop.row.clone())));
+        writes.extend(promises::write_gone(entry));
         let ticket = self.catalog.commit(&writes)?;
         self.failpoints.hit("delete.catalog")?;
         entry.mark_deleted();
+        self.forget_promises(entry);
         for ((segment, accounted), length) in segments.iter().zip(&mut held).zip(lengths) {
             self.forget(entry, segment, accounted, length);
         }

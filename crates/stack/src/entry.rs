@@ -44,6 +44,10 @@ pub(crate) struct Entry {
     pub(crate) is_dirty: AtomicBool,
     /// Whether bytes were written that no sync has covered.
     pub(crate) is_unsynced: AtomicBool,
+    /// Whether the catalog has a row of what is promised to it; changes under `changes`.
+    is_promised: AtomicBool,
+    /// Whether somebody is about to promise it something.
+    pub(crate) is_promising: AtomicBool,
     /// Whether its last handle was closed before.
     pub(crate) was_closed: AtomicBool,
     /// Whether it is in the list of those that may keep their files open.
@@ -96,6 +100,9 @@ pub(crate) struct Segment {
     /// Bytes that the segment may have without asking its tier for more room.
     pub(crate) room_bytes: AtomicU64,
     pub(crate) length_bytes: AtomicU64,
+    /// To where its tier has promised it room, where that is behind its end: never beyond what is
+    /// accounted for it. Grows inside the guard, and goes behind the gate.
+    promised_bytes: AtomicU64,
     pub(crate) guard: Guard,
     pub(crate) location: Located,
     /// What was written since a migration began to copy.
@@ -349,6 +356,7 @@ impl Segment {
             limit_bytes: AtomicU64::new(limit_bytes),
             room_bytes: AtomicU64::new(record.length_bytes),
             length_bytes: AtomicU64::new(record.length_bytes),
+            promised_bytes: AtomicU64::new(0),
             guard: Guard::default(),
             location: Located::new(location),
             dirty: Mutex::default(),
@@ -363,6 +371,21 @@ impl Segment {
     #[inline]
     pub(crate) fn length(&self) -> u64 {
         self.length_bytes.load(Ordering::Acquire)
+    }
+
+    /// To where it has bytes, or room that was promised.
+    pub(crate) fn reach(&self) -> u64 {
+        self.promised_bytes.load(Ordering::Acquire).max(self.length())
+    }
+
+    /// Promises it room up to `end_bytes`, which are accounted for it.
+    pub(crate) fn promise(&self, end_bytes: u64) {
+        self.promised_bytes.fetch_max(end_bytes, Ordering::AcqRel);
+    }
+
+    /// Takes back what was promised.
+    pub(crate) fn take_back_promise(&self) {
+        self.promised_bytes.store(0, Ordering::Release);
     }
 
     /// Marks a range as written; only for those whom the guard told to.
@@ -414,6 +437,8 @@ impl Entry {
             is_deleted: AtomicBool::new(false),
             is_dirty: AtomicBool::new(false),
             is_unsynced: AtomicBool::new(false),
+            is_promised: AtomicBool::new(false),
+            is_promising: AtomicBool::new(false),
             was_closed: AtomicBool::new(false),
             is_idle_listed: AtomicBool::new(false),
             opens: AtomicU32::new(0),
@@ -436,11 +461,23 @@ impl Entry {
         self.promised.fetch_max(level as u8, Ordering::AcqRel) < level as u8
     }
 
-    /// The length of the object.
+    /// The length of the object: empty segments behind its end are room for it.
     pub(crate) fn length(&self) -> u64 {
         let segments = self.segments.load();
-        let last = segments.last().expect("an object has at least one segment");
-        last.start_bytes + last.length()
+        let ends = segments.iter().rev().map(|segment| (segment.start_bytes, segment.length()));
+        let mut filled = ends.filter(|(_, length)| *length > 0);
+        filled.next().map_or(0, |(start, length)| start + length)
+    }
+
+    /// Whether room behind its end may be promised to it.
+    #[inline]
+    pub(crate) fn is_promised(&self) -> bool {
+        self.is_promised.load(Ordering::Acquire)
+    }
+
+    /// Notes whether it may be.
+    pub(crate) fn set_promised(&self, is_promised: bool) {
+        self.is_promised.store(is_promised, Ordering::Release);
     }
 
     /// What its files say of it.

@@ -18,6 +18,8 @@ pub const FAILPOINTS: &[&str] = &[
     "create.durable",
     "grow.file",
     "grow.catalog",
+    "promise.catalog",
+    "promise.file",
     "write.unclean",
     "write.done",
     "hold.marked",

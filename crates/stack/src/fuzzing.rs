@@ -8,6 +8,7 @@ use crate::catalog::{self, GarbageRow};
 use crate::format::FORMAT_VERSION;
 use crate::header::Header;
 use crate::history;
+use crate::promises::PromiseRow;
 use crate::record::{Record, TierNumbers};
 
 /// Reads a record, and returns the bytes that it is written as.
@@ -20,6 +21,7 @@ pub const RECORDS: &[(&str, Reencode)] = &[
     ("garbage", |bytes| Ok(GarbageRow::decode(bytes, &tiers())?.encode(&tiers()))),
     ("superblock", |bytes| Ok(catalog::encode_superblock(&catalog::decode_superblock(bytes)?))),
     ("history", reencode_history),
+    ("promise", |bytes| Ok(PromiseRow::decode(bytes)?.encode())),
 ];
 
 /// A history of the version before is written in the present one; what that says must be the same.

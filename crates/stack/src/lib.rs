@@ -47,6 +47,7 @@ mod open;
 mod pairs;
 mod parts;
 mod placing;
+mod promises;
 mod quota;
 mod rebuild;
 mod record;

@@ -8,14 +8,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use terrace_core::{
-    Access, Buffer, Error, ErrorKind, EventKind, FileLease, Key, Object, Persistency, ReadBegun,
-    ReadDone, ReadSummary, Result, Stat, TierIndex,
+    Access, Buffer, End, Error, ErrorKind, EventKind, FileLease, Key, Object, Persistency,
+    ReadBegun, ReadDone, ReadSummary, Result, Stat, TierIndex,
 };
 
 use crate::entries::Opened;
 use crate::entry::{Location, Segment};
 use crate::holds::Holder;
 use crate::ledger::Count;
+use crate::promises::allocate_behind;
 use crate::ring::Took;
 use crate::shape::NoRoom;
 use crate::shared::Shared;
@@ -68,6 +69,18 @@ impl From<Error> for Again {
     fn from(error: Error) -> Self {
         Again::Failed(error)
     }
+}
+
+/// What a change does to the end of a segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reach {
+    /// It stays where it is, and takes no room.
+    Inside,
+    /// It moves to the end of what is changed, where it is not behind that.
+    Grows,
+    /// It stays where it is; up to the end of what is changed there is room for it. Bytes stay as they
+    /// are.
+    Promised,
 }
 
 /// Changes a part of an object: takes the segment's file, the offset in it, and the part's range.
@@ -223,7 +236,7 @@ impl StackObject {
         if self.length()? <= length_bytes {
             return Ok(());
         }
-        if self.shared.shrink(&self.entry, length_bytes, range.end, &|| Ok(true))? {
+        if self.cut_back(length_bytes, range.end, &|| Ok(true))? {
             return self.grow(length_bytes);
         }
         self.punch(range.start.max(length_bytes)..range.end)
@@ -240,13 +253,14 @@ impl StackObject {
         &self,
         segment: &Segment,
         extent: Range<u64>,
-        grows: bool,
+        reach: Reach,
         kind: EventKind,
         change: impl Fn(&dyn Object) -> Result<()>,
     ) -> Result<(), Again> {
         let shared = &*self.shared;
         let started_ns = shared.clock.now_ns();
         let mut guard_ns = 0;
+        let grows = reach != Reach::Inside;
         loop {
             if grows && extent.end > segment.room_bytes.load(Ordering::Acquire) {
                 shared.take_room(&self.entry, segment, extent.end)?;
@@ -270,7 +284,7 @@ impl StackObject {
                 continue;
             }
             let location = segment.location.load();
-            if location.is_clean() {
+            if location.is_clean() && reach != Reach::Promised {
                 drop(entered);
                 drop(location);
                 shared.make_unclean(&self.entry, segment)?;
@@ -283,6 +297,14 @@ impl StackObject {
                 .open(shared.backend(&location.primary))
                 .and_then(|handle| change(&***handle.as_ref().expect("it was just opened")));
             let ended_ns = shared.clock.now_ns();
+            if reach == Reach::Promised {
+                if result.is_ok() {
+                    segment.promise(extent.end);
+                }
+                drop(entered);
+                self.note_unsynced();
+                return result.map_err(|error| Again::Failed(self.explain(error, tier)));
+            }
             if grows {
                 self.grown(segment, &location, extent.end, result.is_ok());
             }
@@ -379,7 +401,7 @@ impl StackObject {
         if self.is_simple(end_bytes) {
             let extent = offset_bytes..end_bytes;
             let write = |object: &dyn Object| object.write_at(offset_bytes, data);
-            match self.change_segment(&self.first, extent, true, EventKind::Write, write) {
+            match self.change_segment(&self.first, extent, Reach::Grows, EventKind::Write, write) {
                 Ok(()) => return Ok(total as u64),
                 Err(Again::OverQuota(error)) => return Err(error),
                 Err(Again::Failed(error)) if error.kind() != ErrorKind::NoSpace => {
@@ -413,14 +435,19 @@ impl StackObject {
     /// Writes piece by piece into the segments that hold the range, making those that are missing.
     fn write_pieces(&self, offset_bytes: u64, data: &[u8]) -> Result<()> {
         let range = offset_bytes..offset_bytes + data.len() as u64;
-        self.change_pieces(range, &|object, inside, part| {
+        self.change_pieces(range, Reach::Grows, &|object, inside, part| {
             let part = (part.start - offset_bytes) as usize..(part.end - offset_bytes) as usize;
             object.write_at(inside, &[IoSlice::new(&data[part])])
         })
     }
 
     /// Changes a range piece by piece in the segments that hold it, making those that are missing.
-    fn change_pieces(&self, range: Range<u64>, change: &ChangePiece<'_>) -> Result<()> {
+    fn change_pieces(
+        &self,
+        range: Range<u64>,
+        reach: Reach,
+        change: &ChangePiece<'_>,
+    ) -> Result<()> {
         /// Tries before an object that keeps changing its shape is given up.
         const TRIES_MAX: u32 = 1000;
         let mut at = range.start;
@@ -435,7 +462,7 @@ impl StackObject {
                 let extent = inside..inside + bytes;
                 let part = at..at + bytes;
                 let change = |object: &dyn Object| change(object, inside, part.clone());
-                self.change_segment(&segment, extent, true, EventKind::Write, change)
+                self.change_segment(&segment, extent, reach, EventKind::Write, change)
             };
             let outcome = if room == 0 { Err(Again::Restructured) } else { one(room) };
             match outcome {
@@ -482,7 +509,9 @@ impl StackObject {
             let grow = |object: &dyn Object| {
                 if object.stat()?.size_bytes < inside { object.set_len(inside) } else { Ok(()) }
             };
-            match self.change_segment(&segment, extent.clone(), true, EventKind::Write, grow) {
+            let grown =
+                self.change_segment(&segment, extent.clone(), Reach::Grows, EventKind::Write, grow);
+            match grown {
                 Ok(()) => goal = bytes,
                 Err(Again::Restructured) => {}
                 Err(Again::Failed(error)) if error.kind() == ErrorKind::NoSpace => {
@@ -547,10 +576,86 @@ impl StackObject {
             let edge = self.peek(length_bytes..edge_bytes)?;
             Ok(edge.iter().all(|byte| *byte == 0) && self.find_data(edge_bytes)?.is_none())
         };
-        if self.shared.shrink(&self.entry, length_bytes, grown.end, &is_unwritten)? {
+        if self.cut_back(length_bytes, grown.end, &is_unwritten)? {
             self.grow(length_bytes)?;
         }
         Ok(())
+    }
+
+    /// Cuts the object as `shrink` does, but for room that was promised behind its end before: that is
+    /// promised again.
+    fn cut_back(
+        &self,
+        bytes: u64,
+        beyond_bytes: u64,
+        is_wanted: &dyn Fn() -> Result<bool>,
+    ) -> Result<bool> {
+        let promised = self.promised();
+        let is_cut = self.shared.shrink(&self.entry, bytes, beyond_bytes, is_wanted)?;
+        if is_cut {
+            self.promise_again(promised)?;
+        }
+        Ok(is_cut)
+    }
+
+    /// Room that is promised behind the ends of segments.
+    fn promised(&self) -> Vec<Range<u64>> {
+        if !self.entry.is_promised() {
+            return Vec::new();
+        }
+        let segments = self.entry.segments.load();
+        let ranges = segments.iter().map(|segment| {
+            let start = segment.start_bytes;
+            start + segment.length()..start + segment.reach()
+        });
+        ranges.filter(|range| !range.is_empty()).collect()
+    }
+
+    /// Promises what was promised before, as far as nobody else took the room meanwhile.
+    fn promise_again(&self, promised: Vec<Range<u64>>) -> Result<()> {
+        if promised.is_empty() {
+            return Ok(());
+        }
+        let is_promising = self.entry.is_promising.load(Ordering::Acquire);
+        if !is_promising {
+            self.shared.begin_promising(&self.entry)?;
+        }
+        for range in promised {
+            if let Err(error) = self.promise_pieces(range) {
+                tracing::warn!(key = %self.entry.key, %error, "an object lost room promised to it");
+            }
+        }
+        if is_promising { Ok(()) } else { self.shared.end_promising(&self.entry) }
+    }
+
+    fn promise_pieces(&self, range: Range<u64>) -> Result<()> {
+        self.change_pieces(range, Reach::Promised, &|object, inside, part| {
+            allocate_behind(object, inside..inside + (part.end - part.start))
+        })
+    }
+
+    /// Promises room for a range, while the end stays where it is. Where that fails in the middle,
+    /// what was promised before is what is promised after.
+    fn promise(&self, range: Range<u64>) -> Result<()> {
+        // Held over the I/O: one at a time promises something to an object.
+        let _appending = crate::lock(&self.entry.appends);
+        let length = self.length()?;
+        let before = self.promised();
+        self.shared.begin_promising(&self.entry)?;
+        let promised = self
+            .promise_pieces(range)
+            .and_then(|()| self.shared.failpoints.hit("promise.file"))
+            .inspect_err(|_| {
+                let is_gone = self.entry.is_deleted() || self.promised() == before;
+                let cut = || self.shared.shrink(&self.entry, length, length, &|| Ok(true));
+                let taken_back =
+                    if is_gone { Ok(()) } else { cut().and_then(|_| self.promise_again(before)) };
+                if let Err(error) = taken_back {
+                    tracing::warn!(key = %self.entry.key, %error, "room stays promised");
+                }
+            });
+        let noted = self.shared.end_promising(&self.entry);
+        promised.and(noted)
     }
 
     /// Refuses a cut into a hole whose rest the quota has no room for, while nothing is cut: the
@@ -653,21 +758,26 @@ impl Object for StackObject {
             self.grow(bytes)?;
         } else if bytes > length {
             self.grow_or_stay(|| self.grow(bytes))?;
+        } else if self.entry.is_promised() {
+            self.shared.shrink(&self.entry, bytes, u64::MAX, &|| Ok(true))?;
         }
         self.settle_level()
     }
 
-    fn allocate(&self, range: Range<u64>) -> Result<()> {
+    fn allocate(&self, range: Range<u64>, end: End) -> Result<()> {
         check_range("allocate", &range)?;
         self.check_access("allocate")?;
         if range.is_empty() {
             return Ok(());
         }
-        self.grow_or_stay(|| {
-            self.change_pieces(range, &|object, inside, part| {
-                object.allocate(inside..inside + (part.end - part.start))
-            })
-        })?;
+        match end {
+            End::Stays => self.promise(range)?,
+            End::Grows => self.grow_or_stay(|| {
+                self.change_pieces(range, Reach::Grows, &|object, inside, part| {
+                    object.allocate(inside..inside + (part.end - part.start), End::Grows)
+                })
+            })?,
+        }
         self.settle_level()
     }
 
@@ -683,7 +793,8 @@ impl Object for StackObject {
                 continue;
             }
             let punch = |object: &dyn Object| object.punch(inside..end);
-            match self.change_segment(&segment, inside..end, false, EventKind::Write, punch) {
+            match self.change_segment(&segment, inside..end, Reach::Inside, EventKind::Write, punch)
+            {
                 Ok(()) => {}
                 Err(Again::Failed(error) | Again::OverQuota(error)) => return Err(error),
                 Err(Again::Restructured) => return self.punch(range),

@@ -198,6 +198,13 @@ pub(crate) fn open(parts: &mut Parts) -> Result<(Arc<Shared>, Vec<String>)> {
                  they are until those have closed them"
             ));
         }
+        let lost = crate::promises::load(&shared, !is_clean)?;
+        if lost > 0 {
+            notes.push(format!(
+                "{lost} objects lost room behind their ends that was promised to them: their tiers \
+                 have none any more"
+            ));
+        }
     }
     Ok((shared, notes))
 }
@@ -371,6 +378,7 @@ fn assemble(parts: &mut Parts, header: &Header, entries: &[TierEntry], epoch: u6
         parking: Parking::default(),
         leases: Arc::default(),
         written: Default::default(),
+        promises: Default::default(),
         turns: crate::whole::Turns::default(),
         slots: Slots::default(),
         usages: Usages::default(),

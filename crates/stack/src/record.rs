@@ -165,6 +165,12 @@ impl Record {
         Owner { key, object_id: self.object_id, label: self.label.as_ref() }
     }
 
+    /// The length of the object: empty segments behind its end are room for it.
+    pub(crate) fn length(&self) -> u64 {
+        let mut filled = self.segments.iter().rev().filter(|segment| segment.length_bytes > 0);
+        filled.next().map_or(0, |last| last.start_bytes + last.length_bytes)
+    }
+
     fn inner_label(&self) -> Option<&Arc<[u8]>> {
         self.identity.as_ref().and_then(|identity| identity.label.as_ref())
     }

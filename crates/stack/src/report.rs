@@ -117,6 +117,9 @@ pub struct SegmentReport {
     pub start_bytes: u64,
     /// Its length.
     pub size_bytes: u64,
+    /// Room behind its end that was promised to it.
+    #[serde(default)]
+    pub promised_bytes: u64,
     /// The tier of its primary.
     pub tier: String,
     /// The tiers with clean copies.

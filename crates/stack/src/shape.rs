@@ -14,6 +14,7 @@ use crate::account::Class;
 use crate::catalog::{GarbageRow, Write};
 use crate::drops::Drop as Superseded;
 use crate::entry::{Entry, Segment, Site};
+use crate::promises;
 use crate::record::{Record, SegmentRecord};
 use crate::ring::Took;
 use crate::shared::Shared;
@@ -307,7 +308,7 @@ impl Shared {
                 false => refused,
             });
         }
-        if segment.length() == 0 && self.relocate_empty(entry, segment, tried, extent.end)? {
+        if segment.reach() == 0 && self.relocate_empty(entry, segment, tried, extent.end)? {
             return Ok(0);
         }
         let location = segment.location.load_full();
@@ -319,7 +320,7 @@ impl Shared {
         if fits > 0 && fits < extent.end - extent.start {
             return Ok(fits);
         }
-        if segment.length() == 0 && !segment.holds.is_held() && !location.is_plain() {
+        if segment.reach() == 0 && !segment.holds.is_held() && !location.is_plain() {
             // It moved while it was empty. A new segment would have nothing before it: without
             // these the next try puts this one elsewhere.
             self.make_unclean(entry, segment)?;
@@ -389,7 +390,7 @@ impl Shared {
             return Ok(false);
         };
         let is_busy = !location.is_plain() || segment.holds.is_held();
-        if segment.length() > 0 || is_busy || entry.is_deleted() {
+        if segment.reach() > 0 || is_busy || entry.is_deleted() {
             return Ok(false);
         }
         let site = self.new_file_on(
@@ -469,9 +470,10 @@ impl Shared {
             return Err(refused.with("held", IN_ONE_FILE));
         }
         self.close_gate(segment);
-        let length = segment.length();
+        // What was promised stays its own: the next segment begins behind it.
+        let reach = segment.reach();
         // A write into the middle of what is there needs no room: the tier itself is full.
-        let is_inside = extent.end <= length;
+        let is_inside = extent.end <= reach;
         let free = |tier: &TierIndex| {
             let tier = self.tier(*tier);
             tier.capacity_bytes().saturating_sub(tier.account.taken())
@@ -484,7 +486,7 @@ impl Shared {
                 state.keeps(entry.persistency()) && state.takes_data() && free(tier) > 0
             })
             .collect();
-        let left = extent.end - length.min(extent.end);
+        let left = extent.end - reach.min(extent.end);
         // One that takes all of it, else the one that takes most.
         let has_next = others
             .iter()
@@ -492,9 +494,9 @@ impl Shared {
             .or_else(|| others.iter().max_by_key(|tier| free(tier)))
             .copied();
         let result = match has_next {
-            Some(next) if !is_inside && length > 0 => {
-                segment.limit_bytes.store(length, Ordering::Release);
-                let start = segment.start_bytes + length;
+            Some(next) if !is_inside && reach > 0 => {
+                segment.limit_bytes.store(reach, Ordering::Release);
+                let start = segment.start_bytes + reach;
                 let added = self.add_segment(entry, start, next, Some(full));
                 if added.is_err() {
                     segment.limit_bytes.store(old_limit, Ordering::Release);
@@ -535,7 +537,12 @@ impl Shared {
         drop(changes);
         let segment = &old[keep - 1];
         let inside = bytes - segment.start_bytes.min(bytes);
-        self.cut_segment(entry, segment, inside, beyond_bytes - segment.start_bytes, is_wanted)
+        let beyond = beyond_bytes - segment.start_bytes;
+        let is_cut = self.cut_segment(entry, segment, inside, beyond, is_wanted)?;
+        if is_cut && entry.is_promised() {
+            self.note_promises(entry)?;
+        }
+        Ok(is_cut)
     }
 
     /// Removes the segments from `keep` on, unless the object reaches beyond `beyond_bytes`: false
@@ -568,6 +575,7 @@ impl Shared {
         let mut writes = vec![Write::Put(&entry.key, &record)];
         writes.extend(superseded.iter().map(|drop| Write::Garbage(drop.row.clone())));
         writes.extend(cut.iter().map(|one| Write::History(entry.object_id, one.number, None)));
+        writes.extend(promises::write(entry, &old[..keep]));
         let result = self
             .catalog
             .commit(&writes)
@@ -626,9 +634,11 @@ impl Shared {
             }
             let now_ns = self.clock.now_ns();
             let tier = location.primary.place.tier;
-            let result = if inside >= length {
+            let result = if inside >= length && segment.reach() == length {
                 Ok(())
             } else {
+                // One that is shorter may have room behind its end to give back.
+                let inside = inside.min(length);
                 let cut =
                     location.primary.open(self.backend(&location.primary)).and_then(|handle| {
                         let object = handle.as_ref().expect("it was just opened");
@@ -636,7 +646,10 @@ impl Shared {
                     });
                 if cut.is_ok() {
                     segment.length_bytes.store(inside, Ordering::Release);
-                    segment.mark(inside, length);
+                    segment.take_back_promise();
+                    if inside < length {
+                        segment.mark(inside, length);
+                    }
                     self.note_unflushed(entry);
                     self.trim_cut(entry, segment);
                 } else {

@@ -26,6 +26,7 @@ use crate::leases::Leases;
 use crate::log::Opening;
 use crate::mover::Mover;
 use crate::placing::{Attendant, Published};
+use crate::promises::Promises;
 use crate::recording::Recording;
 use crate::ring::{Change, Mailbox, Posted, Took};
 use crate::runner::Desk;
@@ -61,6 +62,8 @@ pub(crate) struct Shared {
     pub(crate) leases: Arc<Leases>,
     /// What somebody may write to past the stack.
     pub(crate) written: Written,
+    /// What has room promised behind its end.
+    pub(crate) promises: Promises,
     /// For operations that are to be seen whole; nobody else takes one.
     pub(crate) turns: Turns,
     pub(crate) slots: Slots,
@@ -228,6 +231,9 @@ impl Shared {
         for segment in entry.segments.load().iter() {
             self.trim_room(entry, segment);
         }
+        if entry.is_promised() {
+            self.tidy_promises(entry);
+        }
         // One that is opened and closed again and again keeps its place.
         if entry.is_idle_listed.load(Ordering::Acquire) {
             return;
@@ -262,7 +268,8 @@ impl Shared {
         }
     }
 
-    /// Gives back what a segment reserved beyond its length, and accounts its length.
+    /// Gives back what a segment reserved beyond its length and what it was promised, and accounts
+    /// its length.
     pub(crate) fn trim_room(&self, entry: &Entry, segment: &Segment) {
         let mut accounted = crate::lock(&segment.accounted);
         // Whoever opened it meanwhile may have asked for room that he has not filled yet. Writers
@@ -299,20 +306,18 @@ impl Shared {
     }
 
     fn fit_room(&self, entry: &Entry, segment: &Segment, accounted: &mut Accounted) {
+        // Behind a close nothing is written any more, also not where it would fit; the next opening
+        // takes again what was promised.
+        let is_closing = self.is_closing.load(Ordering::Acquire);
         let length = segment.length();
         let has = accounted.used_bytes + accounted.reserved_bytes;
+        let reach = if is_closing { length } else { segment.reach().min(has) };
         let account = &self.tier(segment.location.load_full().primary.place.tier).account;
-        if length > accounted.used_bytes {
-            account.turn(Class::Reserved, Class::Used, length - accounted.used_bytes);
-            account.free(Class::Reserved, has - length);
-        } else {
-            account.free(Class::Used, accounted.used_bytes - length);
-            account.free(Class::Reserved, accounted.reserved_bytes);
-        }
-        entry.usage.shrink(*accounted, length);
-        *accounted = Accounted { used_bytes: length, reserved_bytes: 0 };
-        // Behind a close nothing is written any more, also not where it would fit.
-        let is_closing = self.is_closing.load(Ordering::Acquire);
-        segment.room_bytes.store(if is_closing { 0 } else { length }, Ordering::Release);
+        account.turn(Class::Reserved, Class::Used, length.saturating_sub(accounted.used_bytes));
+        account.turn(Class::Used, Class::Reserved, accounted.used_bytes.saturating_sub(length));
+        account.free(Class::Reserved, has - reach);
+        entry.usage.shrink(*accounted, reach);
+        *accounted = Accounted { used_bytes: length, reserved_bytes: reach - length };
+        segment.room_bytes.store(if is_closing { 0 } else { reach }, Ordering::Release);
     }
 }

@@ -233,6 +233,7 @@ impl Stack {
                 segment: segment.number,
                 start_bytes: segment.start_bytes,
                 size_bytes: segment.length(),
+                promised_bytes: segment.reach() - segment.length(),
                 tier: name(place.tier),
                 copies: location.copies.iter().map(|copy| name(copy.place.tier)).collect(),
                 generation: place.generation,

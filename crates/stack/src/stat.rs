@@ -48,7 +48,7 @@ impl Shared {
 
     /// The same of one that is not: its lengths are in the catalog then.
     fn stat_record(&self, record: &Record) -> Result<Stat> {
-        let length = record.segments.last().map_or(0, |last| last.start_bytes + last.length_bytes);
+        let length = record.length();
         let mut sum = Stat { size_bytes: length, created_ns: record.created_ns, ..Stat::default() };
         sum.is_labelled = record.label.is_some();
         for segment in &record.segments {
@@ -64,7 +64,8 @@ impl Shared {
     }
 
     fn add(&self, sum: &mut Stat, start_bytes: u64, one: &Stat) {
-        if self.is_bare {
+        // Empty segments behind the end are room for it.
+        if self.is_bare && (start_bytes == 0 || one.size_bytes > 0) {
             sum.size_bytes = start_bytes + one.size_bytes;
         }
         sum.allocated_bytes += one.allocated_bytes;

@@ -21,10 +21,11 @@ use crate::account::Class;
 use crate::catalog::{GarbageRow, Write};
 use crate::dirty::Dirty;
 use crate::drops::Drop as Superseded;
-use crate::entry::{Accounted, Entry, Pending, Segment, Site};
+use crate::entry::{Accounted, Entry, Location, Pending, Segment, Site};
 use crate::holds::HELD;
 use crate::ledger::Count;
 use crate::mover::{Move, MoveWish};
+use crate::promises::allocate_behind;
 use crate::record::Place;
 use crate::shared::Shared;
 use crate::tiers::TierState;
@@ -147,6 +148,8 @@ struct Target<'a> {
     object: Box<dyn Object>,
     tier: &'a TierState,
     reserved_bytes: u64,
+    /// To where it has room behind its end.
+    promised_bytes: u64,
 }
 
 impl Job<'_> {
@@ -154,10 +157,12 @@ impl Job<'_> {
         self.one.request.to
     }
 
-    /// Whether the source stays as a clean copy: never on a tier that is being drained.
+    /// Whether the source stays as a clean copy: never on a tier that is being drained, nor with room
+    /// that was promised behind its end, which moves with the primary.
     fn keeps_source(&self) -> bool {
         let is_promoted = self.one.request.wish == MoveWish::Promote;
-        is_promoted && self.shared.tier(self.one.from).takes_data()
+        let has_promise = self.segment.reach() > self.segment.length();
+        is_promoted && !has_promise && self.shared.tier(self.one.from).takes_data()
     }
 
     fn check(&self) -> Result<(), Stop> {
@@ -186,6 +191,15 @@ impl Job<'_> {
     fn copy_on_target(&self) -> bool {
         let location = self.segment.location.load();
         location.copies.iter().any(|copy| copy.place.tier == self.to())
+    }
+
+    /// The room that the segment takes on the target: with what was promised to it, unless it is a
+    /// copy.
+    fn room_bytes(&self) -> u64 {
+        match self.one.request.wish {
+            MoveWish::Copy => self.segment.length(),
+            _ => self.segment.reach(),
+        }
     }
 
     /// Makes the segment's bytes a file on the target and switches to it.
@@ -218,7 +232,7 @@ impl Job<'_> {
 
     fn reserve(&self) -> Result<Target<'_>, Stop> {
         let tier = self.shared.tier(self.to());
-        let bytes = self.segment.length();
+        let bytes = self.room_bytes();
         let limit = match self.one.request.wish {
             MoveWish::Move | MoveWish::Drain => tier.capacity_bytes(),
             _ => tier.critical_bytes(),
@@ -230,7 +244,9 @@ impl Job<'_> {
         }
         let made = self.shared.failpoints.hit("move.reserved").and_then(|()| self.make_file());
         match made {
-            Ok((site, object)) => Ok(Target { site, object, tier, reserved_bytes: bytes }),
+            Ok((site, object)) => {
+                Ok(Target { site, object, tier, reserved_bytes: bytes, promised_bytes: 0 })
+            }
             Err(error) => {
                 tier.account.free(Class::Reserved, bytes);
                 Err(error.into())
@@ -309,7 +325,7 @@ impl Job<'_> {
     }
 
     /// Copies everything; the checksum where there was no hole.
-    fn copy_all(&self, target: &Target<'_>) -> Result<Option<u32>, Stop> {
+    fn copy_all(&self, target: &mut Target<'_>) -> Result<Option<u32>, Stop> {
         let mut looks = 0;
         while !self.segment.guard.wait_untracked(&self.shared.parking, DRAIN_LOOK) {
             self.check()?;
@@ -340,6 +356,7 @@ impl Job<'_> {
         self.shared.failpoints.hit("move.copied")?;
         // Copied once, it is made durable outside the gate; the rest is small.
         self.copy_dirty(target)?;
+        self.give_room(target)?;
         self.one.enter("durable");
         target.object.sync()?;
         self.shared.backend(&target.site).sync()?;
@@ -549,13 +566,13 @@ impl Job<'_> {
                 "it was written while the copy was made".into(),
             )));
         }
-        let length = self.segment.length();
-        if length > target.reserved_bytes {
-            let more = length - target.reserved_bytes;
+        let (length, room) = (self.segment.length(), self.room_bytes());
+        if room > target.reserved_bytes {
+            let more = room - target.reserved_bytes;
             if !target.tier.account.take(Class::Reserved, more, target.tier.capacity_bytes()) {
                 return Err(early(stop(Outcome::NoSpace)));
             }
-            target.reserved_bytes = length;
+            target.reserved_bytes = room;
         }
         let location = self.segment.location.load_full();
         self.finish_file(&location.primary, target, length).map_err(|error| early(error.into()))?;
@@ -593,13 +610,13 @@ impl Job<'_> {
         let step = if wish == MoveWish::Copy { "copy.committed" } else { "move.committed" };
         self.shared.failpoints.hit(step).map_err(late)?;
         self.segment.location.publish(Arc::new(next));
-        target.tier.account.free(Class::Reserved, target.reserved_bytes - length);
+        target.tier.account.free(Class::Reserved, target.reserved_bytes - room);
         if wish == MoveWish::Copy {
             target.tier.account.turn(Class::Reserved, Class::Copy, length);
             self.shared.post_change(EventKind::Copied, self.segment, self.to());
         } else {
             target.tier.account.turn(Class::Reserved, Class::Used, length);
-            self.leave(&mut accounted, length, stays);
+            self.leave(&mut accounted, (length, room), stays);
             self.shared.post_change(EventKind::Moved, self.segment, self.to());
             if stays {
                 self.shared.post_change(EventKind::Copied, self.segment, self.one.from);
@@ -620,13 +637,32 @@ impl Job<'_> {
         is_back
     }
 
-    /// Gives the target its length, its time and its place in the object.
-    fn finish_file(&self, source: &Site, target: &Target<'_>, length: u64) -> Result<()> {
+    /// Gives the target the room behind its end that was promised to the segment. What was promised or
+    /// cut since is seen to behind the gate.
+    fn give_room(&self, target: &mut Target<'_>) -> Result<()> {
+        let length = self.segment.length();
+        let room = self.room_bytes().min(target.reserved_bytes);
+        if room > length.max(target.promised_bytes) {
+            allocate_behind(&*target.object, length..room)?;
+            target.promised_bytes = room;
+        }
+        Ok(())
+    }
+
+    /// Gives the target its length, its room, its time and its place in the object.
+    fn finish_file(&self, source: &Site, target: &mut Target<'_>, length: u64) -> Result<()> {
         let handle = source.open(self.shared.backend(source))?;
         let stat = handle.as_ref().expect("it was just opened").stat()?;
-        if target.object.stat()?.size_bytes != length {
+        let target_bytes = target.object.stat()?.size_bytes;
+        let has_too_much = target.promised_bytes > self.room_bytes();
+        if target_bytes != length || has_too_much {
             target.object.set_len(length)?;
         }
+        if target_bytes > length || has_too_much {
+            // With the cut went what was behind.
+            target.promised_bytes = 0;
+        }
+        self.give_room(target)?;
         target.object.set_modified(stat.modified_ns)?;
         self.shared.failpoints.hit("move.gate")?;
         let role = match self.one.request.wish {
@@ -639,8 +675,8 @@ impl Job<'_> {
         self.shared.failpoints.hit("move.identity")
     }
 
-    /// Accounts that the primary has left its tier.
-    fn leave(&self, accounted: &mut Accounted, length: u64, stays_as_copy: bool) {
+    /// Accounts that the primary has left its tier; where it is now it has a length, and room.
+    fn leave(&self, accounted: &mut Accounted, (length, room): (u64, u64), stays_as_copy: bool) {
         let from = self.shared.tier(self.one.from);
         let class = if stays_as_copy { Class::Copy } else { Class::Garbage };
         let from_used = accounted.used_bytes.min(length);
@@ -649,9 +685,9 @@ impl Job<'_> {
         from.account.turn(Class::Reserved, class, from_reserved);
         from.account.free(Class::Used, accounted.used_bytes - from_used);
         from.account.free(Class::Reserved, accounted.reserved_bytes - from_reserved);
-        self.entry.usage.shrink(*accounted, length);
-        *accounted = Accounted { used_bytes: length, reserved_bytes: 0 };
-        self.segment.room_bytes.store(length, Ordering::Release);
+        self.entry.usage.shrink(*accounted, room);
+        *accounted = Accounted { used_bytes: length, reserved_bytes: room - length };
+        self.segment.room_bytes.store(room, Ordering::Release);
         from.segments.fetch_sub(1, Ordering::Relaxed);
         from.ledger.add(Count::MovesOut, 1);
         let to = self.shared.tier(self.to());
@@ -735,7 +771,34 @@ impl Job<'_> {
         if location.settling.is_some() {
             return Err(stop(Outcome::Busy));
         }
-        let length = self.segment.length();
+        let (length, room) = (self.segment.length(), self.room_bytes());
+        let stays = stays && room == length;
+        if room == length {
+            return self.flip_with_room(site, &location, others, (length, room), stays);
+        }
+        let tier = self.shared.tier(self.to());
+        if !tier.account.take(Class::Reserved, room - length, tier.capacity_bytes()) {
+            return Err(stop(Outcome::NoSpace));
+        }
+        self.flip_with_room(site, &location, others, (length, room), stays)
+            .inspect_err(|_| tier.account.free(Class::Reserved, room - length))
+    }
+
+    /// The room that was promised is reserved on the target; its file gets it, too.
+    fn flip_with_room(
+        &self,
+        site: &Arc<Site>,
+        location: &Location,
+        others: Vec<Arc<Site>>,
+        (length, room): (u64, u64),
+        stays: bool,
+    ) -> Result<(), Stop> {
+        if room > length {
+            let file = site.open_once(self.shared.backend(site))?;
+            let modified_ns = file.stat()?.modified_ns;
+            allocate_behind(&**file, length..room)?;
+            file.set_modified(modified_ns)?;
+        }
         let old = Arc::clone(&location.primary);
         let mut copies = others;
         if stays {
@@ -762,7 +825,7 @@ impl Job<'_> {
         self.shared.failpoints.hit("flip.committed")?;
         self.segment.location.publish(Arc::new(next));
         self.shared.tier(self.to()).account.turn(Class::Copy, Class::Used, length);
-        self.leave(&mut accounted, length, stays);
+        self.leave(&mut accounted, (length, room), stays);
         drop(accounted);
         self.shared.post_change(EventKind::Uncopied, self.segment, self.to());
         self.shared.post_change(EventKind::Moved, self.segment, self.to());

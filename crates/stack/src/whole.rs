@@ -10,7 +10,7 @@ use std::ops::{Deref, Range};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use terrace_core::{
-    Access, Atomicity, Error, ErrorKind, FileLease, Object, ReadBegun, ReadDone, ReadSummary,
+    Access, Atomicity, End, Error, ErrorKind, FileLease, Object, ReadBegun, ReadDone, ReadSummary,
     Result, Stat,
 };
 
@@ -189,9 +189,9 @@ impl Object for WholeObject {
         self.0.set_len(bytes)
     }
 
-    fn allocate(&self, range: Range<u64>) -> Result<()> {
+    fn allocate(&self, range: Range<u64>, end: End) -> Result<()> {
         let _turn = self.alone();
-        self.0.allocate(range)
+        self.0.allocate(range, end)
     }
 
     fn punch(&self, range: Range<u64>) -> Result<()> {

@@ -12,7 +12,7 @@ use common::world::{
     LONG, ROOMY, World, assert_sound, cutting, eventually, key, migrate, promise_nothing, put,
 };
 use terrace_core::{
-    Backend, BackendExt, Error, ErrorKind, Key, ObjectExt, Open, Persistency, TierIndex,
+    Backend, BackendExt, End, Error, ErrorKind, Key, ObjectExt, Open, Persistency, TierIndex,
 };
 use terrace_stack::report::HistoryReport;
 use terrace_stack::{MoveKind, Stack};
@@ -193,7 +193,7 @@ fn room_that_was_allocated_is_not_given_away() {
     let name = key("reserved");
     put(&stack, &name, b"");
     let object = stack.open(&name, &Open::write()).expect("opens");
-    object.allocate(0..60_000).expect("there is room");
+    object.allocate(0..60_000, End::Grows).expect("there is room");
     let mut others = 0;
     while try_put(&stack, &key(&format!("other-{others}")), &[1; 3000]).is_ok() {
         others += 1;
@@ -215,7 +215,7 @@ fn room_is_allocated_on_the_next_tier_where_one_is_full() {
         let name = key(name);
         let object = stack.open(&name, &Open::create_new()).expect("creates");
         object.write(0, &vec![1; length]).expect("writes");
-        object.allocate(length as u64..30_000).expect("goes on elsewhere");
+        object.allocate(length as u64..30_000, End::Grows).expect("goes on elsewhere");
         assert_eq!(object.stat().expect("stat").size_bytes, 30_000);
         let data: Vec<_> = (0..30_000).map(|at| if at < length { 1 } else { 0 }).collect();
         assert_eq!(stack.read_all(&name).expect("reads"), data);
@@ -313,7 +313,7 @@ fn an_object_that_moved_while_empty_goes_on_where_there_is_room() {
         let open = |name| stack.open(name, &Open::write()).expect("opens");
         open(&names[0]).write(0, &[3; 8000]).expect("goes on elsewhere");
         open(&names[1]).set_len(8000).expect("goes on elsewhere");
-        open(&names[2]).allocate(0..8000).expect("goes on elsewhere");
+        open(&names[2]).allocate(0..8000, End::Grows).expect("goes on elsewhere");
         for (name, byte) in names.iter().zip([3, 0, 0]) {
             assert_eq!(stack.read_all(name).expect("reads"), [byte; 8000]);
             let [segment] = &stack.explain(name).expect("exists").segments[..] else {
@@ -518,7 +518,7 @@ fn growth_for_which_there_is_no_room_takes_none() {
             assert_eq!(taken(&stack), before, "{what}");
         };
         check("set_len", object.set_len(TOO_MUCH));
-        check("allocate", object.allocate(0..TOO_MUCH));
+        check("allocate", object.allocate(0..TOO_MUCH, End::Grows));
         check("write far behind the end", object.write(TOO_MUCH, &[6; 100]));
         check("write", object.write(length as u64, &[6; 100_000]));
         check("append", object.append(&[std::io::IoSlice::new(&[6; 100_000])]).map(drop));
@@ -564,7 +564,7 @@ fn a_device_that_is_full_sooner_than_its_tier_is_left() {
         Call::Allocate if !moment.is_done => Verdict::Fail(ErrorKind::NoSpace),
         _ => Verdict::Go,
     });
-    object.allocate(10_000..100_000).expect("it goes on elsewhere");
+    object.allocate(10_000..100_000, End::Grows).expect("it goes on elsewhere");
     assert_eq!(stack.explain(&name).expect("exists").segments[1].tier, "slow");
     drop(object);
     assert_sound(&world, &stack);

@@ -4,6 +4,7 @@
 mod common;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -17,8 +18,8 @@ use common::world::{
     outcome_of, promise_nothing, put,
 };
 use terrace_core::{
-    Backend, BackendExt, Clock, ErrorKind, Hint, Key, Object, ObjectExt, Op, Open, Persistency,
-    Request, Result, Semantics, SystemClock, TierIndex,
+    Backend, BackendExt, Clock, End, ErrorKind, Hint, Key, Object, ObjectExt, Op, Open,
+    Persistency, Request, Result, Semantics, SystemClock, TierIndex,
 };
 use terrace_stack::{FAILPOINTS, MoveKind, ScrubOptions, Stack};
 use terrace_testkit::seeds;
@@ -132,6 +133,12 @@ impl<'a> Application<'a> {
         self.step(name, Some(next), |_| object.set_len(bytes as u64))
     }
 
+    /// Has room promised behind the end, which an application does not see.
+    fn promise(&mut self, name: &Key, object: &dyn Object, range: Range<u64>) -> Result<()> {
+        let same = self.now(name);
+        self.step(name, Some(same), |_| object.allocate(range, End::Stays))
+    }
+
     fn sync(&mut self, name: &Key, object: &dyn Object) -> Result<()> {
         object.sync()?;
         self.heard()?;
@@ -176,15 +183,18 @@ impl<'a> Application<'a> {
         let parts = self.create(&cut)?;
         self.write(&cut, &*parts, 0, 3200)?;
         self.write(&cut, &*parts, 3200, 6400)?;
+        self.promise(&one, &*object, 9600..20_000)?;
         self.sync(&one, &*object)?;
         self.migrate(&one, SLOW, MoveKind::Move)?;
         self.write(&one, &*object, 0, 320)?;
+        self.set_len(&one, &*object, 9600)?;
         self.migrate(&cut, SLOW, MoveKind::Copy)?;
         self.write(&cut, &*parts, 640, 320)?;
         self.sync(&cut, &*parts)?;
         self.migrate(&one, FAST, MoveKind::Promote)?;
         self.migrate(&one, SLOW, MoveKind::Move)?;
         self.set_len(&cut, &*parts, 5000)?;
+        self.promise(&cut, &*parts, 6000..17_000)?;
         self.set_len(&cut, &*parts, 13_000)?;
         self.set_len(&cut, &*parts, 1600)?;
         self.write(&cut, &*parts, 6400, 640)?;
@@ -192,6 +202,7 @@ impl<'a> Application<'a> {
         self.migrate(&cut, SLOW, MoveKind::Move)?;
         let lost = self.create(&gone)?;
         self.write(&gone, &*lost, 0, 3200)?;
+        self.promise(&gone, &*lost, 0..9000)?;
         self.migrate(&gone, SLOW, MoveKind::Promote)?;
         self.sync(&gone, &*lost)?;
         self.delete(&gone)?;

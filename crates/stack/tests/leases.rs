@@ -12,8 +12,8 @@ use common::world::{
     LONG, ROOMY, World, assert_sound, cutting, eventually, key, migrate, outcome_of, put,
 };
 use terrace_core::{
-    Access, Backend, ErrorKind, EventKind, FileLease, Key, Object, ObjectExt, Open, Persistency,
-    ReadSummary, TierIndex,
+    Access, Backend, End, ErrorKind, EventKind, FileLease, Key, Object, ObjectExt, Open,
+    Persistency, ReadSummary, TierIndex,
 };
 use terrace_stack::{MoveKind, Stack};
 
@@ -72,7 +72,7 @@ fn a_lease_shows_what_is_written_and_where_it_ends() {
         writer.append(&[std::io::IoSlice::new(b"end")]).expect("appends");
         writer.punch(0..1).expect("punches");
         assert_eq!(whole(&lease).expect("good"), b"\0il\0\0\0end");
-        writer.allocate(0..12).expect("allocates");
+        writer.allocate(0..12, End::Grows).expect("allocates");
         assert_eq!(whole(&lease).expect("good").len(), 12);
         // The same file once more is the same word.
         let again = lend(&*writer);

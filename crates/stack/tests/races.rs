@@ -13,7 +13,7 @@ use common::world::{
     LONG, ROOMY, World, all_keys, assert_sound, bounded, key, migrate, outcome_of, put,
 };
 use terrace_core::{
-    Backend, BackendExt, ErrorKind, Key, Object, ObjectExt, Open, Persistency, TierIndex,
+    Backend, BackendExt, End, ErrorKind, Key, Object, ObjectExt, Open, Persistency, TierIndex,
 };
 use terrace_stack::{MoveKind, Stack};
 
@@ -103,7 +103,7 @@ const CHANGES: [(&str, Change); 9] = [
         model[..8192].fill(0);
     }),
     ("allocate", |object, model| {
-        object.allocate(0..20_000).expect("allocates");
+        object.allocate(0..20_000, End::Grows).expect("allocates");
         model.resize(20_000, 0);
     }),
 ];

@@ -5,7 +5,7 @@ use std::ops::{Bound, Range};
 use std::sync::Arc;
 
 use terrace_core::{
-    Access, Create, Error, Hint, Identity, Key, KvRange, Result, Role, Superblock, Temperature,
+    Access, Create, End, Error, Hint, Identity, Key, KvRange, Result, Role, Superblock, Temperature,
 };
 
 use crate::codec::{Reader, Writer, wrong};
@@ -120,7 +120,7 @@ pub enum OnHandle {
     /// Cuts or grows.
     SetLen { bytes: u64 },
     /// Reserves room.
-    Allocate { range: Range<u64> },
+    Allocate { range: Range<u64>, end: End },
     /// Makes a range a hole.
     Punch { range: Range<u64> },
     /// Asks for the next range with data.
@@ -539,7 +539,13 @@ fn write_on_handle(what: &OnHandle, out: &mut Writer<'_>) {
         }
         OnHandle::Append { data_bytes } => _ = out.u8(3).u32(*data_bytes),
         OnHandle::SetLen { bytes } => _ = out.u8(4).u64(*bytes),
-        OnHandle::Allocate { range } => _ = out.u8(5).u64(range.start).u64(range.end),
+        OnHandle::Allocate { range, end } => {
+            let code = match end {
+                End::Grows => 5,
+                End::Stays => 14,
+            };
+            out.u8(code).u64(range.start).u64(range.end);
+        }
         OnHandle::Punch { range } => _ = out.u8(6).u64(range.start).u64(range.end),
         OnHandle::NextData { offset_bytes } => _ = out.u8(7).u64(*offset_bytes),
         OnHandle::Stat => _ = out.u8(8),
@@ -557,7 +563,7 @@ fn read_on_handle(input: &mut Reader<'_>) -> Result<OnHandle> {
         2 => OnHandle::Write { offset_bytes: input.u64()?, data_bytes: input.u32()? },
         3 => OnHandle::Append { data_bytes: input.u32()? },
         4 => OnHandle::SetLen { bytes: input.u64()? },
-        5 => OnHandle::Allocate { range: input.u64()?..input.u64()? },
+        5 => OnHandle::Allocate { range: input.u64()?..input.u64()?, end: End::Grows },
         6 => OnHandle::Punch { range: input.u64()?..input.u64()? },
         7 => OnHandle::NextData { offset_bytes: input.u64()? },
         8 => OnHandle::Stat,
@@ -566,6 +572,7 @@ fn read_on_handle(input: &mut Reader<'_>) -> Result<OnHandle> {
         11 => OnHandle::Close,
         12 => OnHandle::Lease,
         13 => OnHandle::NoteReads { count: input.u64()?, bytes: input.u64()? },
+        14 => OnHandle::Allocate { range: input.u64()?..input.u64()?, end: End::Stays },
         _ => return Err(wrong("an operation on a handle is unknown")),
     })
 }

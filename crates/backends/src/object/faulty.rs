@@ -11,9 +11,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use terrace_core::{
-    Access, Atomicity, Backend, Capability, Create, Cursor, Error, ErrorKind, FileLease, Identity,
-    Key, Object, Op, Open, Page, Random, ReadBegun, ReadDone, ReadSummary, Result, Semantics,
-    Space, Stat, Superblock, execute_each,
+    Access, Atomicity, Backend, Capability, Create, Cursor, End, Error, ErrorKind, FileLease,
+    Identity, Key, Object, Op, Open, Page, Random, ReadBegun, ReadDone, ReadSummary, Result,
+    Semantics, Space, Stat, Superblock, execute_each,
 };
 
 /// A kind of operation that can fail.
@@ -402,9 +402,9 @@ impl Object for FaultyObject {
         self.inner.set_len(bytes)
     }
 
-    fn allocate(&self, range: Range<u64>) -> Result<()> {
+    fn allocate(&self, range: Range<u64>, end: End) -> Result<()> {
         self.pass(FaultPoint::Resize)?;
-        self.inner.allocate(range)
+        self.inner.allocate(range, end)
     }
 
     fn punch(&self, range: Range<u64>) -> Result<()> {

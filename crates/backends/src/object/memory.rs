@@ -10,9 +10,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use terrace_core::{
-    Access, Atomicity, Backend, Capability, Clock, Create, Cursor, Error, ErrorKind, FileLease,
-    Identity, Key, Object, Op, Open, Page, Persistency, ReadBegun, ReadDone, ReadSummary, Result,
-    Semantics, Space, Stat, Superblock, SystemClock, check_extent, check_range, execute_each,
+    Access, Atomicity, Backend, Capability, Clock, Create, Cursor, End, Error, ErrorKind,
+    FileLease, Identity, Key, Object, Op, Open, Page, Persistency, ReadBegun, ReadDone,
+    ReadSummary, Result, Semantics, Space, Stat, Superblock, SystemClock, check_extent,
+    check_range, execute_each,
 };
 
 /// Keeps objects in main memory, up to a bound, until it is dropped.
@@ -45,6 +46,8 @@ type Shard = BTreeMap<String, BTreeMap<String, Arc<RwLock<Contents>>>>;
 #[derive(Debug)]
 struct Contents {
     bytes: Vec<u8>,
+    /// To where room is promised, where that is behind the end.
+    promised_bytes: u64,
     identity: Option<Identity>,
     label: Option<Arc<[u8]>>,
     created_ns: u64,
@@ -104,6 +107,7 @@ impl Memory {
         let now_ns = self.shared.clock.wall_ns();
         let contents = Arc::new(RwLock::new(Contents {
             bytes: Vec::new(),
+            promised_bytes: 0,
             identity: how.identity.as_deref().cloned(),
             label: how.label.clone(),
             created_ns: now_ns,
@@ -179,8 +183,8 @@ impl Backend for Memory {
         drop(shard);
         let mut contents = write(&contents);
         contents.is_deleted = true;
-        let freed = std::mem::take(&mut contents.bytes);
-        self.shared.used_bytes.fetch_sub(freed.len() as u64, Ordering::Relaxed);
+        self.shared.used_bytes.fetch_sub(contents.taken_bytes(), Ordering::Relaxed);
+        (contents.bytes, contents.promised_bytes) = (Vec::new(), 0);
         Ok(())
     }
 
@@ -293,8 +297,7 @@ impl MemoryObject {
 
     /// Takes room from the capacity for growth to `length_bytes`, and reserves the memory.
     fn reserve(&self, contents: &mut Contents, length_bytes: u64) -> Result<()> {
-        let old_bytes = contents.bytes.len() as u64;
-        let need_bytes = length_bytes.saturating_sub(old_bytes);
+        let need_bytes = length_bytes.saturating_sub(contents.taken_bytes());
         if need_bytes == 0 {
             return Ok(());
         }
@@ -374,22 +377,26 @@ impl Object for MemoryObject {
         check_extent(bytes, 0)?;
         let mut contents = self.write()?;
         self.reserve(&mut contents, bytes)?;
-        let old_bytes = contents.bytes.len() as u64;
+        let (old_bytes, taken_bytes) = (contents.bytes.len() as u64, contents.taken_bytes());
         contents.bytes.resize(bytes as usize, 0);
-        if bytes < old_bytes {
+        if bytes <= old_bytes {
+            contents.promised_bytes = 0;
             contents.bytes.shrink_to_fit();
-            self.shared.used_bytes.fetch_sub(old_bytes - bytes, Ordering::Relaxed);
+            self.shared.used_bytes.fetch_sub(taken_bytes - bytes, Ordering::Relaxed);
         }
         contents.modified_ns = self.shared.clock.wall_ns();
         Ok(())
     }
 
-    fn allocate(&self, range: Range<u64>) -> Result<()> {
+    fn allocate(&self, range: Range<u64>, end: End) -> Result<()> {
         check_range(&range)?;
         let mut contents = self.write()?;
         if range.end > contents.bytes.len() as u64 && !range.is_empty() {
             self.reserve(&mut contents, range.end)?;
-            contents.bytes.resize(range.end as usize, 0);
+            match end {
+                End::Grows => contents.bytes.resize(range.end as usize, 0),
+                End::Stays => contents.promised_bytes = contents.promised_bytes.max(range.end),
+            }
             contents.modified_ns = self.shared.clock.wall_ns();
         }
         Ok(())
@@ -441,10 +448,15 @@ impl Object for MemoryObject {
 }
 
 impl Contents {
+    /// What counts against the capacity.
+    fn taken_bytes(&self) -> u64 {
+        self.promised_bytes.max(self.bytes.len() as u64)
+    }
+
     fn stat(&self) -> Stat {
         Stat {
             size_bytes: self.bytes.len() as u64,
-            allocated_bytes: self.bytes.len() as u64,
+            allocated_bytes: self.taken_bytes(),
             created_ns: self.created_ns,
             modified_ns: self.modified_ns,
             is_labelled: self.label.is_some(),

@@ -9,9 +9,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use terrace_core::{
-    Access, Atomicity, Backend, Capability, Clock, Create, Cursor, Error, ErrorKind, FileLease,
-    Identity, Key, Object, Op, Open, Page, Persistency, ReadBegun, ReadDone, ReadSummary, Result,
-    Semantics, Space, Stat, Superblock, SystemClock, check_extent, check_range, execute_each,
+    Access, Atomicity, Backend, Capability, Clock, Create, Cursor, End, Error, ErrorKind,
+    FileLease, Identity, Key, Object, Op, Open, Page, Persistency, ReadBegun, ReadDone,
+    ReadSummary, Result, Semantics, Space, Stat, Superblock, SystemClock, check_extent,
+    check_range, execute_each,
 };
 
 /// Keeps the keys, sizes, times and identities of objects and forgets their bytes: all read as
@@ -333,10 +334,10 @@ impl Object for NullObject {
         Ok(())
     }
 
-    fn allocate(&self, range: Range<u64>) -> Result<()> {
+    fn allocate(&self, range: Range<u64>, end: End) -> Result<()> {
         check_range(&range)?;
         self.check_change()?;
-        if !range.is_empty() {
+        if !range.is_empty() && end == End::Grows {
             self.grow(range.end);
         }
         Ok(())

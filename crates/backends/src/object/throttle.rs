@@ -12,7 +12,7 @@ use std::thread;
 use std::time::Duration;
 
 use terrace_core::{
-    Access, Backend, BatchOrdering, Capability, Clock, Create, Cursor, ErrorKind, FileLease,
+    Access, Backend, BatchOrdering, Capability, Clock, Create, Cursor, End, ErrorKind, FileLease,
     Identity, Key, Object, Op, Open, Page, ReadBegun, ReadDone, ReadSummary, Reply, Request,
     Result, Semantics, Space, Stat, Superblock, execute_strictly,
 };
@@ -213,8 +213,8 @@ impl Object for ThrottledObject {
         self.device.run(|| self.inner.set_len(bytes))
     }
 
-    fn allocate(&self, range: Range<u64>) -> Result<()> {
-        self.device.run(|| self.inner.allocate(range))
+    fn allocate(&self, range: Range<u64>, end: End) -> Result<()> {
+        self.device.run(|| self.inner.allocate(range, end))
     }
 
     fn punch(&self, range: Range<u64>) -> Result<()> {

@@ -2,7 +2,7 @@
 //! Objects in the store.
 
 use terrace_core::{
-    Access, Backend, Create, ErrorKind, Hint, Key, Object, ObjectExt, Open, Semantics,
+    Access, Backend, Create, End, ErrorKind, Hint, Key, Object, ObjectExt, Open, Semantics,
 };
 use terrace_items::{Collection, Item};
 use terrace_store::Store;
@@ -133,15 +133,17 @@ impl NewContent {
 
 fn make_room(object: &dyn Object, old_bytes: u64, new_bytes: Option<u64>) -> Result<()> {
     match new_bytes {
-        Some(new_bytes) if new_bytes > old_bytes => match object.allocate(old_bytes..new_bytes) {
-            // The end is then found while writing.
-            Err(error) if error.kind() == ErrorKind::Unsupported => Ok(()),
-            Err(error) => {
-                object.set_len(old_bytes)?;
-                Err(error.into())
+        Some(new_bytes) if new_bytes > old_bytes => {
+            match object.allocate(old_bytes..new_bytes, End::Grows) {
+                // The end is then found while writing.
+                Err(error) if error.kind() == ErrorKind::Unsupported => Ok(()),
+                Err(error) => {
+                    object.set_len(old_bytes)?;
+                    Err(error.into())
+                }
+                Ok(()) => Ok(()),
             }
-            Ok(()) => Ok(()),
-        },
+        }
         _ => Ok(()),
     }
 }

@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use terrace_core::{
-    ATOMIC_BYTES_MAX, Access, Atomicity, Create, Error, ErrorKind, FileLease, Key, Object,
+    ATOMIC_BYTES_MAX, Access, Atomicity, Create, End, Error, ErrorKind, FileLease, Key, Object,
     ReadBegun, ReadDone, ReadSummary, Result, Semantics, Stat,
 };
 use terrace_wire::{OnHandle, Opened, Opening, Operation, Outcome};
@@ -291,8 +291,8 @@ impl Object for RemoteObject {
         done(self.change(OnHandle::SetLen { bytes }, &[])?)
     }
 
-    fn allocate(&self, range: Range<u64>) -> Result<()> {
-        done(self.change(OnHandle::Allocate { range }, &[])?)
+    fn allocate(&self, range: Range<u64>, end: End) -> Result<()> {
+        done(self.change(OnHandle::Allocate { range, end }, &[])?)
     }
 
     fn punch(&self, range: Range<u64>) -> Result<()> {

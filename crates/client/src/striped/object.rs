@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use terrace_core::{
-    Access, Error, ErrorKind, FileLease, Key, Object, Open, ReadBegun, ReadDone, ReadSummary,
+    Access, End, Error, ErrorKind, FileLease, Key, Object, Open, ReadBegun, ReadDone, ReadSummary,
     Result, Stat, check_extent, check_range,
 };
 
@@ -235,7 +235,8 @@ impl Object for StripedObject {
         let others = (0..self.pieces.len()).filter(|piece| *piece != last);
         self.on(
             others.map(|piece| (piece, length(piece))).collect(),
-            |piece, _, bytes| match piece.stat()?.size_bytes > bytes {
+            // One that ends there may have room behind its end to give back.
+            |piece, _, bytes| match piece.stat()?.size_bytes >= bytes {
                 true => piece.set_len(bytes),
                 false => Ok(()),
             },
@@ -243,12 +244,12 @@ impl Object for StripedObject {
         self.forget_end()
     }
 
-    fn allocate(&self, range: Range<u64>) -> Result<()> {
+    fn allocate(&self, range: Range<u64>, end: End) -> Result<()> {
         check_range(&range)?;
         if range.is_empty() {
             return self.check_change();
         }
-        self.on(self.ranges(&range), |piece, _, range| piece.allocate(range)).map(drop)
+        self.on(self.ranges(&range), |piece, _, range| piece.allocate(range, end)).map(drop)
     }
 
     fn punch(&self, range: Range<u64>) -> Result<()> {

@@ -6,8 +6,8 @@ use std::io::IoSlice;
 use terrace_backends::object::Memory;
 use terrace_client::striped::{Distribution, Striped};
 use terrace_core::{
-    Backend, BackendExt, Create, ErrorKind, Hint, Key, Object, ObjectExt, Op, Open, Random, Reply,
-    Request, Result,
+    Backend, BackendExt, Create, End, ErrorKind, Hint, Key, Object, ObjectExt, Op, Open, Random,
+    Reply, Request, Result,
 };
 use terrace_testkit::seeds;
 
@@ -95,7 +95,11 @@ impl Run {
             3 => same(model.append(&parts), other.append(&parts)),
             4 => same(model.set_len(offset), other.set_len(offset)),
             5 => same(model.punch(offset..end), other.punch(offset..end)),
-            6 => same(model.allocate(offset..end), other.allocate(offset..end)),
+            6 => {
+                let keeping = if self.random.chance(0.5) { End::Grows } else { End::Stays };
+                let allocate = |object: &dyn Object| object.allocate(offset..end, keeping);
+                same(allocate(model), allocate(other));
+            }
             7 => same(model.set_modified(offset), other.set_modified(offset)),
             _ => {
                 let read = |object: &dyn Object| {

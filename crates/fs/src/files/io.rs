@@ -5,7 +5,7 @@ use std::io::{IoSlice, IoSliceMut};
 use std::ops::Range;
 
 use rustix::io::Errno;
-use terrace_core::{Access, Buffer, Object, ReadBegun, ReadDone};
+use terrace_core::{Access, Buffer, End, Object, ReadBegun, ReadDone};
 
 use super::open::Content;
 use super::{CAPABILITY, File, unexpected};
@@ -111,7 +111,7 @@ impl File {
         if keeps_size && range.end > self.size()? {
             return Err(Errno::OPNOTSUPP.into());
         }
-        let allocate = &mut |object: &dyn Object| Ok(object.allocate(range.clone())?);
+        let allocate = &mut |object: &dyn Object| Ok(object.allocate(range.clone(), End::Grows)?);
         self.change_bytes(clears_set_id, allocate, None).map(drop)
     }
 

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use terrace_core::{
-    Access, Backend, Capability, Create, Cursor, Error, ErrorKind, FileLease, Identity, Key,
+    Access, Backend, Capability, Create, Cursor, End, Error, ErrorKind, FileLease, Identity, Key,
     Object, Op, Open, Page, ReadBegun, ReadDone, ReadSummary, Result, Semantics, Space, Stat,
     Superblock, execute_each,
 };
@@ -285,9 +285,9 @@ impl Object for HookedObject {
         self.control.around(moment, Some(()), || self.inner.set_len(bytes))
     }
 
-    fn allocate(&self, range: Range<u64>) -> Result<()> {
+    fn allocate(&self, range: Range<u64>, end: End) -> Result<()> {
         let moment = moment(Call::Allocate, &self.name, range.start, range.end - range.start);
-        self.control.around(moment, Some(()), || self.inner.allocate(range))
+        self.control.around(moment, Some(()), || self.inner.allocate(range, end))
     }
 
     fn punch(&self, range: Range<u64>) -> Result<()> {

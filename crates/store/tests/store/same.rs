@@ -5,6 +5,7 @@ use std::fmt::Debug;
 use std::io::{IoSlice, IoSliceMut};
 use std::time::Duration;
 
+use terrace_core::End;
 use terrace_store::{
     Backend, BackendExt, Create, Cursor, Error, ErrorKind, Explanation, Hint, LedgerReport,
     MoveKind, MoveReport, MoveTicket, Object, ObjectExt, Op, Open, Persistency, Request, Result,
@@ -144,7 +145,7 @@ fn object_calls(object: &dyn Object, diary: &mut Diary) {
     diary.note("write nowhere", object.write(u64::MAX, &[0; 5]));
     diary.note("set_len", object.set_len(100_000));
     diary.note("punch", object.punch(0..4));
-    diary.note("allocate", object.allocate(0..200_000));
+    diary.note("allocate", object.allocate(0..200_000, End::Grows));
     diary.note("next_data", object.next_data(0).map(|range| range.is_some()));
     diary.note("no next_data", object.next_data(1 << 40));
     diary.note("sync object", object.sync());

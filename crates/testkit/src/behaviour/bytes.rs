@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Reading and writing.
 
-use terrace_core::{Access, Backend, ErrorKind, ObjectExt};
+use terrace_core::{Access, Backend, End, ErrorKind, ObjectExt};
 
 use super::*;
 use crate::{assert_pattern, pattern_bytes};
@@ -186,7 +186,7 @@ pub fn reading_handles_change_nothing(backend: &dyn Backend) {
     assert_fails(reader.set_len(1), ErrorKind::Denied);
     assert_fails(reader.punch(0..1), ErrorKind::Denied);
     assert_fails(reader.set_modified(1), ErrorKind::Denied);
-    assert!(reader.allocate(0..100).is_err(), "allocate is Denied or Unsupported");
+    assert!(reader.allocate(0..100, End::Grows).is_err(), "allocate is Denied or Unsupported");
     reader.sync().expect("others may have written");
     assert_reads(backend, &*reader, 0, b"abc");
     assert_eq!(backend.stat(&key("a")).expect("stat"), before);
@@ -206,7 +206,10 @@ pub fn offsets_beyond_63_bits_are_invalid(backend: &dyn Backend) {
         assert_fails(object.set_len(bytes), ErrorKind::Invalid);
         assert_fails(object.next_data(bytes), ErrorKind::Invalid);
         assert_fails(object.punch(0..bytes), ErrorKind::Invalid);
-        assert!(object.allocate(0..bytes).is_err(), "allocate is Invalid or Unsupported");
+        assert!(
+            object.allocate(0..bytes, End::Grows).is_err(),
+            "allocate is Invalid or Unsupported"
+        );
     }
     #[expect(clippy::reversed_empty_ranges, reason = "this is what must be refused")]
     let reversed = 2..1;

@@ -145,7 +145,8 @@ macro_rules! behaviour_suite {
             // space
             punching_zeros_only_its_range, punching_never_changes_the_size,
             punching_frees_room_where_sparse, holes_take_no_room_where_sparse,
-            allocating_keeps_the_bytes, allocating_grows_with_zeros, next_data_meets_all_data,
+            allocating_keeps_the_bytes, allocating_grows_with_zeros,
+            allocating_behind_the_end_keeps_the_size, next_data_meets_all_data,
             next_data_skips_holes_where_sparse, next_data_ends_with_the_object,
             space_has_a_bound_that_holds,
             // lifetime

@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use terrace_core::{Backend, ErrorKind, Object, ObjectExt};
+use terrace_core::{Backend, End, ErrorKind, Object, ObjectExt};
 
 use super::*;
 use crate::pattern_bytes;
@@ -63,9 +63,9 @@ pub fn holes_take_no_room_where_sparse(backend: &dyn Backend) {
 }
 
 /// Whether room was reserved; a backend that cannot says so and changes nothing.
-fn is_allocated(object: &dyn Object, range: Range<u64>) -> bool {
+fn is_allocated(object: &dyn Object, range: Range<u64>, end: End) -> bool {
     let before_bytes = size_bytes(object);
-    match object.allocate(range) {
+    match object.allocate(range, end) {
         Ok(()) => true,
         Err(error) => {
             assert_eq!(error.kind(), ErrorKind::Unsupported, "{}", error.chain());
@@ -79,8 +79,8 @@ fn is_allocated(object: &dyn Object, range: Range<u64>) -> bool {
 pub fn allocating_keeps_the_bytes(backend: &dyn Backend) {
     let expected = pattern_bytes(1, 1, 0, 10_000);
     let object = filled(backend, "a", &expected);
-    if is_allocated(&*object, 1000..9000) {
-        assert!(is_allocated(&*object, 5..5), "an empty range");
+    if is_allocated(&*object, 1000..9000, End::Grows) {
+        assert!(is_allocated(&*object, 5..5, End::Grows), "an empty range");
     }
     assert_eq!(size_bytes(&*object), 10_000);
     assert_reads(backend, &*object, 0, &expected);
@@ -89,11 +89,40 @@ pub fn allocating_keeps_the_bytes(backend: &dyn Backend) {
 /// Goal: reserving room behind the end grows the object with zeros.
 pub fn allocating_grows_with_zeros(backend: &dyn Backend) {
     let object = filled(backend, "a", b"abc");
-    if is_allocated(&*object, 100_000..200_000) {
+    if is_allocated(&*object, 100_000..200_000, End::Grows) {
         assert_eq!(size_bytes(&*object), 200_000);
         assert_eq!(read(&*object, 3, 199_997), vec![0; 199_997]);
     }
     assert_reads(backend, &*object, 0, b"abc");
+}
+
+/// Goal: room can be reserved behind the end without growing the object, which grows into it.
+pub fn allocating_behind_the_end_keeps_the_size(backend: &dyn Backend) {
+    let object = filled(backend, "a", b"abc");
+    let before_bytes = object.stat().expect("stat").allocated_bytes;
+    let is_kept = is_allocated(&*object, 0..HOLE_BYTES, End::Stays);
+    assert_eq!(size_bytes(&*object), 3);
+    assert_reads(backend, &*object, 0, b"abc");
+    assert_eq!(object.read(0, &mut [0; 100]).expect("reads"), 3, "a read ends at the end");
+    assert_eq!(object.next_data(3).expect("next data"), None, "there is no data behind the end");
+    object.punch(1..HOLE_BYTES).expect("punch");
+    assert_eq!(size_bytes(&*object), 3);
+    object.write(100_000, b"def").expect("write");
+    assert_eq!(size_bytes(&*object), 100_003);
+    assert_eq!(read(&*object, 3, 99_997), vec![0; 99_997]);
+    assert_reads(backend, &*object, 100_000, b"def");
+    // Cut to the size that it has, too.
+    object.set_len(100_003).expect("set the length");
+    assert_eq!(size_bytes(&*object), 100_003);
+    object.set_len(3).expect("cut");
+    let after_bytes = object.stat().expect("stat").allocated_bytes;
+    let most_bytes = before_bytes + SLACK_BYTES;
+    assert!(after_bytes <= most_bytes, "{after_bytes} of {before_bytes}, kept {is_kept}");
+    if backend.capability().sparse && is_allocated(&*object, 3..HOLE_BYTES, End::Stays) {
+        object.set_len(3).expect("cut to the size that it has");
+        let after_bytes = object.stat().expect("stat").allocated_bytes;
+        assert!(after_bytes <= most_bytes, "{after_bytes} of {before_bytes}");
+    }
 }
 
 /// All ranges that may hold data. They ascend and lie inside the object.

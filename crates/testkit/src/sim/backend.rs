@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, MutexGuard};
 
 use terrace_core::{
-    Access, Atomicity, Backend, BatchOrdering, Capability, Create, Cursor, Error, ErrorKind,
+    Access, Atomicity, Backend, BatchOrdering, Capability, Create, Cursor, End, Error, ErrorKind,
     FileLease, Identity, Key, Object, Op, Open, Page, Persistency, ReadBegun, ReadDone,
     ReadSummary, Request, Result, Semantics, Space, Stat, Superblock, execute_each,
     execute_strictly,
@@ -365,9 +365,9 @@ impl Object for SimObject {
         self.change(Operation::Resize, bytes..bytes, |file| file.set_length(bytes))
     }
 
-    fn allocate(&self, range: Range<u64>) -> Result<()> {
+    fn allocate(&self, range: Range<u64>, end: End) -> Result<()> {
         check_range(&range)?;
-        self.change(Operation::Resize, range.clone(), |file| file.allocate(range))
+        self.change(Operation::Resize, range.clone(), |file| file.allocate(range, end))
     }
 
     fn punch(&self, range: Range<u64>) -> Result<()> {

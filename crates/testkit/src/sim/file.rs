@@ -10,7 +10,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 use rustix::fs::{MemfdFlags, Mode, OFlags};
-use terrace_core::Random;
+use terrace_core::{End, Random};
 
 /// Unit in which room is taken and in which unsynced bytes survive or not.
 pub(super) const PAGE_BYTES: u64 = 4096;
@@ -19,11 +19,13 @@ type Page = [u8; PAGE_BYTES as usize];
 
 /// Sparse pages, and the state of the last sync of everything that changed since.
 ///
-/// Bytes of a page beyond the length are zeros; pages beyond the length do not exist.
+/// Bytes beyond the length are zeros; pages beyond it exist only where they were promised.
 #[derive(Debug, Default)]
 pub(super) struct SimFile {
     pages: BTreeMap<u64, Arc<Page>>,
     length_bytes: u64,
+    /// To where room was promised, where that is behind the end.
+    promised_bytes: u64,
     /// What the medium holds of each page that changed since the last sync.
     unsynced: BTreeMap<u64, Option<Arc<Page>>>,
     durable_length_bytes: u64,
@@ -54,8 +56,9 @@ impl SimFile {
         let filled = pages_touched(filled);
         let there = self.pages.range(filled.clone()).count() as u64;
         let count = self.pages.len() as u64 + (filled.end - filled.start) - there;
-        let beyond = length_bytes % PAGE_BYTES;
-        let last = length_bytes / PAGE_BYTES;
+        let reach_bytes = length_bytes.max(self.promised_bytes);
+        let beyond = reach_bytes % PAGE_BYTES;
+        let last = reach_bytes / PAGE_BYTES;
         if beyond > 0 && (filled.contains(&last) || self.pages.contains_key(&last)) {
             count * PAGE_BYTES - (PAGE_BYTES - beyond)
         } else {
@@ -83,19 +86,25 @@ impl SimFile {
     }
 
     pub(super) fn set_length(&mut self, bytes: u64) {
-        if bytes < self.length_bytes {
-            self.clear(bytes..self.length_bytes.next_multiple_of(PAGE_BYTES));
+        if bytes <= self.length_bytes {
+            // With it goes what was promised behind the end.
+            self.promised_bytes = 0;
+            let last = self.pages.last_key_value().map_or(0, |(index, _)| (index + 1) * PAGE_BYTES);
+            self.clear(bytes..last.max(bytes));
         }
         self.length_bytes = bytes;
         self.change_twin(|twin| twin.set_len(bytes));
     }
 
     /// Makes every page of a range present.
-    pub(super) fn allocate(&mut self, range: Range<u64>) {
+    pub(super) fn allocate(&mut self, range: Range<u64>, end: End) {
         pages_touched(&range).for_each(|index| {
             self.page(index);
         });
-        self.length_bytes = self.length_bytes.max(range.end);
+        match end {
+            End::Grows => self.length_bytes = self.length_bytes.max(range.end),
+            End::Stays => self.promised_bytes = self.promised_bytes.max(range.end),
+        }
         let length_bytes = self.length_bytes;
         self.change_twin(|twin| twin.set_len(length_bytes));
     }

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use rustix::fs::{FallocateFlags, Mode, OFlags, SeekFrom, Timespec, Timestamps, UTIME_OMIT};
 use rustix::io::{Errno, retry_on_intr};
 use terrace_core::{
-    Access, Error, ErrorKind, FileLease, Identity, Key, Object, Open, Persistency, ReadBegun,
+    Access, End, Error, ErrorKind, FileLease, Identity, Key, Object, Open, Persistency, ReadBegun,
     ReadDone, ReadSummary, Result, Stat, check_extent, check_range,
 };
 
@@ -278,14 +278,18 @@ impl Object for FileObject {
         self.settle()
     }
 
-    fn allocate(&self, range: Range<u64>) -> Result<()> {
+    fn allocate(&self, range: Range<u64>, end: End) -> Result<()> {
         check_range(&range)?;
         self.check_access()?;
         if range.is_empty() {
             return Ok(());
         }
         self.check_room(&range)?;
-        self.fallocate(FallocateFlags::empty(), &range).map_err(|errno| {
+        let flags = match end {
+            End::Grows => FallocateFlags::empty(),
+            End::Stays => FallocateFlags::KEEP_SIZE,
+        };
+        self.fallocate(flags, &range).map_err(|errno| {
             let error = self.failed("reserve room", errno);
             match errno {
                 Errno::OPNOTSUPP => error.because("the file system cannot"),

@@ -5,7 +5,7 @@ use std::io::IoSlice;
 use std::sync::{Arc, Mutex};
 
 use terrace_core::{
-    Access, Backend, BackendExt, Create, Cursor, ErrorKind, Hint, ObjectExt, Op, Open, Random,
+    Access, Backend, BackendExt, Create, Cursor, End, ErrorKind, Hint, ObjectExt, Op, Open, Random,
     Reply, Request, Semantics, TierIndex,
 };
 use terrace_stack::{MoveKind, ScrubOptions};
@@ -165,16 +165,19 @@ impl Run {
         let mut next = self.objects[&name].data.clone();
         let start = self.random.below(next.len() as u64 + 10);
         let range = start..start + 1 + self.random.below(5000);
-        self.note(format!("allocate {name} {range:?}"));
-        next.resize(next.len().max(range.end as usize), 0);
-        let result = self.with_object(&name, |object| object.allocate(range));
+        let end = if self.random.chance(0.5) { End::Grows } else { End::Stays };
+        self.note(format!("allocate {name} {range:?} {end:?}"));
+        if end == End::Grows {
+            next.resize(next.len().max(range.end as usize), 0);
+        }
+        let result = self.with_object(&name, |object| object.allocate(range, end));
         let is_refused = matches!(&result, Err(error)
             if [ErrorKind::Unsupported, ErrorKind::NoSpace].contains(&error.kind()));
         // Where tiers are closed, the segment that is to be added may find none after those before
-        // it have grown.
+        // it have grown; what is only promised is taken back then.
         let is_closed = self.stack().tiers().iter().any(|tier| tier.drain.is_some());
         let has_no_space = matches!(&result, Err(error) if error.kind() == ErrorKind::NoSpace);
-        if !is_refused || is_closed && has_no_space {
+        if !is_refused || is_closed && has_no_space && end == End::Grows {
             return self.conclude(&name, Some(next), result);
         }
         // A promise of room may be refused where a write would not be; then nothing changes.

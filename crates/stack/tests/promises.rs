@@ -1,0 +1,414 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Room behind the ends of objects.
+
+mod common;
+
+use common::crashing::Crash;
+use common::hooked::{Call, Verdict};
+use common::world::{
+    LONG, ROOMY, World, assert_sound, cutting, key, migrate, outcome_of, promise_nothing, put,
+};
+use terrace_core::{
+    Backend, BackendExt, End, Error, ErrorKind, Key, Object, ObjectExt, Open, Persistency,
+    TierIndex,
+};
+use terrace_stack::{MoveKind, Stack};
+
+const FAST: TierIndex = TierIndex(0);
+const SLOW: TierIndex = TierIndex(1);
+
+fn small(fast: u64, slow: u64) -> World {
+    World::with(&[("fast", fast, Persistency::Storage), ("slow", slow, Persistency::Storage)])
+}
+
+fn taken(stack: &Stack) -> Vec<u64> {
+    stack.tiers().iter().map(|tier| tier.used_bytes + tier.reserved_bytes).collect()
+}
+
+fn opened(stack: &Stack, name: &Key) -> Box<dyn Object> {
+    stack.open(name, &Open::write()).unwrap_or_else(|error| panic!("{}", error.chain()))
+}
+
+/// An object of `length` bytes with room up to `end`.
+fn promised(stack: &Stack, name: &Key, length: usize, end: u64) -> Box<dyn Object> {
+    put(stack, name, &vec![1; length]);
+    let object = opened(stack, name);
+    object.allocate(0..end, End::Stays).unwrap_or_else(|error| panic!("{}", error.chain()));
+    assert_eq!(object.stat().expect("stat").size_bytes, length as u64);
+    object
+}
+
+/// What is promised to an object behind its end, by segment.
+fn behind(stack: &Stack, name: &Key) -> Vec<u64> {
+    let segments = stack.explain(name).expect("exists").segments;
+    segments.iter().map(|segment| segment.promised_bytes).collect()
+}
+
+/// Puts objects into a store until no more fit.
+fn fill(stack: &Stack) {
+    for index in 0.. {
+        let name = key(&format!("filler-{index}"));
+        let put = |bytes| stack.open(&name, &Open::create_new())?.write(0, &vec![7; bytes]);
+        match put(1000) {
+            Ok(()) => {}
+            Err(error) => return assert_eq!(error.kind(), ErrorKind::NoSpace, "{}", error.chain()),
+        }
+        assert!(index < 1000, "more was taken than there is");
+    }
+}
+
+fn no_space(outcome: Result<(), Error>) {
+    let error = outcome.expect_err("there is no room");
+    assert_eq!(error.kind(), ErrorKind::NoSpace, "{}", error.chain());
+}
+
+#[test]
+fn room_behind_the_end_is_not_given_away() {
+    for is_closed in [false, true] {
+        let world = small(100_000, 50_000);
+        let stack = world.create();
+        let name = key("promised");
+        let mut object = promised(&stack, &name, 1000, 60_000);
+        assert_eq!(taken(&stack)[0], 60_000);
+        if is_closed {
+            drop(object);
+            assert_sound(&world, &stack);
+            object = opened(&stack, &name);
+        }
+        fill(&stack);
+        no_space(object.write(59_000, &[3; 2000]));
+        for at in 0..20u64 {
+            object.write(at * 3000, &[2; 3000]).expect("the room was promised");
+        }
+        assert_eq!(stack.read_all(&name).expect("reads"), [2; 60_000]);
+        drop(object);
+        assert_eq!(behind(&stack, &name), [0]);
+        assert_sound(&world, &stack);
+    }
+}
+
+#[test]
+fn room_that_there_is_not_changes_nothing() {
+    let world = small(40_000, 40_000);
+    let stack = world.create();
+    for length in [0, 5000] {
+        let name = key(&format!("object-{length}"));
+        let object = promised(&stack, &name, length, 10_000);
+        let before = (taken(&stack), stack.explain(&name).expect("exists").segments);
+        for range in [0..1 << 40, 9000..90_000, 1 << 40..(1 << 40) + 1] {
+            no_space(object.allocate(range, End::Stays));
+            assert_eq!(object.stat().expect("stat").size_bytes, length as u64);
+            let after = (taken(&stack), stack.explain(&name).expect("exists").segments);
+            assert_eq!(after, before);
+        }
+    }
+    assert_sound(&world, &stack);
+}
+
+#[test]
+fn a_device_that_has_no_room_changes_nothing() {
+    for is_cut in [false, true] {
+        let world = small(40_000, ROOMY);
+        let stack = world.create_with(|parts| {
+            parts.tactics = is_cut.then(|| cutting(8192));
+        });
+        let name = key("object");
+        let object = promised(&stack, &name, 5000, 10_000);
+        let before = (taken(&stack), behind(&stack, &name));
+        // The stack believes in room there; the device has none.
+        world.tier(1).on(|moment| match moment.call {
+            Call::Allocate if !moment.is_done => Verdict::Fail(ErrorKind::NoSpace),
+            _ => Verdict::Go,
+        });
+        no_space(object.allocate(0..100_000, End::Stays));
+        world.tier(1).heal();
+        assert_eq!(object.stat().expect("stat").size_bytes, 5000);
+        assert_eq!((taken(&stack), behind(&stack, &name)), before);
+        drop(object);
+        assert_sound(&world, &stack);
+    }
+}
+
+#[test]
+fn a_cut_gives_back_and_growth_keeps() {
+    for is_cut in [false, true] {
+        let world = small(100_000, ROOMY);
+        let stack = world.create_with(|parts| {
+            parts.tactics = is_cut.then(|| cutting(8192));
+        });
+        let name = key("object");
+        let object = promised(&stack, &name, 1000, 50_000);
+        assert_eq!(taken(&stack), [50_000, 0]);
+        object.set_len(20_000).expect("grows");
+        assert_eq!(taken(&stack), [50_000, 0], "what is behind the new end stays");
+        let mut data = vec![0; 20_000];
+        data[..1000].fill(1);
+        assert_eq!(stack.read_all(&name).expect("reads"), data);
+        object.set_len(20_000).expect("cuts to the length that it has");
+        assert_eq!(taken(&stack), [20_000, 0]);
+        object.allocate(30_000..50_000, End::Stays).expect("there is room");
+        object.punch(20_000..50_000).expect("nothing is there");
+        assert!(taken(&stack)[0] >= 40_000, "punching keeps it");
+        object.set_len(500).expect("cuts");
+        assert_eq!(taken(&stack), [500, 0]);
+        object.allocate(0..40_000, End::Stays).expect("there is room");
+        drop(object);
+        assert_eq!(stack.stat(&name).expect("stat").size_bytes, 500);
+        assert_sound(&world, &stack);
+        stack.delete(&name).expect("deletes");
+        assert_sound(&world, &stack);
+        assert_eq!(taken(&stack), [0, 0]);
+    }
+}
+
+#[test]
+fn a_promise_is_kept_over_a_close_and_over_a_crash() {
+    for crash in [None, Some(Crash::Process), Some(Crash::Power { seed: 1 })] {
+        for is_cut in [false, true] {
+            let world = small(100_000, 50_000);
+            let change = |parts: &mut terrace_stack::Parts| {
+                parts.tactics = is_cut.then(|| cutting(8192));
+            };
+            let stack = world.create_with(change);
+            let name = key("object");
+            let object = promised(&stack, &name, 10_000, 60_000);
+            object.sync().expect("syncs");
+            let used_up = key("used up");
+            let other = promised(&stack, &used_up, 10, 5000);
+            other.write(0, &[2; 6000]).expect("there is room");
+            other.sync().expect("syncs");
+            let deleted = key("deleted");
+            promised(&stack, &deleted, 10, 5000).sync().expect("syncs");
+            stack.delete(&deleted).expect("deletes");
+            Backend::sync(&stack).expect("syncs");
+            match crash {
+                None => {
+                    drop((object, other));
+                    stack.close().expect("closes");
+                    assert_eq!(taken(&stack)[0], 16_000, "the accounts of a closed store");
+                }
+                Some(crash) => {
+                    world.failpoints().freeze();
+                    drop((object, other));
+                    world.crash(crash);
+                }
+            }
+            drop(stack);
+            let stack = world.open_with(change);
+            assert_eq!(taken(&stack), [66_000, 0], "{crash:?} {is_cut}");
+            assert_eq!(stack.stat(&name).expect("stat").size_bytes, 10_000);
+            assert_sound(&world, &stack);
+            fill(&stack);
+            opened(&stack, &name).write(10_000, &[3; 50_000]).expect("the room was promised");
+            assert_sound(&world, &stack);
+        }
+    }
+}
+
+#[test]
+fn a_promise_for_which_a_tier_was_made_too_small_is_lost_and_told_of() {
+    let world = small(100_000, ROOMY);
+    let stack = world.create();
+    let name = key("object");
+    drop(promised(&stack, &name, 10_000, 60_000));
+    stack.close().expect("closes");
+    drop(stack);
+    let stack = world.open_with(|parts| {
+        let tier = parts.tiers.remove(0);
+        parts.tiers.insert(0, tier.with_capacity(50_000));
+    });
+    assert!(
+        stack.opening_notes().iter().any(|note| note.contains("lost room")),
+        "{:?}",
+        stack.opening_notes()
+    );
+    assert_eq!(taken(&stack), [10_000, 0]);
+    assert_eq!(world.disk(0).files()[0].allocated_bytes, 10_000);
+    assert_eq!(stack.read_all(&name).expect("reads"), [1; 10_000]);
+}
+
+#[test]
+fn a_migration_takes_the_promise_along() {
+    for kind in [MoveKind::Move, MoveKind::Promote] {
+        let world = small(100_000, 100_000);
+        let stack = world.create();
+        let name = key("object");
+        let object = promised(&stack, &name, 10_000, 60_000);
+        let modified_ns = stack.stat(&name).expect("stat").modified_ns;
+        migrate(&stack, &name, SLOW, kind);
+        assert_eq!(taken(&stack), [0, 60_000]);
+        assert_eq!(behind(&stack, &name), [50_000]);
+        assert_eq!(stack.stat(&name).expect("stat").modified_ns, modified_ns);
+        assert!(stack.explain(&name).expect("exists").segments[0].copies.is_empty());
+        fill(&stack);
+        object.write(10_000, &[2; 50_000]).expect("the room was promised");
+        drop(object);
+        assert_sound(&world, &stack);
+    }
+}
+
+#[test]
+fn a_clean_copy_gets_the_promise_when_it_becomes_the_primary() {
+    let world = small(100_000, 100_000);
+    let stack = world.create();
+    let name = key("object");
+    let object = promised(&stack, &name, 10_000, 60_000);
+    migrate(&stack, &name, SLOW, MoveKind::Copy);
+    assert_eq!(taken(&stack), [60_000, 0], "a copy is promised nothing");
+    // A promise changes no bytes.
+    object.allocate(0..70_000, End::Stays).expect("there is room");
+    assert_eq!(stack.explain(&name).expect("exists").segments[0].copies, ["slow"]);
+    put(&stack, &key("in the way"), &[5; 1]);
+    migrate(&stack, &key("in the way"), SLOW, MoveKind::Move);
+    opened(&stack, &key("in the way")).write(0, &[5; 35_000]).expect("there is room");
+    let ended = |stack: &Stack| {
+        let tickets = stack.migrate(&name, SLOW, MoveKind::Move, 0, "test").expect("queued");
+        let ended = stack.wait(tickets[0], LONG).expect("known").expect("ends");
+        outcome_of(&ended).to_owned()
+    };
+    assert_eq!(ended(&stack), "no-space");
+    assert!(taken(&stack)[0] >= 70_000);
+    stack.delete(&key("in the way")).expect("deletes");
+    assert!(stack.wait_idle(LONG));
+    common::world::eventually("its room is free", || ended(&stack) == "done");
+    assert_eq!(taken(&stack), [0, 70_000]);
+    object.write(10_000, &[2; 60_000]).expect("the room was promised");
+    drop(object);
+    assert_sound(&world, &stack);
+}
+
+#[test]
+fn a_tier_without_room_for_the_promise_does_not_get_the_object() {
+    let world = small(100_000, 50_000);
+    let stack = world.create();
+    let name = key("object");
+    let object = promised(&stack, &name, 10_000, 60_000);
+    let tickets = stack.migrate(&name, SLOW, MoveKind::Move, 0, "test").expect("queued");
+    let ended = stack.wait(tickets[0], LONG).expect("known").expect("ends");
+    assert_eq!(outcome_of(&ended), "no-space");
+    assert_eq!(taken(&stack), [60_000, 0]);
+    object.set_len(10_000).expect("gives it back");
+    migrate(&stack, &name, SLOW, MoveKind::Move);
+    drop(object);
+    assert_sound(&world, &stack);
+}
+
+#[test]
+fn what_is_promised_and_cut_during_a_migration_is_as_it_is_at_its_end() {
+    for (first, then, reach) in
+        [(0, Some(30_000), 30_000), (30_000, None, 10_000), (20_000, Some(40_000), 40_000)]
+    {
+        let world = small(100_000, 100_000);
+        let stack = world.create();
+        let name = key("object");
+        let object = promised(&stack, &name, 10_000, first.max(1));
+        world.tier(1).hold(|moment| moment.call == Call::Write && moment.is_done);
+        let tickets = stack.migrate(&name, SLOW, MoveKind::Move, 0, "test").expect("queued");
+        world.tier(1).wait_until_held();
+        match then {
+            Some(end) => object.allocate(0..end, End::Stays).expect("there is room"),
+            None => object.set_len(10_000).expect("gives it back"),
+        }
+        world.tier(1).release();
+        let ended = stack.wait(tickets[0], LONG).expect("known").expect("ends");
+        assert_eq!(outcome_of(&ended), "done");
+        assert_eq!(taken(&stack), [0, reach]);
+        drop(object);
+        assert_sound(&world, &stack);
+    }
+}
+
+#[test]
+fn room_is_promised_on_the_next_tier_where_one_is_full() {
+    for length in [0, 1000] {
+        let world = small(50_000, 100_000);
+        let stack = world.create();
+        put(&stack, &key("filler"), &[2; 35_000]);
+        let name = key("object");
+        let object = promised(&stack, &name, length, 60_000);
+        assert_eq!(stack.stat(&name).expect("stat").size_bytes, length as u64);
+        fill(&stack);
+        // Behind a hole first: the parts keep what is theirs.
+        object.write(59_000, &[3; 1000]).expect("the room was promised");
+        assert_eq!(object.stat().expect("stat").size_bytes, 60_000);
+        object.write(0, &[3; 60_000]).expect("the room was promised");
+        assert_eq!(stack.read_all(&name).expect("reads"), [3; 60_000]);
+        drop(object);
+        assert_sound(&world, &stack);
+    }
+}
+
+#[test]
+fn growth_beyond_a_promise_goes_on_behind_it() {
+    let world = small(50_000, ROOMY);
+    let stack = world.create();
+    let name = key("object");
+    let object = promised(&stack, &name, 1000, 40_000);
+    put(&stack, &key("filler"), &[2; 10_000]);
+    object.write(45_000, &[3; 1000]).expect("it goes on elsewhere");
+    let segments = stack.explain(&name).expect("exists").segments;
+    assert_eq!((segments[1].start_bytes, segments[1].tier.as_str()), (40_000, "slow"));
+    fill_fast(&stack);
+    object.write(0, &[4; 40_000]).expect("the room was promised");
+    drop(object);
+    assert_eq!(stack.read_all(&name).expect("reads")[..40_000], [4; 40_000]);
+    assert_sound(&world, &stack);
+}
+
+/// Nothing more fits on the first tier.
+fn fill_fast(stack: &Stack) {
+    for index in 0..1000 {
+        let tier = &stack.tiers()[FAST.index()];
+        let taken = tier.used_bytes + tier.reserved_bytes + tier.garbage_bytes + tier.copy_bytes;
+        if tier.capacity_bytes.is_some_and(|capacity| taken >= capacity) {
+            return;
+        }
+        put(stack, &key(&format!("small-{index}")), &[1; 100]);
+    }
+    panic!("it does not fill up");
+}
+
+#[test]
+fn a_promise_counts_in_the_quota() {
+    let world = small(ROOMY, ROOMY);
+    let stack = world.create();
+    stack.set_quota("test", Some(50_000), None).expect("sets");
+    let name = key("object");
+    let object = promised(&stack, &name, 1000, 40_000);
+    assert_eq!(stack.quotas()[0].bytes, 40_000);
+    no_space(object.allocate(0..60_000, End::Stays));
+    assert_eq!(stack.quotas()[0].bytes, 40_000);
+    drop(object);
+    assert_sound(&world, &stack);
+    stack.close().expect("closes");
+    drop(stack);
+    let stack = world.open();
+    assert_eq!(stack.quotas()[0].bytes, 40_000);
+    let other = stack.open(&key("other"), &Open::create_new()).expect("creates");
+    no_space(other.write(0, &[1; 20_000]));
+    drop(other);
+    stack.delete(&name).expect("deletes");
+    assert_sound(&world, &stack);
+    assert_eq!(stack.quotas()[0].bytes, 0);
+}
+
+#[test]
+fn one_tier_without_a_policy_keeps_promises_too() {
+    let world = World::with(&[("only", 100_000, Persistency::Storage)]);
+    let stack = world.create_with(promise_nothing);
+    let name = key("object");
+    let object = promised(&stack, &name, 1000, 60_000);
+    fill(&stack);
+    object.write(1000, &[1; 59_000]).expect("the room was promised");
+    drop(object);
+    assert_sound(&world, &stack);
+    let object = opened(&stack, &name);
+    object.set_len(100).expect("cuts");
+    object.allocate(0..50_000, End::Stays).expect("there is room");
+    drop(object);
+    assert_eq!(behind(&stack, &name), [49_900]);
+    assert_sound(&world, &stack);
+    opened(&stack, &name).set_len(100).expect("gives it back");
+    assert_eq!(behind(&stack, &name), [0]);
+    assert_sound(&world, &stack);
+}
