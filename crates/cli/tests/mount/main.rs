@@ -13,6 +13,7 @@ mod many;
 mod natives;
 mod passing;
 mod pjdfstest;
+mod promises;
 mod receipts;
 mod reexport;
 mod refusals;

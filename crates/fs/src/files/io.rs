@@ -101,17 +101,14 @@ impl File {
         self.change_bytes(false, &mut |object| Ok(object.set_len(size)?), None).map(drop)
     }
 
-    /// Reserves room for a range, and grows the file to its end unless `keeps_size`;
-    /// `clears_set_id` as for [`File::write`].
+    /// Reserves room for a range, also behind the end of the file, which stays or grows as `end`
+    /// says; `clears_set_id` as for [`File::write`].
     ///
     /// # Errors
     ///
-    /// `NOSPC`; `OPNOTSUPP` for room behind the end that does not become part of the file.
-    pub fn allocate(&self, range: Range<u64>, keeps_size: bool, clears_set_id: bool) -> Result<()> {
-        if keeps_size && range.end > self.size()? {
-            return Err(Errno::OPNOTSUPP.into());
-        }
-        let allocate = &mut |object: &dyn Object| Ok(object.allocate(range.clone(), End::Grows)?);
+    /// `NOSPC`; `OPNOTSUPP` where the bytes are kept by something that cannot promise room.
+    pub fn allocate(&self, range: Range<u64>, end: End, clears_set_id: bool) -> Result<()> {
+        let allocate = &mut |object: &dyn Object| Ok(object.allocate(range.clone(), end)?);
         self.change_bytes(clears_set_id, allocate, None).map(drop)
     }
 
@@ -126,22 +123,18 @@ impl File {
         self.change_bytes(clears_set_id, punch, None).map(drop)
     }
 
-    /// Makes a range read as zeros with room for it, and grows the file to its end unless
-    /// `keeps_size`; `clears_set_id` as for [`File::write`].
+    /// Makes a range read as zeros with room for it, also behind the end of the file, which stays or
+    /// grows as `end` says; `clears_set_id` as for [`File::write`].
     ///
     /// # Errors
     ///
     /// As [`File::allocate`].
-    pub fn zero(&self, range: Range<u64>, keeps_size: bool, clears_set_id: bool) -> Result<()> {
-        let size = self.size()?;
-        if keeps_size && range.end > size {
-            return Err(Errno::OPNOTSUPP.into());
-        }
-        let inside = range.start..range.end.min(size);
+    pub fn zero(&self, range: Range<u64>, end: End, clears_set_id: bool) -> Result<()> {
+        let inside = range.start..range.end.min(self.size()?);
         if !inside.is_empty() {
             self.punch(inside, clears_set_id)?;
         }
-        self.allocate(range, keeps_size, clears_set_id)
+        self.allocate(range, end, clears_set_id)
     }
 
     /// The first range of data at or after an offset, as far as is known; `None` where only a hole

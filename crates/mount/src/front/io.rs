@@ -7,7 +7,7 @@ use std::thread;
 
 use rustix::fs::{FallocateFlags, OFlags};
 use rustix::io::Errno;
-use terrace_core::{Buffer, ReadBegun};
+use terrace_core::{Buffer, End, ReadBegun};
 use terrace_fuse::{CopyFileRange, Reply};
 
 use super::handle::Handle;
@@ -169,13 +169,14 @@ impl Front {
         let end = offset.checked_add(length).filter(|end| i64::try_from(*end).is_ok());
         let range = offset..end.ok_or(Errno::FBIG)?;
         let keeps_size = mode.contains(FallocateFlags::KEEP_SIZE);
+        let keeping = if keeps_size { End::Stays } else { End::Grows };
         let what = mode.difference(FallocateFlags::KEEP_SIZE);
         if what.is_empty() {
-            handle.file.allocate(range, keeps_size, clears_set_id)?;
+            handle.file.allocate(range, keeping, clears_set_id)?;
         } else if what == FallocateFlags::PUNCH_HOLE && keeps_size {
             handle.file.punch(range, clears_set_id)?;
         } else if what == FallocateFlags::ZERO_RANGE {
-            handle.file.zero(range, keeps_size, clears_set_id)?;
+            handle.file.zero(range, keeping, clears_set_id)?;
         } else {
             return Err(Errno::OPNOTSUPP.into());
         }

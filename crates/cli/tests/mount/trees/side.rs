@@ -5,8 +5,8 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{
-    AtFlags, CWD, FallocateFlags, FileType, Gid, Mode, OFlags, SeekFrom, Stat, Timespec,
-    Timestamps, Uid, XattrFlags,
+    AtFlags, CWD, FileType, Gid, Mode, OFlags, SeekFrom, Stat, Timespec, Timestamps, Uid,
+    XattrFlags,
 };
 use rustix::io::Errno;
 use terrace_core::Random;
@@ -93,7 +93,7 @@ impl Side {
                 rustix::fs::ftruncate(opened, *size)?;
             }
             O::Allocate { slot, mode, offset, length } => {
-                return allocate(self.slot(*slot)?, *mode, *offset, *length);
+                rustix::fs::fallocate(self.slot(*slot)?, *mode, *offset, *length)?;
             }
             O::Copy { from, from_offset, to, to_offset, length } => {
                 let (from, to) = (self.slot(*from)?, self.slot(*to)?);
@@ -174,20 +174,6 @@ pub(super) fn read(file: &OwnedFd, offset: u64, length: u64) -> Outcome {
     }
     bytes.truncate(done);
     Ok(bytes)
-}
-
-/// Room behind the end is not reserved: mounts say that they cannot (docs/mount.md).
-fn allocate(file: &OwnedFd, mode: FallocateFlags, offset: u64, length: u64) -> Outcome {
-    let size = rustix::fs::fstat(file)?.st_size as u64;
-    let is_room = mode.contains(FallocateFlags::KEEP_SIZE)
-        && !mode.contains(FallocateFlags::PUNCH_HOLE)
-        && offset + length > size;
-    let (offset, length) = match is_room {
-        true => (offset.min(size), size - offset.min(size)),
-        false => (offset, length),
-    };
-    rustix::fs::fallocate(file, mode, offset, length)?;
-    Ok(Vec::new())
 }
 
 fn copy(
