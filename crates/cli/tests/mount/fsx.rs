@@ -2,11 +2,14 @@
 //! fsx, which reads and writes a file at random and compares all it reads; while the file moves, where
 //! it can.
 
+use std::fs::File;
 use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
+
+use rustix::fs::FallocateFlags;
 
 use crate::receipts::{Receipts, ask_served};
 use crate::scene::{Scene, finish};
@@ -69,6 +72,11 @@ fn exercises(how: How) {
         let file = place.mounted.path().join(format!("fsx{seed}"));
         // Large enough to be an object from the start.
         std::fs::write(&file, vec![0; 8192]).expect("there is room");
+        // What it writes goes into room behind the end, until it first cuts the file.
+        let opened = File::options().write(true).open(&file).expect("it is there");
+        let promised = rustix::fs::fallocate(&opened, FallocateFlags::KEEP_SIZE, 0, 1 << 20);
+        promised.expect("there is room");
+        drop(opened);
         let moves = match how {
             How::Passed => run(&place.scene, &file, seed).then_some(None),
             _ => run_moving(&place.scene, &file, seed).map(Some),
