@@ -46,8 +46,8 @@ pub(crate) struct Entry {
     pub(crate) is_unsynced: AtomicBool,
     /// Whether the catalog has a row of what is promised to it; changes under `changes`.
     is_promised: AtomicBool,
-    /// Whether somebody is about to promise it something.
-    pub(crate) is_promising: AtomicBool,
+    /// How many are about to promise it something.
+    pub(crate) promising: AtomicU32,
     /// Whether its last handle was closed before.
     pub(crate) was_closed: AtomicBool,
     /// Whether it is in the list of those that may keep their files open.
@@ -438,7 +438,7 @@ impl Entry {
             is_dirty: AtomicBool::new(false),
             is_unsynced: AtomicBool::new(false),
             is_promised: AtomicBool::new(false),
-            is_promising: AtomicBool::new(false),
+            promising: AtomicU32::new(0),
             was_closed: AtomicBool::new(false),
             is_idle_listed: AtomicBool::new(false),
             opens: AtomicU32::new(0),

@@ -232,11 +232,16 @@ impl StackObject {
 
     /// Cuts the object to `length_bytes` again, after a write of `range` that failed. Where somebody
     /// has made it longer than that meanwhile, the range reads as zeros instead.
-    pub(crate) fn take_back_growth(&self, length_bytes: u64, range: &Range<u64>) -> Result<()> {
+    pub(crate) fn take_back_growth(
+        &self,
+        length_bytes: u64,
+        promised: Vec<Range<u64>>,
+        range: &Range<u64>,
+    ) -> Result<()> {
         if self.length()? <= length_bytes {
             return Ok(());
         }
-        if self.cut_back(length_bytes, range.end, &|| Ok(true))? {
+        if self.cut_back(length_bytes, range.end, promised, &|| Ok(true))? {
             return self.grow(length_bytes);
         }
         self.punch(range.start.max(length_bytes)..range.end)
@@ -532,8 +537,9 @@ impl StackObject {
         // Held over the I/O: an append begins at an end that stays.
         let _appending = crate::lock(&self.entry.appends);
         let before = self.length()?;
+        let promised = self.promised();
         grow().inspect_err(|_| {
-            if let Err(error) = self.give_back(before) {
+            if let Err(error) = self.give_back(before, promised) {
                 tracing::warn!(key = %self.entry.key, %error, "an object stays longer than it was");
             }
         })
@@ -564,7 +570,7 @@ impl StackObject {
         Ok(None)
     }
 
-    fn give_back(&self, length_bytes: u64) -> Result<()> {
+    fn give_back(&self, length_bytes: u64, promised: Vec<Range<u64>>) -> Result<()> {
         let grown = length_bytes..self.length()?;
         if grown.is_empty() || self.entry.is_deleted() {
             return Ok(());
@@ -576,21 +582,21 @@ impl StackObject {
             let edge = self.peek(length_bytes..edge_bytes)?;
             Ok(edge.iter().all(|byte| *byte == 0) && self.find_data(edge_bytes)?.is_none())
         };
-        if self.cut_back(length_bytes, grown.end, &is_unwritten)? {
+        if self.cut_back(length_bytes, grown.end, promised, &is_unwritten)? {
             self.grow(length_bytes)?;
         }
         Ok(())
     }
 
-    /// Cuts the object as `shrink` does, but for room that was promised behind its end before: that is
+    /// Cuts the object as `shrink` does, but for room that was promised behind its ends before: that is
     /// promised again.
     fn cut_back(
         &self,
         bytes: u64,
         beyond_bytes: u64,
+        promised: Vec<Range<u64>>,
         is_wanted: &dyn Fn() -> Result<bool>,
     ) -> Result<bool> {
-        let promised = self.promised();
         let is_cut = self.shared.shrink(&self.entry, bytes, beyond_bytes, is_wanted)?;
         if is_cut {
             self.promise_again(promised)?;
@@ -599,7 +605,7 @@ impl StackObject {
     }
 
     /// Room that is promised behind the ends of segments.
-    fn promised(&self) -> Vec<Range<u64>> {
+    pub(crate) fn promised(&self) -> Vec<Range<u64>> {
         if !self.entry.is_promised() {
             return Vec::new();
         }
@@ -616,16 +622,13 @@ impl StackObject {
         if promised.is_empty() {
             return Ok(());
         }
-        let is_promising = self.entry.is_promising.load(Ordering::Acquire);
-        if !is_promising {
-            self.shared.begin_promising(&self.entry)?;
-        }
+        self.shared.begin_promising(&self.entry)?;
         for range in promised {
             if let Err(error) = self.promise_pieces(range) {
                 tracing::warn!(key = %self.entry.key, %error, "an object lost room promised to it");
             }
         }
-        if is_promising { Ok(()) } else { self.shared.end_promising(&self.entry) }
+        self.shared.end_promising(&self.entry)
     }
 
     fn promise_pieces(&self, range: Range<u64>) -> Result<()> {
@@ -647,7 +650,9 @@ impl StackObject {
             .and_then(|()| self.shared.failpoints.hit("promise.file"))
             .inspect_err(|_| {
                 let is_gone = self.entry.is_deleted() || self.promised() == before;
-                let cut = || self.shared.shrink(&self.entry, length, length, &|| Ok(true));
+                // Who writes past the stack passes no gate: then a part stays promised.
+                let is_wanted = || Ok(!self.first.holds.is_written());
+                let cut = || self.shared.shrink(&self.entry, length, length, &is_wanted);
                 let taken_back =
                     if is_gone { Ok(()) } else { cut().and_then(|_| self.promise_again(before)) };
                 if let Err(error) = taken_back {
@@ -665,8 +670,8 @@ impl StackObject {
         let (kept, cut): (Vec<_>, Vec<_>) =
             segments.iter().partition(|segment| segment.start_bytes < bytes);
         let Some(last) = kept.last() else { return Ok(()) };
-        let need = (bytes - last.start_bytes).saturating_sub(last.length());
-        let freed = cut.iter().map(|segment| segment.length()).sum();
+        let need = (bytes - last.start_bytes).saturating_sub(last.reach());
+        let freed = cut.iter().map(|segment| segment.reach()).sum();
         let more = need.saturating_sub(freed);
         if self.entry.usage.has_room(more) || more == 0 {
             return Ok(());

@@ -95,7 +95,7 @@ fn row_key(object_id: u64) -> Vec<u8> {
 fn row(entry: &Entry, segments: &[Arc<Segment>]) -> Write<'static> {
     let promised = segments.iter().filter(|segment| segment.reach() > segment.length());
     let ends: Vec<_> = promised.map(|segment| (segment.number, segment.reach())).collect();
-    let is_there = !ends.is_empty() || entry.is_promising.load(Ordering::Acquire);
+    let is_there = !ends.is_empty() || entry.promising.load(Ordering::Acquire) > 0;
     let row = is_there.then(|| PromiseRow { key: entry.key.clone(), ends }.encode());
     Write::Row(row_key(entry.object_id), row)
 }
@@ -122,26 +122,28 @@ pub(crate) fn rows(catalog: &Catalog) -> Result<HashMap<u64, PromiseRow>> {
 
 impl Shared {
     /// Notes that something is about to be promised to an object, before any of its files has room
-    /// behind its end; to be ended with [`Shared::end_promising`]. The caller holds `entry.appends`.
+    /// behind its end; to be ended with [`Shared::end_promising`].
     ///
     /// # Errors
     ///
     /// `Unsupported` where too many objects have a promise.
     pub(crate) fn begin_promising(&self, entry: &Arc<Entry>) -> Result<()> {
-        entry.is_promising.store(true, Ordering::Release);
-        if entry.is_promised() {
+        entry.promising.fetch_add(1, Ordering::AcqRel);
+        // Whoever takes the row away is waited for; whoever comes later sees the count.
+        let changes = crate::lock(&entry.changes);
+        let has_row = entry.is_promised();
+        drop(changes);
+        if has_row {
             return Ok(());
         }
-        let noted = self.note_promises(entry);
-        if noted.is_err() {
-            entry.is_promising.store(false, Ordering::Release);
-        }
-        noted
+        self.note_promises(entry).inspect_err(|_| {
+            entry.promising.fetch_sub(1, Ordering::AcqRel);
+        })
     }
 
     /// Notes what came of it.
     pub(crate) fn end_promising(&self, entry: &Arc<Entry>) -> Result<()> {
-        entry.is_promising.store(false, Ordering::Release);
+        entry.promising.fetch_sub(1, Ordering::AcqRel);
         self.note_promises(entry)
     }
 

@@ -238,7 +238,10 @@ impl Job<'_> {
             _ => tier.critical_bytes(),
         };
         let take = || tier.account.take(Class::Reserved, bytes, limit);
-        let taken = take() || (self.shared.drop_copies_on(self.to(), bytes) && take());
+        // Copies are not dropped for what has no room without them either.
+        let kept = tier.account.taken().saturating_sub(tier.account.bytes(Class::Copy));
+        let can_fit = kept.saturating_add(bytes) <= limit;
+        let taken = take() || can_fit && self.shared.drop_copies_on(self.to(), bytes) && take();
         if !taken {
             return Err(stop(Outcome::NoSpace));
         }

@@ -115,6 +115,8 @@ struct Before<'a> {
     bytes: Vec<u8>,
     /// The length of the object.
     length_bytes: u64,
+    /// Room that was promised behind its ends.
+    promised: Vec<Range<u64>>,
     is_over: bool,
 }
 
@@ -122,14 +124,15 @@ impl<'a> Before<'a> {
     fn of(object: &'a StackObject, range: Range<u64>) -> Result<Self> {
         let length_bytes = object.length()?;
         let bytes = object.peek(range.start..range.end.min(length_bytes))?;
-        Ok(Self { object, range, bytes, length_bytes, is_over: false })
+        let promised = object.promised();
+        Ok(Self { object, range, bytes, length_bytes, promised, is_over: false })
     }
 
     fn put_back(&self) -> Result<()> {
         if !self.bytes.is_empty() {
             self.object.write_only(self.range.start, &[IoSlice::new(&self.bytes)])?;
         }
-        self.object.take_back_growth(self.length_bytes, &self.range)
+        self.object.take_back_growth(self.length_bytes, self.promised.clone(), &self.range)
     }
 }
 

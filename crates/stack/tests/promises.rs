@@ -107,7 +107,9 @@ fn room_that_there_is_not_changes_nothing() {
 
 #[test]
 fn a_device_that_has_no_room_changes_nothing() {
-    for is_cut in [false, true] {
+    for (is_cut, end) in
+        [(false, End::Stays), (true, End::Stays), (false, End::Grows), (true, End::Grows)]
+    {
         let world = small(40_000, ROOMY);
         let stack = world.create_with(|parts| {
             parts.tactics = is_cut.then(|| cutting(8192));
@@ -120,7 +122,7 @@ fn a_device_that_has_no_room_changes_nothing() {
             Call::Allocate if !moment.is_done => Verdict::Fail(ErrorKind::NoSpace),
             _ => Verdict::Go,
         });
-        no_space(object.allocate(0..100_000, End::Stays));
+        no_space(object.allocate(0..100_000, end));
         world.tier(1).heal();
         assert_eq!(object.stat().expect("stat").size_bytes, 5000);
         assert_eq!((taken(&stack), behind(&stack, &name)), before);

@@ -228,6 +228,8 @@ impl Object for StripedObject {
 
     fn set_len(&self, bytes: u64) -> Result<()> {
         check_extent(bytes, 0)?;
+        // What makes it longer keeps what is reserved behind the ends of pieces.
+        let grows = self.size()? < bytes;
         let last = bytes.checked_sub(1).map_or(0, |last| self.layout.run_at(last).piece);
         // The end comes first: the object is never shorter than before and than wanted.
         let length = |piece| self.layout.below(piece, bytes);
@@ -236,9 +238,9 @@ impl Object for StripedObject {
         self.on(
             others.map(|piece| (piece, length(piece))).collect(),
             // One that ends there may have room behind its end to give back.
-            |piece, _, bytes| match piece.stat()?.size_bytes >= bytes {
-                true => piece.set_len(bytes),
-                false => Ok(()),
+            |piece, _, bytes| match piece.stat()?.size_bytes {
+                size if size > bytes || size == bytes && !grows => piece.set_len(bytes),
+                _ => Ok(()),
             },
         )?;
         self.forget_end()

@@ -6,13 +6,13 @@ use std::sync::Arc;
 
 use terrace_client::striped::{Distribution, Map, Member};
 use terrace_core::{
-    Backend, BackendExt, Create, Cursor, ErrorKind, Hint, ObjectExt, Op, Open, Reply, Request,
+    Backend, BackendExt, Create, Cursor, End, ErrorKind, Hint, ObjectExt, Op, Open, Reply, Request,
     Temperature,
 };
 
 use super::cluster::{
     DISTRIBUTIONS, EVEN, Server, VOLATILE, bytes, content, how, key, over, put, read_all, servers,
-    striped,
+    striped, try_put,
 };
 use super::counted::Counted;
 
@@ -260,4 +260,19 @@ fn a_listing_goes_on_when_a_server_was_added_meanwhile() {
         next = page.next;
     }
     assert_eq!(keys, names.iter().map(|name| key(name)).collect::<Vec<_>>());
+}
+
+#[test]
+fn growth_keeps_room_behind_the_ends_of_pieces_and_a_cut_gives_it_back() {
+    let servers = servers(4);
+    let store = striped(&servers, EVEN);
+    let object = try_put(&store, "object", b"").expect("made");
+    object.allocate(0..400, End::Stays).expect("there is room");
+    let used = || held(&servers).1.iter().sum::<u64>();
+    assert_eq!(used(), 400);
+    // One server has all of it, the others have pieces of no bytes before and after.
+    object.set_len(3).expect("grows");
+    assert_eq!(used(), 400);
+    object.set_len(3).expect("cuts to the length that it has");
+    assert_eq!(used(), 3);
 }
