@@ -85,12 +85,31 @@ impl Shared {
             && (first.holds.is_held() || !is_wanted_elsewhere())
     }
 
+    /// Whether whoever writes to a tier had better be able to go on elsewhere.
+    fn is_crowded(&self, tier: &TierState) -> bool {
+        let taken = tier.account.taken();
+        if !tier.takes_data() || taken >= tier.high_bytes() {
+            return true;
+        }
+        if self.tiers.len() == 1 {
+            return false;
+        }
+        // Its capacity may be none, or more than there is, and others may fill its file system, too.
+        let left = match tier.backend.space() {
+            Ok(space) if space.capacity_bytes < u64::MAX => {
+                space.capacity_bytes.saturating_sub(space.used_bytes)
+            }
+            _ => return false,
+        };
+        taken >= tier.high_of(taken.saturating_add(left))
+    }
+
     /// Sees to what the stack cannot see to while bytes change behind its back: room, and nothing
     /// that such a change would make wrong. False where that cannot be.
     fn prepare_writing(&self, entry: &Entry, first: &Segment) -> Result<bool> {
         let tier = self.tier(first.location.load().primary.place.tier);
         let has_room =
-            !is_crowded(tier) && self.take_room(entry, first, room_wanted(first)).is_ok();
+            !self.is_crowded(tier) && self.take_room(entry, first, room_wanted(first)).is_ok();
         // What stays for readers stays for one more, and all use one file: a kernel that passes it
         // through for them serves nobody else in another way.
         if !has_room && !first.holds.is_held() {
@@ -348,22 +367,6 @@ impl Shared {
         site.close();
         Ok(matches!(are_left, Ok(false)))
     }
-}
-
-/// Whether whoever writes to a tier had better be able to go on elsewhere.
-fn is_crowded(tier: &TierState) -> bool {
-    let taken = tier.account.taken();
-    if !tier.takes_data() || taken >= tier.high_bytes() {
-        return true;
-    }
-    // Its capacity may be none, or more than there is, and others may fill its file system, too.
-    let left = match tier.backend.space() {
-        Ok(space) if space.capacity_bytes < u64::MAX => {
-            space.capacity_bytes.saturating_sub(space.used_bytes)
-        }
-        _ => return false,
-    };
-    taken >= tier.high_of(taken.saturating_add(left))
 }
 
 fn room_wanted(segment: &Segment) -> u64 {
