@@ -7,7 +7,9 @@ use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
-use terrace_core::{Key, Kv, KvExt, KvRange, Persistency, Result, Superblock, Ticket, Txn};
+use terrace_core::{
+    Error, ErrorKind, Key, Kv, KvExt, KvRange, Persistency, Result, Superblock, Ticket, Txn,
+};
 
 use crate::changes::{Changes, LogPieces, Noted, Noting};
 use crate::codec::{Reader, Writer, corrupt};
@@ -38,6 +40,9 @@ pub(crate) const NO_CHECKPOINT: &str = "its checkpoint could not be written";
 /// A copy of the catalog reads what changed meanwhile again, so often at most, before it keeps
 /// commits waiting for the rest; sooner, when so few keys are left.
 const COPY_ROUNDS_MAX: usize = 20;
+
+/// For so many changed keys commits do not wait where nobody has asked for the copy.
+const COPY_ALONE_KEYS_MAX: usize = 100_000;
 const COPY_LAST_KEYS: usize = 1000;
 
 /// A superseded file that waits to be deleted.
@@ -290,6 +295,10 @@ impl Catalog {
         // No commit is in flight while these are read.
         let alone = self.is_watched.write().unwrap_or_else(PoisonError::into_inner);
         let keys = std::mem::take(&mut *crate::lock(&self.touched));
+        if log.is_some() && keys.len() > COPY_ALONE_KEYS_MAX {
+            return Err(Error::new(ErrorKind::Busy, "copy the catalog")
+                .because("it changes faster than it can be written"));
+        }
         let values: Result<Vec<_>> =
             keys.into_iter().map(|key| self.kv.get(&key).map(|value| (key, value))).collect();
         let values = values?;
@@ -313,9 +322,12 @@ impl Catalog {
 
     /// Keeps changes for a log that ended at `point` and says everything so far.
     pub(crate) fn go_on_with_log(&self, point: LogPoint) -> Result<()> {
-        let _alone = self.is_watched.write().unwrap_or_else(PoisonError::into_inner);
+        let alone = self.is_watched.write().unwrap_or_else(PoisonError::into_inner);
         self.changes.go_on(point, self.last_ticket_now()?);
-        Ok(())
+        drop(alone);
+        // That of this opening was written before: there may be tiers that the log does not know.
+        let header = crate::lock(&self.header).encode();
+        self.transact(&mut |txn| txn.put(HEADER_KEY, &header)).map(drop)
     }
 
     /// The changes that are kept for a log.

@@ -69,6 +69,11 @@ impl Changes {
         self.is_on.load(Ordering::Acquire)
     }
 
+    /// Whether the log that is kept is this one.
+    pub(crate) fn is_of(&self, log: u64) -> bool {
+        self.is_on() && crate::lock(&self.state).point.log == log
+    }
+
     pub(crate) fn is_finished(&self) -> bool {
         self.is_finished.load(Ordering::Acquire)
     }

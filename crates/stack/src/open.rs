@@ -361,7 +361,11 @@ fn assemble(parts: &mut Parts, header: &Header, entries: &[TierEntry], epoch: u6
         target,
         store_id: header.store_id,
         epoch,
-        previous_opening: Opening { epoch: header.epoch, opened_ns: header.opened_ns },
+        // One that was not closed, or a copy from before its close, is the end of no log.
+        previous_opening: match header.is_clean {
+            true => Opening { epoch: header.epoch, opened_ns: header.opened_ns },
+            false => Opening::default(),
+        },
         boot: boot_number(&parts.settings.boot_id),
         tiers: Tiers::new(states),
         catalog: Catalog::new(

@@ -528,6 +528,11 @@ impl Stack {
         self.inner.shared.catalog.changes().is_on()
     }
 
+    /// Whether changes are kept for the log of this number.
+    pub fn is_logged_as(&self, log: u64) -> bool {
+        self.inner.shared.catalog.changes().is_of(log)
+    }
+
     /// Keeps no more changes: the log cannot be written.
     pub fn end_log(&self, reason: &'static str) {
         self.inner.shared.catalog.changes().stop(reason);

@@ -20,7 +20,7 @@ pub struct CheckpointUsed {
     pub written_ns: u64,
     /// Commits of the log behind it.
     pub log_commits: u64,
-    /// Bytes at the end of the log that are no whole record.
+    /// Bytes of the log that are no whole record, or of files that are none of it.
     pub torn_bytes: u64,
 }
 
@@ -34,7 +34,7 @@ pub(crate) struct Found {
 ///
 /// # Errors
 ///
-/// `Corrupt` where there is one, and none that can be read; `Denied`, `Io`.
+/// `Corrupt`, `Denied` and `Io` where one of them cannot be read.
 pub(crate) fn newest(settings: &Settings) -> Result<Option<Found>> {
     let configured = settings.catalog.checkpoint.place.file();
     let configured = configured.map(|file| Place { file: file.clone(), tier: None });
@@ -47,10 +47,10 @@ pub(crate) fn newest(settings: &Settings) -> Result<Option<Found>> {
             Err(error) => refused = Some(error),
         }
     }
-    let newest = found.into_iter().max_by_key(|one| (one.moment.epoch, one.moment.written_ns));
-    match (newest, refused) {
-        (None, Some(error)) => Err(error),
-        (newest, _) => Ok(newest),
+    // One that cannot be read may be the newest.
+    match refused {
+        Some(error) => Err(error),
+        None => Ok(found.into_iter().max_by_key(|one| (one.moment.epoch, one.moment.written_ns))),
     }
 }
 
@@ -94,12 +94,13 @@ pub(crate) fn replay(found: &Found, target: &dyn Kv) -> Result<CheckpointUsed> {
         (&mut file).take(LOG_HEAD_BYTES as u64).read_to_end(&mut head).map_err(failed)?;
         // One that a crash left without its head, or that was put there by somebody else.
         if read_log_head(&head) != Some((moment.store_id, begin)) {
+            used.torn_bytes += bytes;
             continue;
         }
         let applied = apply_log(&mut file, begin, &mut point, target)
             .map_err(|error| error.with("file", path.display()))?;
         used.log_commits += applied.commits;
-        used.torn_bytes = bytes.saturating_sub(applied.bytes);
+        used.torn_bytes += bytes.saturating_sub(applied.bytes);
     }
     Ok(used)
 }

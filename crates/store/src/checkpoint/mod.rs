@@ -251,7 +251,8 @@ impl Inner {
         let passed = passed(owned, turn.ended_ns);
         let has_changed = turn.saved != Some(owned.stack.last_commit());
         let is_misplaced = turn.place.as_ref().is_some_and(|place| !is_usable(owned, place));
-        if passed < turn.pause && (!is_misplaced || turn.has_failed) {
+        let is_too_long = lock(&self.log).bytes() > turn.log_bytes_max() * LOG_FACTOR_MAX;
+        if passed < turn.pause && (turn.has_failed || !(is_misplaced || is_too_long)) {
             return;
         }
         let is_due = match (owned.stack.is_logged(), self.settings.every) {
@@ -261,7 +262,7 @@ impl Inner {
             (true, _) => lock(&self.log).bytes() > turn.log_bytes_max(),
         };
         if is_due {
-            self.checkpoint(owned, &mut turn);
+            self.checkpoint(owned, &mut turn, &|| *lock(&self.stop));
         }
     }
 
@@ -275,11 +276,12 @@ impl Inner {
         let usual = Duration::from_millis(turn.bytes.max(size_now(owned)) * 1000 / 100_000_000);
         let is_small = turn.bytes.max(size_now(owned)) <= SMALL_BYTES;
         if is_small || passed(owned, turn.opened_ns) >= usual * PAUSE_FACTOR {
-            self.checkpoint(owned, &mut turn);
+            self.checkpoint(owned, &mut turn, &|| false);
         }
     }
 
-    fn checkpoint(&self, owned: &Owned, turn: &mut Turn) {
+    /// Writes a checkpoint, unless the time for it is over before it is there.
+    fn checkpoint(&self, owned: &Owned, turn: &mut Turn, is_over: &dyn Fn() -> bool) {
         // A tier must not go meanwhile.
         let _saving = lock(&owned.saving);
         let begun_ns = owned.clock.now_ns();
@@ -288,10 +290,12 @@ impl Inner {
         let was_logged = owned.stack.is_logged();
         let written = choose(owned, turn.bytes).and_then(|place| {
             let is_same = turn.place.as_ref() == Some(&place);
+            let log = random()?;
             lock(&self.log).place = Some(place.clone());
-            let written = random().and_then(|log| write(owned, &place, Some(log)));
+            let written = write(owned, &place, Some(log), is_over);
             // A log that would begin without its checkpoint, or go on away from it.
-            if written.is_err() && !(was_logged && is_same) {
+            let is_new = owned.stack.is_logged_as(log);
+            if written.is_err() && (is_new || !(was_logged && is_same)) {
                 owned.stack.end_log(LOG_FAILED);
             }
             written.map(|(bytes, moment)| (place, bytes, moment))
@@ -310,7 +314,9 @@ impl Inner {
                 }
             }
             Err(error) => {
-                self.say(&error);
+                if !is_over() {
+                    self.say(&error);
+                }
                 let log_bytes = turn.place.as_ref().map_or(0, Place::log_bytes);
                 if log_bytes > turn.log_bytes_max() * LOG_FACTOR_MAX {
                     owned.stack.end_log("it has become too long");
@@ -364,14 +370,19 @@ fn choose(owned: &Owned, bytes: u64) -> Result<Place> {
 }
 
 /// Writes a checkpoint beside its place and puts it there when it is durable; returns its size.
-fn write(owned: &Owned, place: &Place, log: Option<u64>) -> Result<(u64, BackupMoment)> {
+fn write(
+    owned: &Owned,
+    place: &Place,
+    log: Option<u64>,
+    is_over: &dyn Fn() -> bool,
+) -> Result<(u64, BackupMoment)> {
     let path = place.new_file();
     let failed = |error| {
         Error::from_io("write a checkpoint of the catalog", error).with("file", path.display())
     };
     let file = Place::create(&path).map_err(failed)?;
     let written = (|| {
-        let sparing = Sparing { file: &file, directory: place.directory(), bytes: 0 };
+        let sparing = Sparing { file: &file, directory: place.directory(), bytes: 0, is_over };
         let mut out = BufWriter::with_capacity(256 << 10, sparing);
         let done = owned.stack.checkpoint(log, &mut out)?;
         out.flush().map_err(failed)?;
@@ -394,7 +405,7 @@ pub(crate) fn leave(owned: &Owned, place: &Place) {
     let written = match place.file.exists() {
         true => choose(owned, 0).and_then(|other| match other.file.exists() {
             true => Ok(()),
-            false => write(owned, &other, None).map(drop),
+            false => write(owned, &other, None, &|| false).map(drop),
         }),
         false => Ok(()),
     };

@@ -46,10 +46,20 @@ pub(crate) fn places(settings: &Settings) -> Vec<Place> {
             let catalog = device(&settings.catalog.path);
             let mut places = in_tiers(settings);
             places.reverse();
-            places.sort_by_key(|place| device(place.tier_directory()) == catalog);
+            places.sort_by_key(|place| {
+                let directory = place.tier_directory();
+                (is_in_memory(directory), device(directory) == catalog)
+            });
             places
         }
     }
+}
+
+/// Whether what is in a directory is gone with the machine's memory.
+fn is_in_memory(path: &Path) -> bool {
+    /// `TMPFS_MAGIC` and `RAMFS_MAGIC` of `statfs(2)`.
+    const MAGICS: [u64; 2] = [0x0102_1994, 0x8584_58f6];
+    rustix::fs::statfs(path).is_ok_and(|found| MAGICS.contains(&(found.f_type as u64)))
 }
 
 /// The places in the directories of all tiers, whatever the configuration says.
@@ -156,16 +166,25 @@ impl Place {
         }
     }
 
-    /// Removes everything from a tier, as far as it can be.
+    /// Removes checkpoint and log from a tier, as far as it can be, and nothing that a person put
+    /// aside there.
     pub(crate) fn remove(&self) {
         if self.tier.is_some() {
-            let _ = fs::remove_dir_all(self.directory());
+            let logs = self.logs().into_iter().map(|(_, path)| path);
+            for path in logs.chain([self.file.clone(), self.new_file()]) {
+                let _ = fs::remove_file(path);
+            }
+            let _ = fs::remove_dir(self.directory());
         }
     }
 
-    /// Makes a file that only its owner may read.
+    /// Makes a file that only its owner may read, in the place of what is there: that may be a link,
+    /// or somebody else's.
     pub(crate) fn create(path: &Path) -> std::io::Result<File> {
-        OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)
+        match fs::remove_file(path) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
+            _ => OpenOptions::new().write(true).create_new(true).mode(0o600).open(path),
+        }
     }
 }
 
@@ -195,10 +214,15 @@ pub(crate) struct Sparing<'a> {
     pub(crate) directory: &'a Path,
     /// Since the last look.
     pub(crate) bytes: u64,
+    /// Whether nobody wants it any more.
+    pub(crate) is_over: &'a dyn Fn() -> bool,
 }
 
 impl Write for Sparing<'_> {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        if (self.is_over)() {
+            return Err(std::io::Error::other("the store is closed"));
+        }
         if self.bytes >= LOOK_BYTES {
             self.bytes = 0;
             check_room(self.directory, LOOK_BYTES)
@@ -236,6 +260,14 @@ mod tests {
         place.remove_logs_but(points[1]);
         let found: Vec<_> = place.logs().into_iter().map(|(point, _)| point).collect();
         assert_eq!(found, [points[1]]);
+        // What a person put there stays.
+        place.remove();
+        let mut left: Vec<_> = place.directory().read_dir().expect("is there").flatten().collect();
+        left.sort_by_key(|entry| entry.file_name());
+        let left: Vec<_> = left.iter().map(std::fs::DirEntry::file_name).collect();
+        assert_eq!(left, ["checkpoint.log-1-2", "other.log-0-0"]);
+        fs::remove_dir_all(place.directory()).expect("removed");
+        place.make().expect("made");
         place.remove();
         assert!(!place.directory().exists());
         assert!(directory.path().exists());
