@@ -18,7 +18,7 @@ PYTHON := $(CARGO_TARGET_DIR)/python/bin
 # Python beside that of the bindings, as seen from there.
 PYTHON_FILES := ../../crates/policies/tests/host/fixtures/scripted.py
 # Benchmarks that use the lab, as seen from there.
-LAB_BENCHES := ../benches/lab ../benches/gen ../benches/tune
+LAB_BENCHES := ../benches/lab ../benches/gen ../benches/tune ../benches/replay
 # What `terrace demo` is given, for example `make run DEMO=--full`.
 DEMO ?=
 # How long `make fuzz` searches in each target, and which ones: all, unless some are named.
