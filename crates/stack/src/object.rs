@@ -638,7 +638,7 @@ impl StackObject {
     }
 
     /// Promises room for a range, while the end stays where it is. Where that fails in the middle,
-    /// what was promised before is what is promised after.
+    /// the last segment and those behind it keep what was promised before.
     fn promise(&self, range: Range<u64>) -> Result<()> {
         // Held over the I/O: one at a time promises something to an object.
         let _appending = crate::lock(&self.entry.appends);

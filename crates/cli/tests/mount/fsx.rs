@@ -18,11 +18,11 @@ use crate::suites::{How, Place, program};
 /// Operations in one run; `TERRACE_FSX_OPERATIONS` asks for others.
 const OPERATIONS: u64 = 5_000;
 
-/// So often the file has to move meanwhile.
+/// So often the file has to move during one run.
 const MOVES_MIN: u64 = 100;
 
-/// So many runs for them at most.
-const ROUNDS_MAX: u64 = 5;
+/// So many runs for that at most, each twice as long as the one before.
+const ROUNDS_MAX: u32 = 4;
 
 /// No migration of a file so small takes nearly as long.
 const MOVE_TIME_MAX: Duration = Duration::from_secs(1);
@@ -80,23 +80,22 @@ fn exercises(how: How) {
         let promised = rustix::fs::fallocate(&opened, FallocateFlags::KEEP_SIZE, 0, 1 << 20);
         promised.expect("there is room");
         drop(opened);
-        let mut all_moves = 0;
-        // Other work on the machine may leave few moves to one run.
-        for round in 0..ROUNDS_MAX {
-            let seed = seed + round;
+        let (mut operations, mut is_enough) = (operations(), false);
+        // Other work on the machine may leave few moves to a run: then there is a longer one.
+        for _ in 0..ROUNDS_MAX {
             let moves = match how {
-                How::Passed => run(&place.scene, &file, seed).then_some(None),
-                _ => run_moving(&place.scene, &file, seed).map(Some),
+                How::Passed => run(&place.scene, &file, seed, operations).then_some(None),
+                _ => run_moving(&place.scene, &file, seed, operations).map(Some),
             };
             let moves = moves.unwrap_or_else(|| panic!("seed {seed} fails"));
-            let operations = operations();
             println!("fsx, {how:?}: seed {seed}, {operations} operations, moves of it: {moves:?}");
-            all_moves += moves.unwrap_or(MOVES_MIN);
-            if all_moves >= MOVES_MIN {
+            is_enough = moves.is_none_or(|moves| moves >= MOVES_MIN);
+            if is_enough {
                 break;
             }
+            operations *= 2;
         }
-        assert!(all_moves >= MOVES_MIN, "the file moved {all_moves} times alone");
+        assert!(is_enough, "the file moved less than {MOVES_MIN} times in each run");
         if how == How::Passed {
             let open = std::fs::File::open(&file).expect("it is there");
             let mut state = [0; 64];
@@ -114,12 +113,12 @@ fn operations() -> u64 {
 }
 
 /// Runs the suite; whether the file was right.
-fn run(scene: &Scene, file: &Path, seed: u64) -> bool {
+fn run(scene: &Scene, file: &Path, seed: u64, operations: u64) -> bool {
     let configuration = scene.path("fsx.toml");
     std::fs::write(&configuration, CONFIGURATION).expect("there is room");
     let mut command = Command::new(program("fsx"));
     command.arg("-f").arg(configuration).arg("-P").arg(scene.path(""));
-    command.arg("-N").arg(operations().to_string()).arg("-S").arg(seed.to_string()).arg(file);
+    command.arg("-N").arg(operations.to_string()).arg("-S").arg(seed.to_string()).arg(file);
     let (is_right, text) = finish(command);
     if !is_right {
         println!("{text}");
@@ -128,7 +127,7 @@ fn run(scene: &Scene, file: &Path, seed: u64) -> bool {
 }
 
 /// The same while the file moves from tier to tier; how often it did.
-fn run_moving(scene: &Scene, file: &Path, seed: u64) -> Option<u64> {
+fn run_moving(scene: &Scene, file: &Path, seed: u64, operations: u64) -> Option<u64> {
     let receipts = Receipts::watch(scene, file);
     let is_done = &AtomicBool::new(false);
     let (is_right, moves) = thread::scope(|scope| {
@@ -153,7 +152,7 @@ fn run_moving(scene: &Scene, file: &Path, seed: u64) -> Option<u64> {
             }
             moves
         });
-        let is_right = run(scene, file, seed);
+        let is_right = run(scene, file, seed, operations);
         is_done.store(true, Ordering::SeqCst);
         (is_right, mover.join().expect("a served file may move"))
     });
