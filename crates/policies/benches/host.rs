@@ -35,25 +35,17 @@ fn main() {
         }
     }
     println!("lru-c place: {:.1} ns", place(&clock, &view));
-    println!("python  segments_touched  batch  us_per_round_median  low  high  mean  ns_per_event");
+    println!("python  segments_touched   batch  ns_per_event_median  low  high  us_per_round");
     for (name, code) in [("counts", COUNTS), ("looks", LOOKS)] {
         let file = dir.path().join(format!("{name}.py"));
         std::fs::write(&file, code).expect("writes");
         for touched in [1000, SEGMENTS] {
-            let mut empty_us = 0.0;
-            for batch in [0, 1000, 10_000, 100_000] {
-                let cost = round(&clock, &mut view, &file, touched, batch);
-                let Cost { low_us, median_us, high_us, mean_us } = cost;
-                // Of the mean: what is put off is paid by some rounds only.
-                let per_event_ns = (mean_us - empty_us) * 1000.0 / batch as f64;
-                println!(
-                    "{name:6}  {touched:16}  {batch:6}  {median_us:18.1}  {low_us:.1}  \
-                     {high_us:.1}  {mean_us:.1}  {}",
-                    if batch > 0 { format!("{per_event_ns:.1}") } else { "-".into() }
-                );
-                if batch == 0 {
-                    empty_us = mean_us;
-                }
+            for cost in rounds(&clock, &mut view, &file, touched) {
+                let Cost { batch, round_us, events_ns } = cost;
+                let per_event = events_ns.map_or("-".into(), |[low, median, high]| {
+                    format!("{median:.1}  {low:.1}  {high:.1}")
+                });
+                println!("{name:6}  {touched:16}  {batch:6}  {per_event:>19}  {round_us:.1}");
             }
         }
     }
@@ -82,44 +74,60 @@ class Looks(Policy):
         self.latest_ns = int(view.segments['last_read_ns'][0])
 ";
 
-/// Microseconds per round: 5 %, 50 % and 95 %, and the mean.
+/// What rounds of a policy in Python cost.
 struct Cost {
-    low_us: f64,
-    median_us: f64,
-    high_us: f64,
-    mean_us: f64,
+    batch: usize,
+    /// Microseconds of a round: the median of the groups.
+    round_us: f64,
+    /// Nanoseconds of an event, beyond what a round without any costs: 5 %, 50 % and 95 % of the
+    /// groups.
+    events_ns: Option<[f64; 3]>,
 }
 
-/// What a round of a policy in Python costs.
-fn round(clock: &SystemClock, view: &mut View, file: &Path, touched: u32, batch: usize) -> Cost {
-    const ROUNDS: usize = 200;
+/// Rounds with batches of several sizes in turns, since a processor's clock changes. Those of one size
+/// follow each other, so that what is put off until a round has been answered is paid by its like.
+fn rounds(
+    clock: &SystemClock,
+    view: &mut View,
+    file: &Path,
+    touched: u32,
+) -> impl Iterator<Item = Cost> {
+    const GROUPS: usize = 50;
+    const ROUNDS: usize = 8;
+    const BATCHES: [usize; 4] = [0, 1000, 10_000, 100_000];
     let mut policy = program::start(file, view, &[]).expect("starts");
     let present: Vec<_> =
         (0..SEGMENTS).map(|slot| Event::new(EventKind::Present, slot, 1, 0)).collect();
     policy.observe(view, &present);
     policy.plan(view, &mut Actions::with_budget(u64::MAX, 1000));
     let mut random = Random::new(7);
-    let mut costs_us: Vec<f64> = (0..ROUNDS)
-        .map(|round| {
-            let mut read = || {
-                let slot = random.below(touched.into()) as u32;
-                Event::new(EventKind::Read, slot, 1, round as u64)
-            };
-            let events: Vec<_> = (0..batch).map(|_| read()).collect();
-            events.iter().for_each(|event| view.apply(event));
-            let start_ns = clock.now_ns();
-            policy.observe(view, black_box(&events));
-            policy.plan(view, &mut Actions::with_budget(u64::MAX, 1000));
-            (clock.now_ns() - start_ns) as f64 / 1000.0
-        })
-        .collect();
-    costs_us.sort_by(f64::total_cmp);
-    Cost {
-        low_us: costs_us[ROUNDS / 20],
-        median_us: costs_us[ROUNDS / 2],
-        high_us: costs_us[ROUNDS - ROUNDS / 20],
-        mean_us: costs_us.iter().sum::<f64>() / ROUNDS as f64,
-    }
+    let mut round = |batch: usize| {
+        let mut read = || Event::new(EventKind::Read, random.below(touched.into()) as u32, 1, 7);
+        let events: Vec<_> = (0..batch).map(|_| read()).collect();
+        events.iter().for_each(|event| view.apply(event));
+        let start_ns = clock.now_ns();
+        policy.observe(view, black_box(&events));
+        policy.plan(view, &mut Actions::with_budget(u64::MAX, 1000));
+        (clock.now_ns() - start_ns) as f64
+    };
+    let mut mean_ns = |batch: usize| {
+        round(batch);
+        (0..ROUNDS).map(|_| round(batch)).sum::<f64>() / ROUNDS as f64
+    };
+    let groups: Vec<_> = (0..GROUPS).map(|_| BATCHES.map(&mut mean_ns)).collect();
+    BATCHES.into_iter().enumerate().map(move |(index, batch)| {
+        let spread = |value: &dyn Fn(&[f64; BATCHES.len()]) -> f64| {
+            let mut values: Vec<_> = groups.iter().map(value).collect();
+            values.sort_by(f64::total_cmp);
+            [GROUPS / 20, GROUPS / 2, GROUPS - 1 - GROUPS / 20].map(|at| values[at])
+        };
+        let per_event = |group: &[f64; BATCHES.len()]| (group[index] - group[0]) / batch as f64;
+        Cost {
+            batch,
+            round_us: spread(&|group| group[index])[1] / 1000.0,
+            events_ns: (batch > 0).then(|| spread(&per_event)),
+        }
+    })
 }
 
 fn view() -> View {
