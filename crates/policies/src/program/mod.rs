@@ -116,7 +116,7 @@ impl Program {
     fn ask(&self, call: Call, view: &View, more: Value, body: &[u8]) -> Result<Reply> {
         let mut news = self.news.borrow_mut();
         let mut head = news.head(view);
-        news.tell(view, &mut head)?;
+        news.tell(view, &mut head);
         drop(news);
         if let (Some(head), Value::Object(more)) = (head.as_object_mut(), more) {
             head.extend(more);
@@ -179,9 +179,7 @@ impl Policy for Program {
     fn observe(&mut self, view: &View, events: &[Event]) {
         for events in events.chunks(news::EVENTS_MAX) {
             let news = self.news.get_mut();
-            if let Err(error) = news.add(view, events) {
-                self.fail(Call::Observe, &error.chain().to_string());
-            }
+            news.add(view, events);
             if news.is_full() {
                 let reply = self.ask(Call::Observe, view, Value::Null, &[]);
                 let reply = self.require(Call::Observe, reply);

@@ -20,7 +20,7 @@ const CHANGE_BYTES: usize = EVENT_BYTES + SEGMENT_BYTES + SLOT_BYTES;
 /// Bytes of events, segments and their slots from which on they are not kept back.
 const BYTES_MAX: usize = 8 << 20;
 
-/// Events that are added and written at once: 56 KiB, which stay in a core's own cache meanwhile.
+/// Most events that are added at once: the memory has room for so many beyond [`BYTES_MAX`].
 pub(super) const EVENTS_MAX: usize = 1 << 10;
 
 /// Collected until the program is asked for something.
@@ -28,9 +28,7 @@ pub(super) const EVENTS_MAX: usize = 1 << 10;
 pub(super) struct News {
     /// Where the program reads them: all events, then all segments, then their slots.
     memory: Memory,
-    events: Vec<[u8; EVENT_BYTES]>,
-    /// Of those that were written.
-    events_written: usize,
+    events: usize,
     /// Whose segments changed beyond what events say.
     slots: Vec<Slot>,
     /// By slot, a bit each: whether the program knows it. Every event asks, so it is small.
@@ -47,9 +45,8 @@ pub(super) struct News {
 impl News {
     pub(super) fn new() -> Result<Self> {
         Ok(Self {
-            memory: Memory::new((BYTES_MAX + EVENTS_MAX * CHANGE_BYTES) as u64)?,
-            events: Vec::with_capacity(2 * EVENTS_MAX),
-            events_written: 0,
+            memory: Memory::new(BYTES_MAX + EVENTS_MAX * CHANGE_BYTES)?,
+            events: 0,
             slots: Vec::new(),
             is_shown: Vec::new(),
             noted: Vec::new(),
@@ -75,8 +72,9 @@ impl News {
         head
     }
 
-    /// Notes events, and that their segments changed, unless an event says it all.
-    pub(super) fn add(&mut self, view: &View, events: &[Event]) -> Result<()> {
+    /// Notes events, at most [`EVENTS_MAX`], and that their segments changed, unless an event says it
+    /// all. Where this is full it has to be told before there can be more.
+    pub(super) fn add(&mut self, view: &View, events: &[Event]) {
         for event in events {
             let is_told = says_all(event) && self.is_shown(event.slot);
             if event.slot != SLOT_NONE && !is_told {
@@ -85,9 +83,10 @@ impl News {
                 }
                 self.note(event.slot);
             }
-            self.events.push(event_bytes(event));
+            let start = self.events * EVENT_BYTES;
+            self.memory.bytes()[start..start + EVENT_BYTES].copy_from_slice(&event_bytes(event));
+            self.events += 1;
         }
-        if self.events.len() >= EVENTS_MAX { self.write_events() } else { Ok(()) }
     }
 
     fn is_shown(&self, slot: Slot) -> bool {
@@ -108,49 +107,34 @@ impl News {
         }
     }
 
-    fn write_events(&mut self) -> Result<()> {
-        let offset_bytes = self.events_written * EVENT_BYTES;
-        self.memory.write(self.events.as_flattened(), offset_bytes as u64)?;
-        self.events_written += self.events.len();
-        self.events.clear();
-        Ok(())
-    }
-
     pub(super) fn is_full(&self) -> bool {
-        let events_bytes = (self.events_written + self.events.len()) * EVENT_BYTES;
-        events_bytes + self.slots.len() * (SEGMENT_BYTES + SLOT_BYTES) >= BYTES_MAX
+        self.events * EVENT_BYTES + self.slots.len() * (SEGMENT_BYTES + SLOT_BYTES) >= BYTES_MAX
     }
 
-    /// Puts everything where the program reads it, segments as they are now, and says in the head
-    /// what there is.
-    pub(super) fn tell(&mut self, view: &View, head: &mut Value) -> Result<()> {
-        if !self.events.is_empty() {
-            self.write_events()?;
-        }
+    /// Puts the segments behind the events, as they are now, and says in the head what there is.
+    pub(super) fn tell(&mut self, view: &View, head: &mut Value) {
         let mut new_keys = Vec::new();
-        if !self.slots.is_empty() {
-            let mut bytes = Vec::with_capacity(self.slots.len() * (SEGMENT_BYTES + SLOT_BYTES));
-            for &slot in &self.slots {
-                let segment = &view.segments[slot as usize];
-                bytes.extend(segment_bytes(segment));
-                let known = &mut self.keys[slot as usize];
-                if !known.as_ref().is_some_and(|known| is_known(known, segment)) {
-                    new_keys.push(json!([slot, segment.key.as_str()]));
-                    *known = Some((segment.key.clone(), segment.segment));
-                }
+        let behind = &mut self.memory.bytes()[self.events * EVENT_BYTES..];
+        let (rows, behind) = behind.split_at_mut(self.slots.len() * SEGMENT_BYTES);
+        let rows = rows.chunks_exact_mut(SEGMENT_BYTES).zip(behind.chunks_exact_mut(SLOT_BYTES));
+        for (&slot, (row, number)) in self.slots.iter().zip(rows) {
+            let segment = &view.segments[slot as usize];
+            row.copy_from_slice(&segment_bytes(segment));
+            number.copy_from_slice(&slot.to_le_bytes());
+            let known = &mut self.keys[slot as usize];
+            if !known.as_ref().is_some_and(|known| is_known(known, segment)) {
+                new_keys.push(json!([slot, segment.key.as_str()]));
+                *known = Some((segment.key.clone(), segment.segment));
             }
-            bytes.extend(self.slots.iter().flat_map(|slot| slot.to_le_bytes()));
-            self.memory.write(&bytes, (self.events_written * EVENT_BYTES) as u64)?;
         }
         head["changed"] = self.slots.len().into();
-        head["events"] = self.events_written.into();
+        head["events"] = self.events.into();
         head["keys"] = new_keys.into();
         self.clear();
-        Ok(())
     }
 
     fn clear(&mut self) {
-        self.events_written = 0;
+        self.events = 0;
         self.slots.clear();
         self.batch += 1;
     }
