@@ -29,6 +29,22 @@ pub trait Metadata: Send + Sync {
         None
     }
 
+    /// What a name led to less than `age_max` ago, and how long ago, where that was fetched with the
+    /// names around it. What was changed through this since then counts. Each answer is given once, so
+    /// that who asks again may find a newer one.
+    ///
+    /// # Errors
+    ///
+    /// Where nobody answers who should have told.
+    fn ahead(
+        &self,
+        _directory: u64,
+        _name: &[u8],
+        _age_max: Duration,
+    ) -> Result<Option<(Node, Duration)>> {
+        Ok(None)
+    }
+
     /// Whether a node had no extended attribute of this name, or none at all, less than `age_max`
     /// ago, where that is known without asking anybody. What was set through this since then counts.
     fn lacks_xattr(&self, _number: u64, _name: Option<&[u8]>, _age_max: Duration) -> bool {

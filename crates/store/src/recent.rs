@@ -43,7 +43,7 @@ pub(crate) struct Begun {
 
 /// Which nodes a request changes, as far as can be seen from it.
 #[derive(PartialEq, Eq)]
-enum Changed {
+pub(crate) enum Changed {
     None,
     These(Vec<u64>),
     Any,
@@ -133,7 +133,7 @@ impl State {
 }
 
 impl Changed {
-    fn by(request: &Request<'_>) -> Self {
+    pub(crate) fn by(request: &Request<'_>) -> Self {
         if request.effect() == Effect::Look {
             return Self::None;
         }

@@ -11,6 +11,7 @@ use terrace_fs::{
     Closed, Effect, LockKind, Locked, Metadata, Node, Reply, Request, Result, read_answer,
 };
 
+use crate::ahead::NamesAhead;
 use crate::attributes::AbsentAttributes;
 use crate::delegated::DelegatedNames;
 use crate::in_use::Using;
@@ -30,6 +31,7 @@ pub(crate) struct RemoteFiles {
     /// Requests to close that got no answer, each with the life of the session that they close in.
     closing: Mutex<HashMap<u64, u64>>,
     recent: RecentNodes,
+    ahead: NamesAhead,
     absent: AbsentAttributes,
     delegated: DelegatedNames,
     /// Locks by node, owner and kind, as they were asked for one after the other.
@@ -48,6 +50,7 @@ impl RemoteFiles {
             open: Mutex::default(),
             closing: Mutex::default(),
             recent: RecentNodes::new(Arc::clone(&clock)),
+            ahead: NamesAhead::new(Arc::clone(&clock)),
             absent: AbsentAttributes::new(Arc::clone(&clock)),
             delegated: DelegatedNames::new(clock),
             locks: Mutex::default(),
@@ -218,6 +221,11 @@ impl RemoteFiles {
         }
     }
 
+    /// Whether a file is open here for writing.
+    fn is_written(&self, number: u64) -> bool {
+        self.open().get(&number).is_some_and(|counts| counts[1] > 0)
+    }
+
     fn note_open(&self, number: u64, is_for_writing: bool) {
         let mut open = self.open();
         open.entry(number).or_default()[usize::from(is_for_writing)] += 1;
@@ -234,6 +242,15 @@ impl RemoteFiles {
     }
 }
 
+/// What was answered, also that something is not there; fails where nobody answers, who would be asked
+/// again.
+fn unless_away(asked: Result<Reply>) -> Result<Result<Reply>> {
+    match asked {
+        Err(failure) if failure.may_pass() => Err(failure),
+        answered => Ok(answered),
+    }
+}
+
 impl Metadata for RemoteFiles {
     fn call(&self, request: &Request<'_>) -> Result<Reply> {
         if let Request::Lookup { directory, name } = request
@@ -242,19 +259,47 @@ impl Metadata for RemoteFiles {
             return Ok(Reply::Nowhere);
         }
         let recent = self.recent.begin(request);
+        let ahead = self.ahead.begin(request);
         let absent = self.absent.begin(request);
         let delegated = self.delegated.begin(request);
         let asked = self.carry_out(request);
         let reply = asked.as_ref().ok();
         self.recent.end(recent, reply);
+        self.ahead.end(&ahead, request, &asked);
         self.absent.end(&absent, request, &asked);
         self.delegated.end(&delegated, request, reply);
         asked
     }
 
     fn recent(&self, number: u64, age_max: Duration) -> Option<(Node, Duration)> {
-        let is_written = self.open().get(&number).is_some_and(|counts| counts[1] > 0);
-        if is_written { None } else { self.recent.find(number, age_max) }
+        if self.is_written(number) { None } else { self.recent.find(number, age_max) }
+    }
+
+    fn ahead(
+        &self,
+        directory: u64,
+        name: &[u8],
+        age_max: Duration,
+    ) -> Result<Option<(Node, Duration)>> {
+        let take = || {
+            let found = self.ahead.take(directory, name, age_max);
+            found.filter(|(node, _)| !self.is_written(node.number))
+        };
+        if let found @ Some(_) = take() {
+            return Ok(found);
+        }
+        let size = || match self.recent(directory, age_max) {
+            Some((node, _)) => Ok(Some(node.size)),
+            None => match unless_away(self.call(&Request::Node { number: directory }))? {
+                Ok(Reply::Node(node)) => Ok(Some(node.size)),
+                _ => Ok(None),
+            },
+        };
+        let Some(fetch) = self.ahead.wanted(directory, age_max, size)? else { return Ok(None) };
+        let asked = self.call(&fetch.request());
+        self.ahead.fetched(&fetch, &asked);
+        let _ = unless_away(asked)?;
+        Ok(take())
     }
 
     fn lacks_xattr(&self, number: u64, name: Option<&[u8]>, age_max: Duration) -> bool {

@@ -25,7 +25,7 @@ pub(crate) struct Pair {
     // In the order in which they have to end.
     pub(crate) one: Mounted,
     pub(crate) other: Mounted,
-    _served: Served,
+    served: Served,
     pub(crate) scene: Scene,
 }
 
@@ -36,7 +36,15 @@ impl Pair {
         let served = Served::start(&scene);
         let one = scene.mount_served(&served, "one", how);
         let other = scene.mount_served(&served, "other", how);
-        Some(Self { one, other, _served: served, scene })
+        Some(Self { one, other, served, scene })
+    }
+
+    /// Requests that the server has heard from everybody, this question included.
+    pub(crate) fn requests(&self) -> usize {
+        let address = self.served.address();
+        let status = self.scene.ok(["--store", &address, "--json", "server", "status"]);
+        let status: serde_json::Value = serde_json::from_str(&status).expect("it is JSON");
+        status["requests"].as_u64().expect("a number") as usize
     }
 
     fn paths(&self, name: &str) -> [PathBuf; 2] {

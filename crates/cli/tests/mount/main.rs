@@ -2,6 +2,7 @@
 //! Mounts as programs see them: the real binary, its mounts and servers, compared with a directory of
 //! the file system that the tiers are on.
 
+mod ahead;
 mod apps;
 mod clients;
 mod directories;

@@ -140,6 +140,24 @@ impl Files {
         self.as_known(node)
     }
 
+    /// What a name leads to, and how long ago that was so: less than `age_max`. Who asks twice for the
+    /// same is told how it is the second time.
+    ///
+    /// # Errors
+    ///
+    /// As [`Files::lookup`].
+    pub fn lookup_recent(
+        &self,
+        directory: u64,
+        name: &[u8],
+        age_max: Duration,
+    ) -> Result<(Node, Duration)> {
+        match self.metadata.ahead(directory, name, age_max)? {
+            Some((node, age)) => Ok((self.as_known(node)?, age)),
+            None => Ok((self.lookup(directory, name)?, Duration::ZERO)),
+        }
+    }
+
     /// What is known of a node.
     ///
     /// # Errors

@@ -91,10 +91,15 @@ impl Front {
 
     /// What the kernel is told of a node that it asked for by name.
     fn entry(&self, node: &Node) -> Entry {
+        self.entry_for(node, self.cached_for)
+    }
+
+    /// The same, and that it may believe it for so long.
+    fn entry_for(&self, node: &Node, timeout: Duration) -> Entry {
         if self.is_shared {
             self.seen.tell(node);
         }
-        answer::entry(node, self.cached_for)
+        answer::entry(node, timeout)
     }
 
     /// What the kernel is told of a node.

@@ -18,8 +18,11 @@ const FRAGMENT_BYTES: u32 = 4096;
 
 impl Front {
     pub(super) fn lookup(&self, directory: u64, name: &[u8], reply: &mut Answering) -> Result<()> {
-        match self.files.lookup(directory, name) {
-            Ok(node) => reply.with(|reply| reply.entry(&self.entry(&node))),
+        match self.files.lookup_recent(directory, name, self.cached_for) {
+            Ok((node, age)) => {
+                let timeout = self.cached_for.saturating_sub(age);
+                reply.with(|reply| reply.entry(&self.entry_for(&node, timeout)))
+            }
             Err(failure) if failure.errno() == Errno::NOENT && !self.is_shared => {
                 reply.with(|reply| reply.entry(&Entry::negative(self.cached_for)))
             }
