@@ -8,7 +8,7 @@ use std::sync::Arc;
 use rustix::io::Errno;
 use terrace_backends::kv;
 use terrace_backends::object::Memory;
-use terrace_core::{Backend, SystemClock};
+use terrace_core::{Access, Backend, SystemClock};
 use terrace_fs::{
     CAPABILITY, Changes, File, FileClock, Files, Kind, Made, ROOT, Reply, Request, Session, SetHow,
     Tree, TreeOptions,
@@ -23,12 +23,18 @@ const LENGTHS: [usize; 2] = [100, 10_000];
 
 /// Files with room for [`ROOM`] bytes.
 fn scene() -> Arc<Files> {
+    users().0
+}
+
+/// The same of two users.
+fn users() -> (Arc<Files>, Arc<Files>) {
     let kv = Arc::new(kv::Memory::default());
     let clock = SystemClock::default();
     Tree::create(&*kv, &TreeOptions::default(), &clock, &[7; 32]).expect("it is empty");
     let tree = Tree::open(kv, FileClock::following(Arc::new(clock))).expect("it was just made");
     let data: Arc<dyn Backend> = Arc::new(Memory::new(ROOM as u64));
-    files(Arc::new(Session::new(&tree)), &data)
+    let user = || files(Arc::new(Session::new(&tree)), &data);
+    (user(), user())
 }
 
 fn make(files: &Arc<Files>, name: &[u8], bytes: usize) -> File {
@@ -64,7 +70,7 @@ fn what_a_program_may_do_goes_with_a_write_of_anybody() {
                     None
                 }
                 false => {
-                    let opened = files.open(number, terrace_core::Access::Write);
+                    let opened = files.open(number, Access::Write);
                     Some(opened.expect("it is there").1)
                 }
             };
@@ -124,4 +130,19 @@ fn a_write_takes_what_room_there_is_and_says_so() {
     let mut found = vec![0; data.len()];
     assert_eq!(file.read(LENGTHS[1] as u64, &mut found).expect("readable"), data.len());
     assert!(found == data);
+}
+
+#[test]
+fn a_writer_stays_one_where_another_user_has_the_file_outgrow_the_metadata() {
+    let (one, other) = users();
+    let writer = make(&one, b"file", LENGTHS[0]);
+    let (_, grown) = other.open(writer.number(), Access::Write).expect("it is there");
+    grown.write(0, &[8; LENGTHS[1]], false).expect("there is room");
+    // Who opens it for reading hears of the object first.
+    let (_, reader) = one.open(writer.number(), Access::Read).expect("it is there");
+    writer.write(0, b"x", false).expect("it is open for writing");
+    one.change(writer.number(), Changes { size: Some(5000), ..Changes::default() }).expect("cut");
+    let mut bytes = vec![0; LENGTHS[1]];
+    assert_eq!(reader.read(0, &mut bytes).expect("readable"), 5000);
+    assert_eq!(bytes[..2], [b'x', 8]);
 }

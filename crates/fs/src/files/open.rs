@@ -77,9 +77,18 @@ impl Shared {
         match &*content {
             Content::Object(_, Access::Write) => {}
             Content::Object(_, Access::Read) if access == Access::Read => {}
-            _ => *content = self::content(files, node, bytes, access)?,
+            // Also where the one who opens it only reads: others may write to what was small so far.
+            _ => *content = self::content(files, node, bytes, self.access())?,
         }
         Ok(())
+    }
+
+    /// What may be done with it through all that have it open, or had.
+    fn access(&self) -> Access {
+        match self.is_writable.load(Ordering::Acquire) {
+            true => Access::Write,
+            false => Access::Read,
+        }
     }
 
     pub(super) fn look(&self) -> RwLockReadGuard<'_, Content> {
@@ -225,11 +234,7 @@ impl Shared {
         let reply = files.metadata.call(&Request::Content { number: self.number })?;
         let Reply::Opened { node, content: bytes } = reply else { return Err(unexpected(&reply)) };
         self.hear(&node);
-        let access = match self.is_writable.load(Ordering::Acquire) {
-            true => Access::Write,
-            false => Access::Read,
-        };
-        *content = self::content(files, &node, bytes, access)?;
+        *content = self::content(files, &node, bytes, self.access())?;
         Ok(node)
     }
 }
