@@ -108,8 +108,13 @@ impl Scene {
     }
 
     /// The same for who waits for a server however long that takes to start.
-    pub(crate) fn mount_all_patient(&self, served: &[&Served], name: &str) -> Mounted {
-        Mounted::new(self, together(served) + "&deadline=10min", name, &[])
+    pub(crate) fn mount_all_patient(
+        &self,
+        served: &[&Served],
+        name: &str,
+        how: &[&str],
+    ) -> Mounted {
+        Mounted::new(self, together(served) + "&deadline=10min", name, how)
     }
 
     /// Whether a process logged a text.
@@ -330,7 +335,17 @@ impl Served {
 
     /// Kills it and starts it on the same port.
     pub(crate) fn kill_and_restart(&mut self, scene: &Scene) {
+        self.kill();
+        self.start_again(scene);
+    }
+
+    /// Kills it.
+    pub(crate) fn kill(&mut self) {
         self.process.take().expect("it runs").kill();
+    }
+
+    /// Starts it on the same port, once it has ended.
+    pub(crate) fn start_again(&mut self, scene: &Scene) {
         self.process = Some(serve(scene, &self.listens_on));
     }
 }

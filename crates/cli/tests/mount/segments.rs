@@ -101,7 +101,7 @@ fn programs_wait_for_a_data_server_that_is_killed_and_started_again() {
     const WRITERS: u64 = 12;
     let (Some(first), Some(second)) = (Scene::new(), Scene::new()) else { return };
     let (names, mut data) = (Served::start(&first), Served::start(&second));
-    let mounted = first.mount_all_patient(&[&names, &data], "mnt");
+    let mounted = first.mount_all_patient(&[&names, &data], "mnt", &[]);
     let has_ended = AtomicBool::new(false);
     let write = |writer: u64, written: &Sender<()>| {
         let path = mounted.path().join(format!("file{writer}"));
@@ -139,7 +139,7 @@ fn reads_wait_for_a_data_server_that_is_killed_and_started_again() {
     const READ_BYTES: usize = 4096;
     let (Some(first), Some(second)) = (Scene::new(), Scene::new()) else { return };
     let (names, mut data) = (Served::start(&first), Served::start(&second));
-    let mounted = first.mount_all_patient(&[&names, &data], "mnt");
+    let mounted = first.mount_all_patient(&[&names, &data], "mnt", &[]);
     make_directory(&mounted);
     fill(&mounted, 1);
     let path = mounted.path().join("dir/f0");
