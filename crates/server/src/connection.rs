@@ -210,6 +210,8 @@ impl Connection {
         };
         let work = Work { service: &*shared.service, session, semantics };
         let answer = Answer { connection: self, session, id, is_open: Cell::new(is_change) };
+        // Asked once more before anything is changed: the rest of a request may come late.
+        let check_wanted = || if is_change { session.check_wanted(id) } else { Ok(()) };
         // What is to be seen whole is carried out with one call.
         let may_divide = semantics.atomicity == Atomicity::None;
         match &operations[..] {
@@ -219,7 +221,8 @@ impl Connection {
             [Operation::On { handle, what: OnHandle::Write { offset_bytes, .. } }]
                 if payload_bytes > PIECE_BYTES_MAX && may_divide =>
             {
-                let written = write_pieces(&work, *handle, *offset_bytes, &mut pieces, buffer)?;
+                let place = (*handle, *offset_bytes);
+                let written = write_pieces(&work, place, &mut pieces, buffer, &check_wanted)?;
                 pieces.skip()?;
                 shared.counts.received_bytes.fetch_add(payload_bytes as u64, Ordering::Relaxed);
                 answer.give(Ok(match written {
@@ -255,6 +258,9 @@ impl Connection {
                 };
                 pieces.whole(buffer)?;
                 shared.counts.received_bytes.fetch_add(payload_bytes as u64, Ordering::Relaxed);
+                if let Err(error) = check_wanted() {
+                    return answer.give(Err(error));
+                }
                 // A read that nobody else waits for needs no thread of its own.
                 let is_shared = pieces.reader.has_more() || self.is_waiting();
                 let is_slow = is_slow(&operations, semantics.persistency)
@@ -546,10 +552,10 @@ impl Pieces<'_> {
 /// object.
 fn write_pieces(
     work: &Work<'_>,
-    handle: u64,
-    offset_bytes: u64,
+    (handle, offset_bytes): (u64, u64),
     pieces: &mut Pieces<'_>,
     buffer: &mut Buffer,
+    check_wanted: &dyn Fn() -> Result<()>,
 ) -> Result<Result<()>> {
     let object = match work.session.handle(handle) {
         Ok(object) => object,
@@ -560,7 +566,8 @@ fn write_pieces(
     let mut offset_bytes = offset_bytes;
     while pieces.left_bytes > 0 {
         let count = pieces.piece(piece)?;
-        let written = guarded(|| object.write_at(offset_bytes, &[IoSlice::new(&piece[..count])]));
+        let write = || object.write_at(offset_bytes, &[IoSlice::new(&piece[..count])]);
+        let written = check_wanted().and_then(|()| guarded(write));
         if written.is_err() {
             return Ok(written);
         }
@@ -765,7 +772,10 @@ impl Later {
                 id: self.id,
                 is_open: Cell::new(self.is_open),
             };
-            let carried_out = self.connection.carry_out(shared, &work, &operations, &payload);
+            let wanted =
+                if answer.is_open.get() { self.session.check_wanted(self.id) } else { Ok(()) };
+            let carried_out = wanted
+                .and_then(|()| self.connection.carry_out(shared, &work, &operations, &payload));
             let told = answer.give(carried_out).and_then(|()| self.connection.sending.flush());
             if told.is_err() {
                 // Who cannot be told will ask again, or is gone: nothing follows on half a frame, and

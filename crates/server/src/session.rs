@@ -147,6 +147,21 @@ impl Session {
         Ok(Turn::First)
     }
 
+    /// Refuses a request that [`Session::begin`] began and whose client has given it up since: it went
+    /// on without the answer, and what it asked for later may be done already.
+    ///
+    /// # Errors
+    ///
+    /// `Stale`.
+    pub(crate) fn check_wanted(&self, id: u64) -> Result<()> {
+        match id < self.replies().acknowledged {
+            true => Err(Error::new(ErrorKind::Stale, "serve a request")
+                .because("the client gave it up before it had come whole")
+                .with("request", id)),
+            false => Ok(()),
+        }
+    }
+
     /// Ends a request that [`Session::begin`] began, with the frame of its answer.
     pub(crate) fn finish(&self, id: u64, frame: Arc<Vec<u8>>) {
         let mut replies = self.replies();

@@ -11,7 +11,10 @@ use terrace_core::{
 };
 use terrace_server::{Limits, Server};
 use terrace_testkit::ManualClock;
-use terrace_wire::{OPERATIONS_MAX, OnHandle, Operation, Outcome};
+use terrace_wire::{
+    Header, Kind, OPERATIONS_MAX, OnHandle, Operation, Outcome, PIECE_BYTES_MAX, pack_semantics,
+    write_operations,
+};
 
 use crate::common::peer::{Peer, opening};
 use crate::common::{Held, connect, eventually, options, secret, serve, store};
@@ -160,6 +163,62 @@ fn a_payload_that_breaks_off_leaves_its_request_as_if_it_had_not_come() {
         drop(second);
         eventually("its connection ends", || server.status().connections == 0);
     }
+}
+
+/// A client that has no answer in time gives a write up, and goes on over another connection: what of
+/// the write is still on its way must not undo what is done since.
+#[test]
+fn a_change_that_was_given_up_before_it_came_whole_is_not_made_behind_later_ones() {
+    let service = store();
+    let (server, endpoint) = serve(Arc::clone(&service) as _, Limits::default());
+    for (session, pieces_bytes) in [(20, 0), (21, 2 * PIECE_BYTES_MAX)] {
+        let [slow, mut other] = [(); 2].map(|()| {
+            let mut peer = Peer::connect(&endpoint);
+            peer.greet(Some(&secret()), session).expect("welcome");
+            peer
+        });
+        let name = key(&format!("given up {session}"));
+        other.ask_as(1, 1, &[opening(name.clone(), Access::Write)], b"");
+        let (outcomes, _) = other.outcomes(1).expect("answered");
+        let [Outcome::Opened(opened)] = &outcomes[..] else { panic!("{outcomes:?}") };
+        let on = |what| [Operation::On { handle: opened.handle, what }];
+        let requests = server.status().requests;
+        let data = vec![7; pieces_bytes + 100];
+        let write = on(OnHandle::Write { offset_bytes: 0, data_bytes: data.len() as u32 });
+        let mut frames = frames(2, &write, &data);
+        let last = frames.split_off(frames.len() - 1);
+        slow.say_bytes(&frames);
+        eventually("most of it came", || {
+            let size_bytes = service.backend.stat(&name).expect("it is there").size_bytes;
+            server.status().requests > requests && size_bytes == pieces_bytes as u64
+        });
+        other.ask_as(3, 3, &on(OnHandle::SetLen { bytes: 5 }), b"");
+        assert_eq!(other.outcomes(3).expect("answered").0, [Outcome::Done]);
+        slow.say_bytes(&last);
+        drop(slow);
+        eventually("its connection ends", || server.status().connections == 1);
+        let size_bytes = service.backend.stat(&name).expect("it is there").size_bytes;
+        assert_eq!(size_bytes, 5, "behind {pieces_bytes}");
+        drop(other);
+        eventually("its connection ends", || server.status().connections == 0);
+    }
+}
+
+/// The bytes of a request, which acknowledges all before it.
+fn frames(id: u64, operations: &[Operation], payload: &[u8]) -> Vec<u8> {
+    let head = write_operations(operations, payload.len() as u32);
+    let mut bytes = Vec::new();
+    for (index, piece) in payload.chunks(PIECE_BYTES_MAX).enumerate() {
+        if index == 0 {
+            let header = Header::new(Kind::Request, id, &head, piece);
+            let semantics = pack_semantics(&Semantics::default());
+            Header { acknowledged: id, semantics, ..header }.write(&head, &mut bytes);
+        } else {
+            Header::new(Kind::Part, id, b"", piece).write(b"", &mut bytes);
+        }
+        bytes.extend(piece);
+    }
+    bytes
 }
 
 #[test]
