@@ -230,6 +230,11 @@ impl Object for StripedObject {
         check_extent(bytes, 0)?;
         // What makes it longer keeps what is reserved behind the ends of pieces.
         let grows = self.size()? < bytes;
+        if !grows {
+            // Before anything is cut: where this stops in the middle, the next append must not go where
+            // the object ended before.
+            self.forget_end()?;
+        }
         let last = bytes.checked_sub(1).map_or(0, |last| self.layout.run_at(last).piece);
         // The end comes first: the object is never shorter than before and than wanted.
         let length = |piece| self.layout.below(piece, bytes);
@@ -243,6 +248,7 @@ impl Object for StripedObject {
                 _ => Ok(()),
             },
         )?;
+        // Others may have appended meanwhile.
         self.forget_end()
     }
 

@@ -2,10 +2,14 @@
 //! Servers that fail, and clients that stop in the middle.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use terrace_backends::object::{Effect, FaultPoint, Faults, When};
 use terrace_client::striped::Distribution;
-use terrace_core::{Backend, BackendExt, Create, ErrorKind, ObjectExt};
+use terrace_core::{
+    Backend, BackendExt, Create, Error, ErrorKind, Kv, KvRange, Object, ObjectExt, Pair,
+    Persistency, Result, Ticket, Txn,
+};
 
 use super::cluster::{
     EVEN, Server, bytes, content, how, key, put, read_all, servers, striped, try_put,
@@ -188,6 +192,89 @@ fn an_append_that_fails_gives_its_place_back() {
     assert_eq!(append(b"kept").expect("appends"), 30);
 }
 
+/// The next append goes where the object ends then, and not where it ended before the cut.
+#[test]
+fn a_cut_that_stops_at_any_step_leaves_appends_at_the_end() {
+    let mut stopped = 0;
+    for step in 0..STEPS_MAX {
+        let (servers, faults) = together();
+        let object = appended_to(&servers);
+        faults.crash_after(step);
+        let cut = object.set_len(5);
+        stopped += u64::from(faults.has_crashed());
+        faults.restart();
+        let size_bytes = assert_appends_at_the_end(&servers);
+        assert!(cut.is_err() || size_bytes == 5, "step {step}");
+    }
+    assert!(stopped > 6, "it asks three servers, and cuts there");
+}
+
+#[test]
+fn a_cut_whose_home_changes_no_pairs_leaves_appends_at_the_end() {
+    let mut servers = servers(3);
+    let is_over = Arc::new(AtomicBool::new(false));
+    for server in &mut servers {
+        let (inner, is_over) = (Arc::clone(&server.kv), Arc::clone(&is_over));
+        server.kv = Arc::new(Ending { inner, is_over });
+    }
+    let object = appended_to(&servers);
+    is_over.store(true, Ordering::SeqCst);
+    object.set_len(5).expect_err("nobody knows where the next append goes");
+    is_over.store(false, Ordering::SeqCst);
+    assert_appends_at_the_end(&servers);
+}
+
+/// An object that was appended to.
+fn appended_to(servers: &[Server]) -> Box<dyn Object> {
+    let store = striped(servers, EVEN);
+    put(&store, "a", &bytes(1, 30));
+    assert_eq!(try_append(&store).expect("appends"), 30);
+    store.open(&key("a"), &how(Create::Never)).expect("opens")
+}
+
+/// Appends to it in another process; how long it was.
+fn assert_appends_at_the_end(servers: &[Server]) -> u64 {
+    let store = striped(servers, EVEN);
+    let size_bytes = store.stat(&key("a")).expect("it is there").size_bytes;
+    assert_eq!(try_append(&store).expect("appends"), size_bytes);
+    size_bytes
+}
+
+/// Pairs that can be read, and not changed once it is over.
+struct Ending {
+    inner: Arc<dyn Kv>,
+    is_over: Arc<AtomicBool>,
+}
+
+impl Kv for Ending {
+    fn target(&self) -> &str {
+        self.inner.target()
+    }
+
+    fn persistency(&self) -> Persistency {
+        self.inner.persistency()
+    }
+
+    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        self.inner.get(key)
+    }
+
+    fn scan(&self, range: &KvRange, max: usize) -> Result<Vec<Pair>> {
+        self.inner.scan(range, max)
+    }
+
+    fn transact(&self, body: &mut dyn FnMut(&mut dyn Txn) -> Result<()>) -> Result<Ticket> {
+        match self.is_over.load(Ordering::SeqCst) {
+            true => Err(Error::new(ErrorKind::Io, "run a transaction")),
+            false => self.inner.transact(body),
+        }
+    }
+
+    fn wait(&self, ticket: Ticket) -> Result<()> {
+        self.inner.wait(ticket)
+    }
+}
+
 #[test]
 fn a_piece_that_is_missing_is_damage_and_not_zeros() {
     let servers = servers(3);
@@ -213,7 +300,7 @@ fn a_piece_that_is_missing_is_damage_and_not_zeros() {
     try_put(&store, "a", b"new").map(drop).expect("its name is free");
 }
 
-fn try_append(store: &dyn Backend) -> terrace_core::Result<u64> {
+fn try_append(store: &dyn Backend) -> Result<u64> {
     store.open(&key("a"), &how(Create::Never))?.append(&[std::io::IoSlice::new(b"more")])
 }
 
