@@ -88,6 +88,29 @@ fn who_is_on_the_way_to_a_file_that_is_replaced_reads_what_was_there() {
 }
 
 #[test]
+fn who_is_on_the_way_through_a_link_that_is_replaced_goes_where_it_led() {
+    let (files, _) = alone();
+    let link = |name, target| {
+        let made = Made { kind: Kind::Symlink, permissions: 0o777, target, ..Made::default() };
+        files.make(ROOT, name, made).expect("it is new").number
+    };
+    let (old, new) = (link(NAME, b"one"), link(NEW, b"other"));
+    replace(&files).expect("both are there");
+    assert_eq!(files.lookup(ROOT, NAME).expect("it is there").number, new);
+    assert_eq!(files.target(old).expect("nobody forgot it"), b"one");
+    assert_eq!(files.target(new).expect("it is there"), b"other");
+    for number in [old, new] {
+        files.forget(number).expect("nothing else is to be done");
+    }
+    assert_eq!(files.target(old).expect_err("it is gone").errno(), Errno::STALE);
+    assert_eq!(files.target(new).expect("it is there"), b"other");
+    // Nothing is kept where nothing is replaced.
+    replace(&files).expect_err("nothing is moved");
+    files.remove(ROOT, NAME, false).expect("it is there");
+    assert_eq!(files.target(new).expect_err("it is gone").errno(), Errno::STALE);
+}
+
+#[test]
 fn what_is_open_when_it_is_forgotten_stays_until_it_is_closed() {
     let (files, data) = alone();
     let old = make(&files, NAME, 1, 10_000);

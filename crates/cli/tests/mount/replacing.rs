@@ -2,6 +2,7 @@
 //! Files that are replaced again and again while others open and read them.
 
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -71,4 +72,60 @@ fn replace(path: &Path, writer: u8, length: usize, is_over: &AtomicBool) {
         fs::write(&new, vec![writer; length]).expect("there is room");
         fs::rename(&new, path).expect("both are there");
     }
+}
+
+#[test]
+fn who_follows_a_link_that_is_replaced_finds_what_one_or_the_other_leads_to() {
+    for how in [How::Served, How::Passed] {
+        let Some(mut place) = Place::new(how, &[]) else { return };
+        let root = place.mounted.path();
+        for writer in 1..=WRITERS {
+            fs::write(root.join(format!("file{writer}")), [writer as u8]).expect("there is room");
+        }
+        replace_and_follow(root);
+        assert_eq!(fs::read_dir(root).expect("it is mounted").count(), WRITERS + 1, "{how:?}");
+        place.mounted.unmount();
+        place.scene.ok(["fsck", "--verify"]);
+    }
+}
+
+/// Replaces a link as `ln -sfn` does.
+fn replace_and_follow(root: &Path) {
+    let path = root.join("link");
+    symlink("file1", &path).expect("there is room");
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let (path, is_over) = (&path, &is_over);
+        for _ in 0..READERS {
+            scope.spawn(move || {
+                while !is_over.load(Ordering::Relaxed) {
+                    let found = fs::read_link(path).and_then(|target| {
+                        let bytes = fs::read(path)?;
+                        Ok((target.to_str().expect("UTF-8").to_string(), bytes.len()))
+                    });
+                    let found = found.unwrap_or_else(|error| {
+                        is_over.store(true, Ordering::Relaxed);
+                        panic!("{error}")
+                    });
+                    assert!(found.0.starts_with("file") && found.1 == 1, "{found:?}");
+                }
+            });
+        }
+        let replace = move |writer: usize| {
+            let new = path.with_extension(writer.to_string());
+            for _ in 0..5 * ROUNDS {
+                if is_over.load(Ordering::Relaxed) {
+                    return;
+                }
+                symlink(format!("file{writer}"), &new).expect("there is room");
+                fs::rename(&new, path).expect("both are there");
+            }
+        };
+        let writers: Vec<_> =
+            (1..=WRITERS).map(|writer| scope.spawn(move || replace(writer))).collect();
+        for writer in writers {
+            writer.join().expect("it replaces");
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
 }

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use rustix::io::Errno;
-use terrace_fs::{Changes, Node, Reply as Told, Request as Ask, Time, When};
+use terrace_fs::{Changes, Node, Time, When};
 use terrace_fuse::{Entry, FileSystemStatus, Reply, SetAttr, SetTime, StatxAnswer};
 
 use super::{Answering, Front, Result, answer};
@@ -75,10 +75,8 @@ impl Front {
     }
 
     pub(super) fn read_link(&self, number: u64, reply: &mut Answering) -> Result<()> {
-        match self.files.metadata().call(&Ask::Target { number })? {
-            Told::Bytes(target) => reply.with(|reply| reply.data(&target)),
-            _ => Err(Errno::IO.into()),
-        }
+        let target = self.files.target(number)?;
+        reply.with(|reply| reply.data(&target))
     }
 
     /// Notes that something is read, as often as `relatime` asks for it.
