@@ -3,16 +3,14 @@
 //!
 //! Every key starts with one byte that says what it is; `docs/formats/catalog.md` has the table.
 
-use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
-use terrace_core::{
-    Error, ErrorKind, Key, Kv, KvExt, KvRange, Persistency, Result, Superblock, Ticket, Txn,
-};
+use terrace_core::{Key, Kv, KvExt, KvRange, Persistency, Result, Superblock, Ticket, Txn};
 
 use crate::changes::{Changes, LogPieces, Noted, Noting};
 use crate::codec::{Reader, Writer, corrupt};
+use crate::copy::Touched;
 use crate::header::Header;
 use crate::log::LogPoint;
 use crate::record::{Place, Record, TierNumbers};
@@ -33,17 +31,6 @@ const NUMBERS_RESERVED: u64 = 1 << 20;
 
 /// Room for the changes of one commit: a file with its object and its name.
 const RECORD_BYTES: usize = 512;
-
-/// Why a log ends whose checkpoint was not written.
-pub(crate) const NO_CHECKPOINT: &str = "its checkpoint could not be written";
-
-/// A copy of the catalog reads what changed meanwhile again, so often at most, before it keeps
-/// commits waiting for the rest; sooner, when so few keys are left.
-const COPY_ROUNDS_MAX: usize = 20;
-
-/// For so many changed keys commits do not wait where nobody has asked for the copy.
-const COPY_ALONE_KEYS_MAX: usize = 100_000;
-const COPY_LAST_KEYS: usize = 1000;
 
 /// A superseded file that waits to be deleted.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -110,11 +97,11 @@ pub(crate) struct Catalog {
     is_failing: AtomicBool,
     /// Whether a backup is being made. Held shared over every commit, so that none is in flight
     /// while it changes.
-    is_watched: RwLock<bool>,
-    /// Keys that were written while a backup was being made.
-    touched: Mutex<HashSet<Vec<u8>>>,
-    /// One copy at a time: each has the keys that were touched to itself.
-    copying: Mutex<()>,
+    pub(crate) is_watched: RwLock<bool>,
+    /// What was written while a backup was being made.
+    pub(crate) touched: Mutex<Touched>,
+    /// One copy at a time: each has what was touched to itself.
+    pub(crate) copying: Mutex<()>,
     /// What a log is to say.
     changes: Changes,
 }
@@ -257,7 +244,7 @@ impl Catalog {
         });
         // Also of a commit that failed: it may have been written all the same.
         if let Some(keys) = noted.keys {
-            crate::lock(&self.touched).extend(keys);
+            crate::lock(&self.touched).note(keys);
         }
         match (&result, noted.record) {
             (Ok(ticket), Some(record)) if noted.has_written => self.changes.note(ticket.0, record),
@@ -269,53 +256,8 @@ impl Catalog {
         result
     }
 
-    /// Gives `each` every pair of the catalog as of one moment near the end of the call, while
-    /// commits go on: what changes meanwhile is given again, a pair that is gone as `None`. What
-    /// was given last counts. Where `log` is a number, changes since that moment are kept for a
-    /// log, which is this one unless there is one already; the return value is its point then.
-    #[expect(clippy::type_complexity, reason = "a name for the callback would hide its arguments")]
-    pub(crate) fn copy(
-        &self,
-        log: Option<u64>,
-        each: &mut dyn FnMut(&[u8], Option<&[u8]>) -> Result<()>,
-    ) -> Result<LogPoint> {
-        let _turn = crate::lock(&self.copying);
-        let _watching = Watching::begin(self);
-        self.kv.for_each(KvRange::all(), &mut |key, value| each(key, Some(value)))?;
-        for _ in 0..COPY_ROUNDS_MAX {
-            let keys = std::mem::take(&mut *crate::lock(&self.touched));
-            let is_last = keys.len() <= COPY_LAST_KEYS;
-            for key in keys {
-                each(&key, self.kv.get(&key)?.as_deref())?;
-            }
-            if is_last {
-                break;
-            }
-        }
-        // No commit is in flight while these are read.
-        let alone = self.is_watched.write().unwrap_or_else(PoisonError::into_inner);
-        let keys = std::mem::take(&mut *crate::lock(&self.touched));
-        if log.is_some() && keys.len() > COPY_ALONE_KEYS_MAX {
-            return Err(Error::new(ErrorKind::Busy, "copy the catalog")
-                .because("it changes faster than it can be written"));
-        }
-        let values: Result<Vec<_>> =
-            keys.into_iter().map(|key| self.kv.get(&key).map(|value| (key, value))).collect();
-        let values = values?;
-        let (point, is_new) = match log {
-            Some(log) => self.changes.cut(log, self.last_ticket_now()?),
-            None => (LogPoint::default(), false),
-        };
-        drop(alone);
-        let given = values.into_iter().try_for_each(|(key, value)| each(&key, value.as_deref()));
-        if given.is_err() && is_new {
-            self.changes.stop(NO_CHECKPOINT);
-        }
-        given.map(|()| point)
-    }
-
     /// The ticket of the last commit; no other is in flight.
-    fn last_ticket_now(&self) -> Result<u64> {
+    pub(crate) fn last_ticket_now(&self) -> Result<u64> {
         // One that changes nothing has that of the one before.
         Ok(self.kv.transact(&mut |_| Ok(()))?.0)
     }
@@ -555,24 +497,6 @@ impl Catalog {
         let head = scoped(APPLICATION, namespace, b"").len();
         let pairs = self.kv.scan(&range, max)?;
         Ok(pairs.into_iter().map(|(key, value)| (key[head..].to_vec(), value)).collect())
-    }
-}
-
-/// While it lives, keys that are written are noted.
-struct Watching<'a>(&'a Catalog);
-
-impl<'a> Watching<'a> {
-    fn begin(catalog: &'a Catalog) -> Self {
-        crate::lock(&catalog.touched).clear();
-        *catalog.is_watched.write().unwrap_or_else(PoisonError::into_inner) = true;
-        Self(catalog)
-    }
-}
-
-impl Drop for Watching<'_> {
-    fn drop(&mut self) {
-        *self.0.is_watched.write().unwrap_or_else(PoisonError::into_inner) = false;
-        *crate::lock(&self.0.touched) = HashSet::new();
     }
 }
 

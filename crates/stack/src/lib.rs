@@ -14,6 +14,7 @@ mod certain;
 mod changes;
 mod check;
 mod codec;
+mod copy;
 mod create;
 mod dirty;
 mod doubt;

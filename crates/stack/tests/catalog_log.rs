@@ -121,6 +121,11 @@ fn every_checkpoint_leads_to_the_last(catalog: &Arc<dyn Kv>) {
     world.create_parts(|parts| parts.catalog = Arc::clone(catalog));
     let stack = world.open_with(|parts| parts.catalog = Arc::clone(catalog));
     stack.kv_put("files", b"before", b"1", LEVEL).expect("puts");
+    // Some pages of a copy, between the pairs that change.
+    for index in 0..3000_u64 {
+        let name = [&(index % 50).to_le_bytes()[..], &index.to_le_bytes()].concat();
+        stack.kv_put("files", &name, b"1", LEVEL).expect("puts");
+    }
     let (is_over, done) = (AtomicBool::new(false), AtomicU64::new(0));
     let mut log = Log::default();
     let mut checkpoints = Vec::new();

@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A copy of the catalog as of one moment, while commits go on.
+//!
+//! Pairs are read page by page. Commits note the keys that they write, as far as the copy has passed
+//! them; behind each page those are read again. So memory holds what changes while a page is copied,
+//! not what changes while all of them are.
+
+use std::collections::HashSet;
+use std::sync::PoisonError;
+
+use terrace_core::{Error, ErrorKind, KvRange, Result};
+
+use crate::catalog::Catalog;
+use crate::log::LogPoint;
+
+/// Why a log ends whose checkpoint was not written.
+const NO_CHECKPOINT: &str = "its checkpoint could not be written";
+
+/// Pairs that are read at a time.
+const PAGE_PAIRS: usize = 1000;
+
+/// Behind the last page, what changed is read again so often at most, before commits wait for the
+/// rest; sooner, when so few keys are left.
+const ROUNDS_MAX: usize = 20;
+const LAST_KEYS: usize = 1000;
+
+/// For so many changed keys commits do not wait where nobody has asked for the copy.
+const ALONE_KEYS_MAX: usize = 100_000;
+
+/// Most memory for keys that are to be read again.
+const TOUCHED_BYTES_MAX: usize = 64 << 20;
+
+/// What a key takes in memory beside its bytes.
+const KEY_BYTES: usize = 48;
+
+/// What was written while a copy is being made, and has to be read again for it.
+#[derive(Debug, Default)]
+pub(crate) struct Touched {
+    keys: HashSet<Vec<u8>>,
+    bytes: usize,
+    /// Keys behind this one are read by pages to come. None while a page is being read: nobody
+    /// knows yet how far that reaches; and when there are no more.
+    passed: Option<Vec<u8>>,
+    /// More was written than is kept.
+    is_over: bool,
+}
+
+impl Touched {
+    /// Notes the keys of a commit that others can see by now.
+    pub(crate) fn note(&mut self, keys: Vec<Vec<u8>>) {
+        for key in keys {
+            let is_passed = self.passed.as_ref().is_none_or(|passed| key <= *passed);
+            let bytes = key.len() + KEY_BYTES;
+            if is_passed && !self.is_over && self.keys.insert(key) {
+                self.bytes += bytes;
+            }
+        }
+        if self.bytes > TOUCHED_BYTES_MAX {
+            *self = Self { is_over: true, ..Self::default() };
+        }
+    }
+
+    /// Notes how far the copy has come; keys behind that need not be read again.
+    fn pass(&mut self, passed: Option<Vec<u8>>) {
+        if let Some(passed) = &passed {
+            self.keys.retain(|key| key <= passed);
+        }
+        self.bytes = self.keys.iter().map(|key| key.len() + KEY_BYTES).sum();
+        self.passed = passed;
+    }
+
+    /// The keys so far.
+    fn take(&mut self) -> Result<HashSet<Vec<u8>>> {
+        self.bytes = 0;
+        match self.is_over {
+            true => Err(too_fast()),
+            false => Ok(std::mem::take(&mut self.keys)),
+        }
+    }
+}
+
+fn too_fast() -> Error {
+    Error::new(ErrorKind::Busy, "copy the catalog")
+        .because("it changes faster than it can be written")
+}
+
+impl Catalog {
+    /// Gives `each` every pair of the catalog as of one moment near the end of the call, while
+    /// commits go on: what changes meanwhile is given again, a pair that is gone as `None`. What
+    /// was given last counts. Where `log` is a number, changes since that moment are kept for a
+    /// log, which is this one unless there is one already; the return value is its point then.
+    #[expect(clippy::type_complexity, reason = "a name for the callback would hide its arguments")]
+    pub(crate) fn copy(
+        &self,
+        log: Option<u64>,
+        each: &mut dyn FnMut(&[u8], Option<&[u8]>) -> Result<()>,
+    ) -> Result<LogPoint> {
+        let _turn = crate::lock(&self.copying);
+        let _watching = Watching::begin(self);
+        let mut range = KvRange::all();
+        loop {
+            let pairs = self.kv().scan(&range, PAGE_PAIRS)?;
+            let last = pairs.last().filter(|_| pairs.len() == PAGE_PAIRS);
+            let last = last.map(|(key, _)| key.clone());
+            // A commit that notes nothing from now on was there before the next page is read.
+            crate::lock(&self.touched).pass(last.clone());
+            pairs.iter().try_for_each(|(key, value)| each(key, Some(value)))?;
+            let Some(last) = last else { break };
+            self.give_touched(each)?;
+            crate::lock(&self.touched).pass(None);
+            range = range.after(&last);
+        }
+        for _ in 0..ROUNDS_MAX {
+            if self.give_touched(each)? <= LAST_KEYS {
+                break;
+            }
+        }
+        // No commit is in flight while these are read.
+        let alone = self.is_watched.write().unwrap_or_else(PoisonError::into_inner);
+        let keys = crate::lock(&self.touched).take()?;
+        if log.is_some() && keys.len() > ALONE_KEYS_MAX {
+            return Err(too_fast());
+        }
+        let values: Result<Vec<_>> =
+            keys.into_iter().map(|key| self.kv().get(&key).map(|value| (key, value))).collect();
+        let values = values?;
+        let (point, is_new) = match log {
+            Some(log) => self.changes().cut(log, self.last_ticket_now()?),
+            None => (LogPoint::default(), false),
+        };
+        drop(alone);
+        let given = values.into_iter().try_for_each(|(key, value)| each(&key, value.as_deref()));
+        if given.is_err() && is_new {
+            self.changes().stop(NO_CHECKPOINT);
+        }
+        given.map(|()| point)
+    }
+
+    /// Gives what was touched as it is now; how many keys that were.
+    #[expect(clippy::type_complexity, reason = "a name for the callback would hide its arguments")]
+    fn give_touched(
+        &self,
+        each: &mut dyn FnMut(&[u8], Option<&[u8]>) -> Result<()>,
+    ) -> Result<usize> {
+        let keys = crate::lock(&self.touched).take()?;
+        let count = keys.len();
+        for key in keys {
+            each(&key, self.kv().get(&key)?.as_deref())?;
+        }
+        Ok(count)
+    }
+}
+
+/// While it lives, keys that are written are noted.
+struct Watching<'a>(&'a Catalog);
+
+impl<'a> Watching<'a> {
+    fn begin(catalog: &'a Catalog) -> Self {
+        *crate::lock(&catalog.touched) = Touched::default();
+        *catalog.is_watched.write().unwrap_or_else(PoisonError::into_inner) = true;
+        Self(catalog)
+    }
+}
+
+impl Drop for Watching<'_> {
+    fn drop(&mut self) {
+        *self.0.is_watched.write().unwrap_or_else(PoisonError::into_inner) = false;
+        *crate::lock(&self.0.touched) = Touched::default();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(text: &str) -> Vec<u8> {
+        text.into()
+    }
+
+    #[test]
+    fn only_what_the_copy_has_passed_is_kept() {
+        let mut touched = Touched::default();
+        // While a page is read anything may be in it.
+        touched.note(vec![key("b"), key("x")]);
+        touched.pass(Some(key("m")));
+        touched.note(vec![key("a"), key("m"), key("n")]);
+        let mut keys: Vec<_> = touched.take().expect("few").into_iter().collect();
+        keys.sort();
+        assert_eq!(keys, [key("a"), key("b"), key("m")]);
+        assert!(touched.take().expect("few").is_empty());
+        touched.pass(None);
+        touched.note(vec![key("z")]);
+        assert_eq!(touched.take().expect("few").len(), 1);
+    }
+
+    #[test]
+    fn what_is_kept_is_bounded_and_what_is_lost_is_known() {
+        const LONG: usize = 64 << 10;
+        let long = |number: u64| vec![[&number.to_be_bytes()[..], &[0; LONG]].concat()];
+        let mut touched = Touched::default();
+        let count = (TOUCHED_BYTES_MAX / (KEY_BYTES + 8 + LONG)) as u64;
+        for number in 0..count {
+            touched.note(long(number));
+            // The same again takes no more.
+            touched.note(long(number));
+        }
+        assert_eq!(touched.take().expect("just as many").len() as u64, count);
+        for number in 0..=count {
+            touched.note(long(number));
+        }
+        assert!(touched.keys.is_empty());
+        touched.note(vec![key("one more")]);
+        assert!(touched.keys.is_empty());
+        assert_eq!(touched.take().expect_err("some are lost").kind(), ErrorKind::Busy);
+    }
+}
