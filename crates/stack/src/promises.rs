@@ -279,7 +279,7 @@ fn change(
 }
 
 /// Gives back what a file has behind its end. What cannot be given back now is with the next cut.
-fn give_back(shared: &Shared, site: &Site) {
+pub(crate) fn give_back(shared: &Shared, site: &Site) {
     if !shared.tier(site.place.tier).is_online() {
         return;
     }

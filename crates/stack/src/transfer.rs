@@ -25,7 +25,7 @@ use crate::entry::{Accounted, Entry, Location, Pending, Segment, Site};
 use crate::holds::HELD;
 use crate::ledger::Count;
 use crate::mover::{Move, MoveWish};
-use crate::promises::allocate_behind;
+use crate::promises::{self, allocate_behind};
 use crate::record::Place;
 use crate::shared::Shared;
 use crate::tiers::TierState;
@@ -608,7 +608,7 @@ impl Job<'_> {
         let mut accounted = crate::lock(&self.segment.accounted);
         let late = |error: Error| (Stop::Failed(error), true);
         if let Err(error) = self.shared.catalog.commit(&[Write::Put(&self.entry.key, &record)]) {
-            return Err((Stop::Failed(error), !self.take_back()));
+            return Err((Stop::Failed(error), !self.take_back(None)));
         }
         let step = if wish == MoveWish::Copy { "copy.committed" } else { "move.committed" };
         self.shared.failpoints.hit(step).map_err(late)?;
@@ -629,11 +629,13 @@ impl Job<'_> {
     }
 
     /// After a commit that failed and may have been written all the same: commits the location
-    /// as it was. When that fails too, the store takes no more writes, because a crash could bring
-    /// back either location.
-    fn take_back(&self) -> bool {
+    /// as it was, and that the file of `kept` is no garbage. When that fails too, the store takes no
+    /// more writes, because a crash could bring back either location.
+    fn take_back(&self, kept: Option<&GarbageRow>) -> bool {
         let record = self.entry.record_now();
-        let is_back = self.shared.catalog.commit(&[Write::Put(&self.entry.key, &record)]).is_ok();
+        let mut writes = vec![Write::Put(&self.entry.key, &record)];
+        writes.extend(kept.map(Write::GarbageGone));
+        let is_back = self.shared.catalog.commit(&writes).is_ok();
         if !is_back {
             self.shared.is_broken.store(true, Ordering::Release);
         }
@@ -783,8 +785,10 @@ impl Job<'_> {
         if !tier.account.take(Class::Reserved, room - length, tier.capacity_bytes()) {
             return Err(stop(Outcome::NoSpace));
         }
-        self.flip_with_room(site, &location, others, (length, room), stays)
-            .inspect_err(|_| tier.account.free(Class::Reserved, room - length))
+        self.flip_with_room(site, &location, others, (length, room), stays).inspect_err(|_| {
+            promises::give_back(self.shared, site);
+            tier.account.free(Class::Reserved, room - length);
+        })
     }
 
     /// The room that was promised is reserved on the target; its file gets it, too.
@@ -822,7 +826,7 @@ impl Job<'_> {
         }
         let mut accounted = crate::lock(&self.segment.accounted);
         if let Err(error) = self.shared.catalog.commit(&writes) {
-            self.take_back();
+            self.take_back(Some(&row));
             return Err(error.into());
         }
         self.shared.failpoints.hit("flip.committed")?;

@@ -3,14 +3,16 @@
 
 mod common;
 
+use std::sync::{Arc, Mutex};
+
 use common::crashing::Crash;
 use common::hooked::{Call, Verdict};
 use common::world::{
     LONG, ROOMY, World, assert_sound, cutting, key, migrate, outcome_of, promise_nothing, put,
 };
 use terrace_core::{
-    Backend, BackendExt, End, Error, ErrorKind, Key, Object, ObjectExt, Open, Persistency,
-    TierIndex,
+    Backend, BackendExt, End, Error, ErrorKind, Key, Kv, KvRange, Object, ObjectExt, Open, Pair,
+    Persistency, Result, Ticket, TierIndex, Txn,
 };
 use terrace_stack::{MoveKind, Stack};
 
@@ -57,7 +59,7 @@ fn fill(stack: &Stack) {
     }
 }
 
-fn no_space(outcome: Result<(), Error>) {
+fn no_space(outcome: Result<()>) {
     let error = outcome.expect_err("there is no room");
     assert_eq!(error.kind(), ErrorKind::NoSpace, "{}", error.chain());
 }
@@ -103,6 +105,12 @@ fn room_that_there_is_not_changes_nothing() {
         }
     }
     assert_sound(&world, &stack);
+}
+
+/// What the files of both tiers take.
+fn on_media(world: &World) -> Vec<u64> {
+    let files = [0, 1].map(|tier| world.disk(tier).files());
+    files.iter().flatten().map(|file| file.allocated_bytes).collect()
 }
 
 #[test]
@@ -277,6 +285,140 @@ fn a_clean_copy_gets_the_promise_when_it_becomes_the_primary() {
     object.write(10_000, &[2; 60_000]).expect("the room was promised");
     drop(object);
     assert_sound(&world, &stack);
+}
+
+/// How the commit of a switch fails, or what comes before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Failing {
+    Unwritten,
+    Written,
+    /// The file has got its room all the same.
+    Allocating,
+}
+
+#[test]
+fn a_switch_to_a_copy_that_fails_leaves_accounts_and_files_as_they_were() {
+    for failing in [Failing::Unwritten, Failing::Written, Failing::Allocating] {
+        let world = small(100_000, 100_000);
+        world.create_parts(|_| {});
+        let spied = Arc::new(Spied::new(world.parts().catalog));
+        let stack = world.open_with(|parts| parts.catalog = Arc::clone(&spied) as Arc<dyn Kv>);
+        let name = key("object");
+        let object = promised(&stack, &name, 10_000, 60_000);
+        migrate(&stack, &name, SLOW, MoveKind::Copy);
+        let state = || (taken(&stack), behind(&stack, &name), on_media(&world));
+        let before = state();
+        let copies =
+            |stack: &Stack| stack.tiers().iter().map(|tier| tier.copy_bytes).collect::<Vec<_>>();
+        assert_eq!((&before.0, copies(&stack)), (&vec![60_000, 0], vec![0, 10_000]));
+        match failing {
+            Failing::Unwritten => spied.fail_at(b'g', false),
+            Failing::Written => spied.fail_at(b'g', true),
+            Failing::Allocating => world.tier(1).on(|moment| match moment.call {
+                Call::Allocate if moment.is_done => Verdict::Fail(ErrorKind::NoSpace),
+                _ => Verdict::Go,
+            }),
+        }
+        let tickets = stack.migrate(&name, SLOW, MoveKind::Move, 0, "test").expect("queued");
+        let ended = stack.wait(tickets[0], LONG).expect("known").expect("ends");
+        assert_ne!(outcome_of(&ended), "done", "{failing:?}");
+        world.tier(1).heal();
+        assert_eq!(state(), before, "{failing:?}");
+        assert_eq!(copies(&stack), [0, 10_000], "{failing:?}");
+        // As if nothing had been: it is written, and switched after all.
+        migrate(&stack, &name, SLOW, MoveKind::Move);
+        assert_eq!(taken(&stack), [0, 60_000], "{failing:?}");
+        object.write(10_000, &[2; 50_000]).expect("the room was promised");
+        drop(object);
+        assert_sound(&world, &stack);
+        stack.close().expect("closes");
+        drop(stack);
+        let stack = world.open();
+        assert_sound(&world, &stack);
+        assert_eq!(taken(&stack), [0, 60_000], "{failing:?}");
+    }
+}
+
+/// An engine that fails commits, by the first byte of a key in them.
+struct Spied {
+    inner: Arc<dyn Kv>,
+    /// The next commit with such a key fails, although it is written or not.
+    fails_at: Mutex<Option<(u8, bool)>>,
+}
+
+impl Spied {
+    fn new(inner: Arc<dyn Kv>) -> Self {
+        Self { inner, fails_at: Mutex::default() }
+    }
+
+    fn fail_at(&self, first: u8, is_written: bool) {
+        *self.fails_at.lock().expect("never poisoned") = Some((first, is_written));
+    }
+}
+
+impl Kv for Spied {
+    fn target(&self) -> &str {
+        "spied:"
+    }
+
+    fn persistency(&self) -> Persistency {
+        self.inner.persistency()
+    }
+
+    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        self.inner.get(key)
+    }
+
+    fn scan(&self, range: &KvRange, max: usize) -> Result<Vec<Pair>> {
+        self.inner.scan(range, max)
+    }
+
+    fn transact(&self, body: &mut dyn FnMut(&mut dyn Txn) -> Result<()>) -> Result<Ticket> {
+        let broken = || Error::new(ErrorKind::Io, "commit").because("the disk is broken");
+        let mut seen = Vec::new();
+        let mut is_failing = false;
+        let ticket = self.inner.transact(&mut |txn| {
+            seen.clear();
+            body(&mut Seeing { txn, seen: &mut seen })?;
+            let mut fails_at = self.fails_at.lock().expect("never poisoned");
+            match fails_at.take_if(|(first, _)| seen.contains(first)) {
+                Some((_, true)) => is_failing = true,
+                Some((_, false)) => return Err(broken()),
+                None => {}
+            }
+            Ok(())
+        })?;
+        if is_failing { Err(broken()) } else { Ok(ticket) }
+    }
+
+    fn wait(&self, ticket: Ticket) -> Result<()> {
+        self.inner.wait(ticket)
+    }
+}
+
+struct Seeing<'a> {
+    txn: &'a mut dyn Txn,
+    seen: &'a mut Vec<u8>,
+}
+
+impl Txn for Seeing<'_> {
+    fn get(&mut self, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        self.txn.get(key)
+    }
+
+    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
+        self.seen.push(key[0]);
+        self.txn.put(key, value)
+    }
+
+    fn delete(&mut self, key: &[u8]) -> Result<()> {
+        self.seen.push(key[0]);
+        self.txn.delete(key)
+    }
+
+    fn scan(&mut self, range: &KvRange, max: usize) -> Result<Vec<Pair>> {
+        self.txn.scan(range, max)
+    }
 }
 
 #[test]
