@@ -90,11 +90,16 @@ fn row_key(object_id: u64) -> Vec<u8> {
     [&[PROMISED][..], &object_id.to_be_bytes()].concat()
 }
 
+/// Up to where something is promised to these segments behind their ends, by number.
+fn ends(segments: &[Arc<Segment>]) -> Vec<(u32, u64)> {
+    let promised = segments.iter().filter(|segment| segment.reach() > segment.length());
+    promised.map(|segment| (segment.number, segment.reach())).collect()
+}
+
 /// The row of an object with these segments; none where nothing is promised to it, nor just about
 /// to be.
 fn row(entry: &Entry, segments: &[Arc<Segment>]) -> Write<'static> {
-    let promised = segments.iter().filter(|segment| segment.reach() > segment.length());
-    let ends: Vec<_> = promised.map(|segment| (segment.number, segment.reach())).collect();
+    let ends = ends(segments);
     let is_there = !ends.is_empty() || entry.promising.load(Ordering::Acquire) > 0;
     let row = is_there.then(|| PromiseRow { key: entry.key.clone(), ends }.encode());
     Write::Row(row_key(entry.object_id), row)
@@ -217,7 +222,10 @@ pub(crate) fn load(shared: &Shared, was_crash: bool) -> Result<u64> {
             has_all &= take(shared, &entry, segment, end_bytes, was_crash);
         }
         lost += u64::from(!has_all);
-        shared.note_promises(&entry)?;
+        let is_noted = ends(&entry.segments.load()) == row.ends && !row.ends.is_empty();
+        if !(is_noted && shared.promises.add(&entry, OBJECTS_MAX)) {
+            shared.note_promises(&entry)?;
+        }
     }
     Ok(lost)
 }

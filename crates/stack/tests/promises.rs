@@ -339,20 +339,56 @@ fn a_switch_to_a_copy_that_fails_leaves_accounts_and_files_as_they_were() {
     }
 }
 
-/// An engine that fails commits, by the first byte of a key in them.
+#[test]
+fn an_opening_writes_no_promise_that_is_written_already() {
+    for crash in [None, Some(Crash::Process)] {
+        let world = small(100_000, 100_000);
+        let stack = world.create();
+        let names: Vec<_> = (0..5).map(|index| key(&format!("object-{index}"))).collect();
+        for name in &names {
+            promised(&stack, name, 1000, 10_000).sync().expect("syncs");
+        }
+        match crash {
+            None => stack.close().expect("closes"),
+            Some(crash) => {
+                world.failpoints().freeze();
+                world.crash(crash);
+            }
+        }
+        drop(stack);
+        let spied = Arc::new(Spied::new(world.parts().catalog));
+        let stack = world.open_with(|parts| parts.catalog = Arc::clone(&spied) as Arc<dyn Kv>);
+        assert_eq!(spied.written(b'r'), 0, "{crash:?}");
+        assert_eq!(taken(&stack), [50_000, 0]);
+        // They are known all the same.
+        opened(&stack, &names[0]).set_len(1000).expect("gives it back");
+        assert_eq!(spied.written(b'r'), 1, "{crash:?}");
+        opened(&stack, &names[1]).write(1000, &[2; 9000]).expect("the room was promised");
+        assert_eq!(spied.written(b'r'), 2, "{crash:?}");
+        assert_sound(&world, &stack);
+    }
+}
+
+/// An engine that counts the keys that are written, by their first byte, and fails commits.
 struct Spied {
     inner: Arc<dyn Kv>,
+    written: Mutex<Vec<u8>>,
     /// The next commit with such a key fails, although it is written or not.
     fails_at: Mutex<Option<(u8, bool)>>,
 }
 
 impl Spied {
     fn new(inner: Arc<dyn Kv>) -> Self {
-        Self { inner, fails_at: Mutex::default() }
+        Self { inner, written: Mutex::default(), fails_at: Mutex::default() }
     }
 
     fn fail_at(&self, first: u8, is_written: bool) {
         *self.fails_at.lock().expect("never poisoned") = Some((first, is_written));
+    }
+
+    fn written(&self, first: u8) -> usize {
+        let written = self.written.lock().expect("never poisoned");
+        written.iter().filter(|byte| **byte == first).count()
     }
 }
 
@@ -388,6 +424,7 @@ impl Kv for Spied {
             }
             Ok(())
         })?;
+        self.written.lock().expect("never poisoned").append(&mut seen);
         if is_failing { Err(broken()) } else { Ok(ticket) }
     }
 
