@@ -383,9 +383,9 @@ impl Segment {
         self.promised_bytes.fetch_max(end_bytes, Ordering::AcqRel);
     }
 
-    /// Takes back what was promised.
-    pub(crate) fn take_back_promise(&self) {
-        self.promised_bytes.store(0, Ordering::Release);
+    /// Takes back what was promised behind `end_bytes`.
+    pub(crate) fn promise_only(&self, end_bytes: u64) {
+        self.promised_bytes.store(end_bytes, Ordering::Release);
     }
 
     /// Marks a range as written; only for those whom the guard told to.

@@ -16,7 +16,7 @@ use crate::entries::Opened;
 use crate::entry::{Location, Segment};
 use crate::holds::Holder;
 use crate::ledger::Count;
-use crate::promises::allocate_behind;
+use crate::promises::{Promised, allocate_behind};
 use crate::ring::Took;
 use crate::shape::NoRoom;
 use crate::shared::Shared;
@@ -637,30 +637,36 @@ impl StackObject {
         })
     }
 
-    /// Promises room for a range, while the end stays where it is. Where that fails in the middle,
-    /// the last segment and those behind it keep what was promised before.
+    /// Promises room for a range, while the end stays where it is; where that fails, what was promised
+    /// before is what is promised.
     fn promise(&self, range: Range<u64>) -> Result<()> {
         // Held over the I/O: one at a time promises something to an object.
         let _appending = crate::lock(&self.entry.appends);
-        let length = self.length()?;
-        let before = self.promised();
+        self.length()?;
+        let before = Promised::of(&self.entry);
         self.shared.begin_promising(&self.entry)?;
+        // What is in holes already is not told from what this call puts there, and could not be taken
+        // back: so the holes come last, when all accounts have agreed.
         let promised = self
-            .promise_pieces(range)
+            .promise_behind(range.clone())
+            .and_then(|()| self.promise_pieces(range.start..range.end.min(self.entry.length())))
             .and_then(|()| self.shared.failpoints.hit("promise.file"))
             .inspect_err(|_| {
-                let is_gone = self.entry.is_deleted() || self.promised() == before;
-                // Who writes past the stack passes no gate: then a part stays promised.
-                let is_wanted = || Ok(!self.first.holds.is_written());
-                let cut = || self.shared.shrink(&self.entry, length, length, &is_wanted);
-                let taken_back =
-                    if is_gone { Ok(()) } else { cut().and_then(|_| self.promise_again(before)) };
-                if let Err(error) = taken_back {
+                if let Err(error) = self.shared.take_back_promises(&self.entry, &before, &range) {
                     tracing::warn!(key = %self.entry.key, %error, "room stays promised");
                 }
             });
         let noted = self.shared.end_promising(&self.entry);
         promised.and(noted)
+    }
+
+    /// Promises the room of a range that is behind the ends of files, and nothing inside them.
+    fn promise_behind(&self, range: Range<u64>) -> Result<()> {
+        self.change_pieces(range, Reach::Promised, &|object, inside, part| {
+            let end = inside + (part.end - part.start);
+            let start = object.stat()?.size_bytes.max(inside);
+            if start < end { allocate_behind(object, start..end) } else { Ok(()) }
+        })
     }
 
     /// Refuses a cut into a hole whose rest the quota has no room for, while nothing is cut: the

@@ -86,6 +86,16 @@ impl PromiseRow {
     }
 }
 
+/// What an object is promised at a moment: where the segments reach that it has, by number.
+pub(crate) struct Promised(HashMap<u32, u64>);
+
+impl Promised {
+    pub(crate) fn of(entry: &Entry) -> Self {
+        let segments = entry.segments.load();
+        Self(segments.iter().map(|segment| (segment.number, segment.reach())).collect())
+    }
+}
+
 fn row_key(object_id: u64) -> Vec<u8> {
     [&[PROMISED][..], &object_id.to_be_bytes()].concat()
 }
@@ -175,6 +185,68 @@ impl Shared {
         }
         noted?;
         self.failpoints.hit("promise.catalog")
+    }
+
+    /// Takes back what was promised to an object in `range` since `before`, and segments that it got
+    /// for that. Where somebody writes past its guards a part stays promised.
+    pub(crate) fn take_back_promises(
+        &self,
+        entry: &Arc<Entry>,
+        before: &Promised,
+        range: &Range<u64>,
+    ) -> Result<()> {
+        if entry.is_deleted() {
+            return Ok(());
+        }
+        let mut taken_back = Ok(());
+        for segment in entry.segments.load_full().iter() {
+            let reach = before.0.get(&segment.number).copied().unwrap_or(0);
+            let (start, length) = (segment.start_bytes, segment.length());
+            let limit = start.saturating_add(segment.limit_bytes.load(Ordering::Acquire));
+            // A tier that refused may have given its file a part.
+            let may_have_part =
+                reach <= length && start + length < range.end && range.start < limit;
+            if segment.reach() > reach.max(length) || may_have_part {
+                // Where it fails for one, the others have theirs back all the same.
+                taken_back = taken_back.and(self.take_back_promise(entry, segment, reach));
+            }
+        }
+        let cut = self.cut_empty(entry, &|segment| !before.0.contains_key(&segment.number));
+        taken_back.and(cut.map(drop))
+    }
+
+    /// Has a segment reach to `reach_bytes` only, or to its end where that is behind it.
+    fn take_back_promise(
+        &self,
+        entry: &Entry,
+        segment: &Arc<Segment>,
+        reach_bytes: u64,
+    ) -> Result<()> {
+        let _gate = crate::lock(&segment.gate);
+        self.close_gate(segment);
+        let taken_back = self.take_back_closed(entry, segment, reach_bytes);
+        segment.guard.open(&self.parking);
+        taken_back
+    }
+
+    fn take_back_closed(&self, entry: &Entry, segment: &Segment, reach_bytes: u64) -> Result<()> {
+        if self.is_bare || segment.holds.is_written() {
+            return Ok(());
+        }
+        let location = segment.location.load_full();
+        let handle = location.primary.open(self.backend(&location.primary))?;
+        let object = handle.as_ref().expect("it was just opened");
+        let stat = object.stat()?;
+        // To the length that it has: no byte changes, and clean copies stay.
+        object.set_len(stat.size_bytes)?;
+        let kept = match reach_bytes > stat.size_bytes {
+            true => allocate_behind(&***object, stat.size_bytes..reach_bytes),
+            false => Ok(()),
+        };
+        // Where the file's system has given the room away meanwhile, the account still has it.
+        segment.promise_only(reach_bytes);
+        self.trim_cut(entry, segment);
+        kept.and_then(|()| object.set_modified(stat.modified_ns))
     }
 
     /// An object is gone, and what it was promised with it.

@@ -511,7 +511,7 @@ impl Shared {
 
     /// Keeps writers out and waits for those inside, however long their device takes; the caller
     /// holds `segment.gate`.
-    fn close_gate(&self, segment: &Segment) {
+    pub(crate) fn close_gate(&self, segment: &Segment) {
         while !segment.guard.close(&self.parking, GATE_LOOK) {}
     }
 
@@ -543,6 +543,23 @@ impl Shared {
             self.note_promises(entry)?;
         }
         Ok(is_cut)
+    }
+
+    /// Removes the segments at the end that are empty and that `is_wanted` names.
+    pub(crate) fn cut_empty(
+        &self,
+        entry: &Arc<Entry>,
+        is_wanted: &dyn Fn(&Segment) -> bool,
+    ) -> Result<bool> {
+        let _changes = crate::lock(&entry.changes);
+        let old = entry.segments.load_full();
+        let is_empty = |segment: &&Arc<Segment>| is_wanted(segment) && segment.length() == 0;
+        let keep = (old.len() - old.iter().rev().take_while(is_empty).count()).max(1);
+        if keep == old.len() || entry.is_deleted() {
+            return Ok(false);
+        }
+        let are_still = || Ok(old[keep..].iter().all(|segment| segment.length() == 0));
+        self.cut_segments(entry, &old, keep, u64::MAX, &are_still)
     }
 
     /// Removes the segments from `keep` on, unless the object reaches beyond `beyond_bytes`: false
@@ -646,7 +663,7 @@ impl Shared {
                     });
                 if cut.is_ok() {
                     segment.length_bytes.store(inside, Ordering::Release);
-                    segment.take_back_promise();
+                    segment.promise_only(0);
                     if inside < length {
                         segment.mark(inside, length);
                     }

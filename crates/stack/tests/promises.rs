@@ -113,6 +113,67 @@ fn on_media(world: &World) -> Vec<u64> {
     files.iter().flatten().map(|file| file.allocated_bytes).collect()
 }
 
+/// Holes inside segments, and at their ends before others.
+#[test]
+fn a_promise_that_is_refused_in_the_middle_leaves_nothing_in_holes_before() {
+    const CUT: u64 = 8192;
+    for (quota, already) in [(None, None), (Some(60_000), None), (None, Some(40_000))] {
+        let world = small(60_000, 20_000);
+        let stack = world.create_with(|parts| parts.tactics = Some(cutting(CUT)));
+        if quota.is_some() {
+            stack.set_quota("test", quota, None).expect("sets");
+        }
+        let name = key("object");
+        let object = stack.open(&name, &Open::create_new()).expect("creates");
+        for at in [0, 5000, CUT, 2 * CUT + 5000, 4 * CUT] {
+            object.write(at, &[1; 100]).expect("there is room");
+        }
+        if let Some(end) = already {
+            object.allocate(2 * CUT..end, End::Stays).expect("there is room");
+        }
+        drop(object);
+        let object = opened(&stack, &name);
+        // An empty segment in a hole may have been made for it, and takes nothing.
+        let some = |all: Vec<u64>| all.into_iter().filter(|bytes| *bytes > 0).collect::<Vec<_>>();
+        let state = || {
+            let parts = (some(behind(&stack, &name)), some(on_media(&world)));
+            (taken(&stack), parts, stack.quotas())
+        };
+        let before = state();
+        no_space(object.allocate(0..90_000, End::Stays));
+        assert_eq!(state(), before, "{quota:?} {already:?}");
+        // What there is room for is promised all the same, in holes, too.
+        object.allocate(0..50_000, End::Stays).expect("there is room");
+        assert_eq!(on_media(&world).iter().sum::<u64>(), 50_000);
+        drop(object);
+        assert_sound(&world, &stack);
+    }
+}
+
+/// The accounts agree, and a hole finds no room on the device.
+#[test]
+fn a_device_without_room_for_a_hole_gives_back_what_is_behind_the_ends() {
+    let world = small(100_000, ROOMY);
+    let stack = world.create();
+    let name = key("object");
+    let object = promised(&stack, &name, 1000, 20_000);
+    object.write(9000, &[1; 1000]).expect("there is room");
+    drop(object);
+    migrate(&stack, &name, SLOW, MoveKind::Copy);
+    let object = opened(&stack, &name);
+    let before = (taken(&stack), behind(&stack, &name), on_media(&world));
+    world.tier(0).on(|moment| match moment.call {
+        Call::Allocate if moment.offset_bytes < 9000 => Verdict::Fail(ErrorKind::NoSpace),
+        _ => Verdict::Go,
+    });
+    no_space(object.allocate(0..60_000, End::Stays));
+    world.tier(0).heal();
+    assert_eq!((taken(&stack), behind(&stack, &name), on_media(&world)), before);
+    assert_eq!(stack.explain(&name).expect("exists").segments[0].copies, ["slow"]);
+    drop(object);
+    assert_sound(&world, &stack);
+}
+
 #[test]
 fn a_device_that_has_no_room_changes_nothing() {
     for (is_cut, end) in
