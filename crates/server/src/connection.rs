@@ -14,7 +14,7 @@ use terrace_wire::{
     Challenge, Effect, Failure, FrameReader, GREETING_BYTES_MAX, HEAD_BYTES_MAX, HEADER_BYTES,
     Header, Hello, Kind, Leased, NONCE_BYTES, Next, OnHandle, Operation, Outcome,
     PAYLOAD_BYTES_MAX, PIECE_BYTES_MAX, PROOF_BYTES, Proof, Side, Start, Transcript, VERSION,
-    VERSION_MIN, Welcome, read_operations, unpack_semantics, write_outcomes,
+    VERSION_MIN, Welcome, read_operations, read_payload_bytes, unpack_semantics, write_outcomes,
 };
 
 use crate::buffers::Room;
@@ -185,8 +185,7 @@ impl Connection {
         buffer: &mut Buffer,
     ) -> Result<()> {
         let Header { id, acknowledged, .. } = start.header;
-        let (payload_bytes, operations) = read_operations(&start.head)?;
-        let payload_bytes = payload_bytes as usize;
+        let payload_bytes = read_payload_bytes(&start.head)? as usize;
         if payload_bytes > PAYLOAD_BYTES_MAX
             || (start.header.payload_bytes as usize) > payload_bytes
         {
@@ -194,8 +193,17 @@ impl Connection {
                 .with("payload_bytes", payload_bytes)
                 .with("payload_bytes_max", PAYLOAD_BYTES_MAX));
         }
-        shared.counts.operations.fetch_add(operations.len() as u64, Ordering::Relaxed);
         let mut pieces = Pieces { reader, next: Some(start.header), left_bytes: payload_bytes };
+        let operations = match read_operations(&start.head) {
+            Ok((_, operations)) => operations,
+            // Of a later version: what is not known here cannot be given.
+            Err(error) if error.kind() == ErrorKind::Unsupported => {
+                pieces.skip()?;
+                return self.fail(id, &error);
+            }
+            Err(error) => return Err(error),
+        };
+        shared.counts.operations.fetch_add(operations.len() as u64, Ordering::Relaxed);
         let begun = self.begin(session, &operations, id, acknowledged, start.header.semantics);
         let (semantics, is_change) = match begun {
             Ok(Begun::New { semantics, is_change }) => (semantics, is_change),

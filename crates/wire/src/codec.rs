@@ -3,7 +3,7 @@
 
 use std::ops::Bound;
 
-use terrace_core::{Error, Key, Result};
+use terrace_core::{Error, ErrorKind, Key, Result};
 
 /// Appends fields to a list of bytes.
 #[derive(Debug)]
@@ -150,6 +150,11 @@ impl<'a> Reader<'a> {
             _ => Err(wrong("a bound is of an unknown kind")),
         }
     }
+}
+
+/// A message of a later version.
+pub(crate) fn unknown(reason: &'static str) -> Error {
+    Error::new(ErrorKind::Unsupported, "read a message").because(reason)
 }
 
 /// A message that is none.

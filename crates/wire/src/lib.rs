@@ -17,7 +17,7 @@ pub use digest::{PairsDigest, digest_pairs, digest_value};
 pub use failure::Failure;
 pub use frame::{
     GREETING_BYTES_MAX, HEAD_BYTES_MAX, HEADER_BYTES, Header, Kind, MAGIC, PAYLOAD_BYTES_MAX,
-    PIECE_BYTES_MAX, VERSION, VERSION_MIN, check_head, check_payload,
+    PIECE_BYTES_MAX, VERSION, VERSION_KEEPS_SIZE, VERSION_MIN, check_head, check_payload,
 };
 pub use hello::{
     Challenge, Hello, NONCE_BYTES, PROOF_BYTES, Proof, SECRET_BYTES_MAX, SECRET_BYTES_MIN, Secret,
@@ -25,7 +25,7 @@ pub use hello::{
 };
 pub use operation::{
     Commit, Effect, Look, LookFor, OPERATIONS_MAX, OnHandle, Opening, Operation, Seen, check_short,
-    read_operations, write_operations,
+    read_operations, read_payload_bytes, write_operations,
 };
 pub use outcome::{Leased, Opened, Outcome, read_outcomes, write_outcomes};
 pub use semantics::{pack_semantics, unpack_semantics};

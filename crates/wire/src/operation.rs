@@ -8,7 +8,7 @@ use terrace_core::{
     Access, Create, End, Error, Hint, Identity, Key, KvRange, Result, Role, Superblock, Temperature,
 };
 
-use crate::codec::{Reader, Writer, wrong};
+use crate::codec::{Reader, Writer, unknown, wrong};
 
 /// Most operations of one request.
 pub const OPERATIONS_MAX: usize = 4096;
@@ -310,11 +310,21 @@ pub fn write_operations(operations: &[Operation], payload_bytes: u32) -> Vec<u8>
     bytes
 }
 
-/// Reads what [`write_operations`] wrote: the length of the payload, and the operations.
+/// Reads the length of the payload alone.
 ///
 /// # Errors
 ///
 /// `Invalid`.
+pub fn read_payload_bytes(head: &[u8]) -> Result<u32> {
+    Reader::new(head).u32()
+}
+
+/// Reads what [`write_operations`] wrote: the length of the payload, and the operations.
+///
+/// # Errors
+///
+/// `Invalid`; `Unsupported` where one of them is of a later version: what follows it in the head
+/// cannot be read, what follows the request can.
 pub fn read_operations(head: &[u8]) -> Result<(u32, Vec<Operation>)> {
     let mut input = Reader::new(head);
     let payload_bytes = input.u32()?;
@@ -490,7 +500,7 @@ fn read_operation(input: &mut Reader<'_>, last: Option<&Key>) -> Result<Operatio
             },
             data_bytes: input.u32()?,
         },
-        _ => return Err(wrong("an operation is unknown").with("code", code)),
+        _ => return Err(unknown("an operation is unknown").with("code", code)),
     })
 }
 
@@ -558,7 +568,8 @@ fn write_on_handle(what: &OnHandle, out: &mut Writer<'_>) {
 }
 
 fn read_on_handle(input: &mut Reader<'_>) -> Result<OnHandle> {
-    Ok(match input.u8()? {
+    let code = input.u8()?;
+    Ok(match code {
         1 => OnHandle::Read { offset_bytes: input.u64()?, length_bytes: input.u32()? },
         2 => OnHandle::Write { offset_bytes: input.u64()?, data_bytes: input.u32()? },
         3 => OnHandle::Append { data_bytes: input.u32()? },
@@ -573,7 +584,7 @@ fn read_on_handle(input: &mut Reader<'_>) -> Result<OnHandle> {
         12 => OnHandle::Lease,
         13 => OnHandle::NoteReads { count: input.u64()?, bytes: input.u64()? },
         14 => OnHandle::Allocate { range: input.u64()?..input.u64()?, end: End::Stays },
-        _ => return Err(wrong("an operation on a handle is unknown")),
+        _ => return Err(unknown("an operation on a handle is unknown").with("code", code)),
     })
 }
 

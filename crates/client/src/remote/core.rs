@@ -60,6 +60,8 @@ pub(super) struct Core {
 #[derive(Clone)]
 struct Greeted {
     welcome: Welcome,
+    /// Of the protocol.
+    version: u16,
     /// Grows when the server has forgotten the session: handles and answers of former lives are
     /// lost.
     life: u64,
@@ -128,7 +130,7 @@ impl Core {
         random_bytes(&mut number)?;
         let session = u64::from_le_bytes(number);
         let timeout = options.connect_timeout.min(options.deadline);
-        let (reader, welcome) = open(&*dial, &options, &clock, session, timeout)?;
+        let (reader, (welcome, version)) = open(&*dial, &options, &clock, session, timeout)?;
         let is_local = reader.stream().transport.passes_descriptors();
         let core = Self {
             is_local,
@@ -141,7 +143,7 @@ impl Core {
             session,
             ids: Mutex::default(),
             ended: Condvar::new(),
-            greeted: RwLock::new(Greeted { welcome, life: 1 }),
+            greeted: RwLock::new(Greeted { welcome, version, life: 1 }),
             dialing: Mutex::new(false),
             dialed: Condvar::new(),
             first: Mutex::new(Some(reader)),
@@ -153,6 +155,11 @@ impl Core {
     /// What the store can do, as the server said last.
     pub(super) fn capability(&self) -> Capability {
         self.greeted().welcome.capability
+    }
+
+    /// The version of the protocol that the server speaks, too, as it said last.
+    pub(super) fn version(&self) -> u16 {
+        self.greeted().version
     }
 
     /// The number of the store.
@@ -489,7 +496,7 @@ impl Turn<'_> {
             return Ok((reader, 1));
         }
         let timeout = core.left(deadline_ns).min(core.options.connect_timeout);
-        let (reader, welcome) =
+        let (reader, (welcome, version)) =
             open(&*core.dial, &core.options, &core.clock, core.session, timeout)?;
         let mut greeted = core.greeted.write().unwrap_or_else(PoisonError::into_inner);
         if welcome.store_id != greeted.welcome.store_id {
@@ -502,7 +509,7 @@ impl Turn<'_> {
             greeted.life += 1;
             core.pool.forget(greeted.life);
         }
-        greeted.welcome = welcome;
+        (greeted.welcome, greeted.version) = (welcome, version);
         Ok((reader, greeted.life))
     }
 }
@@ -520,16 +527,16 @@ fn open(
     clock: &Arc<dyn Clock>,
     session: u64,
     timeout: Duration,
-) -> Result<(FrameReader<Timed>, Welcome)> {
+) -> Result<(FrameReader<Timed>, (Welcome, u16))> {
     let deadline_ns = clock.now_ns().saturating_add(timeout.as_nanos() as u64);
     let transport = dial.dial(timeout)?;
     let timed = Timed::new(transport, Arc::clone(clock), options.deadline)
         .map_err(|error| Error::from_io("reach the server", error))?;
     timed.set_deadline(deadline_ns);
     let mut reader = FrameReader::new(timed);
-    let welcome = greet(&mut reader, options, session)
+    let greeted = greet(&mut reader, options, session)
         .map_err(|error| error.with("server", dial.target()))?;
-    Ok((reader, welcome))
+    Ok((reader, greeted))
 }
 
 /// A change that was sent in a former life of the session, or means something there alone, is not

@@ -13,7 +13,7 @@ use terrace_wire::{
 use super::dial::Timed;
 use super::options::Options;
 
-/// Greets a server until `deadline_ns`.
+/// Greets a server until `deadline_ns`; what it says, and the version that both speak.
 ///
 /// # Errors
 ///
@@ -23,7 +23,7 @@ pub(super) fn greet(
     reader: &mut FrameReader<Timed>,
     options: &Options,
     session: u64,
-) -> Result<Welcome> {
+) -> Result<(Welcome, u16)> {
     let mut nonce = [0; NONCE_BYTES];
     random_bytes(&mut nonce)?;
     let hello = Hello { version_min: VERSION_MIN, version_max: VERSION, nonce };
@@ -53,7 +53,7 @@ pub(super) fn greet(
         Some(secret) if !secret.verify(Side::Server, transcript, &welcome.proof) => {
             denied("it does not know the secret")
         }
-        _ => Ok(welcome),
+        _ => Ok((welcome, challenge.version)),
     }
 }
 

@@ -10,7 +10,7 @@ use terrace_core::{
     ATOMIC_BYTES_MAX, Access, Atomicity, Create, End, Error, ErrorKind, FileLease, Key, Object,
     ReadBegun, ReadDone, ReadSummary, Result, Semantics, Stat,
 };
-use terrace_wire::{OnHandle, Opened, Opening, Operation, Outcome};
+use terrace_wire::{OnHandle, Opened, Opening, Operation, Outcome, VERSION_KEEPS_SIZE};
 
 use super::bulk::Heard;
 use super::core::Core;
@@ -292,6 +292,11 @@ impl Object for RemoteObject {
     }
 
     fn allocate(&self, range: Range<u64>, end: End) -> Result<()> {
+        if end == End::Stays && self.core.version() < VERSION_KEEPS_SIZE {
+            return Err(Error::new(ErrorKind::Unsupported, "reserve room behind the end")
+                .because("the server is of a version that does not know it")
+                .with("server", &self.core.target));
+        }
         done(self.change(OnHandle::Allocate { range, end }, &[])?)
     }
 

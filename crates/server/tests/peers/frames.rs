@@ -5,8 +5,8 @@ use terrace_core::{Backend, BackendExt, ErrorKind, Key, Open, Random};
 use terrace_server::{Limits, Server};
 use terrace_transport::Endpoint;
 use terrace_wire::{
-    HEAD_BYTES_MAX, HEADER_BYTES, Header, Hello, Kind, NONCE_BYTES, OnHandle, Operation, Outcome,
-    PAYLOAD_BYTES_MAX, PIECE_BYTES_MAX, write_operations,
+    Failure, HEAD_BYTES_MAX, HEADER_BYTES, Header, Hello, Kind, NONCE_BYTES, OnHandle, Operation,
+    Outcome, PAYLOAD_BYTES_MAX, PIECE_BYTES_MAX, write_operations,
 };
 
 use crate::common::peer::{Peer, namespaces};
@@ -141,16 +141,12 @@ fn wrong_requests() -> Vec<(&'static str, Vec<u8>)> {
             bytes
         }),
         ("no operations at all", with_head(b"")),
-        ("an unknown operation", operation(99)),
         ("the key of the operation before, where there is none", operation(0x84)),
         ("an operation that ends too early", operation(4)),
         ("bytes behind the operations", with_head(&[0, 0, 0, 0, 0, 0, 9])),
         ("too many operations", with_head(&write_operations(&many, 0))),
         ("a key that is none", with_head(&[0, 0, 0, 0, 1, 0, 4, 1, 0, b'.', 0, 0])),
         ("a text that is none", with_head(&[0, 0, 0, 0, 1, 0, 4, 1, 0, 0xff, 1, 0, b'x'])),
-        ("an operation on a handle that is unknown", {
-            with_head(&[&[0, 0, 0, 0, 1, 0, 32], &[0; 8][..], &[99]].concat())
-        }),
         ("a call without a head", of(Kind::Call, b"")),
         ("a call with a body that is too long", {
             of(Kind::Call, &[&u32::MAX.to_le_bytes()[..], b"\"echo\""].concat())
@@ -180,6 +176,35 @@ fn wrong_frames_end_their_connection_and_no_other() {
         scene.client.read_all(&key("never")).expect_err("nothing was carried out").kind(),
         ErrorKind::NotFound
     );
+}
+
+/// As servers of later versions will have them.
+#[test]
+fn an_operation_that_is_unknown_is_refused_and_its_connection_goes_on() {
+    let scene = Scene::new();
+    let mut peer = Peer::greeted(&scene.endpoint);
+    let on_handle = [&[1, 0, 32], &[0; 8][..], &[99, 1, 2, 3]].concat();
+    let behind_a_known_one = [&[2, 0, 18][..], &[15, 7]].concat();
+    for (number, fields) in [(1, vec![1, 0, 99]), (3, on_handle), (5, behind_a_known_one)] {
+        // With data in two frames, which belong to it.
+        let head = [&9_u32.to_le_bytes()[..], &fields].concat();
+        let mut bytes = Vec::new();
+        Header::new(Kind::Request, number, &head, b"only").write(&head, &mut bytes);
+        bytes.extend(b"only");
+        Header::new(Kind::Part, number, b"", b" more").write(b"", &mut bytes);
+        bytes.extend(b" more");
+        peer.say_bytes(&bytes);
+        let answer = peer.hear().expect("an answer");
+        assert_eq!((answer.header.kind, answer.header.id), (Kind::Failed, number));
+        let error = Failure::from_head(&answer.head).expect("legal").into_error();
+        assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+        let known = write_operations(&[namespaces()], 0);
+        peer.say(Kind::Request, number + 1, &known, b"");
+        let answer = peer.hear().expect("an answer");
+        assert_eq!((answer.header.kind, answer.header.id), (Kind::Answer, number + 1));
+    }
+    drop(peer);
+    scene.assert_sound("unknown operations");
 }
 
 #[test]

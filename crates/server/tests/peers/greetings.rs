@@ -5,17 +5,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use terrace_client::Options;
-use terrace_core::{Access, Backend, BackendExt, Error, ErrorKind, Key, Open};
+use terrace_core::{Access, Backend, BackendExt, End, Error, ErrorKind, Key, Open};
 use terrace_server::{Limits, Server, Status};
 use terrace_testkit::ManualClock;
 use terrace_transport::{Endpoint, Listener, random_bytes};
 use terrace_wire::{
-    Challenge, Failure, Hello, Kind, NONCE_BYTES, PROOF_BYTES, Proof, Secret, Side, Transcript,
-    VERSION, VERSION_MIN, Welcome,
+    Challenge, Failure, Hello, Kind, NONCE_BYTES, OnHandle, Opened, Operation, Outcome,
+    PROOF_BYTES, Proof, Secret, Side, Transcript, VERSION, VERSION_MIN, Welcome, write_operations,
+    write_outcomes,
 };
 
 use crate::common::peer::{Peer, namespaces};
-use crate::common::{clock, connect, eventually, options, secret, serve, store};
+use crate::common::{Hasty, clock, connect, eventually, options, secret, serve, store};
+use crate::lives::{connect_hastily, welcome};
 
 fn other_secret() -> Secret {
     Secret::new(b"the secret of another store").expect("long enough")
@@ -113,13 +115,17 @@ fn a_proof_sent_back_opens_nothing() {
 fn versions_are_settled_in_the_greeting() {
     let (_server, endpoint) = serve(store(), Limits::default());
     let mut later = Peer::connect(&endpoint);
-    later.greet_as(1, 9, Some(&secret()), 0).expect("both speak version 1");
+    later.greet_as(VERSION, 9, Some(&secret()), 0).expect("both speak the newest");
     let outcomes = later.done(&[namespaces()], b"");
     assert_eq!(outcomes, [terrace_wire::Outcome::Page { names: Vec::new(), next: None }]);
-    let error = Peer::connect(&endpoint).greet_as(2, 9, Some(&secret()), 0).expect_err("too new");
+    let mut old = Peer::connect(&endpoint);
+    old.greet_as(VERSION_MIN, VERSION_MIN, Some(&secret()), 0).expect("both speak the oldest");
+    assert_eq!(old.done(&[namespaces()], b""), outcomes);
+    let greeted = Peer::connect(&endpoint).greet_as(VERSION + 1, 9, Some(&secret()), 0);
+    let error = greeted.expect_err("too new");
     assert_eq!(error.kind(), ErrorKind::Unsupported);
-    for part in ["client=2..9", "server=1..1"] {
-        assert!(error.to_string().contains(part), "{error}");
+    for part in [format!("client={}..9", VERSION + 1), format!("server={VERSION_MIN}..{VERSION}")] {
+        assert!(error.to_string().contains(&part), "{error}");
     }
     let error = Peer::connect(&endpoint).greet_as(9, 2, Some(&secret()), 0).expect_err("nonsense");
     assert_eq!(error.kind(), ErrorKind::Unsupported);
@@ -160,6 +166,34 @@ fn a_client_uses_no_server_of_another_version() {
     });
     assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
     assert!(error.to_string().contains(&format!("server={}..", VERSION + 1)), "{error}");
+}
+
+/// It would end the connection.
+#[test]
+fn a_client_asks_no_server_of_version_1_for_room_behind_an_end() {
+    let listener = Listener::bind(&"127.0.0.1:0".parse().expect("legal")).expect("listen");
+    let endpoint = listener.endpoint().clone();
+    let (clock, deadline) = (Arc::new(Hasty::default()), Duration::from_secs(20));
+    std::thread::scope(|scope| {
+        let client = scope.spawn(|| {
+            let client = connect_hastily(&endpoint, &clock, deadline).expect("connect");
+            let name = Key::new("greetings", "object").expect("legal");
+            let object = client.open(&name, &Open::create()).expect("open");
+            let refused = object.allocate(0..100, End::Stays).expect_err("it is not known");
+            assert_eq!(refused.kind(), ErrorKind::Unsupported, "{}", refused.chain());
+            object.allocate(0..100, End::Grows).expect("version 1 knows it");
+        });
+        let mut peer = welcome(&listener, 1);
+        let asked = peer.hear().expect("to open");
+        let opened = Opened { handle: 1, ..Default::default() };
+        peer.say(Kind::Answer, asked.header.id, &write_outcomes(&[Outcome::Opened(opened)]), b"");
+        let asked = peer.hear().expect("to allocate");
+        let expected = OnHandle::Allocate { range: 0..100, end: End::Grows };
+        let expected = Operation::On { handle: 1, what: expected };
+        assert_eq!(asked.head, write_operations(&[expected], 0));
+        peer.say(Kind::Answer, asked.header.id, &write_outcomes(&[Outcome::Done]), b"");
+        client.join().expect("no panic");
+    });
 }
 
 #[test]
