@@ -2,11 +2,19 @@
 //! What every verb gets: which store, and how to print.
 
 use std::io::{IsTerminal, stderr};
+use std::sync::Arc;
+use std::time::Duration;
 
-use terrace_core::{Access, Error};
+use terrace_core::{Access, Clock, Error, ErrorKind, SystemClock};
+use terrace_fs::Files;
 use terrace_store::{OpenOptions, Store};
 
-use crate::failure::{Result, complain};
+use crate::failure::{Failure, Result, complain};
+
+/// Longest wait for a process to end that has a file system mounted for itself, and pause between two
+/// looks.
+const ENDING_TIME_MAX: Duration = Duration::from_secs(2);
+const PAUSE: Duration = Duration::from_millis(20);
 
 /// How a command opens a store that nobody holds: others wait until it ends, because whoever went
 /// through it would fail then.
@@ -86,6 +94,43 @@ impl Context {
         let value = result?;
         closed?;
         Ok(value)
+    }
+
+    /// The same for verbs that use a file system, which `open` opens. Where another process has it
+    /// mounted for itself, that may be about to end: `umount` returns a moment before.
+    pub(crate) fn with_files_at<T>(
+        &self,
+        address: &str,
+        options: &dyn Fn() -> OpenOptions,
+        open: &dyn Fn(&Store) -> Result<Arc<Files>>,
+        body: impl FnOnce(&Store, Arc<Files>) -> Result<T>,
+    ) -> Result<T> {
+        let clock = SystemClock::default();
+        let begun_ns = clock.now_ns();
+        let is_ending = |store: &Store, failure: &Failure| {
+            let waited = Duration::from_nanos(clock.now_ns() - begun_ns);
+            store.is_attached()
+                && !Store::is_behind_servers(address)
+                && waited < ENDING_TIME_MAX
+                && matches!(
+                    failure.kind(),
+                    Some(ErrorKind::Busy | ErrorKind::Unsupported | ErrorKind::Unreachable { .. })
+                )
+        };
+        let mut body = Some(body);
+        loop {
+            let done = self.with_options_at(address, options(), |store| match open(store) {
+                Err(failure) if is_ending(store, &failure) => Ok(None),
+                opened => {
+                    let body = body.take().expect("it is called once");
+                    body(store, opened?).map(Some)
+                }
+            })?;
+            match done {
+                Some(value) => return Ok(value),
+                None => clock.sleep(PAUSE),
+            }
+        }
     }
 
     /// Tells a person something on standard error that is no error.

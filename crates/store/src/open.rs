@@ -22,9 +22,38 @@ use crate::{policy, recording, tiers};
 /// Longest wait for an owner that starts, stops, or is a command that soon ends.
 const BUSY_TIME_MAX: Duration = Duration::from_secs(5);
 
+/// The same for one that serves: it will stay, unless it is about to end, as a mount is when `umount`
+/// returns.
+const ENDING_TIME_MAX: Duration = Duration::from_secs(2);
+
 /// First and longest pause between two tries.
 const PAUSE_MIN: Duration = Duration::from_millis(2);
 const PAUSE_MAX: Duration = Duration::from_millis(100);
+
+/// How long somebody waits who wants to own a store.
+pub(crate) struct Patience {
+    clock: Arc<dyn Clock>,
+    begun_ns: u64,
+    pause: Duration,
+}
+
+impl Patience {
+    pub(crate) fn new(clock: &Arc<dyn Clock>) -> Self {
+        Self { clock: Arc::clone(clock), begun_ns: clock.now_ns(), pause: PAUSE_MIN }
+    }
+
+    /// Waits a little for the owner to end; false where that has taken too long by now.
+    pub(crate) fn wait(&mut self, is_served: bool) -> bool {
+        let longest = if is_served { ENDING_TIME_MAX } else { BUSY_TIME_MAX };
+        let waited_ns = self.clock.now_ns().saturating_sub(self.begun_ns);
+        if Duration::from_nanos(waited_ns) >= longest {
+            return false;
+        }
+        self.clock.sleep(self.pause);
+        self.pause = (self.pause * 2).min(PAUSE_MAX);
+        true
+    }
+}
 
 pub(crate) fn open(directory: &Directory, mut options: OpenOptions) -> Result<Side> {
     check_there(directory)?;
@@ -32,8 +61,7 @@ pub(crate) fn open(directory: &Directory, mut options: OpenOptions) -> Result<Si
     let may_attach =
         options.attach && options.policy_wrapper.is_none() && options.dry_run.is_none();
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
-    let deadline_ns = clock.now_ns() + BUSY_TIME_MAX.as_nanos() as u64;
-    let mut pause = PAUSE_MIN;
+    let mut patience = Patience::new(&clock);
     loop {
         let busy = match try_own(directory, options.access)? {
             Tried::Own(ground) => {
@@ -45,10 +73,10 @@ pub(crate) fn open(directory: &Directory, mut options: OpenOptions) -> Result<Si
         };
         match Link::connect(directory, options.access, &clock) {
             Ok(link) if may_attach => return Ok(Side::Attached(link)),
-            // Who serves will stay: waiting is in vain.
-            Ok(_) => return Err(busy),
+            Ok(_) if !patience.wait(true) => return Err(busy),
+            Ok(_) => {}
             Err(error) if matches!(error.kind(), ErrorKind::Unreachable { .. }) => {
-                if clock.now_ns() >= deadline_ns {
+                if !patience.wait(false) {
                     // Of one that only reads, that it does not answer explains nothing.
                     return Err(match Lock::holder(directory) {
                         Some((_, Access::Read)) => busy,
@@ -58,8 +86,6 @@ pub(crate) fn open(directory: &Directory, mut options: OpenOptions) -> Result<Si
             }
             Err(error) => return Err(error),
         }
-        clock.sleep(pause);
-        pause = (pause * 2).min(PAUSE_MAX);
     }
 }
 
@@ -231,4 +257,23 @@ pub(crate) fn stack_settings(settings: &Settings, access: Access) -> terrace_sta
 fn boot_id() -> String {
     let text = std::fs::read_to_string(Path::new("/proc/sys/kernel/random/boot_id"));
     text.map(|text| text.trim().into()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use terrace_testkit::ManualClock;
+
+    #[test]
+    fn one_that_may_be_about_to_end_is_waited_for_and_not_for_long() {
+        for (is_served, longest) in [(true, ENDING_TIME_MAX), (false, BUSY_TIME_MAX)] {
+            let clock: Arc<dyn Clock> = Arc::new(ManualClock::new());
+            let begun_ns = clock.now_ns();
+            let mut patience = Patience::new(&clock);
+            assert!(patience.wait(is_served), "not even once");
+            while patience.wait(is_served) {}
+            let waited = Duration::from_nanos(clock.now_ns() - begun_ns);
+            assert!(waited >= longest && waited <= longest + PAUSE_MAX, "{waited:?}");
+        }
+    }
 }

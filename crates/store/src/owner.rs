@@ -118,7 +118,7 @@ impl Owner {
         closed
     }
 
-    fn stop_serving(&self) {
+    pub(crate) fn stop_serving(&self) {
         // Taken out first: who is served may need this lock to say so.
         let serving = self.serving().take();
         drop(serving);

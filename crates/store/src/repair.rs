@@ -13,10 +13,10 @@ use terrace_stack::{Parts, RebuildOptions, Saved, Stack, read_backup};
 
 use crate::Store;
 use crate::checkpoint::{self, CheckpointUsed};
-use crate::control::Call;
+use crate::control::{Call, Link};
 use crate::directory::{Directory, sync_directory};
 use crate::lock::Lock;
-use crate::open::{check_there, stack_settings};
+use crate::open::{Patience, check_there, stack_settings};
 use crate::settings::Settings;
 use crate::store::Side;
 use crate::tiers;
@@ -65,7 +65,7 @@ impl Store {
     ) -> Result<Rebuilt> {
         let directory = Directory::at(address)?;
         check_there(&directory)?;
-        let _lock = Lock::try_take(&directory, Access::Write)?.ok_or_else(|| busy(&directory))?;
+        let _lock = lock(&directory)?;
         let settings = Settings::read(&directory.settings())?.resolved(directory.path())?;
         if !settings.keeps_catalog() {
             return Err(Error::new(ErrorKind::Unsupported, OPERATION)
@@ -102,6 +102,21 @@ impl Store {
                 })?;
                 link.ask_long(&Call::Backup { file, replace }, &mut |done, _| progress(done))
             }
+        }
+    }
+}
+
+/// Takes the lock; waits for an owner that ends.
+fn lock(directory: &Directory) -> Result<Lock> {
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
+    let mut patience = Patience::new(&clock);
+    loop {
+        if let Some(lock) = Lock::try_take(directory, Access::Write)? {
+            return Ok(lock);
+        }
+        let is_served = Link::connect(directory, Access::Read, &clock).is_ok();
+        if !patience.wait(is_served) {
+            return Err(busy(directory));
         }
     }
 }

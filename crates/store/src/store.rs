@@ -156,6 +156,15 @@ impl Store {
         }
     }
 
+    /// Serves other processes no longer, before everything else is ended: who wants the store for
+    /// itself waits from now on, and nobody becomes a client of what is about to end. Does nothing
+    /// when attached.
+    pub fn stop_serving(&self) {
+        if let Side::Owned(owned) = &self.side {
+            owned.stop_serving();
+        }
+    }
+
     /// The store as something that a [`terrace_server::Server`] serves. It stays open as long as
     /// that is used, but [`Store::close`] ends it.
     ///

@@ -4,11 +4,12 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use terrace_core::Access;
 use terrace_mount::NAME_DEFAULT;
 
 use super::import::print;
 use super::{Group, Verb};
-use crate::context::Context;
+use crate::context::{Context, alone};
 use crate::failure::{Failures, Result};
 use crate::interrupt::Interrupt;
 use crate::progress::Progress;
@@ -49,21 +50,25 @@ impl Verb for Export {
 
     fn run(self, context: &Context) -> Result<()> {
         let interrupt = Interrupt::watch()?;
-        let (summary, failures) = context.with_store(|store| {
-            let files = trees::open(store, &self.name, false)?;
-            let source = trees::directory(&files, &self.from, false)?;
-            let mut work = Work {
-                files,
-                interrupt: &interrupt,
-                progress: Progress::bytes("export", None),
-                failures: Failures::new(context.is_json),
-                summary: Summary::default(),
-            };
-            trees::export(&mut work, source, &self.directory)?;
-            let Work { files, failures, summary, .. } = work;
-            files.close().map_err(|failure| failure.into_error("export"))?;
-            Ok((summary, failures))
-        })?;
+        let (summary, failures) = context.with_files_at(
+            context.store()?,
+            &|| alone(Access::Write),
+            &|store| trees::open(store, &self.name, false),
+            |_, files| {
+                let source = trees::directory(&files, &self.from, false)?;
+                let mut work = Work {
+                    files,
+                    interrupt: &interrupt,
+                    progress: Progress::bytes("export", None),
+                    failures: Failures::new(context.is_json),
+                    summary: Summary::default(),
+                };
+                trees::export(&mut work, source, &self.directory)?;
+                let Work { files, failures, summary, .. } = work;
+                files.close().map_err(|failure| failure.into_error("export"))?;
+                Ok((summary, failures))
+            },
+        )?;
         print(context, "exported", &summary)?;
         failures.finish()
     }

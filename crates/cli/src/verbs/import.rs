@@ -4,11 +4,12 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use terrace_core::Access;
 use terrace_core::units::show_bytes;
 use terrace_mount::NAME_DEFAULT;
 
 use super::{Group, Verb};
-use crate::context::Context;
+use crate::context::{Context, alone};
 use crate::failure::{Failures, Result};
 use crate::interrupt::Interrupt;
 use crate::output::{Output, count};
@@ -51,23 +52,27 @@ impl Verb for Import {
 
     fn run(self, context: &Context) -> Result<()> {
         let interrupt = Interrupt::watch()?;
-        let (summary, failures) = context.with_store(|store| {
-            let files = trees::open(store, &self.name, true)?;
-            let target = trees::directory(&files, &self.to, true)?;
-            let mut work = Work {
-                files,
-                interrupt: &interrupt,
-                progress: Progress::bytes("import", None),
-                failures: Failures::new(context.is_json),
-                summary: Summary::default(),
-            };
-            trees::import(&mut work, &self.directory, &target)?;
-            let Work { files, failures, summary, .. } = work;
-            let failed = |failure: terrace_fs::Failure| failure.into_error("import");
-            files.sync().map_err(failed)?;
-            files.close().map_err(failed)?;
-            Ok((summary, failures))
-        })?;
+        let (summary, failures) = context.with_files_at(
+            context.store()?,
+            &|| alone(Access::Write),
+            &|store| trees::open(store, &self.name, true),
+            |_, files| {
+                let target = trees::directory(&files, &self.to, true)?;
+                let mut work = Work {
+                    files,
+                    interrupt: &interrupt,
+                    progress: Progress::bytes("import", None),
+                    failures: Failures::new(context.is_json),
+                    summary: Summary::default(),
+                };
+                trees::import(&mut work, &self.directory, &target)?;
+                let Work { files, failures, summary, .. } = work;
+                let failed = |failure: terrace_fs::Failure| failure.into_error("import");
+                files.sync().map_err(failed)?;
+                files.close().map_err(failed)?;
+                Ok((summary, failures))
+            },
+        )?;
         print(context, "imported", &summary)?;
         failures.finish()
     }

@@ -4,7 +4,11 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
-use std::process::Output;
+use std::process::{Output, Stdio};
+use std::time::Duration;
+
+use rustix::mount::UnmountFlags;
+use terrace_core::{Clock, SystemClock};
 
 use crate::scene::{Scene, Served};
 
@@ -35,6 +39,39 @@ fn a_mounted_store_is_not_mounted_once_more_not_even_to_read() {
         assert!(errors(&output).contains("has it mounted for itself"), "{}", errors(&output));
         assert!(!is_mounted(&other));
     }
+}
+
+/// The process that served a mount ends a moment after `umount` has returned.
+#[test]
+fn what_needs_the_store_waits_for_a_mount_that_ends() {
+    let Some(scene) = Scene::new() else { return };
+    let other = scene.directory("other");
+    fs::write(scene.directory("new").join("file"), [7; 10_000]).expect("written");
+    let clock = SystemClock::default();
+    for arguments in [
+        &["fsck", "--repair"][..],
+        &["fsck", "--rebuild"],
+        &["import", "new"],
+        &["mount", "store", "other"],
+    ] {
+        let mut mounted = scene.mount("mnt", &[]);
+        fs::write(mounted.path().join("file"), [7; 10_000]).expect("there is room");
+        let mut command = scene.command(arguments.iter().copied());
+        let mut process = command.stderr(Stdio::piped()).spawn().expect("the binary runs");
+        for _ in 0..20 {
+            // It has found the store in use by now, and must not have given up.
+            clock.sleep(Duration::from_millis(10));
+            assert!(process.try_wait().expect("a process").is_none(), "{arguments:?}");
+        }
+        mounted.unmount();
+        let output = process.wait_with_output().expect("a process");
+        assert!(output.status.success(), "{arguments:?}: {}", errors(&output));
+        if is_mounted(&other) {
+            assert_eq!(fs::read(other.join("file")).expect("it is there"), [7; 10_000]);
+            rustix::mount::unmount(&other, UnmountFlags::empty()).expect("nobody uses it");
+        }
+    }
+    scene.ok(["fsck"]);
 }
 
 #[test]

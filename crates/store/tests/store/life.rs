@@ -8,7 +8,7 @@ use std::thread;
 
 use terrace_store::{
     Access, Backend, BackendExt, Error, ErrorKind, ObjectExt, Open, OpenOptions, Persistency,
-    Settings, Store,
+    Settings, Source, Store,
 };
 
 use crate::scene::{POLICY, Scene, TIERS, files, key};
@@ -155,6 +155,35 @@ fn only_one_owns_a_store() {
     drop(attached);
     let store = Store::open_with(&scene.address(), own()).expect("free again");
     assert_eq!(store.read_all(&key("a/x")).expect("kept"), b"still open");
+}
+
+/// It may be about to end when it is asked.
+#[test]
+fn who_wants_a_store_for_itself_waits_for_an_owner_that_ends() {
+    let scene = Scene::new();
+    for round in 0..6 {
+        let mut attached = scene.attached();
+        attached.write_all(&key("a/x"), b"kept").expect("room");
+        thread::scope(|scope| {
+            let address = scene.address();
+            let (begun, begins) = std::sync::mpsc::channel();
+            let other = scope.spawn(move || {
+                begun.send(()).expect("it is waited for");
+                let options = OpenOptions { attach: false, ..OpenOptions::default() };
+                match round % 2 {
+                    0 => Store::open_with(&address, options).map(drop),
+                    _ => {
+                        let source = Source::PresentCatalog;
+                        Store::rebuild(&address, source, false, &mut |_, _| {}).map(drop)
+                    }
+                }
+            });
+            begins.recv().expect("it begins");
+            attached.stop();
+            drop(attached);
+            other.join().expect("no panic").expect("it gets it");
+        });
+    }
 }
 
 #[test]

@@ -195,8 +195,8 @@ impl Plan {
             true => Some(background::open_output(self.log_file.as_deref())?),
             false => None,
         };
-        let options = OpenOptions { access: self.opening.access, ..OpenOptions::default() };
-        context.with_options_at(&self.store, options, |store| {
+        let options = || OpenOptions { access: self.opening.access, ..OpenOptions::default() };
+        let open = |store: &Store| {
             if self.must_pass && store.is_attached() {
                 let reason = match Store::is_behind_servers(&self.store) {
                     true => "files that come over the network are always served",
@@ -204,7 +204,9 @@ impl Plan {
                 };
                 return Err(Error::new(ErrorKind::Unsupported, PASS).because(reason).into());
             }
-            let files = terrace_mount::open(store, &self.opening)?;
+            Ok(terrace_mount::open(store, &self.opening)?)
+        };
+        context.with_files_at(&self.store, &options, &open, |store, files| {
             let tiers = Tiers::new(store, &self.store);
             let mut options = self.options.clone();
             options.is_shared = store.is_attached();
@@ -228,6 +230,8 @@ impl Plan {
             }
             unmount_on(&interrupt, mounted.unmounter());
             mounted.serve().map_err(|error| Error::from_io("serve a mount", error))?;
+            // Who comes now waits for the end.
+            store.stop_serving();
             drop(mounted);
             files.close().map_err(|failure| failure.into_error("close a file system"))?;
             Ok(())
