@@ -30,6 +30,22 @@ pub(crate) fn is_path(argument: &str) -> bool {
         || matches!(argument, "." | "..")
 }
 
+/// Arguments as they are meant: where no store is named there are no keys, and what names a file of a
+/// mounted store is a path, whatever it begins with.
+pub(crate) fn meant(context: &Context, arguments: &[String]) -> Vec<String> {
+    let is_meant = context.store().is_err();
+    let as_meant = |argument: &String| match is_meant && is_mounted(argument) {
+        true => format!("./{argument}"),
+        false => argument.clone(),
+    };
+    arguments.iter().map(as_meant).collect()
+}
+
+/// Whether an argument that is taken for a key names a file of a mounted store, too.
+pub(crate) fn is_mounted(argument: &str) -> bool {
+    !is_path(argument) && attribute(Path::new(argument), STORE).is_ok()
+}
+
 /// What arguments that may be paths stand for.
 #[derive(Debug)]
 pub(crate) struct Selected {

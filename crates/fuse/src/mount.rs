@@ -97,7 +97,7 @@ impl Mounted {
         if message.contains("busy") {
             return Err(Errno::BUSY.into());
         }
-        Err(io::Error::other(format!("cannot unmount: {}", message.trim())))
+        Err(io::Error::other(message.trim()))
     }
 }
 
@@ -145,7 +145,7 @@ fn mount_by_fusermount(path: &Path, options: &MountOptions) -> io::Result<OwnedF
         (true, Some(file)) => Ok(file),
         _ => {
             let message = String::from_utf8_lossy(&output.stderr);
-            Err(io::Error::other(format!("cannot mount: {}", message.trim())))
+            Err(io::Error::other(message.trim()))
         }
     }
 }

@@ -127,7 +127,7 @@ impl MountOptions {
                 "defaults" | "auto" | "noauto" | "nofail" | "_netdev" | "user" | "nouser"
                 | "nousers" | "users" | "owner" | "noowner" | "group" | "nogroup" => {}
                 "remount" => {
-                    let message = "cannot mount: a mount keeps its options while it is there; \
+                    let message = "a mount keeps its options while it is there; \
                                    unmount it, and mount it again option=remount";
                     return Err(io::Error::new(io::ErrorKind::Unsupported, message));
                 }
@@ -193,7 +193,7 @@ impl MountOptions {
 }
 
 fn unknown(word: &str) -> io::Error {
-    let message = format!("cannot mount: unknown option option={word}");
+    let message = format!("unknown option option={word}");
     io::Error::new(io::ErrorKind::InvalidInput, message)
 }
 
@@ -219,7 +219,7 @@ mod tests {
         for word in ["max_reed=4", "quux", "umask=022"] {
             let error = MountOptions::default().apply(["ro", word]).expect_err(word);
             assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
-            assert_eq!(error.to_string(), format!("cannot mount: unknown option option={word}"));
+            assert_eq!(error.to_string(), format!("unknown option option={word}"));
         }
     }
 

@@ -313,7 +313,10 @@ fn negotiate(device: &Device, wanted: &Wanted) -> io::Result<Negotiated> {
         let bytes = device.read(&mut buffer)?;
         let decoded = decode(&buffer[..bytes], InitFlags::NONE);
         let Ok(Decoded::Init { unique, major, minor, max_readahead_bytes, flags }) = decoded else {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "cannot mount: no greeting"));
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                "the kernel did not begin with a greeting",
+            ));
         };
         if major > MAJOR {
             // The kernel says it again in this version.
@@ -324,7 +327,7 @@ fn negotiate(device: &Device, wanted: &Wanted) -> io::Result<Negotiated> {
         }
         if major < MAJOR || minor < MINOR_MIN {
             let message = format!(
-                "cannot mount: the kernel is too old have=FUSE {major}.{minor} \
+                "the kernel is too old have=FUSE {major}.{minor} \
                  need=FUSE {MAJOR}.{MINOR_MIN}"
             );
             return Err(io::Error::new(io::ErrorKind::Unsupported, message));

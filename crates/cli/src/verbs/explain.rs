@@ -29,7 +29,7 @@ use crate::time::{show_ago, show_wall};
 #[derive(Args, Debug)]
 pub(crate) struct Explain {
     /// The object: NAMESPACE/NAME, or NAME in the namespace `default`; or a file of a mounted
-    /// store: /PATH, ./PATH
+    /// store: /PATH, ./PATH, and PATH where no store is named
     key: String,
 }
 
@@ -42,7 +42,8 @@ impl Verb for Explain {
   terrace explain --json climate/t2m | jq '.segments[].tier'";
 
     fn run(self, context: &Context) -> Result<()> {
-        let named = mounted::file(&self.key)?;
+        let meant = mounted::meant(context, std::slice::from_ref(&self.key)).remove(0);
+        let named = mounted::file(&meant)?;
         let selected = mounted::select(context, std::slice::from_ref(&named), false)?;
         let Some(key) = selected.keys.first() else {
             return Err(Error::new(ErrorKind::NotFound, "explain a file")
@@ -53,7 +54,12 @@ impl Verb for Explain {
         let context = &selected.context;
         let key = address::key(key)?;
         let found = context.with_store_for_reading(|store| Ok(store.explain(&key)?));
-        let explanation = found.map_err(|failure| failure.about(&key))?;
+        let explanation = found.map_err(|failure| {
+            if failure.kind() == Some(ErrorKind::NotFound) && mounted::is_mounted(&self.key) {
+                context.note(&format!("the file of a mounted store is ./{}", self.key));
+            }
+            failure.about(&key)
+        })?;
         let mut output = Output::new();
         if context.is_json {
             output.json(&explanation)?;

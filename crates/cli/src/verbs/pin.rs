@@ -55,7 +55,8 @@ impl Objects {
     ) -> Result<()> {
         let mut failures = Failures::new(context.is_json);
         let mut output = Output::new();
-        if let Some(paths) = mounted::steered(&self.keys, self.recursive)? {
+        let meant = mounted::meant(context, &self.keys);
+        if let Some(paths) = mounted::steered(&meant, self.recursive)? {
             for path in paths {
                 // Files know themselves that they are pinned, also those without an object.
                 let pin = if is_pinned { "1" } else { "0" };

@@ -75,6 +75,41 @@ fn what_needs_the_store_waits_for_a_mount_that_ends() {
 }
 
 #[test]
+fn what_cannot_be_mounted_is_said_once() {
+    let Some(scene) = Scene::new() else { return };
+    scene.directory("mnt");
+    for option in ["quux", "remount"] {
+        let output = run(&scene, &["mount", "-o", option, "store", "mnt"]);
+        let text = errors(&output);
+        assert!(text.contains(&format!("option={option}")), "{text}");
+        assert_eq!(text.matches("cannot mount").count(), 1, "{text}");
+    }
+}
+
+#[test]
+fn a_file_may_be_named_without_a_dot_where_no_store_is() {
+    let Some(scene) = Scene::new() else { return };
+    let mounted = scene.mount("mnt", &[]);
+    fs::write(mounted.path().join("file"), [7; 10_000]).expect("there is room");
+    let explained = scene.ok(["explain", "./mnt/file"]);
+    let mut command = scene.command(["explain", "mnt/file"]);
+    let output = command.env_remove("TERRACE_STORE").output().expect("the binary runs");
+    assert!(output.status.success(), "{}", errors(&output));
+    assert_eq!(String::from_utf8_lossy(&output.stdout), explained);
+    for arguments in [&["migrate", "mnt/file", "--to", "slow"][..], &["pin", "mnt/file"]] {
+        let mut command = scene.command(arguments.iter().copied());
+        let output = command.env_remove("TERRACE_STORE").output().expect("the binary runs");
+        assert!(output.status.success(), "{arguments:?}: {}", errors(&output));
+    }
+    // Where one is, it is a key; the path is told.
+    let output = run(&scene, &["explain", "mnt/file"]);
+    assert!(!output.status.success());
+    assert!(errors(&output).contains("./mnt/file"), "{}", errors(&output));
+    let output = run(&scene, &["explain", "mnt/other"]);
+    assert!(!errors(&output).contains("./mnt"), "{}", errors(&output));
+}
+
+#[test]
 fn who_reads_a_store_elsewhere_is_named() {
     let Some(scene) = Scene::new() else { return };
     drop(scene.mount("mnt", &[]));

@@ -97,7 +97,8 @@ impl Verb for Migrate {
         if self.list {
             return list(context);
         }
-        let selected = mounted::select(context, &self.keys, self.recursive)?;
+        let meant = mounted::meant(context, &self.keys);
+        let selected = mounted::select(context, &meant, self.recursive)?;
         let context = &selected.context;
         self.keys = selected.keys;
         self.recursive = selected.is_recursive;
