@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Where an object ends, and the room behind that: it grows, is cut, and is promised more.
+
+use std::ops::Range;
+
+use terrace_core::{ErrorKind, EventKind, Object, Result};
+
+use super::StackObject;
+use super::write::{Again, Reach};
+use crate::promises::{Promised, allocate_behind};
+
+/// Longest block of a file system: a page of the largest size.
+const BLOCK_BYTES_MAX: u64 = 64 << 10;
+
+impl StackObject {
+    /// Cuts the object to `length_bytes` again, after a write of `range` that failed. Where somebody
+    /// has made it longer than that meanwhile, the range reads as zeros instead.
+    pub(crate) fn take_back_growth(
+        &self,
+        length_bytes: u64,
+        promised: Vec<Range<u64>>,
+        range: &Range<u64>,
+    ) -> Result<()> {
+        if self.length()? <= length_bytes {
+            return Ok(());
+        }
+        if self.cut_back(length_bytes, range.end, promised, &|| Ok(true))? {
+            return self.grow(length_bytes);
+        }
+        self.punch(range.start.max(length_bytes)..range.end)
+    }
+
+    /// Grows the object to `bytes`; the growth reads as zeros.
+    pub(super) fn grow(&self, bytes: u64) -> Result<()> {
+        let mut goal = bytes;
+        while self.length()? < bytes {
+            let (segment, last) = self.shared.segment_for_write(&self.entry, goal - 1)?;
+            let inside = last + 1;
+            let tried = segment.location.load().primary.place.tier;
+            let extent = segment.length().min(inside)..inside;
+            let grow = |object: &dyn Object| {
+                if object.stat()?.size_bytes < inside { object.set_len(inside) } else { Ok(()) }
+            };
+            let grown =
+                self.change_segment(&segment, extent.clone(), Reach::Grows, EventKind::Write, grow);
+            match grown {
+                Ok(()) => goal = bytes,
+                Err(Again::Restructured) => {}
+                Err(Again::Failed(error)) if error.kind() == ErrorKind::NoSpace => {
+                    let start = extent.start;
+                    let fits = self.shared.make_fit(&self.entry, &segment, tried, extent, error)?;
+                    // First what the full tier has room for, then the rest in another segment.
+                    goal = if fits > 0 { segment.start_bytes + start + fits } else { bytes };
+                }
+                Err(Again::Failed(error) | Again::OverQuota(error)) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Carries out what makes the object longer with zeros; where that fails in the middle the object
+    /// is cut again, unless somebody has written there meanwhile.
+    pub(super) fn grow_or_stay(&self, grow: impl FnOnce() -> Result<()>) -> Result<()> {
+        // Held over the I/O: an append begins at an end that stays.
+        let _appending = crate::lock(&self.entry.appends);
+        let before = self.length()?;
+        let promised = self.promised();
+        grow().inspect_err(|_| {
+            if let Err(error) = self.give_back(before, promised) {
+                tracing::warn!(key = %self.entry.key, %error, "an object stays longer than it was");
+            }
+        })
+    }
+
+    fn give_back(&self, length_bytes: u64, promised: Vec<Range<u64>>) -> Result<()> {
+        let grown = length_bytes..self.length()?;
+        if grown.is_empty() || self.entry.is_deleted() {
+            return Ok(());
+        }
+        // The block in which it ended counts as data to its end.
+        let edge_bytes = grown.end.min(length_bytes.next_multiple_of(BLOCK_BYTES_MAX));
+        // Looked at when nobody can write any more.
+        let is_unwritten = || {
+            let edge = self.peek(length_bytes..edge_bytes)?;
+            Ok(edge.iter().all(|byte| *byte == 0) && self.find_data(edge_bytes)?.is_none())
+        };
+        if self.cut_back(length_bytes, grown.end, promised, &is_unwritten)? {
+            self.grow(length_bytes)?;
+        }
+        Ok(())
+    }
+
+    /// Cuts the object as `shrink` does, but for room that was promised behind its ends before: that is
+    /// promised again.
+    fn cut_back(
+        &self,
+        bytes: u64,
+        beyond_bytes: u64,
+        promised: Vec<Range<u64>>,
+        is_wanted: &dyn Fn() -> Result<bool>,
+    ) -> Result<bool> {
+        let is_cut = self.shared.shrink(&self.entry, bytes, beyond_bytes, is_wanted)?;
+        if is_cut {
+            self.promise_again(promised)?;
+        }
+        Ok(is_cut)
+    }
+
+    /// Room that is promised behind the ends of segments.
+    pub(crate) fn promised(&self) -> Vec<Range<u64>> {
+        if !self.entry.is_promised() {
+            return Vec::new();
+        }
+        let segments = self.entry.segments.load();
+        let ranges = segments.iter().map(|segment| {
+            let start = segment.start_bytes;
+            start + segment.length()..start + segment.reach()
+        });
+        ranges.filter(|range| !range.is_empty()).collect()
+    }
+
+    /// Promises what was promised before, as far as nobody else took the room meanwhile.
+    fn promise_again(&self, promised: Vec<Range<u64>>) -> Result<()> {
+        if promised.is_empty() {
+            return Ok(());
+        }
+        self.shared.begin_promising(&self.entry)?;
+        for range in promised {
+            if let Err(error) = self.promise_pieces(range) {
+                tracing::warn!(key = %self.entry.key, %error, "an object lost room promised to it");
+            }
+        }
+        self.shared.end_promising(&self.entry)
+    }
+
+    fn promise_pieces(&self, range: Range<u64>) -> Result<()> {
+        self.change_pieces(range, Reach::Promised, &|object, inside, part| {
+            allocate_behind(object, inside..inside + (part.end - part.start))
+        })
+    }
+
+    /// Promises room for a range, while the end stays where it is; where that fails, what was promised
+    /// before is what is promised.
+    pub(super) fn promise(&self, range: Range<u64>) -> Result<()> {
+        // Held over the I/O: one at a time promises something to an object.
+        let _appending = crate::lock(&self.entry.appends);
+        self.length()?;
+        let before = Promised::of(&self.entry);
+        self.shared.begin_promising(&self.entry)?;
+        // What is in holes already is not told from what this call puts there, and could not be taken
+        // back: so the holes come last, when all accounts have agreed.
+        let promised = self
+            .promise_behind(range.clone())
+            .and_then(|()| self.promise_pieces(range.start..range.end.min(self.entry.length())))
+            .and_then(|()| self.shared.failpoints.hit("promise.file"))
+            .inspect_err(|_| {
+                if let Err(error) = self.shared.take_back_promises(&self.entry, &before, &range) {
+                    tracing::warn!(key = %self.entry.key, %error, "room stays promised");
+                }
+            });
+        let noted = self.shared.end_promising(&self.entry);
+        promised.and(noted)
+    }
+
+    /// Promises the room of a range that is behind the ends of files, and nothing inside them.
+    fn promise_behind(&self, range: Range<u64>) -> Result<()> {
+        self.change_pieces(range, Reach::Promised, &|object, inside, part| {
+            let end = inside + (part.end - part.start);
+            let start = object.stat()?.size_bytes.max(inside);
+            if start < end { allocate_behind(object, start..end) } else { Ok(()) }
+        })
+    }
+
+    /// Refuses a cut into a hole whose rest the quota has no room for, while nothing is cut: the
+    /// segment before the hole is to reach to the new end.
+    pub(super) fn check_cut(&self, bytes: u64) -> Result<()> {
+        let segments = self.entry.segments.load();
+        let (kept, cut): (Vec<_>, Vec<_>) =
+            segments.iter().partition(|segment| segment.start_bytes < bytes);
+        let Some(last) = kept.last() else { return Ok(()) };
+        let need = (bytes - last.start_bytes).saturating_sub(last.reach());
+        let freed = cut.iter().map(|segment| segment.reach()).sum();
+        let more = need.saturating_sub(freed);
+        if self.entry.usage.has_room(more) || more == 0 {
+            return Ok(());
+        }
+        Err(self.entry.usage.refusal(more, &self.entry.key))
+    }
+}

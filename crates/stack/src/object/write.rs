@@ -1,0 +1,312 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Changes of an object's bytes: through the guard of the segment, or straight to its file.
+
+use std::io::IoSlice;
+use std::ops::Range;
+use std::sync::atomic::Ordering;
+
+use terrace_core::{Access, Error, ErrorKind, EventKind, Object, Result};
+
+use super::{StackObject, check_extent};
+use crate::entry::{Location, Segment};
+use crate::ledger::Count;
+use crate::ring::Took;
+use crate::shape::NoRoom;
+
+/// Why a piece of a write has to be looked at again.
+pub(super) enum Again {
+    /// The segment ends before the piece does.
+    Restructured,
+    /// The namespace may not take up more: another tier does not help.
+    OverQuota(Error),
+    Failed(Error),
+}
+
+impl From<NoRoom> for Again {
+    fn from(refusal: NoRoom) -> Self {
+        match refusal {
+            NoRoom::Here(error) => Again::Failed(error),
+            NoRoom::InQuota(error) => Again::OverQuota(error),
+        }
+    }
+}
+
+impl From<Error> for Again {
+    fn from(error: Error) -> Self {
+        Again::Failed(error)
+    }
+}
+
+/// What a change does to the end of a segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reach {
+    /// It stays where it is, and takes no room.
+    Inside,
+    /// It moves to the end of what is changed, where it is not behind that.
+    Grows,
+    /// It stays where it is; up to the end of what is changed there is room for it. Bytes stay as they
+    /// are.
+    Promised,
+}
+
+/// Changes a part of an object: takes the segment's file, the offset in it, and the part's range.
+pub(super) type ChangePiece<'a> = dyn Fn(&dyn Object, u64, Range<u64>) -> Result<()> + 'a;
+
+impl StackObject {
+    /// Changes bytes of one segment: passes the guard, sees to room, and marks what it touched.
+    ///
+    /// `change` gets the location behind the guard; `extent` is what it may touch.
+    pub(super) fn change_segment(
+        &self,
+        segment: &Segment,
+        extent: Range<u64>,
+        reach: Reach,
+        kind: EventKind,
+        change: impl Fn(&dyn Object) -> Result<()>,
+    ) -> Result<(), Again> {
+        let shared = &*self.shared;
+        let started_ns = shared.clock.now_ns();
+        let mut guard_ns = 0;
+        let grows = reach != Reach::Inside;
+        loop {
+            if grows && extent.end > segment.room_bytes.load(Ordering::Acquire) {
+                shared.take_room(&self.entry, segment, extent.end)?;
+            }
+            let (entered, waited) = segment.guard.enter(&shared.parking);
+            if waited {
+                let waited_ns = shared.clock.now_ns() - started_ns;
+                guard_ns = waited_ns;
+                let tier = segment.location.load().primary.place.tier;
+                shared.tier(tier).ledger.add(Count::MigrationWaitNs, waited_ns);
+                self.entry.ledger.migration_wait_ns.fetch_add(waited_ns, Ordering::Relaxed);
+            }
+            if extent.end > segment.limit_bytes.load(Ordering::Acquire) {
+                return Err(Again::Restructured);
+            }
+            if self.entry.is_deleted() {
+                return Err(Again::Failed(self.deleted("write")));
+            }
+            // A switch to another tier takes the room back that was taken on the old one.
+            if grows && extent.end > segment.room_bytes.load(Ordering::Acquire) {
+                continue;
+            }
+            let location = segment.location.load();
+            if location.is_clean() && reach != Reach::Promised {
+                drop(entered);
+                drop(location);
+                shared.make_unclean(&self.entry, segment)?;
+                continue;
+            }
+            let tier = location.primary.place.tier;
+            let device_ns = shared.clock.now_ns();
+            let result = location
+                .primary
+                .open(shared.backend(&location.primary))
+                .and_then(|handle| change(&***handle.as_ref().expect("it was just opened")));
+            let ended_ns = shared.clock.now_ns();
+            if reach == Reach::Promised {
+                if result.is_ok() {
+                    segment.promise(extent.end);
+                }
+                drop(entered);
+                self.note_unsynced();
+                return result.map_err(|error| Again::Failed(self.explain(error, tier)));
+            }
+            if grows {
+                self.grown(segment, &location, extent.end, result.is_ok());
+            }
+            if entered.is_tracked {
+                segment.mark(extent.start, extent.end);
+            }
+            drop(entered);
+            // Also where it failed: some of the bytes may have been written.
+            self.note_unsynced();
+            result.map_err(|error| Again::Failed(self.explain(error, tier)))?;
+            let bytes = extent.end - extent.start;
+            shared.tier(tier).ledger.access(true, bytes, ended_ns - device_ns);
+            self.entry.ledger.access(true, bytes, ended_ns - device_ns);
+            let extent = (extent.start, bytes);
+            let stack_ns = device_ns - started_ns - guard_ns;
+            let took = Took::split(ended_ns - started_ns, guard_ns, stack_ns);
+            shared.post(kind, segment, tier, started_ns, extent, took);
+            return Ok(());
+        }
+    }
+
+    /// Notes that a segment reaches at least to `end_bytes`, or, after a failed write, to where
+    /// its file reaches.
+    #[inline]
+    fn grown(&self, segment: &Segment, location: &Location, end_bytes: u64, is_ok: bool) {
+        let mut end_bytes = end_bytes;
+        if !is_ok {
+            let site = &location.primary;
+            let handle = site.open(self.shared.backend(site)).ok();
+            let stat = handle.and_then(|handle| handle.as_ref().map(|object| object.stat()));
+            match stat {
+                Some(Ok(stat)) => end_bytes = stat.size_bytes.min(end_bytes),
+                _ => return,
+            }
+        }
+        if segment.length_bytes.load(Ordering::Acquire) < end_bytes {
+            segment.length_bytes.fetch_max(end_bytes, Ordering::AcqRel);
+            self.shared.note_unflushed(&self.entry);
+        }
+    }
+
+    /// Writes one buffer to the tier's file with the accounts alone around it; `None` where more
+    /// has to be looked at first. There is room only while the object may be written: deleting it
+    /// and closing the stack take all of it away.
+    // Inline, and with little to keep over the call: the bar of 1 % leaves room for 4 ns.
+    #[inline(always)]
+    fn write_straight(&self, offset_bytes: u64, data: &[IoSlice<'_>]) -> Option<Result<()>> {
+        let file = self.straight.get()?;
+        let [buffer] = data else { return None };
+        let end_bytes = offset_bytes.checked_add(buffer.len() as u64)?;
+        let has_room = end_bytes <= self.first.room_bytes.load(Ordering::Acquire);
+        if !has_room || buffer.is_empty() || self.access == Access::Read {
+            return None;
+        }
+        let result = file.write_at(offset_bytes, data);
+        let is_known = result.is_ok()
+            && end_bytes <= self.first.length_bytes.load(Ordering::Relaxed)
+            && self.entry.is_unsynced.load(Ordering::Relaxed);
+        Some(if is_known { Ok(()) } else { self.note_straight(end_bytes, result) })
+    }
+
+    #[cold]
+    fn note_straight(&self, end_bytes: u64, result: Result<()>) -> Result<()> {
+        self.note_unsynced();
+        self.grown(&self.first, &self.first.location.load(), end_bytes, result.is_ok());
+        result
+    }
+
+    /// Notes that bytes were written, after they were: a sync that forgets it before then has
+    /// them still before it.
+    #[inline]
+    fn note_unsynced(&self) {
+        // Mostly it is set already, and a load keeps the cache line where it is.
+        if !self.entry.is_unsynced.load(Ordering::Relaxed) {
+            self.entry.is_unsynced.store(true, Ordering::Release);
+        }
+    }
+
+    /// Writes without looking at durability, the long way.
+    pub(super) fn write_through(&self, offset_bytes: u64, data: &[IoSlice<'_>]) -> Result<u64> {
+        let total: usize = data.iter().map(|slice| slice.len()).sum();
+        let end_bytes = check_extent("write", offset_bytes, total as u64)?;
+        self.check_access("write")?;
+        if total == 0 {
+            return Ok(0);
+        }
+        if self.straight()?.is_some() {
+            let taken = self.shared.take_room(&self.entry, &self.first, end_bytes);
+            taken.map_err(NoRoom::into_error)?;
+            if let Some(result) = self.write_straight(offset_bytes, data) {
+                return result.map(|()| total as u64);
+            }
+        }
+        if self.is_simple(end_bytes) {
+            let extent = offset_bytes..end_bytes;
+            let write = |object: &dyn Object| object.write_at(offset_bytes, data);
+            match self.change_segment(&self.first, extent, Reach::Grows, EventKind::Write, write) {
+                Ok(()) => return Ok(total as u64),
+                Err(Again::OverQuota(error)) => return Err(error),
+                Err(Again::Failed(error)) if error.kind() != ErrorKind::NoSpace => {
+                    return Err(error);
+                }
+                // It goes on in another segment.
+                Err(_) => {}
+            }
+        }
+        self.write_pieces(offset_bytes, &flatten(data))?;
+        Ok(total as u64)
+    }
+
+    /// Writes without looking at durability.
+    #[inline(always)]
+    pub(crate) fn write_only(&self, offset_bytes: u64, data: &[IoSlice<'_>]) -> Result<()> {
+        match self.write_straight(offset_bytes, data) {
+            Some(result) => result,
+            None => self.write_through(offset_bytes, data).map(drop),
+        }
+    }
+
+    /// Has `write` write at the end; where that was. No other append comes between.
+    pub(crate) fn append_with(&self, write: impl FnOnce(u64) -> Result<()>) -> Result<u64> {
+        // Held over the I/O: the next append begins where this one ends.
+        let _appending = crate::lock(&self.entry.appends);
+        let start = self.length()?;
+        write(start).map(|()| start)
+    }
+
+    /// Writes piece by piece into the segments that hold the range, making those that are missing.
+    fn write_pieces(&self, offset_bytes: u64, data: &[u8]) -> Result<()> {
+        let range = offset_bytes..offset_bytes + data.len() as u64;
+        self.change_pieces(range, Reach::Grows, &|object, inside, part| {
+            let part = (part.start - offset_bytes) as usize..(part.end - offset_bytes) as usize;
+            object.write_at(inside, &[IoSlice::new(&data[part])])
+        })
+    }
+
+    /// Changes a range piece by piece in the segments that hold it, making those that are missing.
+    pub(super) fn change_pieces(
+        &self,
+        range: Range<u64>,
+        reach: Reach,
+        change: &ChangePiece<'_>,
+    ) -> Result<()> {
+        /// Tries before an object that keeps changing its shape is given up.
+        const TRIES_MAX: u32 = 1000;
+        let mut at = range.start;
+        let mut tries = 0;
+        while at < range.end {
+            let before = at;
+            let (segment, inside) = self.shared.segment_for_write(&self.entry, at)?;
+            let tried = segment.location.load().primary.place.tier;
+            let limit = segment.limit_bytes.load(Ordering::Acquire);
+            let room = limit.saturating_sub(inside).min(range.end - at);
+            let one = |bytes: u64| {
+                let extent = inside..inside + bytes;
+                let part = at..at + bytes;
+                let change = |object: &dyn Object| change(object, inside, part.clone());
+                self.change_segment(&segment, extent, reach, EventKind::Write, change)
+            };
+            let outcome = if room == 0 { Err(Again::Restructured) } else { one(room) };
+            match outcome {
+                Ok(()) => at += room,
+                Err(Again::Restructured) => {}
+                Err(Again::Failed(error)) if error.kind() == ErrorKind::NoSpace => {
+                    let extent = inside..inside + room;
+                    let fits = self.shared.make_fit(&self.entry, &segment, tried, extent, error)?;
+                    if fits > 0 {
+                        // The tier takes what it has room for, the rest goes on elsewhere.
+                        match one(fits) {
+                            Ok(()) => at += fits,
+                            Err(Again::Restructured) => {}
+                            // Somebody else took the room, or the device itself is full: look again.
+                            Err(Again::Failed(error)) if error.kind() == ErrorKind::NoSpace => {
+                                let extent = inside..inside + fits;
+                                let (entry, shared) = (&self.entry, &self.shared);
+                                shared.make_fit(entry, &segment, tried, extent, error)?;
+                            }
+                            Err(Again::Failed(error) | Again::OverQuota(error)) => {
+                                return Err(error);
+                            }
+                        }
+                    }
+                }
+                Err(Again::Failed(error) | Again::OverQuota(error)) => return Err(error),
+            }
+            tries = if at > before { 0 } else { tries + 1 };
+            if tries > TRIES_MAX {
+                return Err(Error::new(ErrorKind::Busy, "write").with("key", &self.entry.key));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// One buffer of many, for the writes that are cut differently.
+fn flatten(data: &[IoSlice<'_>]) -> Vec<u8> {
+    data.iter().flat_map(|slice| slice.iter().copied()).collect()
+}
