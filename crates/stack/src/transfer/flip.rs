@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A clean copy that becomes the primary: no bytes are copied.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use terrace_core::{EventKind, Outcome, Result, Role};
+
+use super::{ATTEMPTS_MAX, Job, Stop, stop};
+use crate::account::Class;
+use crate::catalog::{GarbageRow, Write};
+use crate::drops::Drop as Superseded;
+use crate::entry::{Location, Site};
+use crate::promises::{self, allocate_behind};
+
+impl Job<'_> {
+    /// Makes the clean copy on the target the primary: no bytes are copied.
+    pub(super) fn flip(&self) -> Result<(), Stop> {
+        self.one.enter("switch");
+        let location = self.segment.location.load_full();
+        let copy = location.copies.iter().find(|copy| copy.place.tier == self.to());
+        let copy = copy.ok_or_else(|| self.copy_is_gone())?;
+        // A new generation: the highest complete primary is the right one. It is durable before
+        // the catalog says so, and taken back when the switch does not happen.
+        let site = copy.with_generation(self.shared.catalog.number()?);
+        self.announce(&site)?;
+        self.shared.backend(&site).sync()?;
+        self.shared.failpoints.hit("flip.identity")?;
+        let result = self.flip_to(&site);
+        if result.is_err() {
+            // A copy that a write has dropped meanwhile has no identity to restore.
+            let _ = self.mark(copy, Role::Copy);
+        }
+        result
+    }
+
+    /// Marks a copy as the coming primary. Settling the switch before marks its source as a copy,
+    /// which may be the very same file, and must be over.
+    fn announce(&self, site: &Site) -> Result<()> {
+        self.shared.settle(self.entry, self.segment)?;
+        let _changes = crate::lock(&self.entry.changes);
+        self.mark(site, Role::Primary)
+    }
+
+    fn copy_is_gone(&self) -> Stop {
+        Stop::Outcome(Outcome::HotWrite, "its copy was dropped by a write".into())
+    }
+
+    /// Writes what a file is to its object.
+    fn mark(&self, site: &Site, role: Role) -> Result<()> {
+        match self.identity(site, role) {
+            Some(identity) => self.shared.backend(site).set_identity(&site.key, &identity),
+            None => Ok(()),
+        }
+    }
+
+    fn flip_to(&self, site: &Arc<Site>) -> Result<(), Stop> {
+        let parking = &self.shared.parking;
+        for attempt in 0..ATTEMPTS_MAX {
+            self.check()?;
+            let stays = self.keeps_source();
+            if stays {
+                // It stays as a copy, which must be as durable as the primary. A write between
+                // this and the switch drops the copies, and the switch with them.
+                self.shared.sync_site(&self.segment.location.load_full().primary)?;
+            }
+            let changes = crate::lock(&self.entry.changes);
+            let gate = crate::lock(&self.segment.gate);
+            let longest = self.shared.settings.switch_time_max;
+            if self.segment.guard.close(parking, longest) {
+                let result = self.flip_closed(site, stays);
+                self.segment.guard.open(parking);
+                return result;
+            }
+            self.segment.guard.open(parking);
+            drop((gate, changes));
+            self.shared.clock.sleep(Duration::from_micros(200) * (attempt + 1));
+        }
+        Err(stop(Outcome::HotWrite))
+    }
+
+    fn flip_closed(&self, site: &Arc<Site>, stays: bool) -> Result<(), Stop> {
+        self.check()?;
+        let location = self.segment.location.load_full();
+        let (on_target, others): (Vec<_>, Vec<_>) =
+            location.copies.iter().cloned().partition(|copy| copy.place.tier == self.to());
+        if !on_target.iter().any(|copy| copy.place.file == site.place.file) {
+            return Err(self.copy_is_gone());
+        }
+        if location.settling.is_some() {
+            return Err(stop(Outcome::Busy));
+        }
+        let (length, room) = (self.segment.length(), self.room_bytes());
+        let stays = stays && room == length;
+        if room == length {
+            return self.flip_with_room(site, &location, others, (length, room), stays);
+        }
+        let tier = self.shared.tier(self.to());
+        if !tier.account.take(Class::Reserved, room - length, tier.capacity_bytes()) {
+            return Err(stop(Outcome::NoSpace));
+        }
+        self.flip_with_room(site, &location, others, (length, room), stays).inspect_err(|_| {
+            promises::give_back(self.shared, site);
+            tier.account.free(Class::Reserved, room - length);
+        })
+    }
+
+    /// The room that was promised is reserved on the target; its file gets it, too.
+    fn flip_with_room(
+        &self,
+        site: &Arc<Site>,
+        location: &Location,
+        others: Vec<Arc<Site>>,
+        (length, room): (u64, u64),
+        stays: bool,
+    ) -> Result<(), Stop> {
+        if room > length {
+            let file = site.open_once(self.shared.backend(site))?;
+            let modified_ns = file.stat()?.modified_ns;
+            allocate_behind(&**file, length..room)?;
+            file.set_modified(modified_ns)?;
+        }
+        let old = Arc::clone(&location.primary);
+        let mut copies = others;
+        if stays {
+            copies.push(Arc::clone(&old));
+        }
+        let site = Arc::clone(site);
+        let next = self.shared.location(site, copies, location.checksum, None);
+        let record = self.entry.record_with(self.segment.number, &next);
+        let row = GarbageRow {
+            object_id: self.entry.object_id,
+            segment: self.segment.number,
+            place: old.place,
+            bytes: length,
+        };
+        let mut writes = vec![Write::Put(&self.entry.key, &record)];
+        if !stays {
+            writes.push(Write::Garbage(row.clone()));
+        }
+        let mut accounted = crate::lock(&self.segment.accounted);
+        if let Err(error) = self.shared.catalog.commit(&writes) {
+            self.take_back(Some(&row));
+            return Err(error.into());
+        }
+        self.shared.failpoints.hit("flip.committed")?;
+        self.segment.location.publish(Arc::new(next));
+        self.shared.tier(self.to()).account.turn(Class::Copy, Class::Used, length);
+        self.leave(&mut accounted, (length, room), stays);
+        drop(accounted);
+        self.shared.post_change(EventKind::Uncopied, self.segment, self.to());
+        self.shared.post_change(EventKind::Moved, self.segment, self.to());
+        if stays {
+            self.shared.post_change(EventKind::Copied, self.segment, self.one.from);
+            // It is done all the same: an old mark is put right by the next opening after a crash.
+            let _ = self.mark(&old, Role::Copy);
+        } else {
+            self.shared.drops.add(vec![Superseded { site: old, row }]);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The switch to a file that was copied, behind the gate.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use terrace_core::{Error, ErrorKind, EventKind, Outcome, Result, Role};
+
+use super::{FINAL_BYTES_MAX, Job, Stop, Target, stop};
+use crate::account::Class;
+use crate::catalog::{GarbageRow, Write};
+use crate::dirty::Dirty;
+use crate::entry::{Accounted, Pending, Site};
+use crate::ledger::Count;
+use crate::mover::MoveWish;
+use crate::promises::allocate_behind;
+
+impl Job<'_> {
+    /// One attempt to switch; false where writers did not pause.
+    pub(super) fn try_switch(
+        &self,
+        target: &mut Target<'_>,
+        checksum: Option<u32>,
+    ) -> Result<bool, (Stop, bool)> {
+        let _changes = crate::lock(&self.entry.changes);
+        let _gate = crate::lock(&self.segment.gate);
+        let parking = &self.shared.parking;
+        let longest = self.shared.settings.switch_time_max;
+        if !self.segment.guard.close(parking, longest) {
+            self.segment.guard.open(parking);
+            return Ok(false);
+        }
+        let result = self.switch(target, checksum);
+        self.segment.guard.open(parking);
+        if let Ok(true) = result {
+            self.shared
+                .failpoints
+                .hit("move.switched")
+                .map_err(|error| (Stop::Failed(error), true))?;
+        }
+        result
+    }
+
+    /// Behind the gate: copies the last ranges, commits, and shows the new location.
+    fn switch(&self, target: &mut Target<'_>, checksum: Option<u32>) -> Result<bool, (Stop, bool)> {
+        let early = |reason: Stop| (reason, false);
+        let left = crate::lock(&self.segment.dirty).as_ref().map_or(0, Dirty::bytes);
+        if left > FINAL_BYTES_MAX {
+            return Ok(false);
+        }
+        self.copy_dirty(target).map_err(early)?;
+        self.check().map_err(early)?;
+        let was_written = crate::lock(&self.segment.dirty).as_ref().is_some_and(Dirty::was_written);
+        let (wish, stays) = (self.one.request.wish, self.keeps_source());
+        if wish == MoveWish::Copy && was_written {
+            return Err(early(Stop::Outcome(
+                Outcome::HotWrite,
+                "it was written while the copy was made".into(),
+            )));
+        }
+        let (length, room) = (self.segment.length(), self.room_bytes());
+        if room > target.reserved_bytes {
+            let more = room - target.reserved_bytes;
+            if !target.tier.account.take(Class::Reserved, more, target.tier.capacity_bytes()) {
+                return Err(early(stop(Outcome::NoSpace)));
+            }
+            target.reserved_bytes = room;
+        }
+        let location = self.segment.location.load_full();
+        self.finish_file(&location.primary, target, length).map_err(|error| early(error.into()))?;
+        let checksum = checksum.filter(|_| !was_written);
+        if checksum.is_some() && location.checksum.is_some_and(|known| checksum != Some(known)) {
+            let error = Error::new(ErrorKind::Corrupt, "migrate a segment")
+                .because("its bytes fail their checksum; see terrace scrub")
+                .with("tier", &self.shared.tier(location.primary.place.tier).name);
+            return Err(early(Stop::Failed(error)));
+        }
+        let source = Arc::clone(&location.primary);
+        let site = Arc::clone(&target.site);
+        let next = match wish {
+            MoveWish::Copy => {
+                let mut copies = location.copies.clone();
+                copies.push(site);
+                self.shared.location(source, copies, location.checksum.or(checksum), None)
+            }
+            _ => {
+                let mut copies = location.copies.clone();
+                if stays {
+                    copies.push(Arc::clone(&source));
+                }
+                let pending = Pending { source, bytes: length, boot: self.shared.boot };
+                self.shared.location(site, copies, checksum, Some(pending))
+            }
+        };
+        let record = self.entry.record_with(self.segment.number, &next);
+        // Locked over the commit: nobody takes room on the tier that is being left.
+        let mut accounted = crate::lock(&self.segment.accounted);
+        let late = |error: Error| (Stop::Failed(error), true);
+        if let Err(error) = self.shared.catalog.commit(&[Write::Put(&self.entry.key, &record)]) {
+            return Err((Stop::Failed(error), !self.take_back(None)));
+        }
+        let step = if wish == MoveWish::Copy { "copy.committed" } else { "move.committed" };
+        self.shared.failpoints.hit(step).map_err(late)?;
+        self.segment.location.publish(Arc::new(next));
+        target.tier.account.free(Class::Reserved, target.reserved_bytes - room);
+        if wish == MoveWish::Copy {
+            target.tier.account.turn(Class::Reserved, Class::Copy, length);
+            self.shared.post_change(EventKind::Copied, self.segment, self.to());
+        } else {
+            target.tier.account.turn(Class::Reserved, Class::Used, length);
+            self.leave(&mut accounted, (length, room), stays);
+            self.shared.post_change(EventKind::Moved, self.segment, self.to());
+            if stays {
+                self.shared.post_change(EventKind::Copied, self.segment, self.one.from);
+            }
+        }
+        Ok(true)
+    }
+
+    /// After a commit that failed and may have been written all the same: commits the location
+    /// as it was, and that the file of `kept` is no garbage. When that fails too, the store takes no
+    /// more writes, because a crash could bring back either location.
+    pub(super) fn take_back(&self, kept: Option<&GarbageRow>) -> bool {
+        let record = self.entry.record_now();
+        let mut writes = vec![Write::Put(&self.entry.key, &record)];
+        writes.extend(kept.map(Write::GarbageGone));
+        let is_back = self.shared.catalog.commit(&writes).is_ok();
+        if !is_back {
+            self.shared.is_broken.store(true, Ordering::Release);
+        }
+        is_back
+    }
+
+    /// Gives the target the room behind its end that was promised to the segment. What was promised or
+    /// cut since is seen to behind the gate.
+    pub(super) fn give_room(&self, target: &mut Target<'_>) -> Result<()> {
+        let length = self.segment.length();
+        let room = self.room_bytes().min(target.reserved_bytes);
+        if room > length.max(target.promised_bytes) {
+            allocate_behind(&*target.object, length..room)?;
+            target.promised_bytes = room;
+        }
+        Ok(())
+    }
+
+    /// Gives the target its length, its room, its time and its place in the object.
+    fn finish_file(&self, source: &Site, target: &mut Target<'_>, length: u64) -> Result<()> {
+        let handle = source.open(self.shared.backend(source))?;
+        let stat = handle.as_ref().expect("it was just opened").stat()?;
+        let target_bytes = target.object.stat()?.size_bytes;
+        let has_too_much = target.promised_bytes > self.room_bytes();
+        if target_bytes != length || has_too_much {
+            target.object.set_len(length)?;
+        }
+        if target_bytes > length || has_too_much {
+            // With the cut went what was behind.
+            target.promised_bytes = 0;
+        }
+        self.give_room(target)?;
+        target.object.set_modified(stat.modified_ns)?;
+        self.shared.failpoints.hit("move.gate")?;
+        let role = match self.one.request.wish {
+            MoveWish::Copy => Role::Copy,
+            _ => Role::Primary,
+        };
+        if let Some(identity) = self.identity(&target.site, role) {
+            self.shared.backend(&target.site).set_identity(&target.site.key, &identity)?;
+        }
+        self.shared.failpoints.hit("move.identity")
+    }
+
+    /// Accounts that the primary has left its tier; where it is now it has a length, and room.
+    pub(super) fn leave(
+        &self,
+        accounted: &mut Accounted,
+        (length, room): (u64, u64),
+        stays_as_copy: bool,
+    ) {
+        let from = self.shared.tier(self.one.from);
+        let class = if stays_as_copy { Class::Copy } else { Class::Garbage };
+        let from_used = accounted.used_bytes.min(length);
+        let from_reserved = accounted.reserved_bytes.min(length - from_used);
+        from.account.turn(Class::Used, class, from_used);
+        from.account.turn(Class::Reserved, class, from_reserved);
+        from.account.free(Class::Used, accounted.used_bytes - from_used);
+        from.account.free(Class::Reserved, accounted.reserved_bytes - from_reserved);
+        self.entry.usage.shrink(*accounted, room);
+        *accounted = Accounted { used_bytes: length, reserved_bytes: room - length };
+        self.segment.room_bytes.store(room, Ordering::Release);
+        from.segments.fetch_sub(1, Ordering::Relaxed);
+        from.ledger.add(Count::MovesOut, 1);
+        let to = self.shared.tier(self.to());
+        to.segments.fetch_add(1, Ordering::Relaxed);
+        to.ledger.add(Count::MovesIn, 1);
+    }
+}
