@@ -16,6 +16,10 @@ use crate::failure::Result;
 /// The configuration of a store, by itself.
 const SETTINGS_FILE: &str = "terrace.toml";
 
+/// A call of a policy may take so many times as long as in a store: several replays share the
+/// machine, and nobody waits for one.
+const CALL_TIMES: u32 = 12;
+
 /// A policy and its parameters.
 pub(crate) type Chosen = (PolicySource, Vec<(String, String)>);
 
@@ -108,6 +112,7 @@ impl Modelled {
             options.after_events = policy.after_events;
             options.every = policy.every;
             options.round_bytes = policy.round_bytes;
+            options.call_time_max = policy.call_time_max.saturating_mul(CALL_TIMES);
         }
         options.persistency = *persistency;
         options.is_open_loop = manner.open_loop;

@@ -2,9 +2,11 @@
 //! Policies: what decides which segment lives on which tier.
 //!
 //! One file a policy and one line in [`POLICIES`]; what they share is in `mechanism`; [`host`]
-//! loads policies from shared libraries, [`program`] asks those in Python; [`replacement`] has orders in which caches give up objects.
+//! loads policies from shared libraries, [`program`] asks those in Python, [`calls`] tells which of
+//! them hangs; [`replacement`] has orders in which caches give up objects.
 //! `docs/policies/` defines each of them.
 
+pub mod calls;
 pub mod host;
 pub mod program;
 pub mod replacement;

@@ -70,7 +70,7 @@ fn replay(path: &Path) -> Timed {
     let open = || Trace::open(path, &options).expect("it is a trace");
     let population = Population::read(&mut open(), &mut |_| {}).expect("readable");
     let replay = TimedReplay::new(timed_options);
-    replay.run(&population, &mut open(), policy, &mut |_| {}).expect("readable")
+    replay.run(population, open(), policy, &mut |_| {}).expect("readable")
 }
 
 fn assert_same(found: &Timed, wanted: &Timed) {

@@ -263,7 +263,7 @@ fn a_python_policy_that_hangs_is_replaced_and_nobody_waits_for_it() {
         policy(&scene)["name"] == "pinned"
     });
     let why = policy(&scene)["replaced"].to_string();
-    assert!(why.contains("eager.py: a call took longer than 300ms"), "{why}");
+    assert!(why.contains("eager.py: plan took longer than 300ms"), "{why}");
     // Its process ends although the policy sleeps, long before the store does.
     let name = scene.path("eager.py").canonicalize().expect("it exists");
     let find = || std::process::Command::new("pgrep").arg("-f").arg(&name).output();
@@ -274,7 +274,7 @@ fn a_python_policy_that_hangs_is_replaced_and_nobody_waits_for_it() {
     held.stop();
     let log = String::from_utf8(scene.read("log")).expect("text");
     assert_eq!(log.matches("the policy was replaced by pinned").count(), 2, "{log}");
-    assert!(log.contains("a call took longer") && log.contains("had enough"), "{log}");
+    assert!(log.contains("plan took longer") && log.contains("had enough"), "{log}");
     assert!(!log.contains("panicked at"), "{log}");
 }
 
@@ -385,6 +385,23 @@ fn a_python_policy_that_fails_in_a_replay_says_why() {
                     RuntimeError: had enough (";
     assert!(ran.stderr.contains(expected), "{ran:?}");
     assert!(ran.stderr.contains("policy=./eager.py:fails=raises"), "{ran:?}");
+}
+
+#[test]
+fn a_python_policy_that_hangs_ends_its_replay_and_no_other() {
+    let scene = Scene::with_policy();
+    eager(&scene);
+    load(&scene);
+    let settings = String::from_utf8(scene.read("store/terrace.toml")).expect("text");
+    let hurried = settings.replace("name = \"lru\"", "name = \"lru\"\ncall_time_max = \"200ms\"");
+    assert_ne!(settings, hurried);
+    scene.file("store/terrace.toml", &hurried);
+    let ran = scene.run(["replay", "load.csv", "--policy", "./eager.py:fails=hangs,lru"]);
+    assert_eq!(ran.status, Some(1), "{ran:?}");
+    assert!(ran.stdout.contains("\nlru "), "{ran:?}");
+    let expected = "the policy did not come back from `plan` within 2400ms; it was ended";
+    assert!(ran.stderr.contains(expected), "{ran:?}");
+    assert!(ran.stderr.contains("policy=./eager.py:fails=hangs"), "{ran:?}");
 }
 
 #[test]

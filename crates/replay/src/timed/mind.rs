@@ -9,8 +9,10 @@ use terrace_core::{
     Action, ActionKind, Actions, Event, EventKind, Placer, Policy, SLOT_NONE, TierIndex, TierView,
     View,
 };
+use terrace_policies::calls::Call;
 
 use super::store::{INCARNATION, Told};
+use super::watchdog::Watch;
 
 /// Actions of one round at most; the same as in a store.
 const ACTIONS_MAX: usize = 100_000;
@@ -28,6 +30,7 @@ pub(super) struct Pace {
 
 pub(super) struct Mind {
     policy: Box<dyn Policy>,
+    watch: Arc<Watch>,
     view: View,
     pace: Pace,
     pending: Vec<Change>,
@@ -50,11 +53,12 @@ enum Change {
 
 impl Mind {
     /// A policy that has seen nothing.
-    pub(super) fn new(policy: Box<dyn Policy>, view: View, pace: Pace) -> Self {
+    pub(super) fn new(policy: Box<dyn Policy>, watch: Arc<Watch>, view: View, pace: Pace) -> Self {
         let next_round_ns = pace.every_ns;
         let (pending, hash) = (Vec::new(), SipHasher13::new());
         Self {
             policy,
+            watch,
             view,
             pace,
             pending,
@@ -68,7 +72,7 @@ impl Mind {
     }
 
     pub(super) fn placer(&self) -> Arc<dyn Placer> {
-        self.policy.placer()
+        self.watch.placer(self.watch.over(Call::Publish, || self.policy.placer()))
     }
 
     /// Shows it what is there when it starts.
@@ -83,7 +87,7 @@ impl Mind {
             });
             self.view.insert(slot, view);
         }
-        self.policy.observe(&self.view, &events);
+        self.watch.over(Call::Observe, || self.policy.observe(&self.view, &events));
     }
 
     /// Notes what became of segments.
@@ -149,9 +153,9 @@ impl Mind {
         self.view.now_ns = now_ns;
         self.view.tiers = tiers.collect();
         events.push(Event::new(EventKind::Timer, SLOT_NONE, 0, now_ns));
-        self.policy.observe(&self.view, &events);
+        self.watch.over(Call::Observe, || self.policy.observe(&self.view, &events));
         let mut actions = Actions::with_budget(self.pace.round_bytes, room.min(ACTIONS_MAX));
-        self.policy.plan(&self.view, &mut actions);
+        self.watch.over(Call::Plan, || self.policy.plan(&self.view, &mut actions));
         self.rounds += 1;
         self.last_round_ns = now_ns;
         self.next_round_ns = now_ns.saturating_add(self.pace.every_ns);

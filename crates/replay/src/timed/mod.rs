@@ -3,6 +3,8 @@
 
 mod clients;
 mod device;
+#[cfg(test)]
+pub(crate) mod hanging;
 mod mind;
 mod mover;
 mod pages;
@@ -14,8 +16,10 @@ mod stories;
 #[cfg(test)]
 mod tests;
 mod traffic;
+mod watchdog;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use terrace_core::{
@@ -38,6 +42,7 @@ use self::stories::Stories;
 pub use self::stories::{MoveStory, Story};
 use self::traffic::Collector;
 pub use self::traffic::{Served, Traffic};
+use self::watchdog::Watch;
 use crate::read::{NAMESPACE, Trace};
 use crate::request::{Operation, Request};
 
@@ -97,6 +102,9 @@ pub struct TimedOptions {
     pub seed: u64,
     /// Objects of which everything is told that was done with them.
     pub followed: Vec<u64>,
+    /// How long the policy may take to come back from a call, in real time. What a policy that does
+    /// decides has nothing to do with it.
+    pub call_time_max: Duration,
 }
 
 /// Replays traces in virtual time.
@@ -125,6 +133,7 @@ impl TimedOptions {
             present_on,
             seed: 0,
             followed: Vec::new(),
+            call_time_max: Duration::from_secs(60),
         }
     }
 
@@ -144,21 +153,32 @@ impl TimedReplay {
     /// [`TimedOptions::view`]. `progress` is told how many requests were answered since it was told
     /// before.
     ///
-    /// The same trace, options and policy come to the same, wherever and however often.
+    /// The same trace, options and policy come to the same, wherever and however often. A policy that
+    /// hangs is left behind with a thread, unless it has a canceller.
     ///
     /// # Errors
     ///
-    /// Those of [`Trace::read`].
+    /// Those of [`Trace::read`]; `Io` where the policy does not come back from a call.
+    ///
+    /// # Panics
+    ///
+    /// Where the policy does.
     pub fn run(
         &self,
-        population: &Population,
-        trace: &mut Trace,
+        population: impl Into<Arc<Population>>,
+        mut trace: Trace,
         policy: Box<dyn Policy>,
         progress: &mut dyn FnMut(u64),
     ) -> Result<Timed> {
-        let mut run = Run::new(&self.options, population, trace, policy)?;
-        run.go(progress)?;
-        Ok(run.report())
+        let watch = Arc::new(Watch::new(self.options.call_time_max, policy.canceller()));
+        let (options, population) = (self.options.clone(), population.into());
+        let watched = Arc::clone(&watch);
+        let replay = move |progress: &mut dyn FnMut(u64)| {
+            let mut run = Run::new(&options, &population, &mut trace, policy, watched)?;
+            run.go(progress)?;
+            Ok(run.report())
+        };
+        watchdog::run(&watch, replay, progress)?
     }
 }
 
@@ -213,6 +233,7 @@ impl<'a> Run<'a> {
         population: &'a Population,
         trace: &'a mut Trace,
         policy: Box<dyn Policy>,
+        watch: Arc<Watch>,
     ) -> Result<Self> {
         let pace = Pace {
             after_events: options.after_events.max(1),
@@ -224,7 +245,7 @@ impl<'a> Run<'a> {
             bytes_per_s: options.move_bytes_per_s,
             yields: options.move_yields,
         };
-        let mut mind = Mind::new(policy, options.view(), pace);
+        let mut mind = Mind::new(policy, watch, options.view(), pace);
         let keeps = options.page_cache_bytes > 0;
         let tier = |tier: &TimedTier| Tier::new(tier, keeps);
         let tiers = options.tiers.iter().map(tier);

@@ -42,7 +42,7 @@ fn tier(name: &str, capacity_bytes: u64, latency_ns: u64, bytes_per_s: f64) -> T
 }
 
 /// A fast tier of this capacity, and a slow one without a bound: 1 MiB takes 10 and 100 ms.
-fn options(fast_bytes: u64) -> TimedOptions {
+pub(super) fn options(fast_bytes: u64) -> TimedOptions {
     let fast = tier("fast", fast_bytes, 0, 100.0 * MIB as f64);
     let slow = tier("slow", u64::MAX, 0, 10.0 * MIB as f64);
     TimedOptions { every: Duration::from_millis(100), ..TimedOptions::new(vec![fast, slow]) }
@@ -59,7 +59,7 @@ fn run_with(
     let policy = terrace_policies::create(policy, &options.view(), &given).expect("it is legal");
     let population = Population::read(&mut trace(lines), &mut |_| {}).expect("readable");
     let replay = TimedReplay::new(options.clone());
-    replay.run(&population, &mut trace(lines), policy, &mut |_| {}).expect("readable")
+    replay.run(population, trace(lines), policy, &mut |_| {}).expect("readable")
 }
 
 fn near(value: f64, expected: f64) -> bool {
@@ -329,7 +329,7 @@ fn several_clients_ask_at_the_same_time() {
     let policy = terrace_policies::create("pinned", &options.view(), &[]).expect("it is legal");
     let population = Population::read(&mut open(), &mut |_| {}).expect("readable");
     let replay = TimedReplay::new(options);
-    let timed = replay.run(&population, &mut open(), policy, &mut |_| {}).expect("readable");
+    let timed = replay.run(population, open(), policy, &mut |_| {}).expect("readable");
     // Both at once take 0.2 s, then each thinks for the half second in which it had its answer.
     assert!(near(timed.makespan_s, 0.2 + 0.5 + 0.2), "{timed:?}");
     assert!(near(timed.reads.mean_s, 0.2), "{timed:?}");
@@ -348,7 +348,7 @@ fn what_somebody_puts_somewhere_is_there_from_the_beginning() {
     population.add(&mut trace(&lines), &mut |_| {}).expect("readable");
     population.put(3, TierIndex(1), MIB).expect("there are numbers left");
     let policy = terrace_policies::create("pinned", &options.view(), &[]).expect("it is legal");
-    let timed = TimedReplay::new(options).run(&population, &mut trace(&lines), policy, &mut |_| {});
+    let timed = TimedReplay::new(options).run(population, trace(&lines), policy, &mut |_| {});
     let timed = timed.expect("readable");
     assert_eq!((timed.tiers[0].reads, timed.tiers[1].reads), (1, 1), "{timed:?}");
     assert_eq!((timed.tiers[0].writes, timed.tiers[1].writes), (0, 1), "{timed:?}");
@@ -368,7 +368,7 @@ fn policies_are_shown_what_objects_are_called() {
     let parameters = [("rules".to_string(), rules.to_string())];
     let policy = terrace_policies::create("pinned", &options.view(), &parameters).expect("legal");
     let population = Population::read(&mut open(), &mut |_| {}).expect("readable");
-    let timed = TimedReplay::new(options).run(&population, &mut open(), policy, &mut |_| {});
+    let timed = TimedReplay::new(options).run(population, open(), policy, &mut |_| {});
     let timed = timed.expect("readable");
     assert_eq!((timed.tiers[0].writes, timed.tiers[1].writes), (1, 4), "{timed:?}");
 }
@@ -388,7 +388,7 @@ fn names_of_objects_that_come_late_are_known() {
     let parameters = [("rules".to_string(), "trace//late=slow".to_string())];
     let policy = terrace_policies::create("pinned", &options.view(), &parameters).expect("legal");
     let population = Population::read(&mut open(), &mut |_| {}).expect("readable");
-    let timed = TimedReplay::new(options).run(&population, &mut open(), policy, &mut |_| {});
+    let timed = TimedReplay::new(options).run(population, open(), policy, &mut |_| {});
     let timed = timed.expect("readable");
     assert_eq!((timed.tiers[0].writes, timed.tiers[1].writes), (5000, 1), "{timed:?}");
 }
@@ -450,7 +450,7 @@ fn what_is_refused_does_not_call_the_policy_again() {
     let pinned = terrace_policies::create("pinned", &options.view(), &[]).expect("legal");
     let stubborn = Box::new(Stubborn(pinned));
     let replay = TimedReplay::new(options);
-    let timed = replay.run(&population, &mut trace(&lines), stubborn, &mut |_| {});
+    let timed = replay.run(population, trace(&lines), stubborn, &mut |_| {});
     let timed = timed.expect("readable");
     // Every 100 ms of 14 s, and once more for each 1000 answers.
     assert!((140..=145).contains(&timed.rounds), "{} rounds", timed.rounds);
@@ -476,7 +476,7 @@ fn clients_and_migrations_share_the_processors() {
         let policy = terrace_policies::create("pinned", &options.view(), &[]).expect("legal");
         let population = Population::read(&mut open(), &mut |_| {}).expect("readable");
         let replay = TimedReplay::new(options);
-        replay.run(&population, &mut open(), policy, &mut |_| {}).expect("readable").makespan_s
+        replay.run(population, open(), policy, &mut |_| {}).expect("readable").makespan_s
     };
     let wide = |count, share| {
         let mut options = with_share(of_processors(count), share);

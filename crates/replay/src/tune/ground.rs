@@ -3,6 +3,8 @@
 
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use terrace_core::{Error, ErrorKind, Result, panic_text};
@@ -39,7 +41,7 @@ pub(super) struct Ground<'a> {
 /// Some windows of the trace, and what is there before them.
 pub(super) struct Part {
     ranges: Vec<Range<u64>>,
-    population: Population,
+    population: Arc<Population>,
 }
 
 impl Part {
@@ -74,7 +76,7 @@ impl<'a> Ground<'a> {
         let every = |start: u64, stride: usize| (start..WINDOWS).step_by(stride).map(window);
         let mut part = |ranges: Vec<Range<u64>>| -> Result<Part> {
             let mut trace = open()?.windows(ranges.clone());
-            let population = Population::read(&mut trace, progress)?;
+            let population = Arc::new(Population::read(&mut trace, progress)?);
             Ok(Part { ranges, population })
         };
         // The first of a stride lies in the middle of what it stands for.
@@ -137,9 +139,18 @@ impl<'a> Ground<'a> {
         progress: &mut dyn FnMut(u64),
     ) -> Result<Vec<Score>> {
         let threads = thread::available_parallelism().map_or(1, usize::from);
-        let score =
-            |index: usize, progress: &mut dyn FnMut(u64)| self.score(&tried[index], part, progress);
-        parallel::each(tried.len(), threads, progress, score).into_iter().collect()
+        let has_failed = AtomicBool::new(false);
+        let score = |index: usize, progress: &mut dyn FnMut(u64)| {
+            // Most likely each of them would, and one that hangs takes its time for it.
+            if has_failed.load(Ordering::Relaxed) {
+                return None;
+            }
+            let score = self.score(&tried[index], part, progress);
+            has_failed.fetch_or(score.is_err(), Ordering::Relaxed);
+            Some(score)
+        };
+        // They begin in order, so that one that was left out is behind the one that failed.
+        parallel::each(tried.len(), threads, progress, score).into_iter().flatten().collect()
     }
 
     fn score(&self, tried: &Tried, part: &Part, progress: &mut dyn FnMut(u64)) -> Result<Score> {
@@ -150,9 +161,11 @@ impl<'a> Ground<'a> {
                 Some(parameters) => (self.make)(&view, parameters)?,
                 None => terrace_policies::create(PINNED, &view, &[])?,
             };
-            let mut trace = (self.open)()?.windows(part.ranges.clone());
+            let trace = (self.open)()?.windows(part.ranges.clone());
             let replay = TimedReplay::new(self.timed.clone());
-            replay.run(&part.population, &mut trace, policy, progress)
+            replay
+                .run(Arc::clone(&part.population), trace, policy, progress)
+                .map_err(|error| with_policy(error, &self.policy, parameters))
         })?;
         Ok(self.objective.score(&timed))
     }
@@ -175,12 +188,13 @@ fn guard<T>(
     run: impl FnOnce() -> Result<T>,
 ) -> Result<T> {
     catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| {
-        let given: Vec<_> =
-            parameters.iter().map(|(name, value)| format!("{name}={value}")).collect();
         let reason = format!("it failed with this policy: {}", panic_text(&*panic));
-        Err(Error::new(ErrorKind::Io, "replay the trace")
-            .because(reason)
-            .with("policy", policy)
-            .with("parameters", given.join(":")))
+        let error = Error::new(ErrorKind::Io, "replay the trace").because(reason);
+        Err(with_policy(error, policy, parameters))
     })
+}
+
+fn with_policy(error: Error, policy: &str, parameters: &[(String, String)]) -> Error {
+    let given: Vec<_> = parameters.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    error.with("policy", policy).with("parameters", given.join(":"))
 }

@@ -104,14 +104,15 @@ impl Shadows {
         stop: &Arc<AtomicBool>,
     ) -> Result<Option<Foreseen>> {
         let trace = || Trace::of_requests(Arc::clone(&lived.requests), Arc::clone(stop));
-        let population = population(lived, fill, &mut trace())?;
+        let population = Arc::new(population(lived, fill, &mut trace())?);
         let tried = self.tried()?;
         // The store has the other half of the processors.
         let threads = thread::available_parallelism().map_or(1, usize::from).div_ceil(2);
         let replay = |index: usize, progress: &mut dyn FnMut(u64)| {
             let (_, policy, parameters) = &tried[index];
             let policy = terrace_policies::create(policy, &self.timed.view(), parameters)?;
-            TimedReplay::new(self.timed.clone()).run(&population, &mut trace(), policy, progress)
+            let replay = TimedReplay::new(self.timed.clone());
+            replay.run(Arc::clone(&population), trace(), policy, progress)
         };
         let timed = parallel::each(tried.len(), threads, &mut |_| {}, replay);
         if stop.load(Ordering::Relaxed) {

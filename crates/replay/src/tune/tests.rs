@@ -2,11 +2,14 @@
 //! A trace on which some parameters are plainly better than the defaults.
 
 use std::io::Cursor;
+use std::time::Duration;
 
 use terrace_core::{Error, ErrorKind, Figures, TierView, Watermarks};
+use terrace_policies::calls::Call;
 
 use super::*;
 use crate::read::Options;
+use crate::timed::hanging::Hanging;
 use crate::timed::{Character, Recent, TimedTier};
 
 /// Objects that are read again and again, but too seldom for the horizon of the defaults.
@@ -92,6 +95,27 @@ fn a_policy_that_fails_is_an_error_with_its_parameters() {
     let error = tuner.search(4, &mut |_| {}).expect_err("no values are taken");
     let text = error.chain().to_string();
     assert!(text.contains("had enough") && text.contains("parameters=high=0.8:"), "{text}");
+}
+
+#[test]
+fn a_policy_that_hangs_with_some_parameters_ends_the_search_which_says_with_which() {
+    let make = |view: &View, parameters: &[(String, String)]| match parameters.is_empty() {
+        true => terrace_policies::create("lru", view, parameters),
+        false => {
+            terrace_policies::create("lru", view, parameters)?;
+            Ok(Hanging::policy(Call::Plan, true))
+        }
+    };
+    let mut timed = tiers(Watermarks { low: 0.5, high: 0.9, critical: 1.0 });
+    timed.call_time_max = Duration::from_millis(40);
+    let open = || trace(640);
+    let tuner = Tuner::new(&timed, options("lru", 0), &make, &open, &mut |_| {});
+    let error = tuner.expect("the defaults come back").search(4, &mut |_| {}).expect_err("hangs");
+    let text = error.to_string();
+    assert!(
+        text.contains("from `plan` within 40ms") && text.contains("parameters=high="),
+        "{text}"
+    );
 }
 
 #[test]

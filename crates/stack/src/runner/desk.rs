@@ -6,6 +6,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 use terrace_core::{Canceller, Result};
+use terrace_policies::calls::{Call, Calls};
 use terrace_trace::Writer;
 
 use super::shadow::Shadow;
@@ -62,11 +63,8 @@ pub(crate) struct Desk {
     /// Number of the thread that may act; 0 when none may.
     turn: AtomicU64,
     last_turn: AtomicU64,
-    /// When the call that runs now began; 0 when none runs.
-    call_began_ns: AtomicU64,
-    call_time_max_ns: AtomicU64,
     /// Of the policy that runs.
-    canceller: Mutex<Option<Canceller>>,
+    calls: Calls,
     /// Beside whichever policy decides: it stays when that is replaced.
     shadow: Mutex<Option<Shadow>>,
 }
@@ -87,8 +85,8 @@ impl Desk {
     }
 
     pub(crate) fn begin_turn(&self, call_time_max: Duration) -> u64 {
-        self.call_time_max_ns.store(call_time_max.as_nanos() as u64, Ordering::Relaxed);
-        self.call_began_ns.store(0, Ordering::Release);
+        self.calls.set_longest(call_time_max);
+        self.calls.end();
         let turn = self.last_turn.fetch_add(1, Ordering::AcqRel) + 1;
         self.turn.store(turn, Ordering::Release);
         turn
@@ -109,42 +107,36 @@ impl Desk {
 
     /// Of the policy whose turn it is from here on.
     pub(super) fn set_canceller(&self, canceller: Option<Canceller>) {
-        *crate::lock(&self.canceller) = canceller;
+        self.calls.set_canceller(canceller);
     }
 
     /// Ends the call that a policy hangs in, where that can be done.
     pub(super) fn cancel(&self) {
-        let canceller = crate::lock(&self.canceller).take();
-        if let Some(cancel) = canceller {
-            cancel();
-        }
+        self.calls.cancel();
     }
 
-    pub(crate) fn call_begins(&self, now_ns: u64) {
-        self.call_began_ns.store(now_ns.max(1), Ordering::Release);
+    pub(crate) fn call_begins(&self, call: Call, now_ns: u64) {
+        self.calls.begin(call, now_ns);
     }
 
     pub(crate) fn call_ends(&self, turn: u64) {
         if self.is_turn(turn) {
-            self.call_began_ns.store(0, Ordering::Release);
+            self.calls.end();
         }
     }
 
     pub(crate) fn set_call_time_max(&self, longest: Duration) {
-        self.call_time_max_ns.store(longest.as_nanos() as u64, Ordering::Relaxed);
+        self.calls.set_longest(longest);
     }
 
     pub(crate) fn call_time_max(&self) -> Duration {
-        Duration::from_nanos(self.call_time_max_ns.load(Ordering::Relaxed))
+        self.calls.longest()
     }
 
-    /// The allowed time, where the call that runs now has exceeded it.
-    pub(crate) fn overdue(&self, now_ns: u64) -> Option<Duration> {
-        let began_ns = self.call_began_ns.load(Ordering::Acquire);
-        let longest = self.call_time_max();
-        let is_overdue =
-            began_ns > 0 && now_ns.saturating_sub(began_ns) > longest.as_nanos() as u64;
-        (is_overdue && self.turn.load(Ordering::Acquire) > 0).then_some(longest)
+    /// The call that runs now, where it has taken longer than it may.
+    pub(crate) fn overdue(&self, now_ns: u64) -> Option<Call> {
+        let overdue = self.calls.overdue(now_ns)?;
+        (self.turn.load(Ordering::Acquire) > 0).then_some(overdue)
     }
 
     /// Does something with the shadow, where there is one.

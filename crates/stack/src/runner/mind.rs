@@ -12,6 +12,7 @@ use terrace_core::{
     Action, ActionKind, Actions, Error, ErrorKind, Event, EventKind, Outcome, Parameter, Placer,
     Policy, Result, SLOT_NONE, SegmentView, Slot, TierIndex, TierSet, TierView, View, panic_text,
 };
+use terrace_policies::calls::Call;
 use terrace_trace::{Cause, ParameterValue, SavedState, Tier, Writer};
 
 use super::desk::{Command, Reply};
@@ -166,9 +167,10 @@ impl Mind {
         &mut self,
         shared: &Shared,
         turn: u64,
+        call: Call,
         what: impl FnOnce(&mut dyn Policy, &View) -> T,
     ) -> Option<T> {
-        shared.desk.call_begins(shared.clock.now_ns());
+        shared.desk.call_begins(call, shared.clock.now_ns());
         let (policy, view) = (&mut self.tactics.policy, &self.view);
         let result = catch_unwind(AssertUnwindSafe(|| what(&mut **policy, view)));
         shared.desk.call_ends(turn);
@@ -211,7 +213,9 @@ impl Mind {
         if let Some((version, state)) = parts {
             let version = u32::from_le_bytes(*version);
             // A state that cannot be read means starting without one.
-            self.call(shared, turn, |policy, view| policy.restore(view, version, state).is_ok());
+            self.call(shared, turn, Call::Restore, |policy, view| {
+                policy.restore(view, version, state).is_ok()
+            });
         }
         let now_ns = self.view.now_ns;
         let present: Vec<_> = self
@@ -223,7 +227,7 @@ impl Mind {
                 ..Event::new(EventKind::Present, slot, segment.incarnation, now_ns)
             })
             .collect();
-        self.call(shared, turn, |policy, view| policy.observe(view, &present));
+        self.call(shared, turn, Call::Observe, |policy, view| policy.observe(view, &present));
         self.publish(shared, turn);
     }
 
@@ -247,7 +251,10 @@ impl Mind {
         self.rounds += 1;
         self.counts.rounds += 1;
         self.counts.events += events.len() as u64;
-        if self.call(shared, turn, |policy, view| policy.observe(view, &events)).is_none() {
+        if self
+            .call(shared, turn, Call::Observe, |policy, view| policy.observe(view, &events))
+            .is_none()
+        {
             return;
         }
         for event in &events {
@@ -258,7 +265,7 @@ impl Mind {
         let room = shared.mover.room(shared).min(ACTIONS_MAX);
         let budget = (self.tactics.round_bytes, room);
         let mut actions = Actions::with_budget(self.tactics.round_bytes, room);
-        let planned = self.call(shared, turn, |policy, view| {
+        let planned = self.call(shared, turn, Call::Plan, |policy, view| {
             policy.plan(view, &mut actions);
         });
         let ended_ns = shared.clock.now_ns();
@@ -370,7 +377,9 @@ impl Mind {
         if let Some(why) = self.replaced.clone() {
             self.record_policy(shared, Vec::new(), Cause::Fallback { why });
         }
-        let Some(parameters) = self.call(shared, turn, |policy, _| policy.parameters()) else {
+        let Some(parameters) =
+            self.call(shared, turn, Call::Parameters, |policy, _| policy.parameters())
+        else {
             return;
         };
         let state = saved.map(|(version, state)| SavedState {
@@ -399,7 +408,9 @@ impl Mind {
         if crate::lock(&shared.recording).decisions().is_none() {
             return;
         }
-        if let Some(parameters) = self.call(shared, turn, |policy, _| policy.parameters()) {
+        if let Some(parameters) =
+            self.call(shared, turn, Call::Parameters, |policy, _| policy.parameters())
+        {
             self.record_policy(shared, parameters, cause);
         }
     }
@@ -417,7 +428,9 @@ impl Mind {
         match tactics {
             Some(next) if has_decisions => self.swap(shared, turn, next).ok_or_else(failed)?,
             _ if has_decisions => {
-                if let Some(now) = self.call(shared, turn, |policy, _| policy.parameters()) {
+                if let Some(now) =
+                    self.call(shared, turn, Call::Parameters, |policy, _| policy.parameters())
+                {
                     self.record_snapshot(shared, now, Cause::Running);
                 }
             }
@@ -538,7 +551,7 @@ impl Mind {
             Command::Parameter(name, value) => {
                 let told = format!("{name}={value}");
                 let set = |policy: &mut dyn Policy, _: &View| policy.set_parameter(&name, &value);
-                let set = self.call(shared, turn, set).ok_or_else(failed)?;
+                let set = self.call(shared, turn, Call::SetParameter, set).ok_or_else(failed)?;
                 let cause = Cause::Parameter(ParameterValue { name, value });
                 self.record_change(shared, turn, cause);
                 set?;
@@ -575,7 +588,7 @@ impl Mind {
             Command::Message(kind, body) => {
                 let tell =
                     |policy: &mut dyn Policy, view: &View| policy.message(view, &kind, &body);
-                let reply = self.call(shared, turn, tell).ok_or_else(failed)?;
+                let reply = self.call(shared, turn, Call::Message, tell).ok_or_else(failed)?;
                 self.record_change(shared, turn, Cause::Message { kind, body });
                 let reply = reply?;
                 // What a message asks for is done now, not at the next round.
@@ -618,7 +631,7 @@ impl Mind {
     }
 
     fn save(&mut self, shared: &Shared, turn: u64) {
-        let state = self.call(shared, turn, |policy, view| {
+        let state = self.call(shared, turn, Call::Save, |policy, view| {
             let mut out = policy.state_version().to_le_bytes().to_vec();
             policy.save(view, &mut out);
             out
@@ -631,7 +644,8 @@ impl Mind {
 
     /// Publishes the placer and the report.
     fn publish(&mut self, shared: &Shared, turn: u64) {
-        let mind = self.call(shared, turn, |policy, _| (policy.placer(), policy.parameters()));
+        let mind = self
+            .call(shared, turn, Call::Publish, |policy, _| (policy.placer(), policy.parameters()));
         if let Some((placer, parameters)) = mind {
             self.publish_placer(shared, placer);
             self.publish_report(shared, Some(parameters));

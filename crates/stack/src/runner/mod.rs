@@ -88,7 +88,8 @@ fn rest(shared: &Shared, mind: &Mind, turn: u64) {
 pub(crate) fn watch(shared: &Arc<Shared>) {
     let Some(stuck) = shared.desk.overdue(shared.clock.now_ns()) else { return };
     let name = shared.desk.report(|report| report.name.clone());
-    let why = format!("{name}: a call took longer than {stuck:?}");
+    let (call, longest) = (stuck.word(), shared.desk.call_time_max());
+    let why = format!("{name}: {call} took longer than {longest:?}");
     // The old thread finds that its turn is over when, if ever, the policy returns.
     if let Ok(mind) = Mind::new(shared, fallback(shared), Some(why.clone())) {
         tracing::warn!(why, "the policy was replaced by {FALLBACK}");

@@ -165,7 +165,7 @@ impl<'a> Stage<'a> {
         let (population, _) = read_trace(&text)?;
         let policy = terrace_policies::create(policy, &options.view(), &owned(policy))?;
         let replay = TimedReplay::new(options);
-        Ok(replay.run(&population, &mut open_trace(&text)?, policy, &mut |_| {})?)
+        Ok(replay.run(population, open_trace(&text)?, policy, &mut |_| {})?)
     }
 
     /// Does it.

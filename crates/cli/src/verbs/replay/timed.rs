@@ -7,7 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Sender, channel};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
 use terrace_core::{Error, ErrorKind, panic_text};
@@ -47,6 +47,7 @@ pub(super) fn run(
     drop(progress);
     trace.notes().iter().for_each(|note| context.note(note));
     let asked = stories::find(path, wanted.explained, &population)?;
+    let population = Arc::new(population);
     for contender in &mut contenders {
         contender.options.followed = asked.iter().map(|asked| asked.object).collect();
     }
@@ -115,7 +116,7 @@ fn policy_failed(panic: &(dyn Any + Send)) -> Error {
 /// As many at once as there are processors; the outcomes in the order of the contenders.
 fn replay_all(
     contenders: Vec<Contender>,
-    population: &Population,
+    population: &Arc<Population>,
     open: &(impl Fn() -> terrace_core::Result<Trace> + Sync),
     sender: Sender<u64>,
 ) -> Vec<terrace_core::Result<Timed>> {
@@ -141,8 +142,8 @@ fn replay_all(
                     // Nobody is interested in progress any more where sending fails.
                     let mut progress = |requests| _ = sender.send(requests);
                     let run = || {
-                        let mut trace = open()?;
-                        TimedReplay::new(options).run(population, &mut trace, policy, &mut progress)
+                        let population = Arc::clone(population);
+                        TimedReplay::new(options).run(population, open()?, policy, &mut progress)
                     };
                     let outcome = catch_unwind(AssertUnwindSafe(run))
                         .unwrap_or_else(|panic| Err(policy_failed(&*panic)))
