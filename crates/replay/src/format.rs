@@ -24,7 +24,7 @@ pub enum Format {
     Ids,
     /// What `darshan-dxt-parser` prints.
     Dxt,
-    /// DFTracer's events, a JSON value a line.
+    /// DFTracer's events, or others of Chrome's trace format.
     Dftracer,
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! DFTracer's events (Chrome's trace format), a JSON value a line.
+//! DFTracer's events, which are those of Chrome's trace format.
 //!
 //! Reads and writes of the categories POSIX and STDIO are requests; a file is an object, whose number
 //! is a hash of its name or of the hash that the trace has for that. Where an event has no offset, it
@@ -11,6 +11,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use terrace_core::Result;
 
+use super::events::Events;
 use super::ids::object_of;
 use super::sorted::Sorted;
 use crate::input::Input;
@@ -18,7 +19,8 @@ use crate::request::{Operation, Request};
 
 /// Whether the first line is one of such a file.
 pub(crate) fn is_sign(first: &[u8]) -> bool {
-    first == b"[" || first.starts_with(b"{\"") || first.starts_with(b"[{\"")
+    let object = first.strip_prefix(b"[").unwrap_or(first).trim_ascii();
+    first == b"[" || object == b"{" || object.starts_with(b"{\"")
 }
 
 #[derive(Deserialize)]
@@ -29,17 +31,18 @@ struct Event<'a> {
     cat: Option<std::borrow::Cow<'a, str>>,
     #[serde(borrow, default)]
     ph: Option<std::borrow::Cow<'a, str>>,
+    /// Numbers; tools other than DFTracer have texts.
     #[serde(default)]
-    pid: u64,
+    pid: Value,
     #[serde(default)]
-    tid: u64,
+    tid: Value,
     /// When it began, and how long it took, in microseconds.
     #[serde(default)]
-    ts: u64,
+    ts: Option<Value>,
     #[serde(default)]
-    dur: u64,
+    dur: Option<Value>,
     #[serde(default)]
-    args: HashMap<String, Value>,
+    args: Option<HashMap<String, Value>>,
 }
 
 /// The names of arguments that say how much, the most telling first: what a call returned, and what
@@ -55,32 +58,33 @@ struct Askers {
     clients: HashMap<(u64, u64), u32>,
 }
 
-pub(super) fn read(mut input: Input) -> Result<Sorted> {
+pub(super) fn read(input: Input) -> Result<Sorted> {
     let mut sorted = Sorted::default();
     let mut askers = Askers::default();
-    while let Some(line) = input.line()? {
-        let line = line.trim_ascii();
-        let line = line.strip_prefix(b"[").unwrap_or(line);
-        let line = line.strip_suffix(b"]").unwrap_or(line);
-        let line = line.strip_suffix(b",").unwrap_or(line).trim_ascii();
-        if line.is_empty() {
-            continue;
-        }
-        let event: Event<'_> = match serde_json::from_slice(line) {
-            Ok(event) => event,
-            Err(error) => {
-                let reason = "a line is not an event in JSON; is the trace cut short?";
-                return Err(input.wrong(reason).caused_by(error));
+    let (mut events, mut count) = (Events::new(input), 0_u64);
+    while let Some(text) = events.next()? {
+        let parsed: serde_json::Result<Event<'_>> = serde_json::from_slice(text);
+        let (found, name) = match &parsed {
+            Ok(event) => {
+                let argument = |key: &&str| event.args.as_ref()?.get(*key)?.as_str();
+                let name = ["fname", "name"].iter().find_map(argument);
+                (request(event, &mut askers), name.map(str::to_string))
             }
+            Err(_) => (Ok(None), None),
         };
-        let found = request(&event, &mut askers);
-        let name = ["fname", "name"].iter().find_map(|key| event.args.get(*key)?.as_str());
-        if let (Ok(Some(request)), Some(name)) = (&found, name) {
+        if let Err(error) = parsed {
+            return Err(events.wrong("this is not an event in JSON").caused_by(error));
+        }
+        let Some(request) = found.map_err(|reason| events.wrong(reason))? else { continue };
+        if let Some(name) = name {
             sorted.name(request.object, name.as_bytes());
         }
-        if let Some(request) = found.map_err(|reason| input.wrong(reason))? {
-            sorted.push(request)?;
-        }
+        sorted.push(request)?;
+        count += 1;
+    }
+    if count == 0 {
+        let reason = "none of its events is a read or write of category POSIX or STDIO with `ph` X";
+        return Err(events.wrong_whole(reason).with("events", events.count()));
     }
     Ok(sorted.finish(Vec::new()))
 }
@@ -92,13 +96,15 @@ fn request(event: &Event<'_>, askers: &mut Askers) -> Result<Option<Request>, &'
         return Ok(None);
     }
     let name = event.name.as_deref().unwrap_or_default();
-    let file = ["fhash", "fname", "name"].iter().find_map(|key| event.args.get(*key));
+    let argument = |key: &str| event.args.as_ref()?.get(key);
+    let file = ["fhash", "fname", "name"].into_iter().find_map(argument);
     let file = match file {
         Some(Value::String(name)) => object_of(name.as_bytes()),
         Some(Value::Number(number)) => object_of(number.to_string().as_bytes()),
         _ => return Ok(None),
     };
-    let place = (event.pid, file);
+    let process = number_of(&event.pid);
+    let place = (process, file);
     let operation = match name {
         "read" | "pread" | "pread64" | "readv" | "preadv" | "fread" => Operation::Read,
         "write" | "pwrite" | "pwrite64" | "writev" | "pwritev" | "fwrite" => Operation::Write,
@@ -108,7 +114,7 @@ fn request(event: &Event<'_>, askers: &mut Askers) -> Result<Option<Request>, &'
         }
         _ => return Ok(None),
     };
-    let length = LENGTHS.iter().find_map(|key| event.args.get(*key));
+    let length = LENGTHS.into_iter().find_map(argument);
     let length_bytes = match length.map(integer) {
         // A call that failed.
         Some(Some(length)) if length < 0 => return Ok(None),
@@ -116,16 +122,16 @@ fn request(event: &Event<'_>, askers: &mut Askers) -> Result<Option<Request>, &'
         Some(None) => return Err("the length of an access is no number"),
         None => return Err("an access has no length: none of ret, bytes, size, count"),
     };
-    let offset_bytes = match event.args.get("offset").map(integer) {
+    let offset_bytes = match argument("offset").map(integer) {
         Some(Some(offset)) if offset >= 0 => offset as u64,
         Some(_) => return Err("the offset of an access is no number"),
         None => askers.places.get(&place).copied().unwrap_or(0),
     };
     askers.places.insert(place, offset_bytes.saturating_add(length_bytes));
-    let time_ns = event.ts.checked_mul(1000).ok_or("the time is too late")?;
-    let latency_ns = event.dur.checked_mul(1000).ok_or("the duration is too long")?;
+    let time_ns = nanoseconds(event.ts.as_ref()).ok_or("the time is none, or too late")?;
+    let latency_ns = nanoseconds(event.dur.as_ref()).ok_or("the duration is none, or too long")?;
     let next = askers.clients.len() as u32;
-    let client = *askers.clients.entry((event.pid, event.tid)).or_insert(next);
+    let client = *askers.clients.entry((process, number_of(&event.tid))).or_insert(next);
     Ok(Some(Request {
         time_ns,
         object: file,
@@ -136,6 +142,24 @@ fn request(event: &Event<'_>, askers: &mut Askers) -> Result<Option<Request>, &'
         client,
         operation,
     }))
+}
+
+/// Microseconds, which may have a fraction, in nanoseconds; none are 0.
+fn nanoseconds(microseconds: Option<&Value>) -> Option<u64> {
+    let Some(value) = microseconds else { return Some(0) };
+    match (value.as_u64(), value.as_f64()) {
+        (Some(whole), _) => whole.checked_mul(1000),
+        (None, Some(part)) if (0.0..1e16).contains(&part) => Some((part * 1000.0).round() as u64),
+        _ => None,
+    }
+}
+
+/// The number of a process or thread, or one for its name.
+fn number_of(value: &Value) -> u64 {
+    match value {
+        Value::Null => 0,
+        value => value.as_u64().unwrap_or_else(|| object_of(value.to_string().as_bytes())),
+    }
 }
 
 /// A whole number, also one that was written as text.

@@ -5,6 +5,7 @@ mod columns;
 pub(crate) mod csv;
 pub(crate) mod dftracer;
 pub(crate) mod dxt;
+mod events;
 mod fixed;
 mod ids;
 pub(crate) mod lcs;
@@ -64,6 +65,8 @@ pub struct Trace {
     source: Box<dyn Source>,
     /// Where it is, of a trace of our own.
     directory: Option<PathBuf>,
+    /// Of a file of which no request was given yet, what messages call it.
+    untold: Option<String>,
 }
 
 /// What requests have beside a time, an object and a size, where the trace tells.
@@ -115,7 +118,7 @@ impl Trace {
             }
             let source = Box::new(own::Own::open(path, options.has_lives)?);
             let directory = Some(path.into());
-            return Ok(Self { format: Format::Terrace, source, directory });
+            return Ok(Self { format: Format::Terrace, source, directory, untold: None });
         }
         Self::of(Input::open(path)?, options)
     }
@@ -157,6 +160,7 @@ impl Trace {
             };
             return wrong(&input, reason);
         };
+        let name = input.name().to_string();
         let source: Box<dyn Source> = match format {
             Format::Terrace => {
                 let reason = "a trace of format terrace is a directory, and this is a file";
@@ -170,20 +174,20 @@ impl Trace {
             Format::Dxt => Box::new(dxt::read(input)?),
             Format::Dftracer => Box::new(dftracer::read(input)?),
         };
-        Ok(Self { format, source, directory: None })
+        Ok(Self { format, source, directory: None, untold: Some(name) })
     }
 
     /// Requests of a store that were read before; none any more once `stop` is set.
     pub(crate) fn of_requests(requests: Arc<[Request]>, stop: Arc<AtomicBool>) -> Self {
         let source = Box::new(memory::Memory::new(requests, stop));
-        Self { format: Format::Terrace, source, directory: None }
+        Self { format: Format::Terrace, source, directory: None, untold: None }
     }
 
     /// Only the requests whose numbers, from 0 on, are in these ranges, which ascend and are apart
     /// from each other. They follow on one another as if there had been nothing between them.
     pub fn windows(self, ranges: Vec<Range<u64>>) -> Self {
         let source = Box::new(windows::Windows::new(self.source, ranges));
-        Self { format: self.format, source, directory: None }
+        Self { format: self.format, source, directory: None, untold: None }
     }
 
     /// The format.
@@ -205,10 +209,19 @@ impl Trace {
     ///
     /// # Errors
     ///
-    /// `Corrupt`, with the record or the line; `Io`.
+    /// `Corrupt`, with the record or the line; `Invalid` for a file that has none at all; `Io`.
     pub fn read(&mut self, requests: &mut Vec<Request>) -> Result<()> {
         requests.clear();
-        self.source.fill(requests)
+        self.source.fill(requests)?;
+        match self.untold.take() {
+            // It may be of another format than it seems, or have nothing that is read.
+            Some(name) if requests.is_empty() => {
+                let reason = "there is no request in it";
+                let error = Error::invalid("read the trace", reason).with("file", name);
+                Err(error.with("format", self.format))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// See [`Source::want_names`].

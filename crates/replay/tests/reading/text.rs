@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Formats in text.
 
+use std::collections::HashSet;
 use std::io::Cursor;
 
 use terrace_core::ErrorKind;
@@ -225,6 +226,79 @@ fn dftracer_events_become_requests() {
     assert_eq!((seen[0].0, seen[1].0), (100, 200), "in the order of time");
     assert!(found.iter().all(|one| one.latency_ns == 1000), "{found:?}");
     assert!(found[0].client == found[1].client && found[1].client != found[2].client);
+}
+
+#[test]
+fn a_document_of_chrome_reads_as_its_events_do_line_by_line() {
+    let (_, expected) = requests(DFTRACER.as_bytes());
+    let lines = DFTRACER.lines().filter(|line| line.starts_with('{'));
+    let events: Vec<_> = lines.map(|line| line.trim_end_matches(',')).collect();
+    let on_one_line = format!("{{\"traceEvents\":[{}]}}", events.join(","));
+    let among_others = format!(
+        "{{\"displayTimeUnit\": \"ms\", \"otherData\": {{\"of\": [\"a ]}}\", 1]}},\n \"traceEvents\" : [\n{}\n],\n\
+         \"metadata\": {{\"traceEvents\": [1]}}}}\n",
+        events.join(",\n")
+    );
+    let array = format!("[{}]", events.join(", "));
+    let spread = format!("{}\n", events.join("\n").replace(",\"", ",\n  \""));
+    for text in [on_one_line, among_others, array, spread] {
+        let (format, found) = requests(text.as_bytes());
+        assert_eq!((format, &found), (Format::Dftracer, &expected), "{text}");
+        for cut in [text.len() / 2, text.len() * 2 / 3] {
+            let error = refusal(&text.as_bytes()[..cut], Format::Dftracer).to_string();
+            assert!(error.contains("cut short"), "{error}");
+        }
+    }
+}
+
+#[test]
+fn a_document_is_read_as_it_comes_however_long_its_only_line_is() {
+    let event = |at: u32| {
+        format!(
+            "{{\"name\":\"read\",\"cat\":\"POSIX\",\"ph\":\"X\",\"pid\":1,\"tid\":1,\"ts\":{at}.5,\"dur\":1,\
+             \"args\":{{\"fname\":\"/f\\\"{{\",\"ret\":1}}}}"
+        )
+    };
+    let events: Vec<_> = (0..10_000).map(event).collect();
+    let text = format!("{{\"traceEvents\":[{}]}}", events.join(","));
+    assert!(text.len() > 1_000_000);
+    let (_, found) = requests(text.as_bytes());
+    assert_eq!((found.len(), found[9_999].time_ns), (10_000, 9_999_500));
+}
+
+#[test]
+fn documents_that_follow_each_other_are_all_read() {
+    let document = |thread: &str, file: char| {
+        format!(
+            "{{\"traceEvents\":[{{\"ph\":\"M\",\"pid\":\"Spans\",\"args\":null}},\
+             {{\"name\":\"read\",\"cat\":\"POSIX\",\"ph\":\"X\",\"pid\":1,\"tid\":{thread},\"ts\":5,\
+             \"args\":{{\"fname\":\"/{file}\",\"ret\":1}}}}],\"of\":{{\"traceEvents\":[{{}}]}}}}\n"
+        )
+    };
+    let text = document("2", 'a') + &document("\"GPU 0\"", 'b') + &document("\"GPU 1\"", 'a');
+    let (_, found) = requests(text.as_bytes());
+    let objects: HashSet<_> = found.iter().map(|one| one.object).collect();
+    let clients: HashSet<_> = found.iter().map(|one| one.client).collect();
+    assert_eq!((found.len(), objects.len(), clients.len()), (3, 2, 3), "{found:?}");
+    let error = refusal(&text.as_bytes()[..text.len() - 3], Format::Dftracer).to_string();
+    assert!(error.contains("cut short behind its events"), "{error}");
+}
+
+#[test]
+fn a_trace_without_a_request_is_no_success() {
+    let refused = |text: &str, format, why: &str| {
+        let error = refusal(text.as_bytes(), format).to_string();
+        assert!(error.contains(why), "{error}");
+    };
+    let idle =
+        r#"{"traceEvents":[{"name":"epoch","cat":"app","ph":"X","pid":1,"tid":1,"args":{}}]}"#;
+    refused(idle, Format::Dftracer, "none of its events is a read or write");
+    refused("{\"a\":1}", Format::Dftracer, "events=1");
+    refused("[]", Format::Dftracer, "events=0");
+    refused("time,id,size\n", Format::Csv, "there is no request in it");
+    refused("time,id,op\n1,1,open\n", Format::Csv, "there is no request in it");
+    refused("# DXT, file_id: 1, file_name: /f\n", Format::Dxt, "there is no request in it");
+    refused("", Format::Vscsi, "there is no request in it");
 }
 
 #[test]
