@@ -2,7 +2,8 @@
 //! A device in virtual time: its servers share their time among all jobs that it has.
 //!
 //! A job is its latency and its bytes. Where large requests slow each other more than small ones do,
-//! the bytes come after the latency, and share what there is for bytes.
+//! the bytes come after the latency, and share what there is for bytes. What is written beyond a burst
+//! comes last, and shares the one rate at which the device goes on writing.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
@@ -67,7 +68,7 @@ pub struct Cached {
 pub struct Burst {
     /// Bytes that it takes at full rate; they come back while it rests.
     pub bytes: u64,
-    /// The rate at which it goes on writing.
+    /// The rate at which it goes on writing, all writes together.
     pub sustained_bytes_per_s: f64,
 }
 
@@ -109,6 +110,8 @@ pub(super) struct Device {
     /// Jobs whose bytes are on their way, where those come after the latency, and all others.
     streaming: Jobs,
     asking: Jobs,
+    /// Jobs of which nothing is left but what they write beyond the burst.
+    draining: Jobs,
     /// Until when everything is computed.
     now_ns: u64,
     end_at: (u32, u64),
@@ -119,6 +122,22 @@ pub(super) struct Device {
     /// applications alone.
     busy_s: f64,
     foreground_s: f64,
+}
+
+/// What a job takes of a server's time: for its latency, for its bytes, and for those beyond the
+/// burst.
+struct Cost {
+    latency_s: f64,
+    bytes_s: f64,
+    slow_s: f64,
+}
+
+/// What a job gets of a server: with its latency, while its bytes are on their way, and while it
+/// writes beyond the burst.
+struct Rates {
+    asking: f64,
+    streaming: f64,
+    draining: f64,
 }
 
 /// Jobs of which all get the same share of what there is.
@@ -136,8 +155,9 @@ struct Running {
     over_s: f64,
     number: Job,
     is_foreground: bool,
-    /// What its bytes take after this, where they come after it.
+    /// What its bytes take after this, where they come after it, and those beyond the burst.
     bytes_s: f64,
+    slow_s: f64,
 }
 
 impl Ord for Running {
@@ -222,10 +242,8 @@ impl Device {
             return (Self::new(figures, character), Some(memory));
         }
         // What is written past the memory is what migrations make durable.
-        let write_bytes_per_s =
-            character.burst.map_or(figures.write_bytes_per_s, |burst| burst.sustained_bytes_per_s);
-        let figures = Figures { write_bytes_per_s, ..figures };
-        let character = Character { burst: None, write_latency_ns: Some(0), ..character };
+        let burst = character.burst.map(|burst| Burst { bytes: 0, ..burst });
+        let character = Character { burst, write_latency_ns: Some(0), ..character };
         (Self::new(figures, character), Some(memory))
     }
 
@@ -247,6 +265,7 @@ impl Device {
             pace: 1.0,
             streaming: Jobs::default(),
             asking: Jobs::default(),
+            draining: Jobs::default(),
             now_ns: 0,
             end_at: (u32::MAX, 0),
             tokens: (character.burst.map_or(0.0, |burst| burst.bytes as f64), 0),
@@ -257,19 +276,22 @@ impl Device {
 
     /// Begins a job now, which is [`Device::advance`]d to.
     pub(super) fn begin(&mut self, number: Job, work: Work) {
-        let (latency_s, bytes_s) = self.cost_s(work);
+        let Cost { latency_s, bytes_s, slow_s } = self.cost(work);
         let is_foreground = work.is_foreground;
-        let running = Running { over_s: 0.0, number, is_foreground, bytes_s };
+        let running = Running { over_s: 0.0, number, is_foreground, bytes_s, slow_s };
         let at_once_s = if self.streams.is_some() { 0.0 } else { bytes_s };
         self.asking.begin(latency_s + at_once_s, running);
     }
 
-    /// When the next job is over, or its latency, if nothing else comes.
+    /// When the next job goes on to another of its parts or is over, if nothing else comes.
     pub(super) fn next_ns(&self) -> Option<u64> {
-        let (asking, streaming) = self.rates(0);
-        let streaming_s = self.streaming.next_s(streaming);
-        let next_s = self.asking.next_s(asking).into_iter().chain(streaming_s);
-        let next_s = next_s.min_by(f64::total_cmp)?;
+        let rates = self.rates(0);
+        let parts = [
+            self.asking.next_s(rates.asking),
+            self.streaming.next_s(rates.streaming),
+            self.draining.next_s(rates.draining),
+        ];
+        let next_s = parts.into_iter().flatten().min_by(f64::total_cmp)?;
         Some(self.now_ns.saturating_add((next_s * SECOND_NS).ceil() as u64))
     }
 
@@ -277,23 +299,44 @@ impl Device {
     pub(super) fn advance(&mut self, now_ns: u64) {
         let passed_s = (now_ns - self.now_ns) as f64 / SECOND_NS;
         self.now_ns = now_ns;
-        let (asking, streaming) = self.rates(0);
-        self.busy_s += passed_s * self.load(self.asking.count() + self.streaming.count());
-        self.foreground_s +=
-            passed_s * self.load(self.asking.foreground + self.streaming.foreground);
-        self.asking.given_s += passed_s * asking;
-        self.streaming.given_s += passed_s * streaming;
+        let rates = self.rates(0);
+        let parts = [&self.asking, &self.streaming, &self.draining];
+        let foreground = parts.iter().map(|jobs| jobs.foreground).sum();
+        self.busy_s += passed_s * self.load(self.count());
+        self.foreground_s += passed_s * self.load(foreground);
+        self.asking.given_s += passed_s * rates.asking;
+        self.streaming.given_s += passed_s * rates.streaming;
+        self.draining.given_s += passed_s * rates.draining;
     }
 
     /// A job that is over. To be called again until there is none.
     pub(super) fn end(&mut self) -> Option<Job> {
-        if self.streams.is_none() {
-            return self.asking.end().map(|ended| ended.number);
-        }
         while let Some(ended) = self.asking.end() {
-            self.streaming.begin(ended.bytes_s, ended);
+            if self.streams.is_some() {
+                self.streaming.begin(ended.bytes_s, ended);
+            } else if let Some(over) = self.drain(ended) {
+                return Some(over);
+            }
         }
-        self.streaming.end().map(|ended| ended.number)
+        while let Some(ended) = self.streaming.end() {
+            if let Some(over) = self.drain(ended) {
+                return Some(over);
+            }
+        }
+        self.draining.end().map(|ended| ended.number)
+    }
+
+    /// Has a job go on with what it writes beyond the burst; the job where that is nothing.
+    fn drain(&mut self, ended: Running) -> Option<Job> {
+        if ended.slow_s == 0.0 {
+            return Some(ended.number);
+        }
+        self.draining.begin(ended.slow_s, ended);
+        None
+    }
+
+    fn count(&self) -> usize {
+        self.asking.count() + self.streaming.count() + self.draining.count()
     }
 
     /// Time that all servers worked, divided by how many they are.
@@ -311,9 +354,12 @@ impl Device {
         if self.character.cpu_share == 0.0 {
             return 0.0;
         }
-        let (asking, streaming) = self.shares(0);
+        let shares = self.shares(0);
         let jobs = |jobs: &Jobs, rate: f64| jobs.count() as f64 * rate;
-        self.character.cpu_share * (jobs(&self.asking, asking) + jobs(&self.streaming, streaming))
+        let all = jobs(&self.asking, shares.asking)
+            + jobs(&self.streaming, shares.streaming)
+            + jobs(&self.draining, shares.draining);
+        self.character.cpu_share * all
     }
 
     /// From now on, which it is [`Device::advance`]d to, what processors do takes so many times as
@@ -323,19 +369,30 @@ impl Device {
         self.pace = 1.0 / (1.0 - share + share * times);
     }
 
-    /// What a job gets of a server, and what it gets while its bytes are on their way, if there are
-    /// so many more of those.
-    fn rates(&self, more: usize) -> (f64, f64) {
-        let (asking, streaming) = self.shares(more);
-        (asking * self.pace, streaming * self.pace)
+    /// What a job gets of a server, if there are so many more whose bytes are on their way.
+    fn rates(&self, more: usize) -> Rates {
+        let Rates { asking, streaming, draining } = self.shares(more);
+        let pace = self.pace;
+        Rates { asking: asking * pace, streaming: streaming * pace, draining: draining * pace }
     }
 
     /// The same if there are enough processors.
-    fn shares(&self, more: usize) -> (f64, f64) {
+    fn shares(&self, more: usize) -> Rates {
         let of = |shared: f64, jobs: usize| (shared / jobs.max(1) as f64).min(1.0);
+        let asking = of(self.servers, self.count() + more);
         let streaming = self.streaming.count() + more;
-        let asking = of(self.servers, self.asking.count() + streaming);
-        (asking, self.streams.map_or(asking, |streams| of(streams, streaming).min(asking)))
+        Rates {
+            asking,
+            streaming: self.streams.map_or(asking, |streams| of(streams, streaming).min(asking)),
+            draining: of(1.0, self.draining.count() + more).min(self.one_drains()).min(asking),
+        }
+    }
+
+    /// The part of what it goes on writing at that one writer gets, who is no faster than before.
+    fn one_drains(&self) -> f64 {
+        self.character
+            .burst
+            .map_or(1.0, |burst| self.figures.write_bytes_per_s / burst.sustained_bytes_per_s)
     }
 
     /// Share of the servers that so many jobs use.
@@ -345,13 +402,14 @@ impl Device {
 
     /// How long a job would take that began now, if nothing came after it.
     pub(super) fn would_take_s(&self, work: Work) -> f64 {
-        let (bytes_s, _) = self.bytes_s(work);
-        let (asking, streaming) = self.rates(1);
-        work.share * (self.latency_s(work) / asking + bytes_s / streaming)
+        let (bytes_s, slow_s) = self.bytes_s(work);
+        let rates = self.rates(1);
+        let latency_s = self.latency_s(work) / rates.asking;
+        work.share * (latency_s + bytes_s / rates.streaming + slow_s / rates.draining)
     }
 
-    /// What a job takes of a server's time: for its latency, and for its bytes.
-    fn cost_s(&mut self, work: Work) -> (f64, f64) {
+    /// What a job takes of a server's time.
+    fn cost(&mut self, work: Work) -> Cost {
         let latency_s = self.latency_s(work);
         self.end_at = (work.at.0, work.at.1 + work.bytes);
         let (bytes_s, slow_s) = self.bytes_s(work);
@@ -360,7 +418,8 @@ impl Device {
             let slow_ns = (slow_s * SECOND_NS) as u64;
             self.tokens = (left, self.tokens.1.max(self.now_ns).saturating_add(slow_ns));
         }
-        (work.share * latency_s, work.share * bytes_s)
+        let share = work.share;
+        Cost { latency_s: share * latency_s, bytes_s: share * bytes_s, slow_s: share * slow_s }
     }
 
     fn latency_s(&self, work: Work) -> f64 {
@@ -377,7 +436,7 @@ impl Device {
         all_ns as f64 / SECOND_NS
     }
 
-    /// What the bytes of a job cost, and the part of that for writes beyond the burst, which are slower.
+    /// What the bytes of a job cost, and what those cost that are written beyond the burst.
     fn bytes_s(&self, work: Work) -> (f64, f64) {
         let bytes = work.bytes as f64;
         match (work.is_write, self.character.burst) {
@@ -386,7 +445,7 @@ impl Device {
             (true, Some(burst)) => {
                 let fast = bytes.min(self.tokens());
                 let slow_s = (bytes - fast) / burst.sustained_bytes_per_s;
-                (fast / self.figures.write_bytes_per_s + slow_s, slow_s)
+                (fast / self.figures.write_bytes_per_s, slow_s)
             }
         }
     }
@@ -552,10 +611,25 @@ mod tests {
     /// What comes back of a burst is what goes on at that rate, and does not come back besides.
     #[test]
     fn a_device_goes_on_writing_at_its_rate_and_no_faster() {
-        for (parallelism, at_once) in [(1, 1), (1, 4), (2, 1)] {
+        let streams = Some(1.5);
+        for (parallelism, at_once, streams) in [
+            (1, 1, None),
+            (1, 4, None),
+            (2, 1, None),
+            // However many servers there are: the rate is that of the device.
+            (4, 4, None),
+            (2, 10, None),
+            (16, 10, None),
+            (4, 4, streams),
+            (16, 10, streams),
+        ] {
             let burst = Burst { bytes: 1500, sustained_bytes_per_s: 1e5 };
-            let character =
-                Character { burst: Some(burst), write_latency_ns: Some(0), ..Character::default() };
+            let character = Character {
+                burst: Some(burst),
+                write_latency_ns: Some(0),
+                streams,
+                ..Character::default()
+            };
             let mut device = Device::new(figures(parallelism), character);
             for _ in 0..100 / at_once {
                 (0..at_once).for_each(|job| device.begin(job, Work { is_write: true, ..READ }));
@@ -565,6 +639,40 @@ mod tests {
             let took_s = device.now_ns as f64 / SECOND_NS;
             assert!((0.98..1.0).contains(&took_s), "{parallelism} {at_once}: {took_s} s");
         }
+    }
+
+    #[test]
+    fn one_writer_is_no_faster_beyond_the_burst_than_within_it() {
+        // 1 MB/s each, 4 MB/s together.
+        let burst = Burst { bytes: 0, sustained_bytes_per_s: 4e6 };
+        let character = Character { burst: Some(burst), ..Character::default() };
+        let write = Work { is_write: true, bytes: 1_000_000, ..READ };
+        for (at_once, expected_s) in [(1_u64, 1.0), (4, 1.0), (8, 2.0)] {
+            let mut device = Device::new(figures(8), character);
+            assert!((device.would_take_s(write) - 1.001).abs() < 1e-9);
+            (0..at_once).for_each(|number| device.begin(number, write));
+            let took_s = ends(&mut device).last().expect("they end").1 as f64 / 1e6;
+            assert!((took_s - expected_s).abs() < 0.002, "{at_once}: {took_s} s");
+        }
+    }
+
+    #[test]
+    fn reads_go_on_beside_writes_beyond_a_burst() {
+        let burst = Burst { bytes: 0, sustained_bytes_per_s: 1e5 };
+        let character = Character { burst: Some(burst), ..Character::default() };
+        let mut device = Device::new(figures(4), character);
+        let write = Work { is_write: true, ..READ };
+        device.begin(1, write);
+        device.begin(2, write);
+        device.begin(3, READ);
+        assert_eq!(ends(&mut device), [(3, 2000), (1, 21_000), (2, 21_000)]);
+        // Both hold a server each as long as they are not over.
+        assert!((device.busy_s() - (2.0 * 0.021 + 0.002) / 4.0).abs() < 1e-9);
+        device.begin(1, write);
+        assert!((device.would_take_s(write) - 0.011).abs() < 1e-9, "nobody drains yet");
+        device.advance(device.now_ns + 1_000_000);
+        assert_eq!(device.end(), None);
+        assert!((device.would_take_s(write) - 0.021).abs() < 1e-9, "one does");
     }
 
     #[test]
@@ -599,9 +707,13 @@ mod tests {
         let write = Work { is_write: true, ..READ };
         memory.begin(1, write);
         assert_eq!(ends(&mut memory), [(1, 2 + 3)]);
-        // What becomes durable goes at the rate of the device.
+        // What becomes durable goes at the rate of the device, however many ask at once.
         device.begin(1, write);
         assert_eq!(ends(&mut device), [(1, 10_000)]);
+        let (mut device, _) = Device::of_tier(figures(4), character, true);
+        device.begin(1, write);
+        device.begin(2, write);
+        assert_eq!(ends(&mut device), [(1, 20_000), (2, 20_000)]);
         // Where writes do not return before that, memory is for reads alone.
         let cached = Cached { takes_writes: false, ..cached };
         let character = Character { cached: Some(cached), burst: None, ..character };
