@@ -51,6 +51,18 @@ fn threads_change_nothing() {
     }
 }
 
+/// Of equals the older stays: otherwise nothing would ever be there when it is asked for again.
+#[test]
+fn w_tinylfu_keeps_most_of_a_loop_that_is_a_little_too_long() {
+    let mut text = String::from("id\n");
+    (0..1011 * 50).for_each(|request| writeln!(text, "{}", request % 1011).unwrap());
+    let capacity = Capacity::Objects(1000);
+    let wishes = [Order::Lru, Order::WTinyLfu].map(|order| Wish { order, capacity });
+    let outcome = replay(&text, &wishes, 1);
+    assert_eq!(outcome.counts[0].misses, outcome.requests);
+    assert!(outcome.counts[1].misses < outcome.requests / 5, "{:?}", outcome.counts[1]);
+}
+
 #[test]
 fn what_never_left_is_missed_once() {
     let (text, requests) = trace(2, true);
