@@ -121,6 +121,12 @@ fn lines(one: &Calibrated) -> Vec<String> {
         let size = show_bytes(threads.bytes);
         lines.push(format!("#   {} at once: {rate} of {size}", threads.threads));
     }
+    for key in &one.unresolved {
+        lines.push(format!(
+            "#   {key} cannot be told from what requests vary by, and is a bound: measure for longer, \
+             or while the machine does less"
+        ));
+    }
     lines.push(format!("[[tier]]  # {}", one.tier));
     let keys = one.settings().into_iter();
     lines.extend(keys.filter_map(|(key, value)| Some(format!("{key} = {}", value?))));

@@ -7,7 +7,12 @@ pub(super) struct Line {
     pub(super) latency_s: f64,
     /// Infinite where more bytes take no longer.
     pub(super) bytes_per_s: f64,
+    /// Whether the latency can be told from what the times of requests vary by; else it is a bound.
+    pub(super) is_resolved: bool,
 }
+
+/// A fitted latency below this share of what is certain is none.
+const CERTAIN: f64 = 0.5;
 
 /// The median; 0 of nothing.
 pub(super) fn median(values: &mut [f64]) -> f64 {
@@ -32,6 +37,10 @@ pub(super) fn typical(values: &mut [f64]) -> f64 {
 /// pairs (Theil 1950, Sen 1968), each weighted by the logarithm of how many times one size is the
 /// other: so neither one odd point decides, nor the largest sizes, which few requests have. The
 /// latency is what is left of the smallest size, which larger ones would drown in their own errors.
+///
+/// On a busy machine nothing may be left, or less than there must be: no size has its bytes at less
+/// than the least time for a byte, so that the rest of the smallest one is latency. Where larger ones take
+/// longer for a byte than the smallest, its bytes cannot be told from its latency, and are taken for it.
 pub(super) fn fit(points: &[(f64, f64)]) -> Line {
     let mut slopes = Vec::new();
     for (index, (bytes, seconds)) in points.iter().enumerate() {
@@ -51,8 +60,20 @@ pub(super) fn fit(points: &[(f64, f64)]) -> Line {
     });
     let slope = middle.map_or(0.0, |(slope, _)| slope.max(0.0));
     let smallest = points.iter().min_by(|a, b| a.0.total_cmp(&b.0));
-    let latency_s = smallest.map_or(0.0, |(bytes, seconds)| (seconds - slope * bytes).max(0.0));
-    Line { latency_s, bytes_per_s: if slope > 0.0 { 1.0 / slope } else { f64::INFINITY } }
+    let bytes_per_s = if slope > 0.0 { 1.0 / slope } else { f64::INFINITY };
+    let Some((bytes, seconds)) = smallest else {
+        return Line { latency_s: 0.0, bytes_per_s, is_resolved: false };
+    };
+    let each_s =
+        points.iter().map(|(bytes, seconds)| seconds / bytes).fold(f64::INFINITY, f64::min);
+    let certain_s = if points.len() > 1 { seconds - each_s * bytes } else { 0.0 };
+    let left_s = seconds - slope * bytes;
+    let (latency_s, is_resolved) = match certain_s > 0.0 {
+        true => (left_s.max(certain_s), left_s > certain_s * CERTAIN),
+        false if left_s > 0.0 => (left_s, true),
+        false => (*seconds, *seconds == 0.0),
+    };
+    Line { latency_s, bytes_per_s, is_resolved }
 }
 
 #[cfg(test)]
@@ -86,8 +107,31 @@ mod tests {
     #[test]
     fn what_takes_no_time_has_no_bound() {
         let line = fit(&[(4e3, 0.0), (1e6, 0.0)]);
-        assert_eq!(line, Line { latency_s: 0.0, bytes_per_s: f64::INFINITY });
+        let bytes_per_s = f64::INFINITY;
+        assert_eq!(line, Line { latency_s: 0.0, bytes_per_s, is_resolved: true });
         assert_eq!(fit(&[(4e3, 0.5)]).latency_s, 0.5);
+    }
+
+    #[test]
+    fn a_latency_that_drowns_in_noise_is_bounded_and_not_nothing() {
+        // 100 us and 1 GB/s, where a busy machine held up all but the smallest requests.
+        let seconds = |bytes: f64, held_s: f64| 1e-4 + bytes / 1e9 + held_s;
+        let points: Vec<_> = [(4096.0, 0.0), (65536.0, 5e-3), (1e6, 4e-2), (4e6, 0.16)]
+            .map(|(bytes, held_s)| (bytes, seconds(bytes, held_s)))
+            .into();
+        let line = fit(&points);
+        assert!(!line.is_resolved, "{line:?}");
+        assert!(line.latency_s > 0.0 && line.latency_s <= points[0].1, "{line:?}");
+        // One of the larger ones was not held up: what is certain is nearly all of it.
+        let mut points = points;
+        points.push((1.6e7, seconds(1.6e7, 0.0)));
+        let line = fit(&points);
+        assert!(line.latency_s > 0.9e-4 && line.latency_s <= points[0].1, "{line:?}");
+        // Without noise the fit alone decides.
+        let exact: Vec<_> =
+            points.iter().map(|(bytes, _)| (*bytes, seconds(*bytes, 0.0))).collect();
+        let line = fit(&exact);
+        assert!(line.is_resolved && (line.latency_s - 1e-4).abs() < 1e-9, "{line:?}");
     }
 
     #[test]

@@ -20,6 +20,9 @@ const THREADS: [u32; 5] = [1, 2, 4, 8, 16];
 const REQUESTS_MAX: usize = 200;
 const REQUESTS_MIN: usize = 3;
 
+/// The same of the smallest size, which tells the latency.
+const SMALLEST_MIN: usize = 20;
+
 /// As long ago the bytes of a read may have been used, in bytes that were used since.
 pub(super) const RECENT_STEP: u64 = 4;
 const RECENT_BYTES: [u64; 5] = [256 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20];
@@ -58,7 +61,7 @@ impl Measure<'_> {
             self.ground.drop_pages()?;
             let mut buffer = Buffer::zeroed(bytes as usize);
             let mut unseen = self.unseen(bytes);
-            self.repeat_one(until_ns, || {
+            self.repeat_one(until_ns, least(bytes), || {
                 self.ground.forget_lines(self.ground.bytes());
                 if unseen == 0 {
                     self.ground.drop_pages()?;
@@ -85,7 +88,7 @@ impl Measure<'_> {
         let mut random = Random::new(4);
         self.of_sizes(budget_ns, |bytes, until_ns| {
             let mut buffer = Buffer::zeroed(bytes as usize);
-            self.repeat(until_ns, |left| {
+            self.repeat(until_ns, least(bytes), |left| {
                 self.ground.drop_pages()?;
                 let mut places = Vec::new();
                 while places.len() < left.min(self.unseen(bytes) as usize)
@@ -121,7 +124,7 @@ impl Measure<'_> {
                 }
             }
             let mut next = places.iter().cycle();
-            let mut times = self.repeat_one(until_ns, || {
+            let mut times = self.repeat_one(until_ns, REQUESTS_MIN, || {
                 let at = next.next().expect("a circle has no end");
                 self.ground.read(*at, &mut buffer)
             })?;
@@ -134,7 +137,7 @@ impl Measure<'_> {
     pub(super) fn writes(&self, budget_ns: u64) -> Result<Vec<Sample>> {
         let mut random = Random::new(2);
         self.of_sizes(budget_ns, |bytes, until_ns| {
-            let times = self.repeat_one(until_ns, || {
+            let times = self.repeat_one(until_ns, least(bytes), || {
                 self.ground.forget_lines(self.ground.bytes());
                 let at = self.ground.anywhere(bytes, &mut random);
                 let took_s = self.ground.write(at, bytes)?;
@@ -152,7 +155,7 @@ impl Measure<'_> {
         let most = (self.ground.bytes() / bytes).max(REQUESTS_MIN as u64);
         let mut made = 0;
         // Memory of what was deleted just now would be at hand, as it rarely is.
-        let mut times = self.repeat_one(self.until(budget_ns), || {
+        let mut times = self.repeat_one(self.until(budget_ns), REQUESTS_MIN, || {
             if made as u64 == most {
                 self.ground.remove_created(std::mem::take(&mut made))?;
             }
@@ -305,19 +308,25 @@ impl Measure<'_> {
         Ok(samples)
     }
 
-    fn repeat_one(&self, until_ns: u64, mut once: impl FnMut() -> Result<f64>) -> Result<Vec<f64>> {
-        self.repeat(until_ns, |_| Ok(vec![once()?]))
+    fn repeat_one(
+        &self,
+        until_ns: u64,
+        least: usize,
+        mut once: impl FnMut() -> Result<f64>,
+    ) -> Result<Vec<f64>> {
+        self.repeat(until_ns, least, |_| Ok(vec![once()?]))
     }
 
     /// What requests take, some at a time: `some` is told how many may still be asked.
     fn repeat(
         &self,
         until_ns: u64,
+        least: usize,
         mut some: impl FnMut(usize) -> Result<Vec<f64>>,
     ) -> Result<Vec<f64>> {
         let mut times = Vec::new();
         while times.len() < REQUESTS_MAX
-            && (times.len() < REQUESTS_MIN || self.ground.clock.now_ns() < until_ns)
+            && (times.len() < least || self.ground.clock.now_ns() < until_ns)
             && !(self.is_stopped)()
         {
             times.extend(some(REQUESTS_MAX - times.len())?);
@@ -332,6 +341,11 @@ impl Measure<'_> {
     fn goes_on(&self, until_ns: u64) -> bool {
         self.ground.clock.now_ns() < until_ns && !(self.is_stopped)()
     }
+}
+
+/// Requests of a size at least, however long they take.
+fn least(bytes: u64) -> usize {
+    if bytes == BLOCK { SMALLEST_MIN } else { REQUESTS_MIN }
 }
 
 /// Where rates fall for good: how many were high, and the median of the low ones.

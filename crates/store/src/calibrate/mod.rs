@@ -107,6 +107,9 @@ pub struct Calibrated {
     pub is_cold: bool,
     /// Whether each write was made durable, as the store's level of persistency asks for.
     pub is_durable: bool,
+    /// Latencies that could not be told from what requests vary by, and are bounds: `latency`,
+    /// `write_latency`, `cached_latency`.
+    pub unresolved: Vec<&'static str>,
     /// Bytes that were measured on.
     pub bytes: u64,
     /// What reads and writes took, by size.
@@ -309,12 +312,21 @@ fn measure_tier(
     let is_apart =
         (write.latency_s - read.latency_s).abs() > DIFFERENCE_MIN * read.latency_s.max(1e-9);
     let nanoseconds = |seconds: f64| (seconds * 1e9).round() as u64;
+    // What is finer than the clock is not nothing.
+    let latency_ns = |line: &fit::Line| nanoseconds(line.latency_s).max(1);
+    let lines = [
+        ("latency", true, &read),
+        ("write_latency", is_apart, &write),
+        ("cached_latency", is_cached, &cached),
+    ];
+    let unresolved = lines.into_iter().filter(|(_, is_told, line)| *is_told && !line.is_resolved);
+    let unresolved = unresolved.map(|(key, ..)| key).collect();
     let bounded = |rate: f64| rate.is_finite().then_some(rate);
     Ok(Calibrated {
         tier: name.into(),
-        latency_ns: nanoseconds(read.latency_s),
+        latency_ns: latency_ns(&read),
         seek_ns: if is_seeking { nanoseconds(seek_s) } else { 0 },
-        write_latency_ns: is_apart.then(|| nanoseconds(write.latency_s)),
+        write_latency_ns: is_apart.then(|| latency_ns(&write)),
         read_bytes_per_s: bounded(read.bytes_per_s),
         write_bytes_per_s: bounded(write.bytes_per_s),
         parallelism: parallelism(&threads),
@@ -323,13 +335,14 @@ fn measure_tier(
         burst,
         create_ns: if create_s > SEEK_MIN_S { nanoseconds(create_s) } else { 0 },
         sync_ns: if sync_s > SEEK_MIN_S { nanoseconds(sync_s) } else { 0 },
-        cached: is_cached.then(|| (nanoseconds(cached.latency_s), cached.bytes_per_s)),
+        cached: is_cached.then(|| (latency_ns(&cached), cached.bytes_per_s)),
         // Else they are not of what is read there.
         recently_used: if is_cached || !ground.is_cold() { recently_used } else { Vec::new() },
         cpu_share,
         switch: None,
         is_cold: ground.is_cold(),
         is_durable: how.is_durable,
+        unresolved,
         bytes: ground.bytes(),
         reads,
         writes,

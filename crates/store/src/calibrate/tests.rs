@@ -41,8 +41,18 @@ fn a_device_comes_out_as_it_is() {
     assert!(within(found.read_bytes_per_s.expect("bounded"), 200e6, 1.05), "{found:?}");
     assert!(within(found.write_bytes_per_s.expect("bounded"), 100e6, 1.05), "{found:?}");
     assert_eq!((found.seek_ns, found.write_latency_ns, found.is_cold), (0, None, false));
-    assert_eq!(found.bytes, BYTES_MAX);
+    assert_eq!((found.bytes, found.unresolved.len()), (BYTES_MAX, 0));
     assert!(is_empty(&device));
+}
+
+#[test]
+fn however_little_time_there_is_a_latency_is_told_by_enough_requests() {
+    let clock: Arc<dyn Clock> = Arc::new(ManualClock::new());
+    let device = device(Duration::from_millis(8), 1, &clock);
+    let how = How { time: Duration::from_millis(1), ..how(1 << 30) };
+    let found = measure_tier("t", &device, &*clock, &how, NEVER).expect("measured");
+    assert!(found.reads[0].count >= 20 && found.writes[0].count >= 20, "{found:?}");
+    assert!(within(found.latency_ns as f64, 8e6, 1.05), "{found:?}");
 }
 
 #[test]
@@ -59,7 +69,7 @@ fn several_servers_are_found_by_several_threads() {
 #[test]
 fn large_requests_that_slow_each_other_share_so_much() {
     // 100 us and 1 GB/s for each of so many.
-    let one = fit::Line { latency_s: 1e-4, bytes_per_s: 1e9 };
+    let one = fit::Line { latency_s: 1e-4, bytes_per_s: 1e9, is_resolved: true };
     let some = |threads: &[u32], streams: f64| -> Vec<Threads> {
         let took_s = |threads: u32| 1e-4 + (f64::from(threads) / streams).max(1.0) * 1e-3;
         let each = |threads: &u32| Threads {
