@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Recording a trace: who starts and ends it, and what there is to say of it.
 
+use std::time::Duration;
+
 use terrace_core::{Error, ErrorKind, Result};
 use terrace_trace::{Origin, Settings, Tier, Writer};
 
@@ -18,6 +20,8 @@ pub(crate) struct Recording {
 struct Running {
     writer: Writer,
     started_wall_ns: u64,
+    /// When it ends by itself, by both clocks.
+    ends: Option<(u64, u64)>,
 }
 
 impl Running {
@@ -31,6 +35,7 @@ impl Running {
             has_hashed_names: settings.salt.is_some(),
             max_bytes: settings.max_bytes,
             started_wall_ns: self.started_wall_ns,
+            ends_wall_ns: self.ends.map(|(_, wall_ns)| wall_ns),
             files: report.files,
             bytes: report.bytes,
             records: report.records,
@@ -80,16 +85,22 @@ pub(crate) fn install(shared: &Shared, writer: Writer) -> Result<()> {
     if recording.running.is_some() {
         return Err(running_already());
     }
-    recording.running = Some(Running { writer, started_wall_ns: shared.clock.wall_ns() });
+    let started_wall_ns = shared.clock.wall_ns();
+    recording.running = Some(Running { writer, started_wall_ns, ends: None });
     shared.mailbox.enlarge(true);
     Ok(())
 }
 
-/// Passes on what was recorded long ago, and ends a recording whose disk failed. Called by the
-/// policy's thread.
+/// Passes on what was recorded long ago, and ends a recording whose disk failed or whose time is over.
+/// Called by the policy's thread.
 pub(crate) fn tick(shared: &Shared, now_ns: u64) {
     let mut recording = crate::lock(&shared.recording);
     let Some(running) = &mut recording.running else { return };
+    if running.ends.is_some_and(|(ends_ns, _)| now_ns >= ends_ns) {
+        drop(recording);
+        end(shared);
+        return;
+    }
     running.writer.tick(now_ns);
     let report = running.report();
     if !report.is_running {
@@ -144,6 +155,28 @@ impl Stack {
             return Err(running_already());
         }
         runner::record(shared, begin(shared, settings)?, tactics)
+    }
+
+    /// Ends the recording that runs after this time, unless it is called again or the recording was
+    /// ended before: for those who may be gone by then.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound` where nothing is recorded.
+    pub fn end_recording_after(&self, longest: Duration) -> Result<()> {
+        let shared = &self.inner.shared;
+        let longest_ns = u64::try_from(longest.as_nanos()).unwrap_or(u64::MAX);
+        match &mut crate::lock(&shared.recording).running {
+            Some(running) => {
+                let clocks = (shared.clock.now_ns(), shared.clock.wall_ns());
+                let after = |now_ns: u64| now_ns.saturating_add(longest_ns);
+                running.ends = Some((after(clocks.0), after(clocks.1)));
+                Ok(())
+            }
+            None => {
+                Err(Error::new(ErrorKind::NotFound, "bound the trace").because("none is recorded"))
+            }
+        }
     }
 
     /// Ends the recording once everything that happened so far is in it, and tells of it.

@@ -518,6 +518,9 @@ pub struct RecordingReport {
     pub max_bytes: u64,
     /// When it was started, in nanoseconds since 1970.
     pub started_wall_ns: u64,
+    /// When it ends by itself, if it does, likewise.
+    #[serde(default)]
+    pub ends_wall_ns: Option<u64>,
     /// Files in the directory.
     pub files: u64,
     /// Their bytes.

@@ -5,6 +5,7 @@ mod common;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+use std::time::Duration;
 
 use common::scripted::{self, Breakage, Shared};
 use common::world::{LONG, ROOMY, World, eventually, key, migrate, put};
@@ -221,6 +222,33 @@ fn a_recording_begins_and_ends_while_the_store_runs() {
     assert_eq!(reads, 2, "{told:?}");
     assert_eq!(reads_by_tier(directory.path()), [1, 1]);
     drop(object);
+    stack.close().expect("closes");
+}
+
+#[test]
+fn a_recording_ends_by_itself_where_nobody_does_so_in_time() {
+    let world = World::two();
+    let stack = world.create();
+    let none = stack.end_recording_after(Duration::ZERO).expect_err("none");
+    assert_eq!(none.kind(), ErrorKind::NotFound);
+    let directory = tempfile::tempdir().expect("a directory");
+    stack.record(settings(directory.path(), false), None).expect("begins");
+    put(&stack, &key("a"), &[1; 100]);
+    let is_running = || stack.recording().expect("it began").is_running;
+    stack.end_recording_after(LONG).expect("it runs");
+    stack.run_policy().expect("the policy runs");
+    assert!(is_running());
+    // The last word counts.
+    stack.end_recording_after(Duration::from_millis(1)).expect("it runs");
+    eventually("it ends", || {
+        stack.run_policy().expect("the policy runs");
+        !is_running()
+    });
+    let report = stack.recording().expect("it ran");
+    assert!(!report.is_running && report.failure.is_none() && report.records > 0, "{report:?}");
+    assert!(pasts(directory.path()).contains_key(&key("a")));
+    // Another one may begin.
+    stack.record(settings(directory.path(), false), None).expect("begins");
     stack.close().expect("closes");
 }
 

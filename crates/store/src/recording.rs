@@ -3,6 +3,7 @@
 
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use terrace_core::{Error, ErrorKind, Result};
@@ -28,6 +29,10 @@ pub struct Recording {
     pub has_hashed_names: bool,
     /// Most bytes of all its files; `None` for the configured bound, or 1 GB.
     pub max_bytes: Option<u64>,
+    /// Ends by itself after so many nanoseconds, also where whoever began it is gone; `None` for
+    /// never.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub longest_ns: Option<u64>,
 }
 
 impl Store {
@@ -106,7 +111,11 @@ impl Owned {
         // A directory inside that of a tier would be taken for its content.
         settings.resolved(self.directory.path())?;
         let tactics = if trace.decisions { self.same_policy()? } else { None };
-        self.stack.record(of(&trace)?, tactics)
+        self.stack.record(of(&trace)?, tactics)?;
+        match recording.longest_ns {
+            Some(longest_ns) => self.stack.end_recording_after(Duration::from_nanos(longest_ns)),
+            None => Ok(()),
+        }
     }
 
     /// Another instance of the running policy, called as it is.

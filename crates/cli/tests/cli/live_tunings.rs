@@ -226,6 +226,24 @@ fn who_changes_something_meanwhile_is_noticed() {
     held.stop();
 }
 
+/// The limit itself is tested where recordings are.
+#[test]
+fn a_tuning_that_is_killed_leaves_a_recording_that_ends_by_itself() {
+    let scene = with_store(CAREFUL);
+    let held = scene.hold();
+    let mut tuning = Tuning::start(&scene, "tune --live --objective time --window 1s --json");
+    let running = || scene.json(["trace", "status"])[0]["recording"].clone();
+    let recording = (0..1000).map(|_| running()).find(|now| now["is_running"] == true);
+    let recording = recording.expect("a window is recorded");
+    signal(&tuning.child, Signal::KILL);
+    tuning.child.wait().expect("it ends");
+    let wall_ns = |key: &str| recording[key].as_u64().expect("a time");
+    let longest_ns = wall_ns("ends_wall_ns") - wall_ns("started_wall_ns");
+    assert!((30_000_000_000..=31_500_000_000).contains(&longest_ns), "{recording}");
+    assert_eq!(running()["is_running"], true, "nobody has ended it");
+    held.stop();
+}
+
 #[test]
 fn a_store_that_nobody_holds_is_held_for_a_time() {
     let scene = with_store(CAREFUL);

@@ -19,6 +19,9 @@ use crate::time::show_wall;
 /// Between two looks for Ctrl-C, or for somebody else who ended it.
 const LOOK: Duration = Duration::from_millis(100);
 
+/// How much longer than `--for` a recording may go on, should nobody be there to end it.
+const OVERTIME: Duration = Duration::from_secs(10);
+
 #[derive(Args, Debug)]
 pub(super) struct Record {
     /// The directory of the trace [default: the configured one, or `trace` in the store's]
@@ -48,6 +51,10 @@ impl Record {
             has_decisions: self.decisions,
             has_hashed_names: self.hash_names,
             max_bytes: self.max_size.as_deref().map(parse_bytes).transpose()?,
+            // Should this command be gone by then.
+            longest_ns: time.map(|time| {
+                u64::try_from((time.saturating_add(OVERTIME)).as_nanos()).unwrap_or(u64::MAX)
+            }),
         };
         let interrupt = Interrupt::watch()?;
         // Whoever opens the store himself serves others, as `hold` does.
@@ -147,6 +154,9 @@ fn print(context: &Context, report: &RecordingReport, what: &str) -> Result<()> 
     output.line(format_args!("  {files}, {bytes} of at most {most}"))?;
     let since = show_wall(report.started_wall_ns);
     output.line(format_args!("  {} since {since}", count(report.records, "record")))?;
+    if let Some(ends_ns) = report.ends_wall_ns.filter(|_| report.is_running) {
+        output.line(format_args!("  ends by itself at {}", show_wall(ends_ns)))?;
+    }
     if report.has_decisions {
         output.line("  with the policy's inputs and decisions")?;
     }

@@ -24,6 +24,9 @@ const DIRECTORY: &str = ".tune-live";
 /// Most bytes of it: about two million events, twice as many as are replayed.
 const TRACE_BYTES_MAX: u64 = 32_000_000;
 
+/// How much longer than a window its recording may go on, should nobody be there to end it.
+const OVERTIME: Duration = Duration::from_secs(30);
+
 /// Between two looks for Ctrl-C, or for the end of the recording.
 const LOOK: Duration = Duration::from_millis(100);
 
@@ -168,6 +171,9 @@ impl<'a> Recorder<'a> {
         self.store.record(&Recording {
             directory: Some(directory.into()),
             max_bytes: Some(TRACE_BYTES_MAX),
+            longest_ns: Some(nanoseconds(
+                until.saturating_duration_since(Instant::now()) + OVERTIME,
+            )),
             ..Recording::default()
         })?;
         self.wait(until)
@@ -180,11 +186,13 @@ impl<'a> Recorder<'a> {
             if self.interrupt.is_set() || self.until.is_some_and(|until| now >= until) {
                 return Ok(Waited::Stopped);
             }
-            if self.running()?.is_none() {
-                return Ok(Waited::Unrecorded);
-            }
+            // Also where this command alone was held up for so long that the recording has ended by
+            // itself: it has the whole window.
             if now >= end {
                 return Ok(Waited::Over);
+            }
+            if self.running()?.is_none() {
+                return Ok(Waited::Unrecorded);
             }
             thread::sleep(LOOK.min(end - now));
         }
@@ -239,6 +247,9 @@ fn joules(tiers: &[TierReport]) -> f64 {
 }
 
 fn wall_ns() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+    nanoseconds(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default())
+}
+
+fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
