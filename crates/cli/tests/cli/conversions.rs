@@ -45,6 +45,36 @@ fn a_trace_goes_through_every_format() {
 }
 
 #[test]
+fn a_trace_may_come_from_standard_input() {
+    let scene = with_trace();
+    let (text, scene_ref) = (scene.read("trace.csv"), &scene);
+    let from = |input: &[u8], words: &str| {
+        let mut words: Vec<_> = words.split(' ').collect();
+        words.insert(0, "--json");
+        let ran = scene_ref.run_with(input, words);
+        assert_eq!((ran.status, ran.stderr.as_str()), (Some(0), ""), "{ran:?}");
+        serde_json::from_str::<Value>(&ran.stdout).expect("JSON")
+    };
+    let cache = |trace: &str| format!("replay {trace} --model cache --policy lru --capacity 1obj");
+    let replays = json(&scene, &cache("trace.csv"))["replays"].clone();
+    assert_eq!(from(&text, &cache("-"))["replays"], replays);
+    let found = from(&text, "trace convert - --to oracleGeneral --output o.oracleGeneral");
+    assert_eq!(found["written"], 10);
+    // What is in it is recognised, and it is read as often as need be.
+    let packed = scene.read("o.oracleGeneral");
+    assert_eq!(from(&packed, &cache("-"))["replays"], replays);
+    assert_eq!(from(&text, "trace show -"), json(&scene, "trace show trace.csv"));
+    let cut = from(&text, "trace cut - --from 2s --until 5s --output window.csv");
+    assert_eq!((&cut["read"], &cut["written"]), (&10.into(), &3.into()));
+    scene.ok(["init", "store", "--tier", "fast=fast,capacity=1MB"]);
+    let timed = "replay - --policy pinned";
+    assert_eq!(from(&text, timed)["trace"], "standard input");
+    let nothing = scene.run_with(b"", cache("-").split(' '));
+    assert_eq!(nothing.status, Some(2), "{nothing:?}");
+    assert!(nothing.stderr.contains("it is empty file=standard input"), "{nothing:?}");
+}
+
+#[test]
 fn parts_are_cut_out() {
     let scene = with_trace();
     let window = "trace cut trace.csv --from 2s --until 5s --output window.csv";

@@ -13,6 +13,7 @@ use crate::context::Context;
 use crate::failure::Result;
 use crate::output::{Output, count, show_name};
 use crate::progress::Progress;
+use crate::reading::open_once;
 use crate::table::Table;
 
 /// Sends a trace through caches, and tells what came of it.
@@ -22,14 +23,14 @@ pub(super) fn run(
     wishes: Vec<Wish>,
     context: &Context,
 ) -> Result<()> {
-    let mut trace = Trace::open(path, options)?;
+    let (mut trace, name) = open_once(path, options)?;
     let threads = thread::available_parallelism().map_or(1, usize::from);
     let mut progress = Progress::items("replay", None);
     let outcome = CacheReplay::new(wishes.clone(), threads)
         .run(&mut trace, &mut |requests| progress.advance(requests))?;
     drop(progress);
     trace.notes().iter().for_each(|note| context.note(note));
-    let report = Report { name: path.display().to_string(), trace, wishes, outcome };
+    let report = Report { name, trace, wishes, outcome };
     let mut output = Output::new();
     if context.is_json {
         output.json(&report.value())?;

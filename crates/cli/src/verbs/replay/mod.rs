@@ -44,7 +44,7 @@ use crate::reading::Reading;
 /// formats.
 #[derive(Args, Debug)]
 pub(crate) struct Replay {
-    /// A file, or the directory of a trace
+    /// A file, the directory of a trace, or - for standard input
     #[arg(value_name = "TRACE")]
     trace: PathBuf,
     /// How a request is answered
@@ -93,7 +93,8 @@ impl Verb for Replay {
   terrace replay disk.vscsi --store my-store --policy lru,heat --html report.html --explain 1234
   terrace replay disk.vscsi --model cache --policy lru --capacity 128MiB
   terrace replay trace.csv --model cache --policy lru,s3-fifo,belady --capacity 1000obj,10000obj
-  terrace replay trace.bin --model cache --policy arc --capacity 1GiB --json | jq .misses";
+  terrace replay trace.bin --model cache --policy arc --capacity 1GiB --json | jq .misses
+  xzcat trace.xz | terrace replay - --format oracleGeneral --model cache --policy arc --capacity 1GiB";
 
     fn run(self, context: &Context) -> Result<()> {
         match self.model {

@@ -21,6 +21,7 @@ use crate::failure::Result;
 use crate::modelled::Modelled;
 use crate::output::Output;
 use crate::progress::Progress;
+use crate::reading::Given;
 
 /// What is wanted beside the table.
 pub(super) struct Wanted<'a> {
@@ -40,7 +41,8 @@ pub(super) fn run(
     context: &Context,
 ) -> Result<()> {
     let options = Options { has_lives: true, ..options.clone() };
-    let open = || Trace::open(path, &options);
+    let given = Given::new(path)?;
+    let open = || given.open(&options);
     let mut trace = open()?;
     let mut progress = Progress::items("look for objects", None);
     let population = Population::read(&mut trace, &mut |requests| progress.advance(requests))?;
@@ -76,7 +78,7 @@ pub(super) fn run(
         return Err(first.into());
     }
     let report = Report {
-        name: path.display().to_string(),
+        name: given.name(),
         format: trace.format(),
         requests: population.requests(),
         objects: population.objects() as u64,

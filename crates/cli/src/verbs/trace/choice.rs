@@ -11,6 +11,7 @@ use terrace_trace::{Damage, Head, Item, Problem, Reader, Record, Round, Subject}
 use crate::address;
 use crate::context::Context;
 use crate::failure::{self, Failure, Result, status_of};
+use crate::reading::is_stdin;
 use crate::time::parse_wall;
 
 /// What is no event and can be asked for all the same.
@@ -19,7 +20,7 @@ const OTHER_KINDS: [&str; 3] = ["round", "decision", "policy"];
 #[derive(Args, Debug)]
 pub(super) struct Choice {
     /// The directory of the trace [default: the configured one, or `trace` in the store's]; `show`
-    /// takes a file of another program, too
+    /// takes a file of another program, too, or - for one on standard input
     #[arg(value_name = "TRACE")]
     directory: Option<PathBuf>,
     /// Only from this time on: `2026-11-20 20:04:58` (UTC), or a duration before now such as 10min
@@ -71,9 +72,9 @@ pub(super) struct Came {
 }
 
 impl Choice {
-    /// What was named, where that is a file: a trace of another program.
+    /// What was named, where that is a file or standard input: a trace of another program.
     pub(super) fn file(&self) -> Option<&Path> {
-        self.directory.as_deref().filter(|path| path.is_file())
+        self.directory.as_deref().filter(|path| path.is_file() || is_stdin(path))
     }
 
     /// Whether it is the whole trace.

@@ -9,18 +9,18 @@ use clap::builder::PossibleValuesParser;
 use serde_json::json;
 use terrace_core::Error;
 use terrace_core::units::{format_duration, parse_duration};
-use terrace_replay::{Cut as Part, Format, Options, Trace, WRITABLE, convert};
+use terrace_replay::{Cut as Part, Format, Options, WRITABLE, convert};
 
 use crate::context::Context;
 use crate::failure::Result;
 use crate::interrupt::Interrupt;
 use crate::output::{Output, count, show_name};
 use crate::progress::Progress;
-use crate::reading::Reading;
+use crate::reading::{Given, Reading};
 
 #[derive(Args, Debug)]
 pub(super) struct Convert {
-    /// A file, or the directory of a trace
+    /// A file, the directory of a trace, or - for standard input
     #[arg(value_name = "TRACE")]
     trace: PathBuf,
     /// Format to write
@@ -36,7 +36,7 @@ pub(super) struct Convert {
 
 #[derive(Args, Debug)]
 pub(super) struct Cut {
-    /// A file, or the directory of a trace
+    /// A file, the directory of a trace, or - for standard input
     #[arg(value_name = "TRACE")]
     trace: PathBuf,
     /// Only from so long after the first request on
@@ -105,7 +105,8 @@ fn write(
 ) -> Result<()> {
     // What makes and ends objects belongs to a trace as what reads and writes them does.
     let options = Options { has_lives: true, ..reading.options()? };
-    let open = || Trace::open(trace, &options);
+    let given = Given::new(trace)?;
+    let open = || given.open(&options);
     let first = open()?;
     let format = match (to, first.format()) {
         (Some(format), _) => format,

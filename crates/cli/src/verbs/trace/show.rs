@@ -6,7 +6,7 @@ use std::path::Path;
 use clap::Args;
 use serde_json::json;
 use terrace_core::Error;
-use terrace_replay::{Options, Profile, Trace};
+use terrace_replay::{Options, Profile};
 
 use super::choice::Choice;
 use super::summary::Summary;
@@ -15,7 +15,7 @@ use crate::context::Context;
 use crate::failure::Result;
 use crate::output::{Output, show_name};
 use crate::progress::Progress;
-use crate::reading::Reading;
+use crate::reading::{Given, Reading};
 
 #[derive(Args, Debug)]
 pub(super) struct Show {
@@ -53,13 +53,14 @@ impl Show {
             return Err(Error::invalid("show the trace", reason).into());
         }
         let options = self.reading.options()?;
-        let format = Trace::open(file, &options)?.format();
-        let profile = profile(file, &options)?;
+        let given = Given::new(file)?;
+        let format = given.open(&options)?.format();
+        let profile = profile(&given, &options)?;
         let mut output = Output::new();
         if context.is_json {
             output.json(&json!({ "format": format.word(), "load": load::value(&profile) }))?;
         } else {
-            output.line(format_args!("{} ({format})", show_name(&file.display().to_string())))?;
+            output.line(format_args!("{} ({format})", show_name(&given.name())))?;
             load::lines(&profile).iter().try_for_each(|line| output.line(line))?;
         }
         output.flush()
@@ -94,7 +95,8 @@ impl Show {
         // What is damaged cannot be followed as a whole.
         let is_whole = self.choice.is_whole() && !came.is_damaged();
         let directory = self.choice.directory(context)?;
-        let profile = is_whole.then(|| profile(&directory, &Options::default())).transpose()?;
+        let profile =
+            is_whole.then(|| profile(&Given::Path(&directory), &Options::default())).transpose()?;
         let mut output = Output::new();
         if context.is_json {
             let mut value = summary.value(&came);
@@ -114,8 +116,8 @@ impl Show {
     }
 }
 
-fn profile(trace: &Path, options: &Options) -> Result<Profile> {
+fn profile(trace: &Given<'_>, options: &Options) -> Result<Profile> {
     let mut progress = Progress::items("show", None);
-    let open = || Trace::open(trace, options);
+    let open = || trace.open(options);
     Ok(Profile::of(&open, &mut |requests| progress.advance(requests))?)
 }

@@ -12,7 +12,7 @@ use clap::Args;
 use clap::builder::PossibleValuesParser;
 use clap::builder::TypedValueParser as _;
 use terrace_core::{Error, View};
-use terrace_replay::{Objective, Options, TimedOptions, Trace, TuneOptions, Tuner};
+use terrace_replay::{Objective, Options, TimedOptions, TuneOptions, Tuner};
 
 use self::report::Report;
 use super::replay::named;
@@ -22,7 +22,7 @@ use crate::failure::Result;
 use crate::modelled::{Manner, Modelled};
 use crate::output::Output;
 use crate::progress::Progress;
-use crate::reading::Reading;
+use crate::reading::{Given, Reading};
 
 /// The least budget that is of use.
 const BUDGET_MIN: u32 = 4;
@@ -66,7 +66,7 @@ const BUDGET: u32 = 32;
 /// in terrace.toml, and Ctrl-C leaves what runs; the last line says it.
 #[derive(Args, Debug)]
 pub(crate) struct Tune {
-    /// A file, or the directory of a trace
+    /// A file, the directory of a trace, or - for standard input
     #[arg(value_name = "TRACE", required_unless_present = "live")]
     trace: Option<PathBuf>,
     /// A built-in policy, a shared library, or a Python file; with parameters that stay as they are
@@ -145,8 +145,9 @@ impl Verb for Tune {
             seed: self.seed,
         };
         let reading = Options { has_lives: true, ..self.reading.options()? };
-        let format = Trace::open(&trace, &reading)?.format();
-        let open = || Trace::open(&trace, &reading);
+        let given = Given::new(&trace)?;
+        let format = given.open(&reading)?.format();
+        let open = || given.open(&reading);
         let began = Instant::now();
         let mut progress = Progress::items("cut the trace", None);
         let tuner = Tuner::new(&timed, options.clone(), &make, &open, &mut |requests| {
@@ -160,7 +161,7 @@ impl Verb for Tune {
         let mut progress = Progress::items("search", Some(all));
         let tuned = tuner.search(budget, &mut |requests| progress.advance(requests))?;
         drop(progress);
-        let trace = trace.display().to_string();
+        let trace = given.name();
         let report = Report { trace, format, source, options, tuned };
         let mut output = Output::new();
         if context.is_json {
