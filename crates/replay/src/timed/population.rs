@@ -4,12 +4,17 @@
 
 use std::collections::HashMap;
 
-use terrace_core::{Result, TierIndex};
+use terrace_core::{Error, Result, TierIndex};
 
 use super::trace_key;
 use crate::objects::Objects;
 use crate::read::{Named, Trace};
 use crate::request::{Operation, Request};
+
+/// The largest request, and the longest trace, that a replay takes for meant.
+const REQUEST_BYTES_MAX: u64 = 1 << 50;
+const SPAN_NS_MAX: u64 = 10 * 366 * 24 * 3600 * SECOND_NS;
+const SECOND_NS: u64 = 1_000_000_000;
 
 /// The objects of a trace.
 #[derive(Debug, Default)]
@@ -32,13 +37,21 @@ pub(super) struct Known {
     was_written: bool,
 }
 
+/// Of the requests so far.
+struct Times {
+    first_ns: u64,
+    last_ns: u64,
+    count: u64,
+}
+
 impl Population {
     /// Reads a trace to its end; `progress` is told how many requests were read since it was told
     /// before.
     ///
     /// # Errors
     ///
-    /// Those of [`Trace::read`]; `Unsupported` for more objects than 32 bits count.
+    /// Those of [`Trace::read`]; `Unsupported` for more objects than 32 bits count; `Invalid` for a
+    /// request of more than 1 PiB, and for more than ten years of time.
     pub fn read(trace: &mut Trace, progress: &mut dyn FnMut(u64)) -> Result<Self> {
         let mut population = Self::default();
         population.add(trace, progress)?;
@@ -52,6 +65,7 @@ impl Population {
     /// As [`Population::read`].
     pub fn add(&mut self, trace: &mut Trace, progress: &mut dyn FnMut(u64)) -> Result<()> {
         let (mut batch, mut numbers) = (Vec::new(), Vec::new());
+        let mut times = Times { first_ns: u64::MAX, last_ns: 0, count: 0 };
         trace.want_names();
         loop {
             trace.read(&mut batch)?;
@@ -62,6 +76,7 @@ impl Population {
             let ids = batch.iter().map(|request| request.object);
             self.objects.numbers(ids, &mut numbers)?;
             for (request, number) in batch.iter().zip(&numbers) {
+                check(request, &mut times)?;
                 self.note(request, *number);
             }
             self.names.extend(trace.take_names());
@@ -148,4 +163,27 @@ impl Population {
     pub(super) fn all(&self) -> &[Known] {
         &self.known
     }
+}
+
+/// Refuses what a policy that is asked every second would be asked about for days: most likely a
+/// column is another one, or of another unit.
+fn check(request: &Request, times: &mut Times) -> Result<()> {
+    const OPERATION: &str = "replay the trace";
+    if request.operation.is_access() && request.length_bytes > REQUEST_BYTES_MAX {
+        let reason = "a request is for more than 1 PiB: is that its size?";
+        return Err(Error::invalid(OPERATION, reason)
+            .with("object", request.object)
+            .with("bytes", request.length_bytes));
+    }
+    times.count += 1;
+    times.first_ns = times.first_ns.min(request.time_ns);
+    times.last_ns = times.last_ns.max(request.time_ns);
+    let span_ns = times.last_ns - times.first_ns;
+    // Of formats without times each request comes a second after the one before.
+    if span_ns > SPAN_NS_MAX && span_ns / SECOND_NS > times.count {
+        let reason = "its requests are more than ten years apart: are these seconds? In CSV the end \
+                      of the name of a column tells another unit (time_ms), or --columns (time_ms=1)";
+        return Err(Error::invalid(OPERATION, reason));
+    }
+    Ok(())
 }

@@ -443,6 +443,19 @@ impl Policy for Stubborn {
 }
 
 #[test]
+fn what_would_take_for_ever_is_refused_at_once() {
+    let read = |lines: &[Line]| Population::read(&mut trace(lines), &mut |_| {});
+    let refusal = |lines: &[Line]| read(lines).expect_err("too much").to_string();
+    let error = refusal(&[(0, 1, (1 << 50) + 1, 'w')]);
+    assert!(error.contains("more than 1 PiB") && error.contains("object=1"), "{error}");
+    assert!(read(&[(0, 1, 1 << 50, 'w')]).is_ok());
+    let year_s = 366 * 24 * 3600;
+    let error = refusal(&[(7, 1, 1, 'w'), (8 + 10 * year_s, 1, 1, 'r')]);
+    assert!(error.contains("ten years apart") && error.contains("time_ms"), "{error}");
+    assert!(read(&[(7, 1, 1, 'w'), (7 + 10 * year_s, 1, 1, 'r')]).is_ok());
+}
+
+#[test]
 fn what_is_refused_does_not_call_the_policy_again() {
     let lines: Vec<_> = (0..1500).map(|id| (id / 100, id, 1000, 'r')).collect();
     let options = options(MIB);
