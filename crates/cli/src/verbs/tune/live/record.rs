@@ -186,16 +186,23 @@ impl<'a> Recorder<'a> {
             if self.interrupt.is_set() || self.until.is_some_and(|until| now >= until) {
                 return Ok(Waited::Stopped);
             }
-            // Also where this command alone was held up for so long that the recording has ended by
-            // itself: it has the whole window.
+            if self.running()?.is_none() && !self.has_run_out()? {
+                return Ok(Waited::Unrecorded);
+            }
             if now >= end {
                 return Ok(Waited::Over);
             }
-            if self.running()?.is_none() {
-                return Ok(Waited::Unrecorded);
-            }
             thread::sleep(LOOK.min(end - now));
         }
+    }
+
+    /// Whether the recording has ended because its time was over: then this command alone was held up,
+    /// and what was recorded is the whole window.
+    fn has_run_out(&self) -> Result<bool> {
+        let report = self.store.recording()?.filter(|report| report.failure.is_none());
+        Ok(report
+            .and_then(|report| report.ends_wall_ns)
+            .is_some_and(|ends_ns| wall_ns() >= ends_ns))
     }
 
     /// Why what was recorded for a window ended too soon.
