@@ -1,22 +1,84 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Where the next append to an object goes, for all its clients: a pair in the store of its home.
+//! Where the next append to an object goes, for all its clients: two pairs in the store of its home.
 
-use terrace_core::{Error, ErrorKind, Kv, Result, check_extent};
+use std::collections::VecDeque;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use terrace_core::{Applied, Error, ErrorKind, Kv, KvRange, Result, Txn};
 
 use super::Shared;
 use super::layout::Layout;
 use super::object::StripedObject;
+use super::places::Places;
 
 /// What the keys of these pairs begin with: no namespace of an application begins like this.
 const PREFIX: &str = "\u{10ffff}\u{10ffff}end\0";
+
+/// Behind the key of an end: the places that were taken last.
+const TAKEN: u8 = b't';
+
+/// So often an append asks for its place, where nobody says whether it has one: each time the home
+/// was started anew meanwhile.
+const ATTEMPTS_MAX: usize = 3;
+
+/// Most places that are remembered to be given back.
+const ABANDONED_MAX: usize = 64;
 
 fn row(object_id: u128) -> Vec<u8> {
     [PREFIX.as_bytes(), &object_id.to_be_bytes()].concat()
 }
 
-/// The end that a pair names; what is no number names none.
-fn read(value: Option<Vec<u8>>) -> u64 {
-    value.and_then(|value| value.try_into().ok()).map_or(0, u64::from_le_bytes)
+fn taken_row(row: &[u8]) -> Vec<u8> {
+    [row, &[TAKEN]].concat()
+}
+
+fn read(txn: &mut dyn Txn, row: &[u8]) -> Result<Places> {
+    // One question for both.
+    let pairs = txn.scan(&KvRange::prefix(row), 2)?;
+    let value =
+        |wanted: &[u8]| pairs.iter().find(|(key, _)| key == wanted).map(|(_, value)| &value[..]);
+    Ok(Places::read(value(row), value(&taken_row(row))))
+}
+
+fn write(txn: &mut dyn Txn, row: &[u8], places: &Places) -> Result<()> {
+    txn.put(row, &places.end())?;
+    txn.put(&taken_row(row), &places.taken())
+}
+
+/// Places that nobody will write to, by object and token, and that could not be given back.
+#[derive(Default)]
+pub(super) struct Abandoned(Mutex<VecDeque<(u128, u128)>>);
+
+impl Abandoned {
+    fn all(&self) -> MutexGuard<'_, VecDeque<(u128, u128)>> {
+        // They come and go one by one.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn add(&self, object_id: u128, token: u128) {
+        let mut all = self.all();
+        if all.len() == ABANDONED_MAX {
+            all.pop_front();
+        }
+        all.push_back((object_id, token));
+    }
+
+    fn of(&self, object_id: u128) -> Vec<u128> {
+        let all = self.all();
+        all.iter().filter(|(object, _)| *object == object_id).map(|(_, token)| *token).collect()
+    }
+
+    fn remove(&self, tokens: &[u128]) {
+        if !tokens.is_empty() {
+            self.all().retain(|(_, token)| !tokens.contains(token));
+        }
+    }
+}
+
+/// The next bytes at the end of an object, until they are written.
+pub(super) struct Place {
+    token: u128,
+    pub(super) start_bytes: u64,
 }
 
 impl StripedObject {
@@ -24,13 +86,14 @@ impl StripedObject {
         self.shared().member(self.home).kv.as_deref()
     }
 
-    /// Takes the next bytes at the end for an append and returns where they begin. Appends that run
-    /// at the same time, here or elsewhere, get others.
+    /// Takes the next bytes at the end for an append. Appends that run at the same time, here or
+    /// elsewhere, get others. Where the answer of the home is lost it is asked again, and says
+    /// the same.
     ///
     /// # Errors
     ///
     /// `Unsupported` where the home has no pairs.
-    pub(super) fn reserve_end(&self, length_bytes: u64) -> Result<u64> {
+    pub(super) fn reserve_end(&self, length_bytes: u64) -> Result<Place> {
         const OPERATION: &str = "append to an object";
         let member = self.shared().member(self.home);
         let Some(kv) = self.kv() else {
@@ -38,28 +101,59 @@ impl StripedObject {
                 .because("it is on several servers, and its home keeps no pairs");
             return Err(member.blame(error));
         };
-        let size_bytes = self.size()?;
-        let row = row(self.layout.object_id());
-        let mut offset_bytes = 0;
-        kv.transact(&mut |txn| {
-            // Where the pair is behind, because others wrote or power was lost, the length counts.
-            offset_bytes = read(txn.get(&row)?).max(size_bytes);
-            check_extent(offset_bytes, length_bytes)?;
-            txn.put(&row, &(offset_bytes + length_bytes).to_le_bytes())
-        })
-        .map_err(|error| member.blame(error))?;
-        Ok(offset_bytes)
+        let (token, object_id) = (self.shared().new_id(), self.layout.object_id());
+        let mut attempt = 1;
+        loop {
+            let reserved = self.reserve(kv, token, length_bytes);
+            let is_unknown = matches!(
+                reserved.as_ref().map_err(Error::kind),
+                Err(ErrorKind::Unreachable { applied: Applied::Unknown })
+            );
+            if is_unknown && attempt < ATTEMPTS_MAX {
+                attempt += 1;
+                continue;
+            }
+            return match reserved {
+                Ok(start_bytes) => Ok(Place { token, start_bytes }),
+                Err(error) => {
+                    self.shared().abandoned.add(object_id, token);
+                    Err(member.blame(error))
+                }
+            };
+        }
     }
 
-    /// Gives back what a failed append took, unless others have appended behind it.
-    pub(super) fn release_end(&self, offset_bytes: u64, length_bytes: u64) {
+    fn reserve(&self, kv: &dyn Kv, token: u128, length_bytes: u64) -> Result<u64> {
+        let (row, abandoned) = (row(self.layout.object_id()), &self.shared().abandoned);
+        let size_bytes = self.size()?;
+        let to_give_back = abandoned.of(self.layout.object_id());
+        let mut start_bytes = 0;
+        kv.transact(&mut |txn| {
+            let mut places = read(txn, &row)?;
+            if let Some(found) = places.find(token) {
+                start_bytes = found;
+                return Ok(());
+            }
+            places.give_back(&to_give_back);
+            start_bytes = places.take(token, size_bytes, length_bytes)?;
+            write(txn, &row, &places)
+        })?;
+        abandoned.remove(&to_give_back);
+        Ok(start_bytes)
+    }
+
+    /// Gives back what a failed append took, unless others have appended behind it. Where nobody can
+    /// be told, the next append from here does.
+    pub(super) fn release_end(&self, place: &Place) {
         let Some(kv) = self.kv() else { return };
         let row = row(self.layout.object_id());
-        // If this fails, too, there is a gap of zeros.
-        let _ = kv.transact(&mut |txn| match read(txn.get(&row)?) == offset_bytes + length_bytes {
-            true => txn.put(&row, &offset_bytes.to_le_bytes()),
-            false => Ok(()),
+        let released = kv.transact(&mut |txn| {
+            let mut places = read(txn, &row)?;
+            if places.give_back(&[place.token]) { write(txn, &row, &places) } else { Ok(()) }
         });
+        if released.is_err() {
+            self.shared().abandoned.add(self.layout.object_id(), place.token);
+        }
     }
 
     /// The next append goes where the object ends.
@@ -69,7 +163,7 @@ impl StripedObject {
 }
 
 impl Shared {
-    /// Removes the pair of an object that was deleted. One that stays is never read: its number is
+    /// Removes the pairs of an object that was deleted. Those that stay are never read: its number is
     /// not used again.
     pub(super) fn forget_end(&self, home: usize, layout: &Layout) {
         let _ = self.remove_end(home, layout);
@@ -79,10 +173,14 @@ impl Shared {
         let member = self.member(home);
         let Some(kv) = &member.kv else { return Ok(()) };
         let row = row(layout.object_id());
-        let removed = match kv.get(&row) {
+        let remove = |txn: &mut dyn Txn| {
+            txn.delete(&row)?;
+            txn.delete(&taken_row(&row))
+        };
+        let removed = match kv.scan(&KvRange::prefix(&row), 1) {
             // Most objects are never appended to.
-            Ok(None) => return Ok(()),
-            Ok(Some(_)) => kv.transact(&mut |txn| txn.delete(&row)).map(drop),
+            Ok(pairs) if pairs.is_empty() => return Ok(()),
+            Ok(_) => kv.transact(&mut |txn| remove(txn)).map(drop),
             Err(error) => Err(error),
         };
         removed.map_err(|error| member.blame(error))

@@ -17,6 +17,7 @@ mod map;
 mod object;
 mod parallel;
 mod piece;
+mod places;
 mod scatter;
 mod servers;
 
@@ -31,6 +32,7 @@ pub use self::distribution::Distribution;
 pub use self::map::{Map, Member, SERVERS_MAX, WEIGHT_MAX};
 pub use self::servers::{Server, ServerMap};
 
+use self::append::Abandoned;
 use self::layout::Layout;
 use self::piece::Piece;
 
@@ -48,8 +50,8 @@ pub fn is_part(key: &Key, label: &[u8]) -> bool {
 ///   the layout; the rest are objects on other stores under reserved names.
 /// - Calls that touch several stores run on all of them at the same time. What is atomic on one
 ///   store is not atomic over several: after a failure each store may have done its part or not.
-/// - Nothing is kept here between calls but open handles, so that any number of processes may use
-///   the same stores.
+/// - Nothing is kept here between calls but open handles, and which appends failed without giving
+///   their places back, so that any number of processes may use the same stores.
 pub struct Striped {
     shared: Arc<Shared>,
 }
@@ -60,6 +62,7 @@ struct Shared {
     capability: Capability,
     target: String,
     ids: Mutex<[Random; 2]>,
+    abandoned: Abandoned,
 }
 
 impl Striped {
@@ -89,7 +92,8 @@ impl Striped {
             labels: false,
         };
         let ids = Mutex::new([Random::new(seed as u64), Random::new((seed >> 64) as u64)]);
-        let shared = Shared { map, distribution, capability, target, ids };
+        let abandoned = Abandoned::default();
+        let shared = Shared { map, distribution, capability, target, ids, abandoned };
         Ok(Self { shared: Arc::new(shared) })
     }
 

@@ -216,11 +216,11 @@ impl Object for StripedObject {
         if self.how.access == Access::Read {
             return Err(self.for_reading("append to an object"));
         }
-        let offset_bytes = self.reserve_end(length_bytes)?;
-        match self.write_at(offset_bytes, data) {
-            Ok(()) => Ok(offset_bytes),
+        let place = self.reserve_end(length_bytes)?;
+        match self.write_at(place.start_bytes, data) {
+            Ok(()) => Ok(place.start_bytes),
             Err(error) => {
-                self.release_end(offset_bytes, length_bytes);
+                self.release_end(&place);
                 Err(error)
             }
         }

@@ -2,12 +2,12 @@
 //! Servers that fail, and clients that stop in the middle.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use terrace_backends::object::{Effect, FaultPoint, Faults, When};
 use terrace_client::striped::Distribution;
 use terrace_core::{
-    Backend, BackendExt, Create, Error, ErrorKind, Kv, KvRange, Object, ObjectExt, Pair,
+    Applied, Backend, BackendExt, Create, Error, ErrorKind, Kv, KvRange, Object, ObjectExt, Pair,
     Persistency, Result, Ticket, Txn,
 };
 
@@ -268,6 +268,132 @@ impl Kv for Ending {
             true => Err(Error::new(ErrorKind::Io, "run a transaction")),
             false => self.inner.transact(body),
         }
+    }
+
+    fn wait(&self, ticket: Ticket) -> Result<()> {
+        self.inner.wait(ticket)
+    }
+}
+
+/// A cluster whose homes lose answers, and an object that was appended to.
+fn losing() -> (Vec<Server>, Arc<Lost>) {
+    let mut servers = servers(3);
+    let lost = Arc::new(Lost::default());
+    for server in &mut servers {
+        let (inner, lost) = (Arc::clone(&server.kv), Arc::clone(&lost));
+        server.kv = Arc::new(Losing { inner, lost });
+    }
+    appended_to(&servers);
+    (servers, lost)
+}
+
+#[test]
+fn an_append_whose_answer_was_lost_goes_where_it_has_its_place() {
+    let (servers, lost) = losing();
+    let store = striped(&servers, EVEN);
+    lost.answers.store(1, Ordering::SeqCst);
+    assert_eq!(try_append(&store).expect("it is asked again"), 34);
+    assert_eq!(lost.answers.load(Ordering::SeqCst), 0);
+    assert_appends_at_the_end(&servers);
+    assert_eq!(&read_all(&store, &key("a")).expect("reads")[30..], b"moremoremore");
+}
+
+#[test]
+fn an_append_whose_answer_was_lost_keeps_its_place_before_others() {
+    let (servers, lost) = losing();
+    let (one, other) = (striped(&servers, EVEN), striped(&servers, EVEN));
+    lost.answers.store(1, Ordering::SeqCst);
+    *lost.meanwhile.lock().expect("nobody panicked") = Some(Box::new(move || {
+        assert_eq!(try_append(&other).expect("appends"), 38);
+    }));
+    assert_eq!(try_append(&one).expect("it is asked again"), 34);
+    assert_eq!(&read_all(&one, &key("a")).expect("reads")[30..], b"moremoremore");
+}
+
+#[test]
+fn an_append_whose_answer_was_lost_takes_no_place_that_was_cut() {
+    let (servers, lost) = losing();
+    let (one, other) = (striped(&servers, EVEN), striped(&servers, EVEN));
+    lost.answers.store(1, Ordering::SeqCst);
+    *lost.meanwhile.lock().expect("nobody panicked") = Some(Box::new(move || {
+        let object = other.open(&key("a"), &how(Create::Never)).expect("opens");
+        object.set_len(3).expect("cuts");
+        // To the same end as before.
+        assert_eq!(object.append(&[std::io::IoSlice::new(&[9; 35])]).expect("appends"), 3);
+    }));
+    assert_eq!(try_append(&one).expect("it is asked again"), 38);
+    assert_eq!(&read_all(&one, &key("a")).expect("reads")[3..], [&[9; 35][..], b"more"].concat());
+}
+
+#[test]
+fn an_append_that_fails_without_an_answer_gives_its_place_back_with_the_next() {
+    let (servers, lost) = losing();
+    let store = striped(&servers, EVEN);
+    lost.answers.store(u32::MAX, Ordering::SeqCst);
+    try_append(&store).expect_err("nobody answers");
+    lost.answers.store(0, Ordering::SeqCst);
+    // Also one whose bytes could not be written while nobody answered.
+    servers.iter().for_each(|server| {
+        server.faults.add(&[FaultPoint::Write], When::Always, Effect::Fail(ErrorKind::Io));
+    });
+    lost.after.store(1, Ordering::SeqCst);
+    try_append(&store).expect_err("nothing is written");
+    servers.iter().for_each(|server| server.faults.clear());
+    lost.is_away.store(false, Ordering::SeqCst);
+    assert_eq!(try_append(&store).expect("appends"), 34);
+}
+
+/// Which answers are lost, and what happens before somebody asks again.
+#[derive(Default)]
+struct Lost {
+    answers: AtomicU32,
+    meanwhile: std::sync::Mutex<Option<Box<dyn FnOnce() + Send>>>,
+    /// So many commits more, and then nobody is there.
+    after: AtomicU32,
+    is_away: AtomicBool,
+}
+
+/// Pairs whose changes are made, and of which nobody hears.
+struct Losing {
+    inner: Arc<dyn Kv>,
+    lost: Arc<Lost>,
+}
+
+impl Kv for Losing {
+    fn target(&self) -> &str {
+        self.inner.target()
+    }
+
+    fn persistency(&self) -> Persistency {
+        self.inner.persistency()
+    }
+
+    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        self.inner.get(key)
+    }
+
+    fn scan(&self, range: &KvRange, max: usize) -> Result<Vec<Pair>> {
+        self.inner.scan(range, max)
+    }
+
+    fn transact(&self, body: &mut dyn FnMut(&mut dyn Txn) -> Result<()>) -> Result<Ticket> {
+        let away = |applied| Error::new(ErrorKind::Unreachable { applied }, "run a transaction");
+        if self.lost.is_away.load(Ordering::SeqCst) {
+            return Err(away(Applied::No));
+        }
+        let ticket = self.inner.transact(body)?;
+        let is_one = |left: u32| left.checked_sub(1);
+        let (order, after) = (Ordering::SeqCst, &self.lost.after);
+        if after.fetch_update(order, order, is_one).is_ok_and(|left| left == 1) {
+            self.lost.is_away.store(true, order);
+        }
+        if self.lost.answers.fetch_update(order, order, is_one).is_err() {
+            return Ok(ticket);
+        }
+        if let Some(meanwhile) = self.lost.meanwhile.lock().expect("nobody panicked").take() {
+            meanwhile();
+        }
+        Err(away(Applied::Unknown))
     }
 
     fn wait(&self, ticket: Ticket) -> Result<()> {
