@@ -8,7 +8,9 @@ use std::sync::{Arc, Mutex, OnceLock};
 use rustix::io::Errno;
 use terrace_backends::kv;
 use terrace_backends::object::Memory;
-use terrace_core::{Backend, Kv, KvRange, Pair, Persistency, Result, SystemClock, Ticket, Txn};
+use terrace_core::{
+    Access, Backend, Kv, KvRange, Pair, Persistency, Result, SystemClock, Ticket, Txn,
+};
 use terrace_fs::{
     Failure, FileClock, Files, Kind, Made, Metadata, ROOT, Reply, Request, Session, Tree,
     TreeOptions,
@@ -107,6 +109,109 @@ fn a_file_that_is_removed_meanwhile_is_gone_and_not_damaged() {
     let gone = Failure::of(Errno::STALE);
     assert_eq!(look(|files, _| files.lookup(ROOT, NAME)).expect_err("it is gone"), gone);
     assert_eq!(look(|files, number| files.node(number)).expect_err("it is gone"), gone);
+}
+
+/// What happens behind the next answer.
+type Next = Arc<Mutex<Option<Then>>>;
+
+/// Two users of the same files, what happens behind the next answer to the first, and the objects.
+fn two() -> (Arc<Files>, Next, Arc<Files>, Arc<Memory>) {
+    let kv = Arc::new(kv::Memory::default());
+    let clock = SystemClock::default();
+    Tree::create(&*kv, &TreeOptions::default(), &clock, &[7; 32]).expect("it is empty");
+    let tree = Tree::open(kv, FileClock::following(Arc::new(clock))).expect("it was just made");
+    let objects = Arc::new(Memory::new(1 << 20));
+    let data: Arc<dyn Backend> = objects.clone();
+    let then = Arc::new(Mutex::new(None));
+    let delayed = Delayed { session: Session::new(&tree), then: Arc::clone(&then) };
+    let one = files(Arc::new(delayed), &data);
+    (one, then, files(Arc::new(Session::new(&tree)), &data), objects)
+}
+
+/// Makes a file of one byte again and again where there is none; its number.
+fn make(files: &Arc<Files>, byte: u8) -> u64 {
+    let made = Made { kind: Kind::File, permissions: 0o644, is_opened: true, ..Made::default() };
+    let (node, file) = files.create(ROOT, NAME, made, false).expect("it is new");
+    file.write(0, &[byte; LENGTH], false).expect("there is room");
+    file.close().expect("it is open");
+    node.number
+}
+
+fn read(files: &Arc<Files>, number: u64) -> terrace_fs::Result<u8> {
+    let (_, file) = files.open(number, Access::Read)?;
+    let mut bytes = [0; LENGTH];
+    file.read(0, &mut bytes)?;
+    file.close()?;
+    assert_eq!(bytes, [bytes[0]; LENGTH]);
+    Ok(bytes[0])
+}
+
+#[test]
+fn who_came_too_late_finds_what_he_looks_up_next() {
+    let (one, _, other, objects) = two();
+    let first = make(&other, 1);
+    assert_eq!(one.lookup(ROOT, NAME).expect("it is there").number, first);
+    other.remove(ROOT, NAME, false).expect("it is there");
+    let second = make(&other, 2);
+    assert_eq!(read(&one, first).expect_err("it is gone"), Failure::of(Errno::STALE));
+    // What the kernel does then.
+    assert_eq!(one.lookup(ROOT, NAME).expect("it is there").number, second);
+    other.remove(ROOT, NAME, false).expect("it is there");
+    let third = make(&other, 3);
+    other.sweep().expect("they can be deleted");
+    assert_eq!(read(&one, second).expect("it is on the way"), 2);
+    assert_eq!(read(&one, third).expect("it is there"), 3);
+    // It stays no longer than for that.
+    one.close().expect("closes");
+    other.sweep().expect("they can be deleted");
+    assert_eq!(objects.space().expect("it knows").used_bytes, LENGTH as u64);
+}
+
+#[test]
+fn who_came_too_late_finds_what_has_the_name_after_he_looked() {
+    let (one, then, other, _) = two();
+    let first = make(&other, 1);
+    other.remove(ROOT, NAME, false).expect("it is there");
+    let second = make(&other, 2);
+    assert_eq!(read(&one, first).expect_err("it is gone"), Failure::of(Errno::STALE));
+    let replace: Then = Box::new({
+        let other = Arc::clone(&other);
+        move || {
+            other.remove(ROOT, NAME, false).expect("it is there");
+            make(&other, 3);
+        }
+    });
+    *then.lock().expect("nobody panicked") = Some(replace);
+    let found = one.lookup(ROOT, NAME).expect("it is there").number;
+    assert_ne!(found, second);
+    assert_eq!(read(&one, found).expect("it is there"), 3);
+}
+
+#[test]
+fn nothing_that_is_looked_up_is_kept_where_nobody_came_too_late() {
+    let (one, _, other, objects) = two();
+    let number = make(&other, 1);
+    assert_eq!(one.lookup(ROOT, NAME).expect("it is there").number, number);
+    other.remove(ROOT, NAME, false).expect("it is there");
+    other.sweep().expect("it can be deleted");
+    assert_eq!(objects.space().expect("it knows").used_bytes, 0);
+    assert_eq!(read(&one, number).expect_err("it is gone"), Failure::of(Errno::STALE));
+}
+
+#[test]
+fn a_link_that_is_looked_up_next_leads_where_it_led() {
+    let (one, _, other, _) = two();
+    let link = |target| {
+        let made = Made { kind: Kind::Symlink, permissions: 0o777, target, ..Made::default() };
+        other.make(ROOT, NAME, made).expect("it is new").number
+    };
+    let first = link(b"first");
+    other.remove(ROOT, NAME, false).expect("it is there");
+    let second = link(b"second");
+    assert_eq!(one.target(first).expect_err("it is gone"), Failure::of(Errno::STALE));
+    assert_eq!(one.lookup(ROOT, NAME).expect("it is there").number, second);
+    other.remove(ROOT, NAME, false).expect("it is there");
+    assert_eq!(one.target(second).expect("it is on the way"), b"second");
 }
 
 #[test]

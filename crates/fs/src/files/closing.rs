@@ -46,6 +46,8 @@ struct State {
 #[derive(Default)]
 struct Queue {
     queued: Queued,
+    /// What is closed later, each with the moment.
+    later: VecDeque<(u64, Closed)>,
     /// What got no answer.
     unanswered: VecDeque<Telling>,
     /// The last request's.
@@ -97,6 +99,12 @@ impl Closing {
         }
     }
 
+    /// Has the metadata told of a close at a moment, or a little later; the moments come in order.
+    pub(super) fn push_later(&self, at_ns: u64, closed: Closed) {
+        lock(&self.state.queue).later.push_back((at_ns, closed));
+        self.state.changed.notify_one();
+    }
+
     /// Tells it now, and has the objects deleted that went with the last close; again later where
     /// no answer comes.
     ///
@@ -138,26 +146,35 @@ impl State {
 
     /// What is to be told; `None` at the end.
     fn next(&self, is_unheard: bool) -> Option<Telling> {
-        let is_idle = |queue: &mut Queue| queue.is_empty() && !queue.is_stopped;
-        let queue = lock(&self.queue);
-        let queue = self.changed.wait_while(queue, is_idle).unwrap_or_else(PoisonError::into_inner);
-        let is_stopped = queue.is_stopped;
-        let is_new = queue.unanswered.is_empty();
-        drop(queue);
-        match (is_stopped, is_unheard) {
-            // The end does not wait for who does not answer.
-            (true, true) => return None,
-            (true, false) => {}
-            (false, true) => self.clock.sleep(PAUSE),
-            (false, false) if is_new => self.clock.sleep(DELAY),
-            (false, false) => {}
+        loop {
+            let is_idle = |queue: &mut Queue| queue.is_empty() && !queue.is_stopped;
+            let queue = lock(&self.queue);
+            let queue =
+                self.changed.wait_while(queue, is_idle).unwrap_or_else(PoisonError::into_inner);
+            let is_stopped = queue.is_stopped;
+            let is_new = queue.unanswered.is_empty();
+            drop(queue);
+            match (is_stopped, is_unheard) {
+                // The end does not wait for who does not answer.
+                (true, true) => return None,
+                (true, false) => {}
+                (false, true) => self.clock.sleep(PAUSE),
+                (false, false) if is_new => self.clock.sleep(DELAY),
+                (false, false) => {}
+            }
+            let mut queue = lock(&self.queue);
+            if let Some(telling) = queue.unanswered.pop_front() {
+                return Some(telling);
+            }
+            queue.take_due(self.clock.now_ns());
+            let queued = queue.queued.take(TOLD_MAX);
+            if !queued.is_empty() {
+                return Some(queue.telling(queued));
+            }
+            if queue.is_stopped {
+                return None;
+            }
         }
-        let mut queue = lock(&self.queue);
-        if let Some(telling) = queue.unanswered.pop_front() {
-            return Some(telling);
-        }
-        let queued = queue.queued.take(TOLD_MAX);
-        (!queued.is_empty()).then(|| queue.telling(queued))
     }
 
     /// Tells it; where no answer comes it is kept, to be told again.
@@ -184,7 +201,17 @@ impl State {
 
 impl Queue {
     fn is_empty(&self) -> bool {
-        self.queued.is_empty() && self.unanswered.is_empty()
+        self.queued.is_empty() && self.unanswered.is_empty() && self.later.is_empty()
+    }
+
+    /// Has told what is due; at the end all.
+    fn take_due(&mut self, now_ns: u64) {
+        while let Some((at_ns, closed)) = self.later.front()
+            && (self.is_stopped || *at_ns <= now_ns)
+        {
+            self.queued.closed.push(*closed);
+            self.later.pop_front();
+        }
     }
 
     /// The request that tells it.

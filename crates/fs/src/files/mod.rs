@@ -136,7 +136,10 @@ impl Files {
     ///
     /// `NOENT`, `NOTDIR`, `NAMETOOLONG`, `STALE`.
     pub fn lookup(&self, directory: u64, name: &[u8]) -> Result<Node> {
-        let node = self.ask_node(&Request::Lookup { directory, name })?;
+        let node = match self.is_sought() {
+            true => self.look_up_keeping(directory, name)?,
+            false => self.ask_node(&Request::Lookup { directory, name })?,
+        };
         self.as_known(node)
     }
 
@@ -152,7 +155,11 @@ impl Files {
         name: &[u8],
         age_max: Duration,
     ) -> Result<(Node, Duration)> {
-        match self.metadata.ahead(directory, name, age_max)? {
+        let ahead = match self.is_sought() {
+            true => None,
+            false => self.metadata.ahead(directory, name, age_max)?,
+        };
+        match ahead {
             Some((node, age)) => Ok((self.as_known(node)?, age)),
             None => Ok((self.lookup(directory, name)?, Duration::ZERO)),
         }
@@ -312,7 +319,11 @@ impl Files {
     /// # Errors
     ///
     /// `ISDIR` and `INVAL` for the length of what is no file, `FBIG`, `NOSPC`, `STALE`.
-    pub fn change(self: &Arc<Self>, number: u64, mut changes: Changes) -> Result<Node> {
+    pub fn change(self: &Arc<Self>, number: u64, changes: Changes) -> Result<Node> {
+        self.note_gone(self.change_there(number, changes))
+    }
+
+    fn change_there(self: &Arc<Self>, number: u64, mut changes: Changes) -> Result<Node> {
         if let Some(size) = changes.size {
             match self.metadata.call(&Request::Change { number, changes })? {
                 Reply::Node(node) => {
@@ -428,7 +439,7 @@ impl Files {
     ///
     /// `ISDIR`, `INVAL` for what has no bytes, `STALE`.
     pub fn open(self: &Arc<Self>, number: u64, access: Access) -> Result<(Node, File)> {
-        let (node, file) = self.open_stale(number, access)?;
+        let (node, file) = self.note_gone(self.open_stale(number, access))?;
         let node = match node {
             Some(node) => self.with_object(node)?,
             // Somebody here has it open: what was known of it then is not what others closed since.
@@ -457,7 +468,9 @@ impl Files {
             let Reply::Opened { node, content } = reply else { return Err(unexpected(&reply)) };
             let file = match known {
                 // Others have it open, or it is still to be told that it was closed here.
-                None if node.links == 0 && !self.kept.contains(number) => Err(Errno::STALE.into()),
+                None if node.links == 0 && !self.kept.contains(number, self.clock.now_ns()) => {
+                    Err(Errno::STALE.into())
+                }
                 Some(opened) => {
                     let file = Arc::clone(&opened.file);
                     file.reopen(self, &node, content, access).map(|()| file)

@@ -6,7 +6,7 @@ use std::sync::{Arc, Once};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 use terrace_core::Access;
-use terrace_fs::{File, Kind, Node};
+use terrace_fs::{File, Kind, Made, Node};
 use terrace_fuse::{BackingId, Opened, OpenedFlags, Reply, Request};
 
 use super::names::made;
@@ -14,6 +14,9 @@ use super::{Answering, Front, Result};
 use crate::caching::Use;
 use crate::mode::{Chosen, Wish};
 use crate::seen::Cached;
+
+/// So often a file is made or found, where others make and remove it.
+const CREATES_MAX: usize = 100;
 
 /// A file that a program has open.
 pub(super) struct Handle {
@@ -60,25 +63,44 @@ impl Front {
     ) -> Result<()> {
         let flags = OFlags::from_bits_retain(flags);
         let made = made(request, Kind::File, mode & 0o7777, umask);
-        let is_passed = self.modes.prefers_passthrough() && !self.sizes.is_small(request.node);
-        let mut made_in = Some(request.node);
-        let (node, file) = match self.files.create(request.node, name, made, is_passed) {
-            Ok((node, file)) => {
-                self.pin_new(&node);
-                (node, file)
-            }
-            // Somebody else made it since the kernel looked.
-            Err(failure) if failure.errno() == Errno::EXIST && !flags.contains(OFlags::EXCL) => {
-                made_in = None;
-                let node = self.files.lookup(request.node, name)?;
-                self.open_file(node.number, flags)?
-            }
-            Err(failure) => return Err(failure),
-        };
+        let (node, file, made_in) = self.create_or_open(request.node, name, flags, made)?;
         let entry = self.entry(&node);
         let (opened, backing) = self.answer_open(&node, file, flags, made_in)?;
         let opened = Opened { backing: backing.as_deref(), ..opened };
         reply.with(|reply| reply.created(&entry, &opened))
+    }
+
+    /// Makes a file or opens what has its name, where that may be; and where it was made.
+    fn create_or_open(
+        &self,
+        directory: u64,
+        name: &[u8],
+        flags: OFlags,
+        made: Made<'_>,
+    ) -> Result<(Node, File, Option<u64>)> {
+        let is_passed = self.modes.prefers_passthrough() && !self.sizes.is_small(directory);
+        let mut tries = CREATES_MAX;
+        loop {
+            tries -= 1;
+            match self.files.create(directory, name, made.clone(), is_passed) {
+                Ok((node, file)) => {
+                    self.pin_new(&node);
+                    return Ok((node, file, Some(directory)));
+                }
+                // Somebody else made it since the kernel looked.
+                Err(failure)
+                    if failure.errno() == Errno::EXIST && !flags.contains(OFlags::EXCL) => {}
+                Err(failure) => return Err(failure),
+            }
+            let node = self.files.lookup(directory, name);
+            match node.and_then(|node| self.open_file(node.number, flags)) {
+                Ok((node, file)) => return Ok((node, file, None)),
+                // And somebody removed it since.
+                Err(failure)
+                    if matches!(failure.errno(), Errno::NOENT | Errno::STALE) && tries > 0 => {}
+                Err(failure) => return Err(failure),
+            }
+        }
     }
 
     /// Chooses a mode and keeps the file until it is released.
