@@ -21,6 +21,7 @@ mod face;
 mod files;
 #[doc(hidden)]
 pub mod fuzzing;
+mod held;
 mod in_use;
 mod init;
 mod lock;
