@@ -32,14 +32,16 @@ struct Named {
 }
 
 impl Server for Named {
-    fn ask(&self, request: &Request<'_>, life: Option<u64>) -> Result<Reply> {
+    fn ask(&self, request: &Request<'_>, life: Option<u64>) -> Result<(Reply, u64)> {
         let effect = match request.effect() {
             Effect::Look => terrace_client::Effect::Look,
             Effect::Hold => terrace_client::Effect::Hold,
             Effect::Change => terrace_client::Effect::Change,
             Effect::Sync => terrace_client::Effect::Sync,
         };
-        read_answer(&self.remote.files(&self.name, effect, life, &request.encode())?)
+        let asked = self.remote.files(&self.name, effect, life, &request.encode());
+        let (answer, life) = asked?;
+        Ok((read_answer(&answer)?, life))
     }
 
     fn life(&self) -> u64 {

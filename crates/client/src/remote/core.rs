@@ -310,6 +310,7 @@ impl Core {
         let sent = |error| Missed { error, sent_in: Some(line.life) };
         line.begin(message, id, self.acknowledged()).map_err(sent)?;
         let mut answer = line.wait(id, deadline_ns).map_err(sent)?;
+        answer.life = line.life;
         if let Some(filling) = filling {
             filling.restart();
             if !filling.copy(&std::mem::take(&mut answer.payload)) {
@@ -361,7 +362,9 @@ impl Core {
             false => self.options.deadline,
         };
         let mut receiving = Receiving { clock: &*self.clock, patience, hear };
-        lent.exchange(message, id, self.acknowledged(), filling, &mut receiving)
+        let answered = lent.exchange(message, id, self.acknowledged(), filling, &mut receiving);
+        answered
+            .map(|answer| Answer { life, ..answer })
             .map_err(|error| Missed { error: broken(error), sent_in: Some(life) })
     }
 

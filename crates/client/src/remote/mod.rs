@@ -141,6 +141,7 @@ impl Remote {
 
     /// Asks the metadata of the file system in a namespace; request and answer are bytes that only
     /// they understand. A change with a `life` is made in that life of the session or not at all.
+    /// With the answer comes the life in which it was given.
     ///
     /// # Errors
     ///
@@ -152,13 +153,15 @@ impl Remote {
         effect: Effect,
         life: Option<u64>,
         request: &[u8],
-    ) -> Result<Vec<u8>> {
+    ) -> Result<(Vec<u8>, u64)> {
         let data_bytes = u32::try_from(request.len()).map_err(|_| odd("a request is too long"))?;
         let operation = Operation::Files { namespace: namespace.into(), effect, data_bytes };
         let parts = [request];
         let message = Message::request(&[operation], &parts, &Semantics::default());
-        match self.core.ask_message(&message.only_in(life))? {
-            (Outcome::Read(_), answer) => Ok(answer),
+        let answer = self.core.ask(&message.only_in(life))?;
+        let life = answer.life;
+        match answer.one()? {
+            (Outcome::Read(_), answer) => Ok((answer, life)),
             _ => unexpected(),
         }
     }
@@ -183,16 +186,7 @@ impl Core {
         parts: &[&[u8]],
         semantics: &Semantics,
     ) -> Result<(Outcome, Vec<u8>)> {
-        self.ask_message(&Message::request(&[operation], parts, semantics))
-    }
-
-    /// The same with a message of one operation.
-    fn ask_message(&self, message: &Message<'_>) -> Result<(Outcome, Vec<u8>)> {
-        let (mut outcomes, payload) = self.ask(message)?.outcomes(1)?;
-        match outcomes.pop().expect("there is one") {
-            Outcome::Failed(failure) => Err(failure.into_error()),
-            outcome => Ok((outcome, payload)),
-        }
+        self.ask(&Message::request(&[operation], parts, semantics))?.one()
     }
 }
 

@@ -363,7 +363,7 @@ fn opened(core: &Core, opening: Opening, semantics: &Semantics) -> Result<(Opene
         let life = core.life();
         let only_in = if is_new { None } else { Some(life) };
         let message = Message::request(&operations, &[], semantics).only_in(only_in);
-        match core.ask_message(&message) {
+        match core.ask(&message).and_then(Answer::one) {
             Ok((Outcome::Opened(opened), _)) => return Ok((opened, life)),
             Ok(_) => return unexpected(),
             // Whatever was opened, the server has forgotten it. This ends, because a server is not

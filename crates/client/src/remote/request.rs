@@ -42,6 +42,8 @@ pub(super) struct Message<'a> {
 /// The last frame of an answer, and the payload of all of them.
 #[derive(Debug, Default)]
 pub(super) struct Answer {
+    /// The life of the session in which it was given, where that is told.
+    pub(super) life: u64,
     pub(super) kind: Option<Kind>,
     pub(super) head: Vec<u8>,
     pub(super) payload: Vec<u8>,
@@ -211,6 +213,19 @@ impl Answer {
             return Err(odd("it answers something else"));
         }
         Ok((outcomes, self.payload))
+    }
+
+    /// How the one operation ended, unless it failed, and the bytes that were read.
+    ///
+    /// # Errors
+    ///
+    /// As [`Answer::outcomes`]; what the server says of the operation.
+    pub(super) fn one(self) -> Result<(Outcome, Vec<u8>)> {
+        let (mut outcomes, payload) = self.outcomes(1)?;
+        match outcomes.pop().expect("there is one") {
+            Outcome::Failed(failure) => Err(failure.into_error()),
+            outcome => Ok((outcome, payload)),
+        }
     }
 }
 
