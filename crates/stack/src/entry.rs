@@ -48,6 +48,9 @@ pub(crate) struct Entry {
     is_promised: AtomicBool,
     /// How many are about to promise it something.
     pub(crate) promising: AtomicU32,
+    /// Whether that row may say something else than what is promised, because it could not be
+    /// written; changes under `changes`.
+    pub(crate) is_promise_unnoted: AtomicBool,
     /// Whether its last handle was closed before.
     pub(crate) was_closed: AtomicBool,
     /// Whether it is in the list of those that may keep their files open.
@@ -439,6 +442,7 @@ impl Entry {
             is_unsynced: AtomicBool::new(false),
             is_promised: AtomicBool::new(false),
             promising: AtomicU32::new(0),
+            is_promise_unnoted: AtomicBool::new(false),
             was_closed: AtomicBool::new(false),
             is_idle_listed: AtomicBool::new(false),
             opens: AtomicU32::new(0),

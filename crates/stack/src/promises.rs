@@ -177,8 +177,10 @@ impl Shared {
                 .with("key", &entry.key));
         }
         let noted = self.catalog.commit(&[row]).map(drop);
-        // Where the first row could not be written nothing may be promised.
-        let is_promised = is_any && (noted.is_ok() || entry.is_promised());
+        // Where the first row could not be written nothing may be promised; one that could not be
+        // taken away is there still.
+        let is_promised = if noted.is_ok() { is_any } else { entry.is_promised() };
+        entry.is_promise_unnoted.store(noted.is_err(), Ordering::Release);
         entry.set_promised(is_promised);
         if !is_promised {
             self.promises.remove(entry.object_id);
@@ -256,11 +258,13 @@ impl Shared {
         }
     }
 
-    /// Forgets promises that were made use of, after the last handle was closed.
+    /// Forgets promises that were made use of, after the last handle was closed, and notes what could
+    /// not be noted before.
     pub(crate) fn tidy_promises(&self, entry: &Arc<Entry>) {
         let is_kept = |segment: &Arc<Segment>| segment.reach() > segment.length();
         let is_over = self.is_closing.load(Ordering::Acquire);
-        if is_over || entry.segments.load().iter().any(is_kept) {
+        let is_unnoted = entry.is_promise_unnoted.load(Ordering::Acquire);
+        if is_over || !is_unnoted && entry.segments.load().iter().any(is_kept) {
             return;
         }
         // What stays is looked at by the next opening.

@@ -430,12 +430,68 @@ fn an_opening_writes_no_promise_that_is_written_already() {
     }
 }
 
+#[test]
+fn a_promise_that_cannot_be_noted_gives_its_room_back() {
+    for (already, is_written, times) in [None, Some(20_000)]
+        .into_iter()
+        .flat_map(|already| [(already, false), (already, true)])
+        .flat_map(|(already, is_written)| [1, 2].map(|times| (already, is_written, times)))
+    {
+        let case = format!("{already:?} {is_written} {times}");
+        let world = small(100_000, 100_000);
+        world.create_parts(|_| {});
+        let spied = Arc::new(Spied::new(world.parts().catalog));
+        let open = || {
+            let spied = Arc::clone(&spied);
+            world.open_with(move |parts| parts.catalog = spied as Arc<dyn Kv>)
+        };
+        let stack = open();
+        let name = key("object");
+        put(&stack, &name, &[1; 10_000]);
+        let object = opened(&stack, &name);
+        if let Some(end) = already {
+            object.allocate(0..end, End::Stays).expect("there is room");
+        }
+        let state = |stack: &Stack| (taken(stack), behind(stack, &name), on_media(&world));
+        let before = state(&stack);
+        // Where nothing was promised, the first note says that something is about to be.
+        let skipped = usize::from(already.is_none());
+        spied.fail(Fails { first: b'r', is_written, skipped, times });
+        let refused = object.allocate(0..60_000, End::Stays).expect_err("it cannot be noted");
+        assert_eq!(refused.kind(), ErrorKind::Io, "{case}");
+        assert_eq!(state(&stack), before, "{case}");
+        drop(object);
+        assert_eq!(state(&stack), before, "{case}");
+        stack.close().expect("closes");
+        drop(stack);
+        let stack = open();
+        assert_eq!(state(&stack), before, "{case}");
+        // As if nothing had been.
+        let object = opened(&stack, &name);
+        object.allocate(0..60_000, End::Stays).expect("there is room");
+        assert_eq!(taken(&stack), [60_000, 0], "{case}");
+        object.set_len(10_000).expect("gives it back");
+        drop(object);
+        assert_eq!(taken(&stack), [10_000, 0], "{case}");
+        assert_sound(&world, &stack);
+    }
+}
+
 /// An engine that counts the keys that are written, by their first byte, and fails commits.
 struct Spied {
     inner: Arc<dyn Kv>,
     written: Mutex<Vec<u8>>,
-    /// The next commit with such a key fails, although it is written or not.
-    fails_at: Mutex<Option<(u8, bool)>>,
+    /// Commits with such a key fail, although they are written or not.
+    fails_at: Mutex<Option<Fails>>,
+}
+
+#[derive(Clone, Copy)]
+struct Fails {
+    first: u8,
+    is_written: bool,
+    /// So many go well before.
+    skipped: usize,
+    times: usize,
 }
 
 impl Spied {
@@ -444,7 +500,11 @@ impl Spied {
     }
 
     fn fail_at(&self, first: u8, is_written: bool) {
-        *self.fails_at.lock().expect("never poisoned") = Some((first, is_written));
+        self.fail(Fails { first, is_written, skipped: 0, times: 1 });
+    }
+
+    fn fail(&self, fails: Fails) {
+        *self.fails_at.lock().expect("never poisoned") = Some(fails);
     }
 
     fn written(&self, first: u8) -> usize {
@@ -478,9 +538,16 @@ impl Kv for Spied {
             seen.clear();
             body(&mut Seeing { txn, seen: &mut seen })?;
             let mut fails_at = self.fails_at.lock().expect("never poisoned");
-            match fails_at.take_if(|(first, _)| seen.contains(first)) {
-                Some((_, true)) => is_failing = true,
-                Some((_, false)) => return Err(broken()),
+            match &mut *fails_at {
+                Some(fails) if !seen.contains(&fails.first) || fails.times == 0 => {}
+                Some(fails) if fails.skipped > 0 => fails.skipped -= 1,
+                Some(fails) => {
+                    fails.times -= 1;
+                    is_failing = fails.is_written;
+                    if !is_failing {
+                        return Err(broken());
+                    }
+                }
                 None => {}
             }
             Ok(())

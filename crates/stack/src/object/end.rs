@@ -153,13 +153,24 @@ impl StackObject {
             .promise_behind(range.clone())
             .and_then(|()| self.promise_pieces(range.start..range.end.min(self.entry.length())))
             .and_then(|()| self.shared.failpoints.hit("promise.file"))
-            .inspect_err(|_| {
-                if let Err(error) = self.shared.take_back_promises(&self.entry, &before, &range) {
-                    tracing::warn!(key = %self.entry.key, %error, "room stays promised");
-                }
-            });
+            .inspect_err(|_| self.take_back(&before, &range));
         let noted = self.shared.end_promising(&self.entry);
+        if promised.is_ok() && noted.is_err() {
+            // Whoever is told that nothing was promised gives nothing back.
+            self.take_back(&before, &range);
+            if let Err(error) = self.shared.note_promises(&self.entry) {
+                // With the last close it is tried again.
+                tracing::warn!(key = %self.entry.key, %error, "cannot note what is promised");
+            }
+        }
         promised.and(noted)
+    }
+
+    /// Has promised to the object only what was promised before.
+    fn take_back(&self, before: &Promised, range: &Range<u64>) {
+        if let Err(error) = self.shared.take_back_promises(&self.entry, before, range) {
+            tracing::warn!(key = %self.entry.key, %error, "room stays promised");
+        }
     }
 
     /// Promises the room of a range that is behind the ends of files, and nothing inside them.
