@@ -6,8 +6,16 @@ use std::thread;
 
 use terrace_core::{Buffer, Error, ErrorKind, Object, Result};
 
-/// Bytes verified at a time.
+use crate::tiers::TierState;
+
+/// Bytes verified at a time, behind which others get the processor.
 const LOOK_BYTES: usize = 64 << 10;
+
+/// The same where each request takes long: waiting for it is what a look costs, not its bytes.
+const SLOW_LOOK_BYTES: usize = 256 << 10;
+
+/// From this latency on a request takes long: many times as long as looking at what it returns.
+const SLOW_LATENCY_NS: u64 = 1_000_000;
 
 /// What was copied at a time.
 pub(crate) struct Piece {
@@ -21,7 +29,7 @@ pub(crate) struct Piece {
 pub(crate) struct Verifier<'a> {
     pub(crate) target: &'a dyn Object,
     /// The target's tier.
-    pub(crate) tier: &'a str,
+    pub(crate) tier: &'a TierState,
     /// CRC-32C of what the target returned so far.
     pub(crate) checksum: u32,
     /// Whether others get the processor in between.
@@ -35,10 +43,14 @@ impl Verifier<'_> {
     ///
     /// `Corrupt` where the target returns other bytes; what it says.
     pub(crate) fn verify(&mut self, piece: &Piece) -> Result<()> {
-        self.back.resize(self.back.len().max(LOOK_BYTES.min(piece.count)));
+        let look_bytes = match self.tier.figures.latency_ns >= SLOW_LATENCY_NS {
+            true => SLOW_LOOK_BYTES,
+            false => LOOK_BYTES,
+        };
+        self.back.resize(self.back.len().max(look_bytes.min(piece.count)));
         let mut done = 0;
         while done < piece.count {
-            let back = &mut self.back[..LOOK_BYTES.min(piece.count - done)];
+            let back = &mut self.back[..look_bytes.min(piece.count - done)];
             let want = back.len();
             let at = piece.offset_bytes + done as u64;
             let read = self.target.read_at(at, &mut [IoSliceMut::new(back)])?;
@@ -57,6 +69,6 @@ impl Verifier<'_> {
         Err(Error::new(ErrorKind::Corrupt, "verify a migrated segment")
             .because("the target returned other bytes than were written to it")
             .with("offset_bytes", piece.offset_bytes)
-            .with("tier", self.tier))
+            .with("tier", &self.tier.name))
     }
 }

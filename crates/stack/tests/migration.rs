@@ -281,6 +281,32 @@ fn waiting_ends_at_its_timeout() {
     assert_eq!(stack.explain(&key("held")).expect("exists").segments[0].moving, None);
 }
 
+/// A tier of 50 ms a request took five looks at what two requests had written to it.
+#[test]
+fn a_slow_tier_is_asked_as_rarely_as_it_is_written_to() {
+    let world = World::two();
+    let stack = world.create_with(|parts| parts.tiers[1].figures.latency_ns = 50_000_000);
+    for (name, bytes, requests) in [("small", 300_000, 2), ("large", 5 << 20, 20)] {
+        let (reads, writes) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let (seen_reads, seen_writes) = (reads.clone(), writes.clone());
+        world.tier(1).on(move |moment| {
+            match moment.call {
+                Call::Read if moment.is_done => seen_reads.fetch_add(1, Ordering::SeqCst),
+                Call::Write if moment.is_done => seen_writes.fetch_add(1, Ordering::SeqCst),
+                _ => 0,
+            };
+            Verdict::Go
+        });
+        put(&stack, &key(name), &vec![7; bytes]);
+        migrate(&stack, &key(name), SLOW, MoveKind::Move);
+        let asked = (writes.load(Ordering::SeqCst), reads.load(Ordering::SeqCst));
+        assert_eq!(asked, (requests, requests), "{name}: writes, reads");
+        world.tier(1).heal();
+        assert_eq!(stack.read_all(&key(name)).expect("reads"), vec![7; bytes]);
+    }
+    assert_sound(&world, &stack);
+}
+
 #[test]
 fn a_rate_limit_is_kept() {
     let world = World::two();

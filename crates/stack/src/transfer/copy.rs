@@ -135,7 +135,7 @@ impl Job<'_> {
         range: Range<u64>,
         checksum: u32,
     ) -> Result<u32, Stop> {
-        let (object, tier) = (&*target.object, &*target.tier.name);
+        let (object, tier) = (&*target.object, target.tier);
         let gives_way = gives_way(&range);
         let mut verifier =
             Verifier { target: object, tier, checksum, gives_way, back: Buffer::new() };
