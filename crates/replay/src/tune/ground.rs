@@ -4,7 +4,6 @@
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use terrace_core::{Error, ErrorKind, Result, panic_text};
@@ -139,18 +138,10 @@ impl<'a> Ground<'a> {
         progress: &mut dyn FnMut(u64),
     ) -> Result<Vec<Score>> {
         let threads = thread::available_parallelism().map_or(1, usize::from);
-        let has_failed = AtomicBool::new(false);
-        let score = |index: usize, progress: &mut dyn FnMut(u64)| {
-            // Most likely each of them would, and one that hangs takes its time for it.
-            if has_failed.load(Ordering::Relaxed) {
-                return None;
-            }
-            let score = self.score(&tried[index], part, progress);
-            has_failed.fetch_or(score.is_err(), Ordering::Relaxed);
-            Some(score)
-        };
-        // They begin in order, so that one that was left out is behind the one that failed.
-        parallel::each(tried.len(), threads, progress, score).into_iter().flatten().collect()
+        // Behind one that fails most likely each would, and one that hangs takes its time for it.
+        parallel::each_unless_failed(tried.len(), threads, progress, |index, progress| {
+            self.score(&tried[index], part, progress)
+        })
     }
 
     fn score(&self, tried: &Tried, part: &Part, progress: &mut dyn FnMut(u64)) -> Result<Score> {

@@ -6,6 +6,8 @@ use std::sync::mpsc::{Sender, channel};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
+use terrace_core::Result;
+
 /// What comes of the work for each number up to `count`, in their order, on so many threads.
 /// `progress` is told, on this thread, whatever the work tells.
 pub(super) fn each<T: Send>(
@@ -40,4 +42,101 @@ pub(super) fn each<T: Send>(
         one.expect("all of them were worked on")
     };
     found.into_iter().map(one).collect()
+}
+
+/// The same where each may fail: then the failure of the lowest number is what comes of all, and what
+/// has not begun behind a failure is left out.
+pub(super) fn each_unless_failed<T: Send>(
+    count: usize,
+    threads: usize,
+    progress: &mut dyn FnMut(u64),
+    work: impl Fn(usize, &mut dyn FnMut(u64)) -> Result<T> + Sync,
+) -> Result<Vec<T>> {
+    let failure = FirstFailure::default();
+    let try_one = |index: usize, progress: &mut dyn FnMut(u64)| {
+        if failure.is_before(index) {
+            return None;
+        }
+        let one = work(index, progress);
+        if one.is_err() {
+            failure.note(index);
+        }
+        Some(one)
+    };
+    // One that was left out is behind the one that failed.
+    each(count, threads, progress, try_one).into_iter().flatten().collect()
+}
+
+/// The lowest number that failed so far.
+struct FirstFailure(AtomicUsize);
+
+impl Default for FirstFailure {
+    fn default() -> Self {
+        Self(AtomicUsize::new(usize::MAX))
+    }
+}
+
+impl FirstFailure {
+    /// Whether this one need not be tried any more. One before it must: numbers are taken in order,
+    /// but whoever took a lower one may begin later, and fail as well.
+    fn is_before(&self, index: usize) -> bool {
+        self.0.load(Ordering::Relaxed) < index
+    }
+
+    fn note(&self, index: usize) {
+        self.0.fetch_min(index, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Barrier;
+
+    use terrace_core::Error;
+
+    use super::*;
+
+    fn failure(index: usize) -> Error {
+        Error::invalid("work", "it is one of those that fail").with("number", index)
+    }
+
+    /// Whichever thread was first decided what the search said, from run to run something else.
+    #[test]
+    fn one_that_was_taken_before_the_one_that_failed_is_tried_all_the_same() {
+        let failure = FirstFailure::default();
+        assert!(!failure.is_before(usize::MAX));
+        failure.note(5);
+        assert!(failure.is_before(6) && !failure.is_before(4));
+        failure.note(4);
+        failure.note(7);
+        assert!(failure.is_before(5) && !failure.is_before(3), "the lowest counts");
+    }
+
+    #[test]
+    fn the_lowest_that_fails_is_what_is_told() {
+        let begun = Barrier::new(2);
+        let worked: Result<Vec<usize>> = each_unless_failed(2, 2, &mut |_| {}, |index, _| {
+            begun.wait();
+            Err(failure(index))
+        });
+        let text = worked.expect_err("both fail").to_string();
+        assert!(text.ends_with("number=0"), "{text}");
+    }
+
+    #[test]
+    fn what_is_behind_a_failure_is_left_out() {
+        let begun = AtomicUsize::new(0);
+        let worked = each_unless_failed(1000, 1, &mut |_| {}, |index, _| {
+            begun.fetch_add(1, Ordering::Relaxed);
+            if index == 3 { Err(failure(index)) } else { Ok(index) }
+        });
+        worked.expect_err("one of them fails");
+        assert_eq!(begun.into_inner(), 4);
+    }
+
+    #[test]
+    fn where_none_fails_all_are_there_in_their_order() {
+        let worked = each_unless_failed(100, 4, &mut |_| {}, |index, _| Ok(index));
+        assert_eq!(worked.expect("none fails"), (0..100).collect::<Vec<_>>());
+    }
 }
