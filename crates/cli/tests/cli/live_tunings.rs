@@ -232,16 +232,58 @@ fn a_tuning_that_is_killed_leaves_a_recording_that_ends_by_itself() {
     let scene = with_store(CAREFUL);
     let held = scene.hold();
     let mut tuning = Tuning::start(&scene, "tune --live --objective time --window 1s --json");
-    let running = || scene.json(["trace", "status"])[0]["recording"].clone();
-    let recording = (0..1000).map(|_| running()).find(|now| now["is_running"] == true);
-    let recording = recording.expect("a window is recorded");
+    let recording = recorded(&scene);
     signal(&tuning.child, Signal::KILL);
     tuning.child.wait().expect("it ends");
     let wall_ns = |key: &str| recording[key].as_u64().expect("a time");
     let longest_ns = wall_ns("ends_wall_ns") - wall_ns("started_wall_ns");
     assert!((30_000_000_000..=31_500_000_000).contains(&longest_ns), "{recording}");
-    assert_eq!(running()["is_running"], true, "nobody has ended it");
+    assert_eq!(recorded(&scene)["ends_wall_ns"], recording["ends_wall_ns"], "nobody has ended it");
     held.stop();
+}
+
+/// Waits until a window is recorded; what the store says of it.
+#[track_caller]
+fn recorded(scene: &Scene) -> Value {
+    let status = || scene.json(["trace", "status"])[0]["recording"].clone();
+    let recording = (0..1000).map(|_| status()).find(|now| now["is_running"] == true);
+    recording.expect("a window is recorded")
+}
+
+#[test]
+fn the_next_tuning_clears_what_one_that_was_killed_left() {
+    let scene = with_store(CAREFUL);
+    std::os::unix::fs::symlink("store", scene.path("link")).expect("it can be made");
+    let trace = scene.path("store/.tune-live");
+    let kill = |mut tuning: Tuning| {
+        signal(&tuning.child, Signal::KILL);
+        tuning.child.wait().expect("it ends");
+        assert!(trace.is_dir(), "its trace is left");
+    };
+    let long = "tune --live --objective time --window 1h --json";
+    let short = "tune --live --objective time --window 1s --for 1500ms --json";
+    let held = scene.hold();
+    let ends = |words: &str| {
+        scene.ok(words.split_whitespace());
+        assert!(!trace.exists(), "nothing is left");
+        let status = scene.json(["trace", "status"])[0]["recording"].clone();
+        assert_ne!(status["is_running"], true, "{status}");
+    };
+    // It is the same store under another name.
+    for named in ["", "--store link "] {
+        let tuning = Tuning::start(&scene, &format!("{named}{long}"));
+        recorded(&scene);
+        kill(tuning);
+        ends(short);
+    }
+    held.stop();
+
+    // One that held the store itself; what is there is not in the window of another.
+    let tuning = Tuning::start(&scene, long);
+    recorded(&scene);
+    kill(tuning);
+    scene.file("store/.tune-live/0000.trace", "not of this window");
+    ends(short);
 }
 
 #[test]

@@ -102,7 +102,8 @@ impl<'a> Recorder<'a> {
             }
             Err(TryLockError::Error(error)) => return Err(failed(error).into()),
         }
-        let directory = std::path::absolute(home.join(DIRECTORY)).map_err(failed)?;
+        // Whatever the store was called by: one that was killed may have had another name for it.
+        let directory = fs::canonicalize(home).map_err(failed)?.join(DIRECTORY);
         let until = time.map(|time| Instant::now() + time);
         let recorder = Self { store, interrupt, until, directory, _lock: lock };
         // Of one that was killed.
