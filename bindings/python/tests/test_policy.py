@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from terrace import policy
+from terrace import host, policy
 from terrace.policy import EVENT, OPEN, READ, SEGMENT, WRITE, Actions, Parameter, Policy, View
 
 
@@ -90,7 +90,7 @@ def test_a_view_follows_what_was_read_and_written() -> None:
 def test_news_that_somebody_keeps_are_not_written_again() -> None:
     file = os.memfd_create("news")
     os.ftruncate(file, 4096)
-    memory = policy._Memory(os.dup(file))
+    memory = host._Memory(os.dup(file))
 
     def take(text: bytes) -> policy._Bytes:
         os.pwrite(file, text, 0)
@@ -172,7 +172,7 @@ def test_a_program_answers_until_its_peer_has_gone(tmp_path: Path) -> None:
     command = [
         sys.executable,
         "-c",
-        "import sys; from terrace.policy import main; main(sys.argv[1])",
+        "import sys; from terrace.host import main; main(sys.argv[1])",
     ]
     root = Path(__file__).parent.parent
     program = subprocess.Popen([*command, str(file)], stdin=theirs.fileno(), cwd=root)
@@ -191,7 +191,7 @@ def test_a_program_answers_until_its_peer_has_gone(tmp_path: Path) -> None:
         return status, json.loads(stream.read(head_bytes)), stream.read(body_bytes)
 
     shown = {"now_ns": 1, "tiers": [tier()], "slots": 0}
-    status, said, _ = ask(1, shown | {"version": policy.VERSION, "seed": 7})
+    status, said, _ = ask(1, shown | {"version": host.VERSION, "seed": 7})
     assert (status, said["name"]) == (0, "Mine")
     events = np.zeros(3, EVENT)
     events["kind"] = READ

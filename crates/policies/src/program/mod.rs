@@ -2,7 +2,7 @@
 //! Policies in Python, each in a process of its own: asks one over a socket and presents it as a
 //! [`Policy`].
 //!
-//! The other side is `bindings/python/terrace/policy.py`; both speak `docs/formats/policy-program.md`.
+//! The other side is `bindings/python/terrace/host.py`; both speak `docs/formats/policy-program.md`.
 //! Events are kept until the policy is asked for something, so that a round costs one answer.
 
 mod memory;

@@ -16,18 +16,23 @@ use terrace_core::{Error, Result};
 
 use super::socket::Socket;
 
-/// The module that policies import as `terrace.policy`, so that nothing needs to be installed and
-/// both sides are of one version.
-const MODULE: &str = include_str!("../../../../bindings/python/terrace/policy.py");
+/// What policies import as `terrace.policy`, and the module that serves them, each with the variable
+/// in which it comes: so nothing needs to be installed, and both sides are of one version.
+const MODULES: [(&str, &str); 2] = [
+    ("TERRACE_POLICY_MODULE", include_str!("../../../../bindings/python/terrace/policy.py")),
+    ("TERRACE_POLICY_HOST", include_str!("../../../../bindings/python/terrace/host.py")),
+];
 
-/// Makes that module from the environment and runs it.
+/// Makes these modules from the environment and runs the second.
 const LOADER: &str = "\
 import os, sys, types
-package, module = types.ModuleType('terrace'), types.ModuleType('terrace.policy')
-package.__path__, package.policy = [], module
-sys.modules.update({'terrace': package, 'terrace.policy': module})
-source = os.environ.pop('TERRACE_POLICY_MODULE')
-exec(compile(source, '<terrace.policy>', 'exec'), module.__dict__)
+package = sys.modules['terrace'] = types.ModuleType('terrace')
+package.__path__ = []
+for name, variable in ('policy', 'TERRACE_POLICY_MODULE'), ('host', 'TERRACE_POLICY_HOST'):
+    module = sys.modules['terrace.' + name] = types.ModuleType('terrace.' + name)
+    setattr(package, name, module)
+    source = compile(os.environ.pop(variable), '<terrace.' + name + '>', 'exec')
+    exec(source, module.__dict__)
 module.main(sys.argv[1])
 ";
 
@@ -74,7 +79,7 @@ impl Process {
             .envs(threads.iter().map(|variable| (variable, "1")))
             .args(["-u", "-c", LOADER])
             .arg(path)
-            .env("TERRACE_POLICY_MODULE", MODULE)
+            .envs(MODULES)
             .stdin(OwnedFd::from(stream))
             .stdout(Stdio::from(io::stderr()))
             // Leads a group, in which are those that it starts.
