@@ -15,7 +15,7 @@ use rustix::io::Errno;
 use terrace_core::Clock;
 use terrace_fs::{Listed, Node, Reply, Request, Result};
 
-use crate::recent::Changed;
+use crate::changed::Changed;
 
 /// Names that are asked for in a directory, one by one, before others are fetched.
 const ASKED_MIN: u64 = 8;
@@ -77,9 +77,6 @@ struct Touched {
     names: HashSet<(u64, Box<[u8]>)>,
 }
 
-/// A request that is on its way.
-pub(crate) struct Begun(Changed);
-
 /// What should be fetched.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Fetch {
@@ -102,22 +99,20 @@ impl NamesAhead {
     }
 
     /// A request begins: what it may change is not known any more.
-    pub(crate) fn begin(&self, request: &Request<'_>) -> Begun {
-        let changed = Changed::by(request);
-        if changed != Changed::None {
+    pub(crate) fn begin(&self, request: &Request<'_>, changed: &Changed) {
+        if *changed != Changed::None {
             let mut state = self.state();
             state.changing += 1;
-            state.touch(request, &changed);
+            state.touch(request, changed);
         }
-        Begun(changed)
     }
 
     /// It has ended. Whatever it says of a name or a node is newer than what was fetched.
-    pub(crate) fn end(&self, begun: &Begun, request: &Request<'_>, asked: &Result<Reply>) {
+    pub(crate) fn end(&self, request: &Request<'_>, changed: &Changed, asked: &Result<Reply>) {
         let mut state = self.state();
-        if begun.0 != Changed::None {
+        if *changed != Changed::None {
             state.changing -= 1;
-            state.touch(request, &begun.0);
+            state.touch(request, changed);
         }
         match (request, asked) {
             (Request::Lookup { directory, name }, Ok(Reply::Node(node))) => {
@@ -397,8 +392,9 @@ mod tests {
         }
 
         fn carry_out(&self, request: &Request<'_>, asked: Result<Reply>) {
-            let begun = self.names.begin(request);
-            self.names.end(&begun, request, &asked);
+            let changed = Changed::by(request);
+            self.names.begin(request, &changed);
+            self.names.end(request, &changed, &asked);
         }
     }
 
@@ -533,9 +529,10 @@ mod tests {
         let scene = Scene::new();
         scene.ask(ASKED_MIN);
         let request = change(5);
-        let begun = scene.names.begin(&request);
+        let changed = Changed::by(&request);
+        scene.names.begin(&request, &changed);
         assert_eq!(scene.wanted(FILES), None);
-        scene.names.end(&begun, &request, &Ok(Reply::Done));
+        scene.names.end(&request, &changed, &Ok(Reply::Done));
         assert!(scene.wanted(FILES).is_some());
     }
 

@@ -10,6 +10,7 @@ mod ahead;
 mod amend;
 mod attributes;
 mod calibrate;
+mod changed;
 mod check_files;
 mod checkpoint;
 mod cluster;

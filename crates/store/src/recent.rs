@@ -10,7 +10,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use terrace_core::Clock;
-use terrace_fs::{Effect, Node, Reply, Request};
+use terrace_fs::{Node, Reply};
+
+use crate::changed::Changed;
 
 /// Nodes that are remembered; a forgotten one is asked for.
 const NODES_MAX: usize = 1 << 14;
@@ -33,20 +35,11 @@ struct State {
 
 /// A request that is on its way.
 pub(crate) struct Begun {
-    changed: Changed,
     at_ns: u64,
     /// How many changes had begun, this one counted.
     count: u64,
     /// Whether no other change was on its way.
     is_alone: bool,
-}
-
-/// Which nodes a request changes, as far as can be seen from it.
-#[derive(PartialEq, Eq)]
-pub(crate) enum Changed {
-    None,
-    These(Vec<u64>),
-    Any,
 }
 
 impl RecentNodes {
@@ -55,25 +48,24 @@ impl RecentNodes {
     }
 
     /// A request begins: what it may change is not known any more.
-    pub(crate) fn begin(&self, request: &Request<'_>) -> Begun {
-        let changed = Changed::by(request);
+    pub(crate) fn begin(&self, changed: &Changed) -> Begun {
         let at_ns = self.clock.now_ns();
         let mut state = self.state();
         let is_alone = state.running == 0;
-        if changed != Changed::None {
-            state.forget(&changed);
+        if *changed != Changed::None {
+            state.forget(changed);
             state.begun += 1;
             state.running += 1;
         }
-        Begun { changed, at_ns, count: state.begun, is_alone }
+        Begun { at_ns, count: state.begun, is_alone }
     }
 
     /// A request has ended; `reply` where it did not fail.
-    pub(crate) fn end(&self, begun: Begun, reply: Option<&Reply>) {
+    pub(crate) fn end(&self, begun: Begun, changed: &Changed, reply: Option<&Reply>) {
         let mut state = self.state();
-        if begun.changed != Changed::None {
+        if *changed != Changed::None {
             state.running -= 1;
-            state.forget(&begun.changed);
+            state.forget(changed);
         }
         if let Some(Reply::Gone { number, .. }) = reply {
             state.known.remove(number);
@@ -132,41 +124,9 @@ impl State {
     }
 }
 
-impl Changed {
-    pub(crate) fn by(request: &Request<'_>) -> Self {
-        if request.effect() == Effect::Look {
-            return Self::None;
-        }
-        match request {
-            Request::Lock { .. }
-            | Request::Reserve { .. }
-            | Request::Collected { .. }
-            | Request::Sync => Self::None,
-            Request::Make { directory, .. } | Request::Remove { directory, .. } => {
-                Self::These(vec![*directory])
-            }
-            Request::Link { number, directory, .. } => Self::These(vec![*number, *directory]),
-            Request::Change { number, .. }
-            | Request::SetXattr { number, .. }
-            | Request::RemoveXattr { number, .. }
-            | Request::Mark { number, .. }
-            | Request::Open { number, .. }
-            | Request::Settle { number, .. }
-            | Request::Write { number, .. }
-            | Request::MoveOut { number, .. } => Self::These(vec![*number]),
-            Request::Close { closed, read, .. } => {
-                let closed = closed.iter().map(|closed| closed.number);
-                Self::These(closed.chain(read.iter().map(|read| read.number)).collect())
-            }
-            // What is moved changes, too, and nobody says which node it is.
-            _ => Self::Any,
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use terrace_fs::{Closed, Kind, Listed, ROOT, RenameHow, Time, WasRead};
+    use terrace_fs::{Closed, Kind, Listed, ROOT, RenameHow, Request, Time, WasRead};
     use terrace_testkit::ManualClock;
 
     use super::*;
@@ -187,13 +147,22 @@ mod tests {
         (RecentNodes::new(Arc::<ManualClock>::clone(&clock)), clock)
     }
 
+    fn begin(recent: &RecentNodes, request: &Request<'_>) -> (Begun, Changed) {
+        let changed = Changed::by(request);
+        (recent.begin(&changed), changed)
+    }
+
+    fn end(recent: &RecentNodes, (begun, changed): (Begun, Changed), reply: Option<&Reply>) {
+        recent.end(begun, &changed, reply);
+    }
+
     fn size(recent: &RecentNodes) -> Option<u64> {
         recent.find(ROOT, LONG).map(|(node, _)| node.size)
     }
 
     fn change(recent: &RecentNodes, size: u64) {
-        let begun = recent.begin(&REMOVE);
-        recent.end(begun, Some(&gone(size)));
+        let begun = begin(recent, &REMOVE);
+        end(recent, begun, Some(&gone(size)));
     }
 
     #[test]
@@ -218,9 +187,9 @@ mod tests {
             Request::RemoveXattr { number: ROOT, name: b"user.a" },
         ] {
             change(&recent, 5);
-            let begun = recent.begin(&request);
+            let begun = begin(&recent, &request);
             assert_eq!(size(&recent), None, "on its way");
-            recent.end(begun, Some(&Reply::Done));
+            end(&recent, begun, Some(&Reply::Done));
             assert_eq!(size(&recent), None, "the reply does not tell of it");
         }
         change(&recent, 6);
@@ -230,10 +199,10 @@ mod tests {
     #[test]
     fn of_two_changes_at_once_nobody_knows_which_was_first() {
         let (recent, _) = recent();
-        let first = recent.begin(&REMOVE);
-        let second = recent.begin(&REMOVE);
-        recent.end(second, Some(&gone(4)));
-        recent.end(first, Some(&gone(5)));
+        let first = begin(&recent, &REMOVE);
+        let second = begin(&recent, &REMOVE);
+        end(&recent, second, Some(&gone(4)));
+        end(&recent, first, Some(&gone(5)));
         assert_eq!(size(&recent), None);
     }
 
@@ -243,18 +212,18 @@ mod tests {
         let look = Request::Node { number: ROOT };
         let told = Reply::Node(Node { number: ROOT, size: 3, ..Node::default() });
         // The change ends between question and answer; or begins before, and ends after.
-        let looked = recent.begin(&look);
+        let looked = begin(&recent, &look);
         change(&recent, 4);
-        recent.end(looked, Some(&told));
+        end(&recent, looked, Some(&told));
         assert_eq!(size(&recent), Some(4));
-        let changing = recent.begin(&REMOVE);
-        let looked = recent.begin(&look);
-        recent.end(looked, Some(&told));
+        let changing = begin(&recent, &REMOVE);
+        let looked = begin(&recent, &look);
+        end(&recent, looked, Some(&told));
         assert_eq!(size(&recent), None, "a change is on its way");
-        recent.end(changing, None);
+        end(&recent, changing, None);
         assert_eq!(size(&recent), None, "it may have been carried out");
-        let looked = recent.begin(&look);
-        recent.end(looked, Some(&told));
+        let looked = begin(&recent, &look);
+        end(&recent, looked, Some(&told));
         assert_eq!(size(&recent), Some(3));
     }
 
@@ -271,8 +240,8 @@ mod tests {
         let is_known = |number| recent.find(number, LONG).is_some();
         let list = || {
             let list = Request::List { directory: ROOT, after: 0, max: 9, with_nodes: true };
-            let begun = recent.begin(&list);
-            recent.end(begun, Some(&Reply::Listing((5..10).map(entry).collect())));
+            let begun = begin(&recent, &list);
+            end(&recent, begun, Some(&Reply::Listing((5..10).map(entry).collect())));
             assert!((5..9).all(is_known));
             assert!(!is_known(9), "somebody writes to it");
         };
@@ -283,8 +252,8 @@ mod tests {
         let closed = Closed { number: 5, is_for_writing: true, settled: None };
         let close =
             Request::Close { closed: vec![closed], read: vec![read], id: 1, acknowledged: 0 };
-        let begun = recent.begin(&close);
-        recent.end(begun, Some(&Reply::Numbers(Vec::new())));
+        let begun = begin(&recent, &close);
+        end(&recent, begun, Some(&Reply::Numbers(Vec::new())));
         assert_eq!([5, 6, 8].map(is_known), [false, false, true]);
         list();
         let rename = Request::Rename {
@@ -296,7 +265,7 @@ mod tests {
             user: 0,
             group: 0,
         };
-        recent.begin(&rename);
+        begin(&recent, &rename);
         assert!(!(5..9).any(is_known), "nobody says which of them");
     }
 }

@@ -10,6 +10,7 @@ use terrace_fs::{Effect, Metadata, Node, Reply, Request, Result, read_answer};
 
 use crate::ahead::NamesAhead;
 use crate::attributes::AbsentAttributes;
+use crate::changed::Changed;
 use crate::delegated::DelegatedNames;
 use crate::held::{Held, Server};
 use crate::in_use::Using;
@@ -79,14 +80,15 @@ impl Metadata for RemoteFiles {
         {
             return Ok(Reply::Nowhere);
         }
-        let recent = self.recent.begin(request);
-        let ahead = self.ahead.begin(request);
+        let changed = Changed::by(request);
+        let recent = self.recent.begin(&changed);
+        self.ahead.begin(request, &changed);
         let absent = self.absent.begin(request);
         let delegated = self.delegated.begin(request);
         let asked = self.held.carry_out(request);
         let reply = asked.as_ref().ok();
-        self.recent.end(recent, reply);
-        self.ahead.end(&ahead, request, &asked);
+        self.recent.end(recent, &changed, reply);
+        self.ahead.end(request, &changed, &asked);
         self.absent.end(&absent, request, &asked);
         self.delegated.end(&delegated, request, reply);
         asked

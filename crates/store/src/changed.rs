@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What a request changes.
+
+use terrace_fs::{Effect, Request};
+
+/// Which nodes a request changes, as far as can be seen from it.
+#[derive(PartialEq, Eq)]
+pub(crate) enum Changed {
+    None,
+    These(Vec<u64>),
+    Any,
+}
+
+impl Changed {
+    pub(crate) fn by(request: &Request<'_>) -> Self {
+        if request.effect() == Effect::Look {
+            return Self::None;
+        }
+        match request {
+            Request::Lock { .. }
+            | Request::Reserve { .. }
+            | Request::Collected { .. }
+            | Request::Sync => Self::None,
+            Request::Make { directory, .. } | Request::Remove { directory, .. } => {
+                Self::These(vec![*directory])
+            }
+            Request::Link { number, directory, .. } => Self::These(vec![*number, *directory]),
+            Request::Change { number, .. }
+            | Request::SetXattr { number, .. }
+            | Request::RemoveXattr { number, .. }
+            | Request::Mark { number, .. }
+            | Request::Open { number, .. }
+            | Request::Settle { number, .. }
+            | Request::Write { number, .. }
+            | Request::MoveOut { number, .. } => Self::These(vec![*number]),
+            Request::Close { closed, read, .. } => {
+                let closed = closed.iter().map(|closed| closed.number);
+                Self::These(closed.chain(read.iter().map(|read| read.number)).collect())
+            }
+            // What is moved changes, too, and nobody says which node it is.
+            _ => Self::Any,
+        }
+    }
+}
