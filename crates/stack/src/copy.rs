@@ -2,13 +2,13 @@
 //! A copy of the catalog as of one moment, while commits go on.
 //!
 //! Pairs are read page by page. Commits note the keys that they write, as far as the copy has passed
-//! them; behind each page those are read again. So memory holds what changes while a page is copied,
-//! not what changes while all of them are.
+//! them; behind each page those are read again, and a page ends sooner where they are many. So memory
+//! holds what changes while a page is copied, not what changes while all of them are.
 
 use std::collections::HashSet;
 use std::sync::PoisonError;
 
-use terrace_core::{Error, ErrorKind, KvRange, Result};
+use terrace_core::{Error, ErrorKind, KvRange, Pair, Result};
 
 use crate::catalog::Catalog;
 use crate::log::LogPoint;
@@ -29,6 +29,10 @@ const ALONE_KEYS_MAX: usize = 100_000;
 
 /// Most memory for keys that are to be read again.
 const TOUCHED_BYTES_MAX: usize = 64 << 20;
+
+/// From so much on a page that is being written ends behind the pair at hand, so that the keys are
+/// read again before they are more than is kept.
+const PAGE_TOUCHED_BYTES: usize = TOUCHED_BYTES_MAX / 2;
 
 /// What a key takes in memory beside its bytes.
 const KEY_BYTES: usize = 48;
@@ -69,6 +73,11 @@ impl Touched {
         self.passed = passed;
     }
 
+    /// Whether the keys so far are to be read again before more pairs are.
+    fn is_much(&self) -> bool {
+        self.bytes > PAGE_TOUCHED_BYTES
+    }
+
     /// The keys so far.
     fn take(&mut self) -> Result<HashSet<Vec<u8>>> {
         self.bytes = 0;
@@ -104,11 +113,11 @@ impl Catalog {
             let last = last.map(|(key, _)| key.clone());
             // A commit that notes nothing from now on was there before the next page is read.
             crate::lock(&self.touched).pass(last.clone());
-            pairs.iter().try_for_each(|(key, value)| each(key, Some(value)))?;
-            let Some(last) = last else { break };
+            let end = self.give_page(&pairs, each)?;
+            let Some(end) = end.or(last.as_deref()) else { break };
             self.give_touched(each)?;
             crate::lock(&self.touched).pass(None);
-            range = range.after(&last);
+            range = range.after(end);
         }
         for _ in 0..ROUNDS_MAX {
             if self.give_touched(each)? <= LAST_KEYS {
@@ -134,6 +143,23 @@ impl Catalog {
             self.changes().stop(NO_CHECKPOINT);
         }
         given.map(|()| point)
+    }
+
+    /// Gives a page; the key at which it was left, because much was touched meanwhile. What is behind
+    /// that is read once more, as it is then.
+    #[expect(clippy::type_complexity, reason = "a name for the callback would hide its arguments")]
+    fn give_page<'a>(
+        &self,
+        pairs: &'a [Pair],
+        each: &mut dyn FnMut(&[u8], Option<&[u8]>) -> Result<()>,
+    ) -> Result<Option<&'a [u8]>> {
+        for (key, value) in pairs {
+            each(key, Some(value))?;
+            if crate::lock(&self.touched).is_much() {
+                return Ok(Some(key));
+            }
+        }
+        Ok(None)
     }
 
     /// Gives what was touched as it is now; how many keys that were.

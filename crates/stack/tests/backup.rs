@@ -124,6 +124,76 @@ fn what_changes_in_front_of_the_copy_is_read_once() {
     }
 }
 
+/// It failed as busy, though the copy as a whole was faster than what was written meanwhile.
+#[test]
+fn much_that_changes_while_one_page_is_written_is_given_before_the_next_pair() {
+    const NAME_BYTES: usize = 480;
+    // A page of a thousand pairs fills 62 blocks, and 64 MiB of keys change meanwhile, which is
+    // what may wait; about half of them before the page is left.
+    const VALUE_BYTES: usize = 4 << 10;
+    const BLOCKS: u32 = 61;
+    const CHANGES_AT_ONCE: u32 = 2100;
+    let world = World::two();
+    let stack = world.create();
+    let name = |first: char, index: u32| {
+        let text = format!("{first}{index:010}");
+        [text.as_bytes(), &[b'-'; NAME_BYTES - 11]].concat()
+    };
+    let change = |first: char, indices: std::ops::Range<u32>, value: Option<&[u8]>| {
+        let names: Vec<_> = indices.map(|index| name(first, index)).collect();
+        let changes: Vec<_> = names.iter().map(|name| (name.as_slice(), value)).collect();
+        stack.kv_apply("pairs", &changes, LEVEL).expect("is changed");
+    };
+    // All keys of the stack itself, and those of `a`, are in the first page.
+    change('a', 0..500, Some(&[1; 10]));
+    change('m', 0..4000, Some(&[1; VALUE_BYTES]));
+    let mut blocks = 0;
+    let then = |bytes: &[u8]| {
+        // The first page has 500 pairs of `m`.
+        blocks += u32::from(bytes.len() > VALUE_BYTES);
+        let Some(block) = blocks.checked_sub(40).filter(|block| *block < BLOCKS) else { return };
+        if bytes.len() > VALUE_BYTES {
+            let first = 1000 + block * CHANGES_AT_ONCE;
+            change('a', first..first + CHANGES_AT_ONCE, Some(&[2; 10]));
+            change('a', 5 * block..5 * block + 3, None);
+            change('a', 5 * block + 3..5 * block + 4, Some(&[3; 10]));
+            change('m', 24 * block..24 * block + 1, None);
+            change('m', 24 * block + 1..24 * block + 2, Some(&[3; 10]));
+        }
+    };
+    let mut out = AtEachWrite { bytes: Vec::new(), then };
+    stack.backup(&mut out, &mut |_| {}).expect("backs up");
+    let bytes = out.bytes;
+    assert!(blocks >= 40 + BLOCKS, "everything was changed");
+    let copy = restored(&bytes).expect("is whole");
+    let of_copy = |first: char, index: u32| {
+        copy.get(&[b"kpairs\0", name(first, index).as_slice()].concat()).expect("reads")
+    };
+    for (first, count) in [('a', 1001 + BLOCKS * CHANGES_AT_ONCE), ('m', 4001)] {
+        for index in 0..count {
+            let expected = stack.kv_get("pairs", &name(first, index)).expect("reads");
+            assert!(of_copy(first, index) == expected, "{first} {index}");
+        }
+    }
+}
+
+/// Does something at each write.
+struct AtEachWrite<F> {
+    bytes: Vec<u8>,
+    then: F,
+}
+
+impl<F: FnMut(&[u8])> std::io::Write for AtEachWrite<F> {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        (self.then)(bytes);
+        self.bytes.write(bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
 /// Does something when the first block is written.
 struct AtFirstBlock<F> {
     bytes: Vec<u8>,
