@@ -66,6 +66,8 @@ impl InitFlags {
     pub const PASSTHROUGH: Self = Self(1 << 37);
     /// Nodes are not exported, so that `Lookup` of `.` and `..` is never asked.
     pub const NO_EXPORT_SUPPORT: Self = Self(1 << 38);
+    /// Requests come over `io_uring`; asked for with `Wanted::uring`.
+    pub const OVER_IO_URING: Self = Self(1 << 41);
 }
 
 /// How a file or directory was opened, as the kernel needs to know it.

@@ -21,8 +21,11 @@ mod passthrough;
 mod record;
 mod reply;
 mod request;
+mod ring;
 mod session;
+mod slot;
 mod unmounter;
+mod uring;
 
 pub use answer::{
     Attributes, Entry, FileSystemStatus, IoctlResult, Opened, StatxAnswer, Timestamp,

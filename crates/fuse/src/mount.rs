@@ -55,6 +55,11 @@ pub(crate) fn mount(path: &Path, options: &MountOptions) -> io::Result<(OwnedFd,
 }
 
 impl Mounted {
+    /// Where.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Has the kernel read so far ahead of who reads one piece after the other: more than it offers
     /// in its greeting, which is what suits a disk.
     pub(crate) fn set_readahead(&self, bytes: u32) -> io::Result<()> {

@@ -8,10 +8,11 @@ use std::time::Duration;
 use rustix::io::Errno;
 
 use crate::answer::{Attributes, Entry, FileSystemStatus, IoctlResult, Opened, StatxAnswer};
-use crate::device::Device;
+use crate::device::{Device, Interrupts};
 use crate::directory::DirectoryBuffer;
 use crate::record::{self, Record};
 use crate::request::Lock;
+use crate::slot::Slot;
 
 /// Slices of an answer that need no memory of their own.
 const SLICES_INLINE: usize = 16;
@@ -20,26 +21,52 @@ const SLICES_MAX: usize = 1024;
 /// The kernel refuses larger error numbers without ending the request (fs/fuse/dev.c).
 const ERRNO_MAX: i32 = 511;
 
+/// Where the answer to a request goes.
+#[derive(Clone, Debug)]
+pub(crate) enum Asker {
+    /// It was read from this descriptor.
+    Device(Arc<Device>),
+    /// It came over a ring.
+    Slot(Arc<Slot>),
+}
+
+impl Asker {
+    pub(crate) fn interrupts(&self) -> &Interrupts {
+        match self {
+            Self::Device(device) => &device.interrupts,
+            Self::Slot(slot) => &slot.device.interrupts,
+        }
+    }
+
+    fn answer(&self, parts: &[IoSlice<'_>]) -> Result<(), Errno> {
+        match self {
+            Self::Device(device) => device.write(parts),
+            Self::Slot(slot) => slot.give(parts),
+        }
+    }
+}
+
 /// Answers one request, once, from any thread; dropped unsent it answers `EIO`.
 ///
 /// Sending does not fail: where the kernel takes an answer no more, the file system was unmounted
-/// and nobody waits; where it refuses one that makes no sense, the request ends with `EIO`.
+/// and nobody waits; where it refuses one that makes no sense, the request ends with `EIO`, over
+/// `io_uring` with `EINVAL`.
 #[derive(Debug)]
 pub struct Reply {
-    device: Arc<Device>,
+    asker: Asker,
     unique: u64,
     is_due: bool,
     is_copied_64_bit: bool,
 }
 
 impl Reply {
-    pub(crate) fn new(device: &Arc<Device>, unique: u64) -> Self {
-        Self { device: Arc::clone(device), unique, is_due: true, is_copied_64_bit: false }
+    pub(crate) fn new(asker: &Asker, unique: u64) -> Self {
+        Self { asker: asker.clone(), unique, is_due: true, is_copied_64_bit: false }
     }
 
     /// For requests that are not answered.
-    pub(crate) fn none(device: &Arc<Device>, unique: u64) -> Self {
-        let mut reply = Self::new(device, unique);
+    pub(crate) fn none(asker: &Asker, unique: u64) -> Self {
+        let mut reply = Self::new(asker, unique);
         reply.is_due = false;
         reply
     }
@@ -58,7 +85,13 @@ impl Reply {
     ///
     /// [`FileSystem::interrupt`]: crate::FileSystem::interrupt
     pub fn is_interrupted(&self) -> bool {
-        self.device.interrupts.contains(self.unique)
+        self.asker.interrupts().contains(self.unique)
+    }
+
+    /// Whether a thread waits until this is sent. One that is sent later costs more then than one that
+    /// is waited for in the handler.
+    pub fn holds_thread(&self) -> bool {
+        matches!(self.asker, Asker::Slot(_))
     }
 
     /// It failed.
@@ -207,8 +240,8 @@ impl Reply {
             return Ok(());
         }
         self.is_due = false;
-        self.device.interrupts.remove(self.unique);
-        self.device.write(parts)
+        self.asker.interrupts().remove(self.unique);
+        self.asker.answer(parts)
     }
 }
 
@@ -238,9 +271,9 @@ mod tests {
     /// Answers with `send`, and returns the header's length, error and unique, and what follows.
     fn sent(send: impl FnOnce(Reply)) -> (u32, i32, u64, Vec<u8>) {
         let (mut reader, writer): (PipeReader, _) = std::io::pipe().expect("pipe");
-        let device = Arc::new(Device::new(writer.into()));
-        send(Reply::new(&device, 9));
-        drop(device);
+        let asker = Asker::Device(Arc::new(Device::new(writer.into())));
+        send(Reply::new(&asker, 9));
+        drop(asker);
         let mut bytes = Vec::new();
         reader.read_to_end(&mut bytes).expect("read");
         let number = |at: usize| bytes[at..at + 4].try_into().expect("four bytes");

@@ -4,13 +4,13 @@
 use std::io::{self, IoSlice};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
-use std::sync::Arc;
-use std::thread;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, Scope, ScopedJoinHandle};
 
 use rustix::io::Errno;
 
 use crate::FileSystem;
-use crate::crew::Crew;
+use crate::crew::{Crew, Watch};
 use crate::decode::{Decoded, decode};
 use crate::device::Device;
 use crate::flags::InitFlags;
@@ -19,9 +19,11 @@ use crate::notifier::Notifier;
 use crate::options::MountOptions;
 use crate::passthrough::Passthrough;
 use crate::record::Record;
-use crate::reply::{HEADER_BYTES, Reply, header};
+use crate::reply::{Asker, HEADER_BYTES, Reply, header};
 use crate::request::{CopyFileRange, Operation};
+use crate::ring::Ring;
 use crate::unmounter::Unmounter;
+use crate::uring::{self, RingWorker};
 
 /// The version that is spoken here, 7.45 of Linux 6.18. The smaller of the kernel's and this counts.
 const MAJOR: u32 = 7;
@@ -56,6 +58,8 @@ pub struct Wanted {
     /// How many file systems may be stacked below files that are passed through: 1 where they are
     /// on an ordinary one. 0 does without passing through.
     pub max_stack_depth: u32,
+    /// Whether requests are to come over `io_uring` where that can be had (Linux 6.14).
+    pub uring: bool,
 }
 
 impl Default for Wanted {
@@ -68,6 +72,7 @@ impl Default for Wanted {
             congestion_threshold: 48,
             time_granularity_ns: 1,
             max_stack_depth: 0,
+            uring: false,
         }
     }
 }
@@ -94,6 +99,8 @@ pub struct Session {
     /// Dropped before `mounted`: the kernel must not wait for answers to unmount.
     device: Arc<Device>,
     negotiated: Negotiated,
+    /// For each queue of the kernel, those of its usual threads that have not been started.
+    rings: Mutex<Vec<Vec<Ring>>>,
     unmounter: Unmounter,
     mounted: UnmountedOnDrop,
 }
@@ -136,14 +143,14 @@ impl Session {
         let unmounter = Unmounter::new(&device, Arc::clone(&mounted));
         // From here on an error unmounts.
         let on_drop = UnmountedOnDrop(Some(Arc::clone(&mounted)));
-        let mut negotiated = negotiate(&device, wanted)?;
+        let (mut negotiated, rings) = negotiate(&device, wanted)?;
         let readahead_bytes = wanted.max_readahead_bytes;
         if readahead_bytes > negotiated.max_readahead_bytes
             && mounted.set_readahead(readahead_bytes).is_ok()
         {
             negotiated.max_readahead_bytes = readahead_bytes;
         }
-        Ok(Self { device, negotiated, unmounter, mounted: on_drop })
+        Ok(Self { device, negotiated, rings: Mutex::new(rings), unmounter, mounted: on_drop })
     }
 
     /// What was agreed on.
@@ -152,7 +159,8 @@ impl Session {
     }
 
     /// Serves with `threads` threads, at least one, until the file system is unmounted; with more of
-    /// them while all are held up by their requests.
+    /// them while all are held up by their requests. Where requests come over `io_uring` there are
+    /// several for each processor besides.
     ///
     /// The calling thread is one of them. A handler that panics answers `EIO` and ends nothing
     /// else.
@@ -162,29 +170,28 @@ impl Session {
     /// `ECONNABORTED` where the connection was aborted and `InitFlags::ABORT_ERROR` agreed on, and
     /// those of starting a thread; then the file system may still be mounted.
     pub fn serve(&self, threads: usize, files: &dyn FileSystem) -> io::Result<()> {
-        let crew = &Crew::new(threads);
-        let worker = |device| Worker::new(device, self.negotiated, files, crew);
+        let watch = &Watch::default();
+        // Who reads from the device, and who serves each queue of requests that come over rings.
+        let mut crews = vec![Crew::new(threads, watch)];
+        crews.extend(self.rings().iter().map(|rings| Crew::new(rings.len(), watch)));
+        let crews = &crews[..];
+        let serving = Serving { session: self, files, crews };
+        let serving = &serving;
         thread::scope(|scope| {
-            let start = |number: usize, is_usual: bool| {
-                let worker = worker(self.another_device());
-                let builder = thread::Builder::new().name(format!("fuse-{number}"));
-                builder.spawn_scoped(scope, move || worker.serve(is_usual))
-            };
-            let watch = move || {
-                let mut number = crew.usual();
-                crew.watch(|| {
-                    number += 1;
-                    start(number - 1, false).map(drop)
-                });
-            };
-            thread::Builder::new().name("fuse-watch".into()).spawn_scoped(scope, watch)?;
+            thread::Builder::new().name("fuse-watch".into()).spawn_scoped(scope, move || {
+                watch.over(crews, |crew| serving.start(scope, crew, false).map(drop));
+            })?;
             // Also where one of them cannot be started.
-            let _over = EndOfWatch(crew);
+            let _over = EndOfWatch(watch);
             let mut workers = Vec::new();
-            for number in 1..crew.usual() {
-                workers.push(start(number, true)?);
+            for (number, crew) in crews.iter().enumerate() {
+                // This thread is one of those that read from the device.
+                let others = if number == 0 { crew.usual() - 1 } else { crew.usual() };
+                for _ in 0..others {
+                    workers.push(serving.start(scope, number, true)?);
+                }
             }
-            let mut result = worker(self.another_device()).serve(true);
+            let mut result = serving.reader().serve(true);
             for worker in workers {
                 // Handlers are caught, so that a worker itself does not panic.
                 result = result.and(worker.join().expect("a worker does not panic"));
@@ -209,18 +216,73 @@ impl Session {
         agreed.then(|| Passthrough::new(&self.device))
     }
 
+    fn rings(&self) -> MutexGuard<'_, Vec<Vec<Ring>>> {
+        // Taking one leaves the others whole.
+        self.rings.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// A descriptor for one more thread; the first one's where there can be no other.
     fn another_device(&self) -> Arc<Device> {
         self.device.another().map_or_else(|_| Arc::clone(&self.device), Arc::new)
     }
 }
 
+/// What all threads of a session serve.
+struct Serving<'a> {
+    session: &'a Session,
+    files: &'a dyn FileSystem,
+    /// The first reads from the device, the others serve the kernel's queues.
+    crews: &'a [Crew<'a>],
+}
+
+impl<'a> Serving<'a> {
+    /// Starts a thread of one of the crews.
+    fn start<'scope>(
+        &'scope self,
+        scope: &'scope Scope<'scope, '_>,
+        crew: usize,
+        is_usual: bool,
+    ) -> io::Result<ScopedJoinHandle<'scope, io::Result<()>>> {
+        if crew == 0 {
+            let reader = self.reader();
+            return thread::Builder::new()
+                .name("fuse".into())
+                .spawn_scoped(scope, move || reader.serve(is_usual));
+        }
+        let queue = crew - 1;
+        let left = self.session.rings()[queue].pop();
+        let ring = match left {
+            Some(ring) => ring,
+            None => {
+                uring::ring(&self.session.device, queue, self.session.negotiated.max_write_bytes)?
+            }
+        };
+        let place = self.session.mounted.0.as_ref().filter(|_| !is_usual);
+        let worker = RingWorker {
+            ring,
+            flags: self.session.negotiated.flags,
+            files: self.files,
+            crew: &self.crews[crew],
+            stir: place.map(|mounted| mounted.path().into()),
+        };
+        thread::Builder::new()
+            .name(format!("fuse-{queue}"))
+            .spawn_scoped(scope, move || worker.serve(|| self.start(scope, crew, false).map(drop)))
+    }
+
+    /// A thread that reads from the device.
+    fn reader(&self) -> Worker<'_> {
+        let device = self.session.another_device();
+        Worker::new(device, self.session.negotiated, self.files, &self.crews[0])
+    }
+}
+
 /// Ends the watch over the threads when it is dropped.
-struct EndOfWatch<'a>(&'a Crew);
+struct EndOfWatch<'a>(&'a Watch);
 
 impl Drop for EndOfWatch<'_> {
     fn drop(&mut self) {
-        self.0.end_watch();
+        self.0.end();
     }
 }
 
@@ -229,7 +291,7 @@ struct Worker<'a> {
     device: Arc<Device>,
     flags: InitFlags,
     files: &'a dyn FileSystem,
-    crew: &'a Crew,
+    crew: &'a Crew<'a>,
     memory: Vec<u8>,
 }
 
@@ -238,7 +300,7 @@ impl<'a> Worker<'a> {
         device: Arc<Device>,
         negotiated: Negotiated,
         files: &'a dyn FileSystem,
-        crew: &'a Crew,
+        crew: &'a Crew<'a>,
     ) -> Self {
         let needed_bytes = WRITE_HEADER_BYTES + negotiated.max_write_bytes as usize;
         let memory = vec![0; PAGE_BYTES_MAX + needed_bytes.max(BUFFER_BYTES_MIN)];
@@ -253,13 +315,14 @@ impl<'a> Worker<'a> {
         let start = start - WRITE_HEADER_BYTES;
         let mut memory = std::mem::take(&mut self.memory);
         let buffer = &mut memory[start..];
+        let asker = Asker::Device(Arc::clone(&self.device));
         let mut is_aborted = false;
         loop {
             match self.device.read(buffer) {
                 Ok(bytes) => {
                     is_aborted = false;
                     self.crew.begin();
-                    self.handle(&buffer[..bytes]);
+                    handle(&buffer[..bytes], self.flags, self.files, &asker);
                     self.crew.end();
                     if !is_usual && self.crew.may_leave() {
                         return Ok(());
@@ -275,39 +338,41 @@ impl<'a> Worker<'a> {
             }
         }
     }
+}
 
-    fn handle(&self, message: &[u8]) {
-        match decode(message, self.flags) {
-            Ok(Decoded::Request(request)) => {
-                let reply = match request.operation {
-                    Operation::Forget { .. } | Operation::BatchForget(_) => {
-                        Reply::none(&self.device, request.unique)
-                    }
-                    Operation::CopyFileRange(CopyFileRange { is_64_bit: true, .. }) => {
-                        Reply::new(&self.device, request.unique).with_copied_64_bit()
-                    }
-                    _ => Reply::new(&self.device, request.unique),
-                };
-                // A reply that is dropped while unwinding answers; what else a handler leaves
-                // behind is its own affair, as with a thread that panics.
-                let _ = catch_unwind(AssertUnwindSafe(|| self.files.handle(&request, reply)));
-            }
-            Ok(Decoded::Interrupt { interrupted }) => {
-                self.device.interrupts.add(interrupted);
-                let _ = catch_unwind(AssertUnwindSafe(|| self.files.interrupt(interrupted)));
-            }
-            Ok(Decoded::Destroy { unique }) => Reply::new(&self.device, unique).empty(),
-            Ok(Decoded::Unknown { unique, .. }) => {
-                Reply::new(&self.device, unique).error(Errno::NOSYS);
-            }
-            Ok(Decoded::Init { unique, .. }) => Reply::new(&self.device, unique).error(Errno::IO),
-            Err(malformed) => Reply::new(&self.device, malformed.unique).error(Errno::IO),
+/// Carries out one message of the kernel.
+pub(crate) fn handle(message: &[u8], flags: InitFlags, files: &dyn FileSystem, asker: &Asker) {
+    match decode(message, flags) {
+        Ok(Decoded::Request(request)) => {
+            let reply = match request.operation {
+                Operation::Forget { .. } | Operation::BatchForget(_) => {
+                    Reply::none(asker, request.unique)
+                }
+                Operation::CopyFileRange(CopyFileRange { is_64_bit: true, .. }) => {
+                    Reply::new(asker, request.unique).with_copied_64_bit()
+                }
+                _ => Reply::new(asker, request.unique),
+            };
+            // A reply that is dropped while unwinding answers; what else a handler leaves
+            // behind is its own affair, as with a thread that panics.
+            let _ = catch_unwind(AssertUnwindSafe(|| files.handle(&request, reply)));
         }
+        Ok(Decoded::Interrupt { interrupted }) => {
+            asker.interrupts().add(interrupted);
+            let _ = catch_unwind(AssertUnwindSafe(|| files.interrupt(interrupted)));
+        }
+        Ok(Decoded::Destroy { unique }) => Reply::new(asker, unique).empty(),
+        Ok(Decoded::Unknown { unique, .. }) => Reply::new(asker, unique).error(Errno::NOSYS),
+        Ok(Decoded::Init { unique, .. }) => Reply::new(asker, unique).error(Errno::IO),
+        Err(malformed) => Reply::new(asker, malformed.unique).error(Errno::IO),
     }
 }
 
 /// Answers the first message of the kernel.
-fn negotiate(device: &Device, wanted: &Wanted) -> io::Result<Negotiated> {
+///
+/// Where requests are to come over rings all of these are made first: once that is agreed on the
+/// kernel waits for them.
+fn negotiate(device: &Arc<Device>, wanted: &Wanted) -> io::Result<(Negotiated, Vec<Vec<Ring>>)> {
     let mut buffer = [0; BUFFER_BYTES_MIN];
     loop {
         let bytes = device.read(&mut buffer)?;
@@ -333,8 +398,15 @@ fn negotiate(device: &Device, wanted: &Wanted) -> io::Result<Negotiated> {
             return Err(io::Error::new(io::ErrorKind::Unsupported, message));
         }
         let page_bytes = u32::try_from(rustix::param::page_size()).expect("pages are small");
-        let (negotiated, pages_max) =
+        let (mut negotiated, pages_max) =
             agree(minor, flags, max_readahead_bytes, wanted, page_bytes, pages_limit());
+        let mut rings = Vec::new();
+        if negotiated.flags.contains(InitFlags::OVER_IO_URING) {
+            rings = uring::rings(device, negotiated.max_write_bytes).unwrap_or_default();
+            if rings.is_empty() {
+                negotiated.flags = negotiated.flags.without(InitFlags::OVER_IO_URING);
+            }
+        }
         let mut record = Record::<64>::new();
         record
             .u32(MAJOR)
@@ -350,7 +422,7 @@ fn negotiate(device: &Device, wanted: &Wanted) -> io::Result<Negotiated> {
             .u32((negotiated.flags.0 >> 32) as u32)
             .u32(negotiated.max_stack_depth);
         answer(device, unique, record.bytes())?;
-        return Ok(negotiated);
+        return Ok((negotiated, rings));
     }
 }
 
@@ -364,7 +436,14 @@ fn agree(
     pages_limit: u32,
 ) -> (Negotiated, u16) {
     let mut flags = offered
-        & (wanted.flags | InitFlags::MAX_PAGES | InitFlags::INIT_EXT | InitFlags::BIG_WRITES);
+        & (wanted.flags
+            | InitFlags::MAX_PAGES
+            | InitFlags::INIT_EXT
+            | InitFlags::BIG_WRITES
+            | InitFlags::OVER_IO_URING);
+    if !wanted.uring {
+        flags = flags.without(InitFlags::OVER_IO_URING);
+    }
     // What the kernel demands of those who pass through (fs/fuse/inode.c, `process_init_reply`).
     if wanted.max_stack_depth == 0 || flags.contains(InitFlags::WRITEBACK_CACHE) {
         flags = flags.without(InitFlags::PASSTHROUGH);

@@ -19,7 +19,7 @@ use terrace_fuse::mirror::MirrorOptions;
 
 mod common;
 
-use common::{Mounted, is_root};
+use common::{Mounted, can_mount};
 
 /// Longer than a test: what was believed at first is believed to its end.
 const HOUR: Duration = Duration::from_secs(3600);
@@ -29,7 +29,7 @@ const PAGE: usize = 4096;
 /// Runs `test` on a mirror whose kernel asks for everything, on one that keeps what it can, on one
 /// that collects writes and on one that passes files through.
 fn on_mirrors(test: impl Fn(&Mounted)) {
-    if !is_root() {
+    if !can_mount() {
         return;
     }
     let uncached = MirrorOptions {
@@ -278,7 +278,7 @@ fn an_unnamed_file_gets_a_name_when_it_is_ready() {
 
 #[test]
 fn a_large_directory_is_listed_once_and_whole() {
-    if !is_root() {
+    if !can_mount() {
         return;
     }
     let mount = Mounted::mirror(MirrorOptions::default());
@@ -469,7 +469,7 @@ fn space_and_durability_are_asked_of_what_is_below() {
 
 #[test]
 fn files_that_are_passed_through_are_not_asked_for() {
-    if !is_root() {
+    if !can_mount() {
         return;
     }
     let options = MirrorOptions { passes_through: true, ..MirrorOptions::default() };

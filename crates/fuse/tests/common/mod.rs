@@ -9,7 +9,16 @@ use std::thread::JoinHandle;
 use rustix::fs::Mode;
 use tempfile::TempDir;
 use terrace_fuse::mirror::{Mirror, MirrorOptions};
-use terrace_fuse::{FileSystem, MountOptions, Notifier, Session, Unmounter, Wanted};
+use terrace_fuse::{FileSystem, InitFlags, MountOptions, Notifier, Session, Unmounter, Wanted};
+
+/// Whether this is one of the programs that run the tests of another one over `io_uring`.
+pub const USES_URING: bool = {
+    let name = env!("CARGO_CRATE_NAME").as_bytes();
+    matches!(name, [.., b'_', b'u', b'r', b'i', b'n', b'g'])
+};
+
+/// Whether the kernel offers that.
+const URING_FILE: &str = "/sys/module/fuse/parameters/enable_uring";
 
 /// Threads that serve a mount.
 const THREADS: usize = 2;
@@ -22,13 +31,19 @@ pub struct Mounted {
     server: Option<JoinHandle<io::Result<()>>>,
 }
 
-/// Whether tests can mount; they must as root, and others are told.
-pub fn is_root() -> bool {
-    let is_root = rustix::process::geteuid().is_root();
-    if !is_root {
+/// Whether tests can mount; they must as root, and others are told. Over `io_uring` they must where the
+/// kernel offers it.
+pub fn can_mount() -> bool {
+    if !rustix::process::geteuid().is_root() {
         eprintln!("skipped: only root can mount here");
+        return false;
     }
-    is_root
+    let can = !USES_URING
+        || std::fs::read_to_string(URING_FILE).is_ok_and(|offered| offered.trim() == "Y");
+    if !can {
+        eprintln!("skipped: the kernel does not offer to ask over io_uring file={URING_FILE}");
+    }
+    can
 }
 
 /// A directory with `below`, which is shown, and `mount`, where.
@@ -50,8 +65,11 @@ impl Mounted {
         let directory = places();
         let mut options = MountOptions::default();
         options.apply(["default_permissions,allow_other,suid,dev"]).expect("options");
-        let session = Session::mount(&directory.path().join("mount"), &options, wanted)
+        let wanted = Wanted { uring: USES_URING, ..*wanted };
+        let session = Session::mount(&directory.path().join("mount"), &options, &wanted)
             .expect("root can mount");
+        let flags = session.negotiated().flags;
+        assert_eq!(flags.contains(InitFlags::OVER_IO_URING), USES_URING);
         let files = make(&session, &directory.path().join("below"));
         let (unmounter, notifier) = (session.unmounter(), session.notifier());
         let server = std::thread::spawn(move || session.serve(THREADS, &files));
