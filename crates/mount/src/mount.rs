@@ -48,6 +48,11 @@ impl Mount {
         self.front.prefers_passthrough()
     }
 
+    /// Whether requests come over `io_uring`.
+    pub fn uses_uring(&self) -> bool {
+        self.session.negotiated().flags.contains(InitFlags::OVER_IO_URING)
+    }
+
     /// Why the kernel reads and writes no tier's file itself; `None` where it does. A file is made
     /// on each tier for that, and is gone at once.
     pub fn passthrough_refusal(&self) -> Option<String> {
@@ -107,6 +112,7 @@ fn wanted(options: &Options) -> Wanted {
         max_write_bytes: REQUEST_BYTES_MAX,
         max_readahead_bytes: REQUEST_BYTES_MAX,
         max_stack_depth: u32::from(passes),
+        uring: options.uring,
         ..Wanted::default()
     }
 }

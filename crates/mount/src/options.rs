@@ -26,6 +26,8 @@ pub struct Options {
     pub io: IoMode,
     /// Threads that serve.
     pub threads: usize,
+    /// Whether requests are to come over `io_uring`, where the kernel offers it.
+    pub uring: bool,
     /// How long the kernel may believe names and attributes.
     pub cached_for: Duration,
     /// Whether other clients use the same files.

@@ -13,7 +13,7 @@ use rustix::fs::FallocateFlags;
 
 use crate::receipts::{Receipts, ask_served};
 use crate::scene::{Scene, finish};
-use crate::suites::{How, Place, program};
+use crate::suites::{How, Place, program, uring_is_offered};
 
 /// Operations in one run; `TERRACE_FSX_OPERATIONS` asks for others.
 const OPERATIONS: u64 = 5_000;
@@ -69,8 +69,26 @@ fn a_file_is_right_while_it_moves_behind_a_server_and_nothing_is_cached() {
     exercises(How::Strict);
 }
 
+#[test]
+fn a_file_is_right_while_it_moves_and_the_kernel_asks_over_io_uring() {
+    if uring_is_offered() {
+        exercises_with(How::Served, &["--uring", "on"]);
+    }
+}
+
+#[test]
+fn a_file_is_right_while_it_moves_behind_a_server_and_the_kernel_asks_over_io_uring() {
+    if uring_is_offered() {
+        exercises_with(How::Network, &["--uring", "on"]);
+    }
+}
+
 fn exercises(how: How) {
-    let Some(mut place) = Place::new(how, &[]) else { return };
+    exercises_with(how, &[]);
+}
+
+fn exercises_with(how: How, more: &[&str]) {
+    let Some(mut place) = Place::new(how, more) else { return };
     for seed in terrace_testkit::seeds(1) {
         let file = place.mounted.path().join(format!("fsx{seed}"));
         // Large enough to be an object from the start.

@@ -8,7 +8,7 @@ use std::process::Command;
 use std::sync::OnceLock;
 
 use crate::scene::{Scene, finish};
-use crate::suites::{How, Place, program};
+use crate::suites::{How, Place, program, uring_is_offered};
 
 /// naptime: more than four of the kernel's ticks at 250 Hz, in which file times advance. The users
 /// and groups are those that every Debian has.
@@ -67,8 +67,26 @@ fn passes_strictly_over_the_network() {
     passes(How::Strict);
 }
 
+#[test]
+fn passes_where_the_kernel_asks_over_io_uring() {
+    if uring_is_offered() {
+        passes_with(How::Served, &["--uring", "on"]);
+    }
+}
+
+#[test]
+fn passes_over_the_network_where_the_kernel_asks_over_io_uring() {
+    if uring_is_offered() {
+        passes_with(How::Network, &["--uring", "on"]);
+    }
+}
+
 fn passes(how: How) {
-    let Some(mut place) = Place::new(how, &["-o", "suid,dev"]) else { return };
+    passes_with(how, &[]);
+}
+
+fn passes_with(how: How, more: &[&str]) {
+    let Some(mut place) = Place::new(how, &[&["-o", "suid,dev"], more].concat()) else { return };
     let native = native();
     let mounted = verdicts(&place.scene, place.mounted.path());
     println!("pjdfstest, native: {}", summary(native));

@@ -246,6 +246,11 @@ impl Mounted {
         self.process.as_ref().is_some_and(|process| process.ready["passthrough"] == true)
     }
 
+    /// Whether the kernel asks over `io_uring`.
+    pub(crate) fn uses_uring(&self) -> bool {
+        self.process.as_ref().is_some_and(|process| process.ready["uring"] == true)
+    }
+
     /// Mounts it again.
     #[track_caller]
     pub(crate) fn mount(&mut self, scene: &Scene) {

@@ -57,6 +57,16 @@ impl How {
     }
 }
 
+/// Whether mounts can be asked over `io_uring` on this machine; says so where not.
+pub(crate) fn uring_is_offered() -> bool {
+    const FILE: &str = "/sys/module/fuse/parameters/enable_uring";
+    let is_offered = std::fs::read_to_string(FILE).is_ok_and(|offered| offered.trim() == "Y");
+    if !is_offered {
+        eprintln!("skipped: the kernel does not offer to ask over io_uring file={FILE}");
+    }
+    is_offered
+}
+
 /// A store that is mounted, and the server where there is one.
 pub(crate) struct Place {
     // In the order in which they have to end.
@@ -80,6 +90,7 @@ impl Place {
             None => scene.mount("mount", &arguments),
         };
         assert_eq!(mounted.passes_through(), how == How::Passed);
+        assert_eq!(mounted.uses_uring(), more.contains(&"--uring"));
         Self { mounted, served, scene }
     }
 }

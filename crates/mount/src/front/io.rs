@@ -40,6 +40,9 @@ fn read_later(
     bytes: u32,
     reply: &mut Answering,
 ) -> Option<ReadBegun> {
+    if reply.0.as_ref().is_some_and(Reply::holds_thread) {
+        return None;
+    }
     handle.file.read_later(offset, bytes as usize, &mut || {
         let reply = reply.0.take();
         let node = handle.file.number();

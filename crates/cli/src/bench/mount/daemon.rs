@@ -12,7 +12,7 @@ use rustix::fs::Mode;
 use rustix::mount::UnmountFlags;
 use terrace_core::{Error, ErrorKind, Result};
 use terrace_fuse::mirror::{Mirror, MirrorOptions};
-use terrace_fuse::{MountOptions, Session};
+use terrace_fuse::{MountOptions, Session, Wanted};
 
 use crate::output::Output;
 
@@ -68,8 +68,8 @@ impl Drop for Daemon {
 }
 
 /// What the command starts itself for: shows `source` at `place` and does nothing else, until it is
-/// unmounted. `cached_for` as for a mount that is measured.
-pub(crate) fn mirror(source: &Path, place: &Path, cached_for: Duration) -> Result<()> {
+/// unmounted. `cached_for` and `uring` as for a mount that is measured.
+pub(crate) fn mirror(source: &Path, place: &Path, cached_for: Duration, uring: bool) -> Result<()> {
     let failed = |error| Error::from_io("mirror a directory", error);
     let mut mount = MountOptions { default_permissions: true, ..MountOptions::default() };
     mount.allow_other = rustix::process::geteuid().is_root();
@@ -82,7 +82,8 @@ pub(crate) fn mirror(source: &Path, place: &Path, cached_for: Duration) -> Resul
     };
     // The kernel has applied that of who makes something.
     rustix::process::umask(Mode::empty());
-    let session = Session::mount(place, &mount, &Mirror::wanted(&options)).map_err(failed)?;
+    let wanted = Wanted { uring, ..Mirror::wanted(&options) };
+    let session = Session::mount(place, &mount, &wanted).map_err(failed)?;
     let mirror = Mirror::open(source, options, session.passthrough()).map_err(failed)?;
     let mut output = Output::new();
     let said = output.line("mirrored").and_then(|()| output.flush());

@@ -256,6 +256,9 @@ enum What {
         /// How long the mirror may be believed
         #[arg(long, value_name = "DURATION", hide = true, default_value = "1s")]
         cache: String,
+        /// Have the kernel ask the mirror over io_uring
+        #[arg(long, hide = true)]
+        uring: bool,
         /// Where the mirror is mounted
         #[arg(hide = true)]
         place: Option<PathBuf>,
@@ -410,9 +413,9 @@ impl Verb for Bench {
                 let rows = until_interrupted(|stop| net::run(&settings, stop))?;
                 show(context, &json!({ "rows": rows }), || tables::net(&rows).lines())
             }
-            Some(What::Mount { mirror: Some(source), place: Some(place), cache, .. }) => {
-                Ok(mount::mirror(&source, &place, parse_duration(&cache)?)?)
-            }
+            Some(What::Mount {
+                mirror: Some(source), place: Some(place), cache, uring, ..
+            }) => Ok(mount::mirror(&source, &place, parse_duration(&cache)?, uring)?),
             Some(What::Mount { groups, block_ms, rows, files, .. }) => {
                 let settings = mount::Settings { groups: groups as usize, block_ms, rows, files };
                 let rows = until_interrupted(|stop| mount::run(&settings, stop))?;

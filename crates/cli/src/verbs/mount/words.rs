@@ -12,7 +12,7 @@ use terrace_fuse::MountOptions;
 use terrace_mount::{IoMode, Opening, Options};
 use terrace_store::Store;
 
-use super::{CACHED_FOR_SHARED, Io, Mount, Plan, READY_OBJECTS, directory};
+use super::{CACHED_FOR_SHARED, Io, Mount, Plan, READY_OBJECTS, Uring, directory};
 use crate::context::Context;
 use crate::failure::Result;
 
@@ -72,12 +72,14 @@ pub(super) fn plan(arguments: Mount, context: &Context) -> Result<Plan> {
             mount,
             io,
             threads: arguments.threads,
+            uring: arguments.uring != Uring::Off,
             cached_for: Duration::ZERO,
             is_shared: false,
             is_strict: arguments.strict,
         },
         cached_for,
         must_pass: arguments.io == Io::Passthrough,
+        must_use_uring: arguments.uring == Uring::On,
         is_foreground: arguments.foreground,
         is_detached: arguments.detached,
         log_file: arguments.log_file,
@@ -89,10 +91,12 @@ pub(super) fn plan(arguments: Mount, context: &Context) -> Result<Plan> {
 /// The same arguments for another process, without store and directory.
 fn again(arguments: &Mount) -> Result<Vec<String>> {
     let io = arguments.io.to_possible_value().expect("no mode is hidden");
+    let uring = arguments.uring.to_possible_value().expect("no choice is hidden");
     let mut again = vec![
         format!("--name={}", arguments.name),
         format!("--io={}", io.get_name()),
         format!("--threads={}", arguments.threads),
+        format!("--uring={}", uring.get_name()),
         format!("--inline={}", arguments.inline),
         format!("--log-level={}", arguments.log_level),
     ];
@@ -118,6 +122,11 @@ fn apply(word: &str, arguments: &mut Mount, mount: &mut MountOptions) -> Result<
         Some(("io", mode)) => {
             arguments.io = Io::from_str(mode, false).map_err(|_| {
                 Error::invalid("mount", "io is auto, passthrough or served").with("io", mode)
+            })?;
+        }
+        Some(("uring", when)) => {
+            arguments.uring = Uring::from_str(when, false).map_err(|_| {
+                Error::invalid("mount", "uring is auto, on or off").with("uring", when)
             })?;
         }
         Some(("threads", threads)) => {
