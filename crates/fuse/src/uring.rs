@@ -100,6 +100,7 @@ impl RingWorker<'_> {
             match self.ring.wait() {
                 Ok(()) => {}
                 // Unmounted or aborted, which those who read from the device tell apart.
+                Err(_) if self.ring.device().is_disconnected() => return Ok(()),
                 Err(Errno::NOTCONN | Errno::CONNABORTED | Errno::NODEV) => return Ok(()),
                 Err(errno) => return Err(errno.into()),
             }

@@ -400,7 +400,7 @@ fn the_death_of_the_server_gives_errors_to_all_who_wait() {
     let mountpoint = places.path().join("mount");
     fs::write(places.path().join("below/file"), "x").expect("write");
     let mut server = Command::new(std::env::current_exe().expect("own program"))
-        .args(["--exact", "serve_for_another_test", "--ignored", "--nocapture"])
+        .args(["serve_for_another_test", "--ignored", "--nocapture"])
         .env(PLACES_VARIABLE, places.path())
         .stdout(Stdio::piped())
         .spawn()
@@ -422,7 +422,7 @@ fn the_death_of_the_server_gives_errors_to_all_who_wait() {
 fn serve_for_another_test() {
     let places = PathBuf::from(std::env::var_os(PLACES_VARIABLE).expect("places"));
     let options = MirrorOptions::default();
-    let wanted = Mirror::wanted(&options);
+    let wanted = Wanted { uring: USES_URING, ..Mirror::wanted(&options) };
     let session = Session::mount(&places.join("mount"), &MountOptions::default(), &wanted);
     let session = session.expect("mount");
     let mirror = Mirror::open(&places.join("below"), options, None).expect("mirror");

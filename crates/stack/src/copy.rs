@@ -19,6 +19,10 @@ const NO_CHECKPOINT: &str = "its checkpoint could not be written";
 /// Pairs that are read at a time.
 const PAGE_PAIRS: usize = 1000;
 
+/// So many pages in a row may be left early: who changes as much as is written all the time would have
+/// a copy grow without an end.
+const LEFT_EARLY_MAX: u32 = 100;
+
 /// Behind the last page, what changed is read again so often at most, before commits wait for the
 /// rest; sooner, when so few keys are left.
 const ROUNDS_MAX: usize = 20;
@@ -107,6 +111,7 @@ impl Catalog {
         let _turn = crate::lock(&self.copying);
         let _watching = Watching::begin(self);
         let mut range = KvRange::all();
+        let mut left_early = 0;
         loop {
             let pairs = self.kv().scan(&range, PAGE_PAIRS)?;
             let last = pairs.last().filter(|_| pairs.len() == PAGE_PAIRS);
@@ -114,6 +119,10 @@ impl Catalog {
             // A commit that notes nothing from now on was there before the next page is read.
             crate::lock(&self.touched).pass(last.clone());
             let end = self.give_page(&pairs, each)?;
+            left_early = if end.is_some() { left_early + 1 } else { 0 };
+            if left_early > LEFT_EARLY_MAX {
+                return Err(too_fast());
+            }
             let Some(end) = end.or(last.as_deref()) else { break };
             self.give_touched(each)?;
             crate::lock(&self.touched).pass(None);

@@ -75,6 +75,11 @@ impl Abandoned {
     }
 }
 
+/// Whether it may have been carried out, or still be.
+pub(super) fn is_unknown(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::Unreachable { applied: Applied::Unknown })
+}
+
 /// The next bytes at the end of an object, until they are written.
 pub(super) struct Place {
     token: u128,
@@ -102,24 +107,22 @@ impl StripedObject {
             return Err(member.blame(error));
         };
         let (token, object_id) = (self.shared().new_id(), self.layout.object_id());
-        let mut attempt = 1;
+        let (mut attempt, mut may_have_one) = (1, false);
         loop {
-            let reserved = self.reserve(kv, token, length_bytes);
-            let is_unknown = matches!(
-                reserved.as_ref().map_err(Error::kind),
-                Err(ErrorKind::Unreachable { applied: Applied::Unknown })
-            );
+            let error = match self.reserve(kv, token, length_bytes) {
+                Ok(start_bytes) => return Ok(Place { token, start_bytes }),
+                Err(error) => error,
+            };
+            let is_unknown = is_unknown(&error);
+            may_have_one |= is_unknown;
             if is_unknown && attempt < ATTEMPTS_MAX {
                 attempt += 1;
                 continue;
             }
-            return match reserved {
-                Ok(start_bytes) => Ok(Place { token, start_bytes }),
-                Err(error) => {
-                    self.shared().abandoned.add(object_id, token);
-                    Err(member.blame(error))
-                }
-            };
+            if may_have_one {
+                self.shared().abandoned.add(object_id, token);
+            }
+            return Err(member.blame(error));
         }
     }
 
@@ -127,10 +130,12 @@ impl StripedObject {
         let (row, abandoned) = (row(self.layout.object_id()), &self.shared().abandoned);
         let size_bytes = self.size()?;
         let to_give_back = abandoned.of(self.layout.object_id());
-        let mut start_bytes = 0;
+        let (mut start_bytes, mut gives_back) = (0, false);
         kv.transact(&mut |txn| {
             let mut places = read(txn, &row)?;
-            if let Some(found) = places.find(token) {
+            let found = places.find(token);
+            gives_back = found.is_none();
+            if let Some(found) = found {
                 start_bytes = found;
                 return Ok(());
             }
@@ -138,7 +143,9 @@ impl StripedObject {
             start_bytes = places.take(token, size_bytes, length_bytes)?;
             write(txn, &row, &places)
         })?;
-        abandoned.remove(&to_give_back);
+        if gives_back {
+            abandoned.remove(&to_give_back);
+        }
         Ok(start_bytes)
     }
 

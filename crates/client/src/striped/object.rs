@@ -11,6 +11,7 @@ use terrace_core::{
     Result, Stat, check_extent, check_range,
 };
 
+use super::append::is_unknown;
 use super::layout::Layout;
 use super::parallel::at_once;
 use super::piece::Piece;
@@ -220,7 +221,10 @@ impl Object for StripedObject {
         match self.write_at(place.start_bytes, data) {
             Ok(()) => Ok(place.start_bytes),
             Err(error) => {
-                self.release_end(&place);
+                // What may still be on its way must not come to lie over the bytes of another append.
+                if !is_unknown(&error) {
+                    self.release_end(&place);
+                }
                 Err(error)
             }
         }

@@ -104,8 +104,13 @@ impl Files {
     fn keep_found(&self, node: &Node) -> Result<()> {
         let now_ns = self.clock.now_ns();
         let number = node.number;
+        let half_ns = FOUND.as_nanos() as u64 / 2;
         let is_full = {
             let mut found = lock(&self.kept.found);
+            if found.get(&number).is_some_and(|found| found.until_ns > now_ns + half_ns) {
+                // Somebody else looked it up a moment ago.
+                return Ok(());
+            }
             if found.len() >= FOUND_MAX {
                 found.retain(|_, found| found.until_ns > now_ns);
             }
@@ -114,8 +119,13 @@ impl Files {
         let target = match node.kind {
             _ if is_full => return Ok(()),
             Kind::File => {
-                self.metadata.call(&Request::Open { number, is_for_writing: false })?;
-                Vec::new()
+                let open = Request::Open { number, is_for_writing: false };
+                match self.metadata.call(&open) {
+                    Err(failure) if is_gone(&failure) => return Err(failure),
+                    // The name was found all the same.
+                    Err(_) => return Ok(()),
+                    Ok(_) => Vec::new(),
+                }
             }
             Kind::Symlink => self.ask_target(number)?,
             _ => return Ok(()),
