@@ -117,7 +117,7 @@ pub(crate) struct Mount {
           value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=256))]
     threads: usize,
 
-    /// Whether the kernel asks over io_uring, which costs both sides less for each request
+    /// Whether the kernel asks over io_uring, which mostly takes less time for each request
     ///
     /// Linux offers that since 6.14, where root has written Y to
     /// /sys/module/fuse/parameters/enable_uring (or `fuse.enable_uring=1` stands on the kernel's command
