@@ -203,6 +203,12 @@ fn requests_that_take_long_do_not_hold_up_the_others() {
     if !can_mount() {
         return;
     }
+    if USES_URING {
+        // A request that comes while the threads of its queue are still being started was seen to stay
+        // in the queue for good (docs/adr/0026).
+        eprintln!("skipped: over io_uring requests can be left waiting just behind the mount");
+        return;
+    }
     let files = OneFile::default();
     let mount = files.mount();
     let path = mount.path("file");
