@@ -11,6 +11,7 @@ ROOT = Path(__file__).resolve().parent.parent
 LAYERS = {
     "terrace-core": 0,
     "terrace-policy-abi": 0,
+    "terrace-affinity": 0,
     "terrace-backends": 1,
     "terrace-policies": 1,
     "terrace-testkit": 1,

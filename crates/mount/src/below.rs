@@ -72,7 +72,10 @@ impl Below {
         if thread.is_none() {
             let state = Arc::clone(&self.state);
             let started = std::thread::Builder::new().name("mount-below".into());
-            let started = started.spawn(move || state.run());
+            let started = started.spawn(move || {
+                terrace_affinity::roam();
+                state.run();
+            });
             *thread = Some(started.map_err(|error| Error::from_io("start a thread", error))?);
         }
         Ok(())

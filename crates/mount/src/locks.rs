@@ -264,7 +264,11 @@ impl Locks {
             let (files, state) = (Arc::clone(&self.files), Arc::clone(&self.state));
             let builder = std::thread::Builder::new().name("locks".into());
             // Without it they wait until they are interrupted.
-            *thread = builder.spawn(move || state.run(&files)).ok();
+            let run = move || {
+                terrace_affinity::roam();
+                state.run(&files);
+            };
+            *thread = builder.spawn(run).ok();
         }
     }
 }

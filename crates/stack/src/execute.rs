@@ -110,7 +110,10 @@ impl Batch<'_> {
         };
         std::thread::scope(|scope| {
             for _ in 1..groups.len().min(THREADS_MAX) {
-                scope.spawn(work);
+                scope.spawn(|| {
+                    terrace_affinity::roam();
+                    work();
+                });
             }
             work();
         });

@@ -238,10 +238,11 @@ impl Mover {
     fn spawn(&self, shared: &Arc<Shared>, pair: (TierIndex, TierIndex)) {
         let shared_of_worker = Arc::clone(shared);
         let name = format!("terrace-move-{}-{}", pair.0, pair.1);
-        let spawned = std::thread::Builder::new()
-            .name(name)
-            .stack_size(256 << 10)
-            .spawn(move || work(&shared_of_worker, pair));
+        let spawned =
+            std::thread::Builder::new().name(name).stack_size(256 << 10).spawn(move || {
+                terrace_affinity::roam();
+                work(&shared_of_worker, pair);
+            });
         if spawned.is_err() {
             // Another thread of the pair, or the next request, will find the work.
             let mut state = crate::lock(&self.state);

@@ -167,7 +167,10 @@ impl Attendant {
             let (clock, calls) = (Arc::clone(clock), Arc::clone(&call));
             std::thread::Builder::new()
                 .name("terrace-placer".into())
-                .spawn(move || attend(&asked, &calls, &*clock))
+                .spawn(move || {
+                    terrace_affinity::roam();
+                    attend(&asked, &calls, &*clock);
+                })
                 .ok()?;
             *held = Some(Line { questions, call });
         }

@@ -266,6 +266,7 @@ fn resolve(host: &str, port: u16, timeout: Duration) -> io::Result<Vec<SocketAdd
     let (sender, receiver) = mpsc::sync_channel(1);
     let host = host.to_owned();
     std::thread::Builder::new().name("terrace-resolve".into()).spawn(move || {
+        terrace_affinity::roam();
         let found = (host.as_str(), port).to_socket_addrs().map(Iterator::collect);
         // Nobody may be waiting any more.
         let _ = sender.send(found);

@@ -64,6 +64,7 @@ fn read_later(
 /// there is none to be had the reply is dropped, which is an answer.
 fn read_again(node: u64, handle: Weak<Handle>, offset: u64, bytes: u32, mut reply: Answering) {
     let read = move || {
+        terrace_affinity::roam();
         let handle = handle.upgrade().ok_or(Errno::BADF);
         let read = handle.map_err(Failure::from);
         let read = read.and_then(|handle| read_now(&handle, offset, bytes, &mut reply));

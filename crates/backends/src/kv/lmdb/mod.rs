@@ -199,7 +199,10 @@ impl Lmdb {
             let has_room = engine.freeze();
             let applier = Arc::clone(engine);
             let thread = thread::Builder::new().name("terrace-lmdb".into());
-            let applying = thread.spawn(move || applier.apply_frozen());
+            let applying = thread.spawn(move || {
+                terrace_affinity::roam();
+                applier.apply_frozen()
+            });
             writer.applying = Some(applying.map_err(|source| Error::from_io("commit", source))?);
             if has_room {
                 return Ok(());
