@@ -24,6 +24,7 @@ mod request;
 mod ring;
 mod session;
 mod slot;
+mod stir;
 mod unmounter;
 mod uring;
 

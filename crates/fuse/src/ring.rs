@@ -8,6 +8,8 @@ use std::io;
 use std::mem;
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
 
 use io_uring::squeue::Entry128;
 use io_uring::types::Fd;
@@ -23,12 +25,16 @@ const COMMIT_AND_FETCH: u32 = 2;
 /// `FUSE_URING_IN_OUT_HEADER_SZ` and `FUSE_URING_OP_IN_OUT_SZ`.
 const IN_OUT_BYTES: usize = 128;
 const OPERATION_BYTES: usize = 128;
+/// `FUSE_STATFS`.
+const STATFS: u32 = 17;
 /// `struct fuse_in_header`.
 const REQUEST_HEADER_BYTES: usize = 40;
 /// The most of a request that comes before its payload.
 const HEAD_BYTES_MAX: usize = REQUEST_HEADER_BYTES + OPERATION_BYTES;
 /// The largest page of the machines that this runs on; payloads begin at a multiple.
 const PAGE_BYTES_MAX: usize = 64 * 1024;
+/// How long to wait where the kernel has no memory for a call.
+const SHORT_OF_MEMORY: Duration = Duration::from_millis(1);
 
 /// `struct fuse_uring_req_header`.
 #[repr(C)]
@@ -169,7 +175,19 @@ impl Ring {
         set_length(&mut entry, places.len() as u32);
         self.push(&entry)?;
         // While there is `places`.
-        self.ring.submit().map(drop).map_err(errno)
+        if let Err(error) = self.ring.submit() {
+            // It was not handed over.
+            self.holder = Holder::Fresh;
+            return Err(errno(error));
+        }
+        // What the kernel refuses it refuses at once; a request is put in place by `wait` alone.
+        match self.ring.completion().next() {
+            None => Ok(()),
+            Some(refused) => {
+                self.holder = Holder::Fresh;
+                Err(Errno::from_raw_os_error(-refused.result()))
+            }
+        }
     }
 
     /// Gives the place back to the kernel with the next [`Ring::wait`], with the answer to the
@@ -208,8 +226,14 @@ impl Ring {
             }
             match self.ring.submit_and_wait(1) {
                 Ok(_) => {}
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(errno(error)),
+                Err(error) => match errno(error) {
+                    Errno::INTR => {}
+                    // The kernel is short of memory.
+                    Errno::AGAIN | Errno::BUSY | Errno::NOMEM => {
+                        thread::park_timeout(SHORT_OF_MEMORY)
+                    }
+                    errno => return Err(errno),
+                },
             }
         };
         // Either way the kernel is done with the memory.
@@ -233,6 +257,15 @@ impl Ring {
         self.payload_bytes_max
     }
 
+    /// The process that asks how full the file system is; `None` for other requests.
+    pub(crate) fn asks_for_status(&self) -> Option<u32> {
+        let number = |at: usize| {
+            let bytes = self.headers.in_out[at..at + 4].try_into().expect("four bytes");
+            u32::from_ne_bytes(bytes)
+        };
+        (number(4) == STATFS).then(|| number(32))
+    }
+
     /// The headers of the request that is here.
     pub(crate) fn head(&self) -> Head {
         let headers = &*self.headers;
@@ -249,6 +282,15 @@ impl Ring {
     /// Takes the payload of the request that is here, to be given back before it is answered.
     pub(crate) fn take_payload(&mut self) -> Payload {
         mem::take(&mut self.payload)
+    }
+
+    /// Makes an error the answer to the request that is here.
+    pub(crate) fn refuse(&mut self, errno: Errno) {
+        let unique = self.headers.in_out[8..16].try_into().expect("eight bytes");
+        let (length, error) = (reply::HEADER_BYTES as u32, -errno.raw_os_error());
+        let header = reply::header(length, error, u64::from_ne_bytes(unique));
+        self.headers.in_out[..reply::HEADER_BYTES].copy_from_slice(header.bytes());
+        self.headers.payload_bytes = 0;
     }
 
     /// Gives it back, with an answer: its header, and the first `payload_bytes` of the payload.

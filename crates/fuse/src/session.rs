@@ -4,7 +4,8 @@
 use std::io::{self, IoSlice};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::mpsc::Receiver;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{self, Scope, ScopedJoinHandle};
 
 use rustix::io::Errno;
@@ -22,6 +23,7 @@ use crate::record::Record;
 use crate::reply::{Asker, HEADER_BYTES, Reply, header};
 use crate::request::{CopyFileRange, Operation};
 use crate::ring::Ring;
+use crate::stir::{Stirrer, Told};
 use crate::unmounter::Unmounter;
 use crate::uring::{self, RingWorker};
 
@@ -101,6 +103,8 @@ pub struct Session {
     negotiated: Negotiated,
     /// For each queue of the kernel, those of its usual threads that have not been started.
     rings: Mutex<Vec<Vec<Ring>>>,
+    /// Why there are none although they were wanted and offered.
+    no_rings: Option<io::Error>,
     unmounter: Unmounter,
     mounted: UnmountedOnDrop,
 }
@@ -144,18 +148,26 @@ impl Session {
         // From here on an error unmounts.
         let on_drop = UnmountedOnDrop(Some(Arc::clone(&mounted)));
         let (mut negotiated, rings) = negotiate(&device, wanted)?;
+        let (rings, no_rings) =
+            rings.map_or_else(|error| (Vec::new(), Some(error)), |some| (some, None));
         let readahead_bytes = wanted.max_readahead_bytes;
         if readahead_bytes > negotiated.max_readahead_bytes
             && mounted.set_readahead(readahead_bytes).is_ok()
         {
             negotiated.max_readahead_bytes = readahead_bytes;
         }
-        Ok(Self { device, negotiated, rings: Mutex::new(rings), unmounter, mounted: on_drop })
+        let rings = Mutex::new(rings);
+        Ok(Self { device, negotiated, rings, no_rings, unmounter, mounted: on_drop })
     }
 
     /// What was agreed on.
     pub fn negotiated(&self) -> &Negotiated {
         &self.negotiated
+    }
+
+    /// Why requests do not come over `io_uring` although that was wanted and the kernel offers it.
+    pub fn uring_refusal(&self) -> Option<&io::Error> {
+        self.no_rings.as_ref()
     }
 
     /// Serves with `threads` threads, at least one, until the file system is unmounted; with more of
@@ -175,26 +187,37 @@ impl Session {
         let mut crews = vec![Crew::new(threads, watch)];
         crews.extend(self.rings().iter().map(|rings| Crew::new(rings.len(), watch)));
         let crews = &crews[..];
-        let serving = Serving { session: self, files, crews };
+        let (stirrer, told) = Stirrer::new();
+        let are_started = OnceLock::new();
+        let serving = Serving { session: self, files, crews, stirrer, are_started };
         let serving = &serving;
         thread::scope(|scope| {
             thread::Builder::new().name("fuse-watch".into()).spawn_scoped(scope, move || {
                 watch.over(crews, |crew| serving.start(scope, crew, false).map(drop));
             })?;
-            // Also where one of them cannot be started.
-            let _over = EndOfWatch(watch);
-            let mut workers = Vec::new();
-            for (number, crew) in crews.iter().enumerate() {
-                // This thread is one of those that read from the device.
-                let others = if number == 0 { crew.usual() - 1 } else { crew.usual() };
-                for _ in 0..others {
-                    workers.push(serving.start(scope, number, true)?);
+            // Whatever happens from here on.
+            let _over = End(serving, watch);
+            // This thread is one of those that read from the device, and enough of them where no other
+            // can be had.
+            let readers = (1..crews[0].usual()).filter_map(|_| {
+                let lost = |error: &io::Error| {
+                    tracing::warn!(%error, "a thread that serves cannot be started");
+                    crews[0].lose();
+                };
+                serving.start(scope, 0, true).inspect_err(lost).ok()
+            });
+            let readers: Vec<_> = readers.collect();
+            if let Err(error) = serving.start_rings(scope, told) {
+                tracing::warn!(%error, "requests come over the device: no threads for io_uring");
+                self.rings().clear();
+                if let Err(error) = uring::refuse(&self.device) {
+                    tracing::error!(%error, "nobody is answered: the kernel waits for io_uring");
                 }
             }
             let mut result = serving.reader().serve(true);
-            for worker in workers {
-                // Handlers are caught, so that a worker itself does not panic.
-                result = result.and(worker.join().expect("a worker does not panic"));
+            for reader in readers {
+                // Handlers are caught, so that a reader itself does not panic.
+                result = result.and(reader.join().expect("a reader does not panic"));
             }
             result
         })
@@ -233,9 +256,35 @@ struct Serving<'a> {
     files: &'a dyn FileSystem,
     /// The first reads from the device, the others serve the kernel's queues.
     crews: &'a [Crew<'a>],
+    stirrer: Stirrer,
+    /// Whether the threads of all queues could be started. They wait for that.
+    are_started: OnceLock<bool>,
 }
 
 impl<'a> Serving<'a> {
+    /// Starts the usual threads of the kernel's queues, and the one that stirs these. Where one cannot be
+    /// there are none: the kernel has been told that they come, and has to be told otherwise.
+    fn start_rings<'scope>(
+        &'scope self,
+        scope: &'scope Scope<'scope, '_>,
+        told: Receiver<Told>,
+    ) -> io::Result<()> {
+        let Some(mounted) = self.session.mounted.0.as_ref().filter(|_| self.crews.len() > 1) else {
+            return Ok(());
+        };
+        let place = mounted.path().to_owned();
+        let stirring = thread::Builder::new().name("fuse-stir".into());
+        let stirring = stirring
+            .spawn_scoped(scope, move || self.stirrer.run(&told, &place, &self.crews[1..]))
+            .map(drop);
+        let threads = self.crews.iter().enumerate().skip(1);
+        let mut threads = threads.flat_map(|(crew, one)| std::iter::repeat_n(crew, one.usual()));
+        let started = stirring
+            .and_then(|()| threads.try_for_each(|crew| self.start(scope, crew, true).map(drop)));
+        let _ = self.are_started.set(started.is_ok());
+        started
+    }
+
     /// Starts a thread of one of the crews.
     fn start<'scope>(
         &'scope self,
@@ -257,17 +306,20 @@ impl<'a> Serving<'a> {
                 uring::ring(&self.session.device, queue, self.session.negotiated.max_write_bytes)?
             }
         };
-        let place = self.session.mounted.0.as_ref().filter(|_| !is_usual);
         let worker = RingWorker {
             ring,
             flags: self.session.negotiated.flags,
             files: self.files,
             crew: &self.crews[crew],
-            stir: place.map(|mounted| mounted.path().into()),
+            stirrer: &self.stirrer,
+            is_usual,
         };
-        thread::Builder::new()
-            .name(format!("fuse-{queue}"))
-            .spawn_scoped(scope, move || worker.serve(|| self.start(scope, crew, false).map(drop)))
+        thread::Builder::new().name(format!("fuse-{queue}")).spawn_scoped(scope, move || {
+            if *self.are_started.wait() {
+                worker.serve(|| self.start(scope, crew, false).map(drop));
+            }
+            Ok(())
+        })
     }
 
     /// A thread that reads from the device.
@@ -277,12 +329,13 @@ impl<'a> Serving<'a> {
     }
 }
 
-/// Ends the watch over the threads when it is dropped.
-struct EndOfWatch<'a>(&'a Watch);
+/// Ends what has no requests of its own to end with when it is dropped.
+struct End<'a>(&'a Serving<'a>, &'a Watch);
 
-impl Drop for EndOfWatch<'_> {
+impl Drop for End<'_> {
     fn drop(&mut self) {
-        self.0.end();
+        self.1.end();
+        self.0.stirrer.end();
     }
 }
 
@@ -371,8 +424,11 @@ pub(crate) fn handle(message: &[u8], flags: InitFlags, files: &dyn FileSystem, a
 /// Answers the first message of the kernel.
 ///
 /// Where requests are to come over rings all of these are made first: once that is agreed on the
-/// kernel waits for them.
-fn negotiate(device: &Arc<Device>, wanted: &Wanted) -> io::Result<(Negotiated, Vec<Vec<Ring>>)> {
+/// kernel waits for them. Where they cannot be made it is not agreed on.
+fn negotiate(
+    device: &Arc<Device>,
+    wanted: &Wanted,
+) -> io::Result<(Negotiated, io::Result<Vec<Vec<Ring>>>)> {
     let mut buffer = [0; BUFFER_BYTES_MIN];
     loop {
         let bytes = device.read(&mut buffer)?;
@@ -400,10 +456,10 @@ fn negotiate(device: &Arc<Device>, wanted: &Wanted) -> io::Result<(Negotiated, V
         let page_bytes = u32::try_from(rustix::param::page_size()).expect("pages are small");
         let (mut negotiated, pages_max) =
             agree(minor, flags, max_readahead_bytes, wanted, page_bytes, pages_limit());
-        let mut rings = Vec::new();
+        let mut rings = Ok(Vec::new());
         if negotiated.flags.contains(InitFlags::OVER_IO_URING) {
-            rings = uring::rings(device, negotiated.max_write_bytes).unwrap_or_default();
-            if rings.is_empty() {
+            rings = uring::rings(device, negotiated.max_write_bytes);
+            if rings.is_err() {
                 negotiated.flags = negotiated.flags.without(InitFlags::OVER_IO_URING);
             }
         }
@@ -527,5 +583,59 @@ mod tests {
         assert!(!passes(&with(InitFlags::PASSTHROUGH | InitFlags::WRITEBACK_CACHE, 1)));
         let (negotiated, _) = agreed(InitFlags::NONE, &with(InitFlags::PASSTHROUGH, 1));
         assert_eq!(negotiated.max_stack_depth, 0);
+    }
+
+    /// Answers everything with an error.
+    struct Nothing;
+
+    impl FileSystem for Nothing {
+        fn handle(&self, _: &crate::Request<'_>, reply: Reply) {
+            reply.error(Errno::IO);
+        }
+
+        fn interrupt(&self, _: u64) {}
+    }
+
+    #[test]
+    fn the_kernel_asks_over_the_device_once_it_is_told_that_no_rings_come() {
+        let place = tempfile::tempdir().expect("directory");
+        let wanted = Wanted { uring: true, ..Wanted::default() };
+        if !rustix::process::geteuid().is_root() {
+            eprintln!("skipped: only root can mount here");
+            return;
+        }
+        let session = Session::mount(place.path(), &MountOptions::default(), &wanted);
+        let session = session.expect("mount");
+        if !session.negotiated().flags.contains(InitFlags::OVER_IO_URING) {
+            let error = session.uring_refusal();
+            eprintln!("skipped: requests cannot come over io_uring error={error:?}");
+            return;
+        }
+        session.rings().clear();
+        uring::refuse(&session.device).expect("refuse");
+        thread::scope(|scope| {
+            let serving = scope.spawn(|| session.serve(1, &Nothing));
+            // In another process, which can be given up.
+            let mut asking = std::process::Command::new("stat")
+                .arg("-f")
+                .arg(place.path())
+                .stderr(std::process::Stdio::null())
+                .spawn()
+                .expect("stat");
+            let mut has_ended = None;
+            for _ in 0..1000 {
+                has_ended = asking.try_wait().expect("wait");
+                if has_ended.is_some() {
+                    break;
+                }
+                thread::park_timeout(std::time::Duration::from_millis(10));
+            }
+            // Nothing holds the mount where it waits in vain.
+            let _ = asking.kill();
+            asking.wait().expect("wait");
+            session.unmounter().unmount_lazily().expect("unmount");
+            serving.join().expect("no panic").expect("serve");
+            assert!(has_ended.is_some(), "nobody was answered");
+        });
     }
 }

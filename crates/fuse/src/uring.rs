@@ -2,14 +2,11 @@
 //! Serving requests that come over `io_uring`: each thread has a ring and a place for one request,
 //! in the queue of one processor.
 
+use std::convert::Infallible;
 use std::io;
-use std::path::PathBuf;
 use std::sync::Arc;
-use std::thread;
 
-use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
 use rustix::io::Errno;
-use rustix::thread::{CpuSet, sched_setaffinity};
 
 use crate::FileSystem;
 use crate::crew::Crew;
@@ -19,9 +16,12 @@ use crate::reply::Asker;
 use crate::ring::Ring;
 use crate::session;
 use crate::slot::{Body, Slot};
+use crate::stir::{self, Stirrer};
 
 /// The kernel has a queue for each of these, and uses none before all are served.
-const PROCESSORS_FILE: &str = "/sys/devices/system/cpu/possible";
+const POSSIBLE_FILE: &str = "/sys/devices/system/cpu/possible";
+/// Those of them that run now.
+const ONLINE_FILE: &str = "/sys/devices/system/cpu/online";
 /// More queues than that would cost more threads than they are worth.
 const QUEUES_MAX: usize = 256;
 /// Threads of all queues, and bounds of one's: a request that waits for a server or a tier keeps its
@@ -38,17 +38,35 @@ const PAYLOAD_BYTES_MIN: usize = 8192;
 ///
 /// # Errors
 ///
-/// `Unsupported` where there are too many queues, and others where this process may not have rings.
+/// `Unsupported` where there are too many queues, or processors where this process may not run;
+/// `NotFound` where nobody can stir; others where it may not have rings.
 pub(crate) fn rings(device: &Arc<Device>, max_write_bytes: u32) -> io::Result<Vec<Vec<Ring>>> {
-    let text = std::fs::read_to_string(PROCESSORS_FILE)?;
-    let queues = count(&text).ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))?;
+    let unsupported = |message| io::Error::new(io::ErrorKind::Unsupported, message);
+    let queues = listed(POSSIBLE_FILE)?.len();
     if queues > QUEUES_MAX {
-        let message = format!("too many processors have={queues} max={QUEUES_MAX}");
-        return Err(io::Error::new(io::ErrorKind::Unsupported, message));
+        return Err(unsupported(format!("too many processors have={queues} max={QUEUES_MAX}")));
     }
+    let away = listed(ONLINE_FILE)?.into_iter().find(|one| !terrace_affinity::may_run_on(*one));
+    if let Some(processor) = away {
+        let message = format!("this process may not run on every processor processor={processor}");
+        return Err(unsupported(message));
+    }
+    stir::program()?;
     let threads = (THREADS / queues).clamp(QUEUE_THREADS_MIN, QUEUE_THREADS_MAX);
     let rings = |queue| (0..threads).map(|_| ring(device, queue, max_write_bytes)).collect();
     (0..queues).map(rings).collect()
+}
+
+/// Has the kernel do without rings after it was told that they come, by one for a queue that there is
+/// not: whoever was to serve could not be started, and nobody would be answered.
+pub(crate) fn refuse(device: &Arc<Device>) -> io::Result<()> {
+    let mut ring = Ring::new(device, u16::MAX, PAYLOAD_BYTES_MIN)?;
+    match ring.register() {
+        Err(Errno::INVAL) => Ok(()),
+        Err(_) if device.is_disconnected() => Ok(()),
+        Err(errno) => Err(errno.into()),
+        Ok(()) => Err(io::Error::other("the kernel has a queue for every number")),
+    }
 }
 
 /// One ring for a thread of the queue `queue`.
@@ -60,15 +78,25 @@ pub(crate) fn ring(device: &Arc<Device>, queue: usize, max_write_bytes: u32) -> 
     Ring::new(device, queue, payload_bytes.max(PAYLOAD_BYTES_MIN))
 }
 
-/// How many numbers a list like `0-3,8` has.
-fn count(list: &str) -> Option<usize> {
-    let mut count: usize = 0;
+/// The processors in one of the kernel's lists.
+fn listed(file: &str) -> io::Result<Vec<usize>> {
+    let list = std::fs::read_to_string(file)?;
+    let message = || format!("the kernel lists its processors otherwise file={file}");
+    processors(&list).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, message()))
+}
+
+/// The numbers of a list like `0-3,8`.
+fn processors(list: &str) -> Option<Vec<usize>> {
+    let mut all = Vec::new();
     for range in list.trim().split(',') {
         let (first, last) = range.split_once('-').unwrap_or((range, range));
-        let (first, last): (usize, usize) = (first.parse().ok()?, last.parse().ok()?);
-        count = count.checked_add(last.checked_sub(first)?.checked_add(1)?)?;
+        let (first, last): (u16, u16) = (first.parse().ok()?, last.parse().ok()?);
+        if last < first {
+            return None;
+        }
+        all.extend((first..=last).map(usize::from));
     }
-    Some(count)
+    Some(all)
 }
 
 /// One thread's part of serving one queue.
@@ -77,41 +105,77 @@ pub(crate) struct RingWorker<'a> {
     pub(crate) flags: InitFlags,
     pub(crate) files: &'a dyn FileSystem,
     pub(crate) crew: &'a Crew<'a>,
-    /// Where it is mounted, for a thread that is started because requests may be waiting.
-    pub(crate) stir: Option<PathBuf>,
+    pub(crate) stirrer: &'a Stirrer,
+    /// Whether it was started with the others, not because these were held up.
+    pub(crate) is_usual: bool,
 }
 
 impl RingWorker<'_> {
     /// Serves until the end. `add` starts one more thread for this queue.
-    ///
-    /// # Errors
-    ///
-    /// Those of the kernel, also where it will have no rings; then it asks over the device.
-    pub(crate) fn serve(mut self, add: impl Fn() -> io::Result<()>) -> io::Result<()> {
-        stay_on(self.ring.queue().into());
+    pub(crate) fn serve(mut self, add: impl Fn() -> io::Result<()>) {
+        // Woken elsewhere it would cost more than most requests. The processor may be off; then nobody
+        // asks there.
+        terrace_affinity::stay_on(self.ring.queue().into());
+        let Err(errno) = self.serve_until_failure(&add);
+        // Unmounted or aborted, which those who read from the device tell apart.
+        let is_end = matches!(errno, Errno::NOTCONN | Errno::CONNABORTED | Errno::NODEV);
+        if !is_end && !self.ring.device().is_disconnected() {
+            let queue = self.ring.queue();
+            tracing::warn!(queue, error = %errno, "a thread takes no more requests over io_uring");
+            self.crew.lose();
+        }
+    }
+
+    fn serve_until_failure(
+        &mut self,
+        add: &impl Fn() -> io::Result<()>,
+    ) -> Result<Infallible, Errno> {
         let slot = Slot::new(self.ring.device(), self.ring.payload_bytes_max());
         let slot = Arc::new(slot);
         let mut copy = Vec::with_capacity(COPIED_BYTES_MAX);
-        self.ring.register()?;
-        if let Some(place) = self.stir.take() {
-            stir(place);
+        let queue = usize::from(self.ring.queue());
+        let (places, all) = (self.crew.places(), self.crew.usual());
+        let mut is_first_place = false;
+        if self.is_usual {
+            is_first_place = places.lend(|| self.ring.register())?;
+        } else {
+            self.ring.register()?;
+            self.stirrer.stir(queue);
         }
+        let mut is_first_request = true;
         loop {
-            match self.ring.wait() {
-                Ok(()) => {}
-                // Unmounted or aborted, which those who read from the device tell apart.
-                Err(_) if self.ring.device().is_disconnected() => return Ok(()),
-                Err(Errno::NOTCONN | Errno::CONNABORTED | Errno::NODEV) => return Ok(()),
-                Err(errno) => return Err(errno.into()),
-            }
+            self.ring.wait()?;
             self.crew.begin();
-            let is_answered = self.handle(&slot, &mut copy, &add);
+            let is_stir = self.is_stir();
+            if !std::mem::take(&mut is_first_request) {
+                if is_stir {
+                    places.note_free(all);
+                }
+            } else if self.is_usual {
+                if is_first_place {
+                    places.note_taken();
+                    self.stirrer.watch(queue);
+                }
+                places.note_used(all);
+            }
+            let is_answered = match is_stir {
+                true => {
+                    self.ring.refuse(Errno::AGAIN);
+                    true
+                }
+                false => self.handle(&slot, &mut copy, add),
+            };
             self.crew.end();
             if !is_answered {
-                return Ok(());
+                return Err(Errno::NOTCONN);
             }
             self.ring.answer()?;
         }
+    }
+
+    /// Whether the request that is there is one of our own.
+    fn is_stir(&self) -> bool {
+        self.ring.asks_for_status().is_some_and(|process| self.stirrer.is_asking(process))
     }
 
     /// Carries out the request that is there; false where the file system is gone.
@@ -163,41 +227,17 @@ impl RingWorker<'_> {
     }
 }
 
-/// Asks the file system something on the processor of this thread. The kernel hands out requests that
-/// wait in a queue only when another one is answered there (Linux 6.18), not to a place that is new.
-fn stir(place: PathBuf) {
-    let ask = move || {
-        let flags = AtFlags::STATX_FORCE_SYNC | AtFlags::NO_AUTOMOUNT;
-        // What it says is of no interest. The file system is in use anyhow: somebody waits.
-        let _ = statx(CWD, &place, flags, StatxFlags::BASIC_STATS);
-    };
-    // Not scoped: it may wait as long as those whom it is to help. Where it cannot be started the next
-    // request has the same effect.
-    let _ = thread::Builder::new().name("fuse-stir".into()).spawn(ask);
-}
-
-/// Keeps the thread on the processor whose requests it gets: woken elsewhere it would cost more than
-/// most of them.
-fn stay_on(processor: usize) {
-    let mut set = CpuSet::new();
-    if processor < CpuSet::MAX_CPU {
-        set.set(processor);
-        // It may be off, or not be ours; then it is served from anywhere.
-        let _ = sched_setaffinity(None, &set);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn processors_are_counted_as_the_kernel_lists_them() {
-        assert_eq!(count("0-1\n"), Some(2));
-        assert_eq!(count("0"), Some(1));
-        assert_eq!(count("0-3,8,10-11\n"), Some(7));
+    fn processors_are_read_as_the_kernel_lists_them() {
+        assert_eq!(processors("0-1\n"), Some(vec![0, 1]));
+        assert_eq!(processors("0"), Some(vec![0]));
+        assert_eq!(processors("0-3,8,10-11\n"), Some(vec![0, 1, 2, 3, 8, 10, 11]));
         for list in ["", "-", "3-1", "a", "0-", "0-18446744073709551615"] {
-            assert_eq!(count(list), None, "{list}");
+            assert_eq!(processors(list), None, "{list}");
         }
     }
 }

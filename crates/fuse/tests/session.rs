@@ -6,7 +6,7 @@ use std::io::{self, BufRead, BufReader, Read};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -201,12 +201,6 @@ fn requests_that_take_long_do_not_hold_up_the_others() {
     // Many more than there are threads.
     const HELD_UP: usize = 20;
     if !can_mount() {
-        return;
-    }
-    if USES_URING {
-        // A request that comes while the threads of its queue are still being started was seen to stay
-        // in the queue for good (docs/adr/0026).
-        eprintln!("skipped: over io_uring requests can be left waiting just behind the mount");
         return;
     }
     let files = OneFile::default();
@@ -405,14 +399,7 @@ fn the_death_of_the_server_gives_errors_to_all_who_wait() {
     let places = places();
     let mountpoint = places.path().join("mount");
     fs::write(places.path().join("below/file"), "x").expect("write");
-    let mut server = Command::new(std::env::current_exe().expect("own program"))
-        .args(["serve_for_another_test", "--ignored", "--nocapture"])
-        .env(PLACES_VARIABLE, places.path())
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("server");
-    let mut output = BufReader::new(server.stdout.take().expect("output")).lines();
-    assert!(output.any(|line| line.expect("line").ends_with("is mounted")));
+    let mut server = serve_elsewhere("serve_for_another_test", places.path());
     let mut file = File::open(mountpoint.join("file")).expect("open");
     server.kill().expect("kill");
     server.wait().expect("wait");
@@ -421,6 +408,55 @@ fn the_death_of_the_server_gives_errors_to_all_who_wait() {
     let stat = fs::metadata(&mountpoint).expect_err("the server is dead");
     assert!(is_dead(&stat), "{stat}");
     rustix::mount::unmount(&mountpoint, UnmountFlags::DETACH).expect("unmount");
+}
+
+#[test]
+fn the_death_of_a_server_whose_threads_are_held_up_gives_errors_to_all_who_wait() {
+    const HELD_UP: usize = 20;
+    if !can_mount() {
+        return;
+    }
+    // While threads are added, one after another.
+    for after_ms in [20, 70, 120, 170, 220] {
+        let places = places();
+        let mountpoint = places.path().join("mount");
+        let mut server = serve_elsewhere("serve_one_file_for_another_test", places.path());
+        let (tell, told) = std::sync::mpsc::channel();
+        for _ in 0..HELD_UP {
+            let (path, tell) = (mountpoint.join("file"), tell.clone());
+            std::thread::spawn(move || {
+                tell.send(rustix::fs::getxattr(&path, "user.wait", &mut [0; 16]))
+            });
+        }
+        let early = told.recv_timeout(Duration::from_millis(after_ms));
+        assert!(early.is_err(), "answered before anybody was killed");
+        server.kill().expect("kill");
+        server.wait().expect("wait");
+        let answers: Vec<_> =
+            (0..HELD_UP).map_while(|_| told.recv_timeout(Duration::from_secs(20)).ok()).collect();
+        // Ends the connection, so that nobody waits for good where this fails.
+        rustix::mount::unmount(&mountpoint, UnmountFlags::FORCE | UnmountFlags::DETACH)
+            .expect("unmount");
+        assert_eq!(answers.len(), HELD_UP, "killed after {after_ms} ms");
+        for answer in answers {
+            let errno = answer.expect_err("the server is dead");
+            let dead = [Errno::NOTCONN, Errno::CONNABORTED, Errno::CANCELED];
+            assert!(dead.contains(&errno), "{errno}");
+        }
+    }
+}
+
+/// Has a test that serves run in another process, and waits until the file system is mounted.
+fn serve_elsewhere(test: &str, places: &Path) -> Child {
+    let mut server = Command::new(std::env::current_exe().expect("own program"))
+        .args([test, "--ignored", "--nocapture"])
+        .env(PLACES_VARIABLE, places)
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("server");
+    let mut output = BufReader::new(server.stdout.take().expect("output")).lines();
+    assert!(output.any(|line| line.expect("line").ends_with("is mounted")));
+    server
 }
 
 /// Whether a program is told so that nobody serves. Over `io_uring` the kernel takes a moment to
@@ -442,4 +478,15 @@ fn serve_for_another_test() {
     let mirror = Mirror::open(&places.join("below"), options, None).expect("mirror");
     println!("\n{} is mounted", places.display());
     session.serve(2, &mirror).expect("serve");
+}
+
+#[test]
+#[ignore = "serves until it is killed; the test of that starts it"]
+fn serve_one_file_for_another_test() {
+    let places = PathBuf::from(std::env::var_os(PLACES_VARIABLE).expect("places"));
+    let wanted = Wanted { uring: USES_URING, ..Wanted::default() };
+    let session = Session::mount(&places.join("mount"), &MountOptions::default(), &wanted);
+    let session = session.expect("mount");
+    println!("\n{} is mounted", places.display());
+    session.serve(2, &OneFile::default()).expect("serve");
 }

@@ -37,6 +37,9 @@ impl Mount {
         options: &Options,
     ) -> io::Result<Self> {
         let session = Session::mount(mountpoint, &options.mount, &wanted(options))?;
+        if let Some(reason) = session.uring_refusal() {
+            tracing::info!(%reason, "requests do not come over io_uring");
+        }
         let passthrough = session.passthrough();
         let modes = Modes::new(options.io, passthrough);
         let front = Front::new(files, tiers, modes, session.notifier(), options)?;
@@ -51,6 +54,15 @@ impl Mount {
     /// Whether requests come over `io_uring`.
     pub fn uses_uring(&self) -> bool {
         self.session.negotiated().flags.contains(InitFlags::OVER_IO_URING)
+    }
+
+    /// Why requests do not come over `io_uring` although that was wanted; `None` where they do.
+    pub fn uring_refusal(&self) -> Option<String> {
+        if self.uses_uring() {
+            return None;
+        }
+        let refused = self.session.uring_refusal().map(ToString::to_string);
+        Some(refused.unwrap_or_else(|| "the kernel does not offer it".into()))
     }
 
     /// Why the kernel reads and writes no tier's file itself; `None` where it does. A file is made

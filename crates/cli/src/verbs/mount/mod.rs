@@ -38,8 +38,8 @@ const READY_OBJECTS: usize = 128;
 const PASS: &str = "mount with passthrough";
 
 /// What it takes.
-const URING_HINT: &str = "the kernel does not offer it, or allows no rings \
-    (Y in /sys/module/fuse/parameters/enable_uring, Linux 6.14; 0 in /proc/sys/kernel/io_uring_disabled)";
+const URING_HINT: &str = "it takes Linux 6.14 with Y in /sys/module/fuse/parameters/enable_uring, \
+    0 in /proc/sys/kernel/io_uring_disabled, and every processor (taskset, cpuset)";
 
 /// Mount a store as a file system that every program can use
 ///
@@ -121,7 +121,8 @@ pub(crate) struct Mount {
     ///
     /// Linux offers that since 6.14, where root has written Y to
     /// /sys/module/fuse/parameters/enable_uring (or `fuse.enable_uring=1` stands on the kernel's command
-    /// line). There are 4 to 8 threads for each processor then, besides those of --threads.
+    /// line). There are 4 to 8 threads for each processor then, besides those of --threads, and this has
+    /// to be allowed to run on every processor.
     #[arg(long, value_name = "WHEN", default_value = "off")]
     uring: Uring,
 
@@ -141,9 +142,9 @@ pub(crate) struct Mount {
 /// Whether the kernel asks over io_uring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Uring {
-    /// Where the kernel offers it
+    /// Where it can be had
     Auto,
-    /// Fail where it does not
+    /// Fail where it cannot
     On,
     /// Never
     Off,
@@ -248,9 +249,11 @@ impl Plan {
             {
                 return Err(Error::new(ErrorKind::Denied, PASS).because(reason).into());
             }
-            if self.must_use_uring && !mounted.uses_uring() {
+            if self.must_use_uring
+                && let Some(reason) = mounted.uring_refusal()
+            {
                 let error = Error::new(ErrorKind::Unsupported, "ask over io_uring");
-                return Err(error.because(URING_HINT).into());
+                return Err(error.because(format!("{reason}; {URING_HINT}")).into());
             }
             self.print_ready(context, &mounted)?;
             if let Some(output) = &output {
