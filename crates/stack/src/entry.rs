@@ -479,6 +479,13 @@ impl Entry {
         self.is_promised.load(Ordering::Acquire)
     }
 
+    /// Whether the catalog may have a row of what is promised to it, although nobody heard that it was
+    /// written.
+    #[inline]
+    pub(crate) fn may_have_promise_row(&self) -> bool {
+        self.is_promised() || self.is_promise_unnoted.load(Ordering::Acquire)
+    }
+
     /// Notes whether it may be.
     pub(crate) fn set_promised(&self, is_promised: bool) {
         self.is_promised.store(is_promised, Ordering::Release);

@@ -122,7 +122,7 @@ pub(crate) fn write(entry: &Entry, segments: &[Arc<Segment>]) -> Option<Write<'s
 
 /// What a commit that removes an object says of its promises.
 pub(crate) fn write_gone(entry: &Entry) -> Option<Write<'static>> {
-    entry.is_promised().then(|| Write::Row(row_key(entry.object_id), None))
+    entry.may_have_promise_row().then(|| Write::Row(row_key(entry.object_id), None))
 }
 
 /// All promises of the catalog, by the number of the object; those that cannot be read are left out.

@@ -231,7 +231,7 @@ impl Shared {
         for segment in entry.segments.load().iter() {
             self.trim_room(entry, segment);
         }
-        if entry.is_promised() {
+        if entry.may_have_promise_row() {
             self.tidy_promises(entry);
         }
         // One that is opened and closed again and again keeps its place.

@@ -477,6 +477,32 @@ fn a_promise_that_cannot_be_noted_gives_its_room_back() {
     }
 }
 
+/// What says that something is about to be promised is there, although nobody heard so.
+#[test]
+fn a_note_of_a_promise_that_was_refused_goes_with_the_last_close_or_the_object() {
+    for is_deleted in [false, true] {
+        let world = small(100_000, 100_000);
+        world.create_parts(|_| {});
+        let spied = Arc::new(Spied::new(world.parts().catalog));
+        let stack = world.open_with(|parts| parts.catalog = Arc::clone(&spied) as Arc<dyn Kv>);
+        let rows = || spied.scan(&KvRange::prefix(b"r"), 10).expect("reads").len();
+        let name = key("object");
+        put(&stack, &name, &[1; 10_000]);
+        let object = opened(&stack, &name);
+        spied.fail_at(b'r', true);
+        let refused = object.allocate(0..60_000, End::Stays).expect_err("it cannot be noted");
+        assert_eq!(refused.kind(), ErrorKind::Io);
+        assert_eq!((rows(), taken(&stack)), (1, vec![10_000, 0]));
+        if is_deleted {
+            stack.delete(&name).expect("deletes");
+            assert_eq!(rows(), 0, "it is open still");
+        }
+        drop(object);
+        assert_eq!(rows(), 0);
+        assert_sound(&world, &stack);
+    }
+}
+
 /// An engine that counts the keys that are written, by their first byte, and fails commits.
 struct Spied {
     inner: Arc<dyn Kv>,
