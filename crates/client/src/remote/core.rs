@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A client's session with a server: connects, asks, and asks again where that is safe.
 
-use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
@@ -14,10 +13,12 @@ use terrace_wire::{FrameReader, Operation, Welcome};
 use super::bulk::{Bulk, Heard, Lent, Pool, Receiving};
 use super::dial::{Dial, Timed};
 use super::greeting::greet;
+use super::ids::Ids;
 use super::later::LaterDone;
 use super::line::{Line, lost};
 use super::options::Options;
 use super::request::{Answer, Filling, Message, odd};
+use crate::deadline;
 
 /// First and longest pause between two attempts to connect.
 const PAUSE_MIN: Duration = Duration::from_millis(2);
@@ -70,31 +71,6 @@ struct Greeted {
 /// Changes whose answers the server may have to keep at a time; half of what it keeps.
 const KEPT_MAX: usize = 2048;
 
-/// Numbers of requests.
-#[derive(Default)]
-struct Ids {
-    last: u64,
-    /// Changes whose answer has not come.
-    open: BTreeSet<u64>,
-    /// Changes from the first of these on: their answers are kept by the server.
-    kept: BTreeSet<u64>,
-    /// Threads that wait until fewer are kept.
-    waiters: usize,
-}
-
-impl Ids {
-    /// Every change with a smaller number was answered.
-    fn acknowledged(&self) -> u64 {
-        self.open.first().copied().unwrap_or(self.last + 1)
-    }
-
-    fn end(&mut self, number: u64) {
-        if self.open.remove(&number) {
-            self.kept = self.kept.split_off(&self.acknowledged());
-        }
-    }
-}
-
 /// A number while its request is asked.
 struct Id<'a> {
     core: &'a Core,
@@ -103,12 +79,20 @@ struct Id<'a> {
 
 impl Drop for Id<'_> {
     fn drop(&mut self) {
-        let mut ids = lock(&self.core.ids);
-        ids.end(self.number);
-        // Telling nobody is a call of the operating system, too.
-        if ids.waiters > 0 {
-            self.core.ended.notify_all();
-        }
+        self.core.end(self.number);
+    }
+}
+
+/// A change that got no answer: asked for again with this, it is carried out once. The server keeps
+/// the answers to what comes after it until this is dropped, or until there are too many.
+pub struct Unanswered {
+    core: Arc<Core>,
+    number: u64,
+}
+
+impl Drop for Unanswered {
+    fn drop(&mut self) {
+        self.core.end(self.number);
     }
 }
 
@@ -181,22 +165,77 @@ impl Core {
         self.exchange(message, None, &mut |_| true)
     }
 
-    /// Asks, again where the connection breaks and that is safe, until the deadline.
+    /// Asks for a change; where no answer comes, `unanswered` is what to ask for it with again.
+    pub(super) fn ask_once(
+        self: &Arc<Self>,
+        message: &Message<'_>,
+        unanswered: &mut Option<Unanswered>,
+    ) -> Result<Answer> {
+        message.check()?;
+        let deadline_ns = self.deadline_ns();
+        let known = unanswered.take().filter(|known| lock(&self.ids).take_up(known.number));
+        let asking = match known {
+            Some(known) => known,
+            None => {
+                let number = self.take_number(message, deadline_ns)?;
+                Unanswered { core: Arc::clone(self), number }
+            }
+        };
+        let asked = self.exchange_as(asking.number, deadline_ns, message, None, &mut |_| true);
+        // Whatever this try ended with, an earlier one may have come to the server.
+        if asked.is_err() {
+            let mut ids = lock(&self.ids);
+            ids.left.insert(asking.number);
+            // Whoever waits for room gives it up.
+            self.tell_waiters(&ids);
+            drop(ids);
+            *unanswered = Some(asking);
+        }
+        asked
+    }
+
+    /// Asks, again where the connection breaks and that is safe, until the deadline. Where that is
+    /// shared with other requests and over, it does not ask at all.
     ///
     /// # Errors
     ///
-    /// `Unreachable`, which says whether the request may have been carried out; `Denied`, `Busy`.
+    /// `Unreachable`, which says whether the request may have been carried out; `Denied`, `Busy`
+    /// where no try before came to the server.
     pub(super) fn exchange(
         &self,
+        message: &Message<'_>,
+        filling: Option<&mut Filling<'_, '_>>,
+        hear: &mut dyn FnMut(Heard<'_>) -> bool,
+    ) -> Result<Answer> {
+        message.check()?;
+        if deadline::is_over(self.options.deadline) {
+            let kind = ErrorKind::Unreachable { applied: Applied::No };
+            return Err(Error::new(kind, "ask the server")
+                .because("what came before took as long as all of it may take")
+                .with("server", &self.target));
+        }
+        let spending = deadline::Spending::begin(&*self.clock);
+        let deadline_ns = self.deadline_ns();
+        let id = self.begin(message, deadline_ns)?;
+        let answer = self.exchange_as(id.number, deadline_ns, message, filling, hear)?;
+        if message.is_transfer && !message.is_shared() {
+            spending.forget();
+        }
+        Ok(answer)
+    }
+
+    fn exchange_as(
+        &self,
+        id: u64,
+        deadline_ns: u64,
         message: &Message<'_>,
         mut filling: Option<&mut Filling<'_, '_>>,
         hear: &mut dyn FnMut(Heard<'_>) -> bool,
     ) -> Result<Answer> {
-        message.check()?;
-        let deadline_ns = self.deadline_ns();
-        let id = self.begin(message, deadline_ns)?;
         let mut sent_in = if message.is_repeatable { None } else { message.life };
         let only_in = |sent_in| if message.is_repeatable { message.life } else { sent_in };
+        // Whether a change may have come to the server.
+        let mut is_sent = false;
         let mut missed_since_ns = None;
         let mut pause = PAUSE_MIN;
         let transfer = Transfer::begin(self, message);
@@ -210,12 +249,10 @@ impl Core {
                 .and_then(|transfer| transfer.lend(deadline_ns));
             let asked = match own {
                 None if message.is_shared() => {
-                    self.ask_shared(message, id.number, deadline_ns, only_in(sent_in), filling)
+                    self.ask_shared(message, id, deadline_ns, only_in(sent_in), filling)
                 }
                 own => match own.map_or_else(|| self.lend(deadline_ns), Ok) {
-                    Ok(lent) => {
-                        self.ask_over(lent, message, id.number, only_in(sent_in), filling, hear)
-                    }
+                    Ok(lent) => self.ask_over(lent, message, id, only_in(sent_in), filling, hear),
                     Err(error) => Err(unsent(error)),
                 },
             };
@@ -223,8 +260,10 @@ impl Core {
                 Ok(answer) => return Ok(answer),
                 Err(missed) => missed,
             };
+            let was_sent = is_sent;
             if message.is_change {
                 sent_in = sent_in.or(missed.sent_in);
+                is_sent |= missed.sent_in.is_some();
             }
             let applied = if sent_in.is_some() { Applied::Unknown } else { Applied::No };
             let now_ns = self.clock.now_ns();
@@ -232,11 +271,14 @@ impl Core {
             let is_over = now_ns >= deadline_ns
                 || Duration::from_nanos(missed_ns) >= self.options.reconnect_time_max;
             let may_retry = matches!(missed.error.kind(), ErrorKind::Unreachable { .. });
-            if !may_retry {
+            // Why this try was refused says nothing of one before, which may be on its way still.
+            let is_refused = matches!(missed.error.kind(), ErrorKind::Denied | ErrorKind::Busy);
+            let is_in_doubt = was_sent || is_sent && !is_refused;
+            if !may_retry && !is_in_doubt {
                 return Err(missed.error.with("server", &self.target));
             }
             let is_past = only_in(sent_in).is_some_and(|life| life != self.life());
-            if is_over || is_past || sent_in.is_some() && !message.is_kept {
+            if !may_retry || is_over || is_past || sent_in.is_some() && !message.is_kept {
                 return Err(Error::new(ErrorKind::Unreachable { applied }, "ask the server")
                     .with("server", &self.target)
                     .caused_by(missed.error));
@@ -357,10 +399,8 @@ impl Core {
     ) -> Result<Answer, Missed> {
         let life = lent.life();
         check_life(life, only_in)?;
-        let patience = match message.is_stream {
-            true => self.options.deadline.max(STREAM_SILENCE_MAX),
-            false => self.options.deadline,
-        };
+        let left = deadline::left(self.options.deadline);
+        let patience = if message.is_stream { left.max(STREAM_SILENCE_MAX) } else { left };
         let mut receiving = Receiving { clock: &*self.clock, patience, hear };
         let answered = lent.exchange(message, id, self.acknowledged(), filling, &mut receiving);
         answered
@@ -379,7 +419,8 @@ impl Core {
             return Ok(line);
         }
         let (reader, life) = turn.dial(deadline_ns)?;
-        let line = Arc::new(Line::new(reader, life, Arc::clone(&self.clock)));
+        let (clock, deadline) = (Arc::clone(&self.clock), self.options.deadline);
+        let line = Arc::new(Line::new(reader, life, clock, deadline));
         *lock(&self.line) = Some(Arc::clone(&line));
         Ok(line)
     }
@@ -413,8 +454,19 @@ impl Core {
     /// Gives a request its number. A change waits while the server would have to keep too many
     /// answers, because one before it takes long.
     fn begin(&self, message: &Message<'_>, deadline_ns: u64) -> Result<Id<'_>> {
+        self.take_number(message, deadline_ns).map(|number| Id { core: self, number })
+    }
+
+    fn take_number(&self, message: &Message<'_>, deadline_ns: u64) -> Result<u64> {
         let is_kept = message.is_change && message.is_kept;
-        let is_full = |ids: &mut Ids| is_kept && ids.kept.len() >= KEPT_MAX;
+        let is_full = |ids: &mut Ids| {
+            if is_kept && ids.kept.len() >= KEPT_MAX && !ids.left.is_empty() {
+                // Nobody stands still for what nobody waits for.
+                ids.give_up_left();
+                self.tell_waiters(ids);
+            }
+            is_kept && ids.kept.len() >= KEPT_MAX
+        };
         let mut ids = lock(&self.ids);
         if is_full(&mut ids) {
             ids.waiters += 1;
@@ -437,7 +489,22 @@ impl Core {
             ids.open.insert(number);
             ids.kept.insert(number);
         }
-        Ok(Id { core: self, number })
+        Ok(number)
+    }
+
+    /// Takes note that a request was answered, or is given up.
+    fn end(&self, number: u64) {
+        let mut ids = lock(&self.ids);
+        ids.end(number);
+        self.tell_waiters(&ids);
+    }
+
+    /// Has threads that wait for room look again.
+    fn tell_waiters(&self, ids: &Ids) {
+        // Telling nobody is a call of the operating system, too.
+        if ids.waiters > 0 {
+            self.ended.notify_all();
+        }
     }
 
     fn acknowledged(&self) -> u64 {
@@ -446,7 +513,8 @@ impl Core {
 
     /// When a request that begins now is given up.
     pub(super) fn deadline_ns(&self) -> u64 {
-        self.clock.now_ns().saturating_add(self.options.deadline.as_nanos() as u64)
+        let left = deadline::left(self.options.deadline);
+        self.clock.now_ns().saturating_add(left.as_nanos() as u64)
     }
 
     fn left(&self, deadline_ns: u64) -> Duration {
@@ -580,23 +648,101 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::mpsc::{Receiver, Sender, channel};
+
+    use terrace_core::{Atomicity, Persistency};
+    use terrace_testkit::ManualClock;
+
     use super::*;
 
-    #[test]
-    fn answers_are_acknowledged_up_to_the_first_change_that_is_open() {
-        let mut ids = Ids::default();
-        for number in [1, 2, 4] {
-            ids.open.insert(number);
-            ids.kept.insert(number);
+    /// A server that is asked for when a test lets it, and then refuses.
+    struct Refusing {
+        asked: Mutex<Sender<()>>,
+        gate: Mutex<Receiver<()>>,
+    }
+
+    impl Dial for Refusing {
+        fn dial(&self, _: Duration) -> Result<Arc<dyn Transport>> {
+            lock(&self.asked).send(()).expect("the test waits");
+            lock(&self.gate).recv().expect("the test lets it");
+            Err(Error::new(ErrorKind::Denied, "reach the server"))
         }
-        ids.last = 4;
-        ids.end(2);
-        assert_eq!((ids.acknowledged(), ids.kept.len()), (1, 3));
-        ids.end(1);
-        assert_eq!((ids.acknowledged(), ids.kept.len()), (4, 1));
-        ids.end(3);
-        assert_eq!(ids.acknowledged(), 4, "it was no change");
-        ids.end(4);
-        assert_eq!((ids.acknowledged(), ids.kept.len()), (5, 0));
+
+        fn target(&self) -> String {
+            "refusing".into()
+        }
+    }
+
+    /// A client that was connected once.
+    fn core(dial: impl Dial + 'static, deadline: Duration) -> Arc<Core> {
+        let capability = Capability {
+            atomicity: Atomicity::None,
+            persistency: Persistency::None,
+            sparse: true,
+            ordered_listing: true,
+            identity: false,
+            leases: false,
+            keeps_data: true,
+            labels: false,
+        };
+        let target = dial.target();
+        let welcome =
+            Welcome { proof: [0; 32], store_id: 7, life: 1, capability, target: target.clone() };
+        let options = Options { deadline, ..Options::default() };
+        Arc::new(Core {
+            is_local: false,
+            target,
+            dial: Box::new(dial),
+            pool: Pool::new(options.connections_max),
+            transfers: AtomicUsize::new(0),
+            options,
+            clock: Arc::new(ManualClock::new()),
+            session: 1,
+            ids: Mutex::default(),
+            ended: Condvar::new(),
+            greeted: RwLock::new(Greeted { welcome, version: 1, life: 1 }),
+            dialing: Mutex::new(false),
+            dialed: Condvar::new(),
+            first: Mutex::default(),
+            line: Mutex::default(),
+        })
+    }
+
+    #[test]
+    fn who_waits_goes_on_when_nobody_waits_any_more_for_what_came_before() {
+        // It passes where nobody is woken.
+        let deadline = Duration::from_secs(60);
+        let ((asked, is_asked), (go_on, gate)) = (channel(), channel());
+        let dial = Refusing { asked: Mutex::new(asked), gate: Mutex::new(gate) };
+        let core = &core(dial, deadline);
+        let change = || {
+            let what = terrace_wire::OnHandle::SetLen { bytes: 1 };
+            let operations = [Operation::On { handle: 1, what }];
+            Message::request(&operations, &[], &Semantics::default())
+        };
+        std::thread::scope(|scope| {
+            let first = scope.spawn(move || {
+                let mut unanswered = None;
+                let error = core.ask_once(&change(), &mut unanswered).expect_err("refused");
+                (error, unanswered)
+            });
+            is_asked.recv().expect("it is asked for");
+            for _ in 1..KEPT_MAX {
+                drop(core.begin(&change(), core.deadline_ns()).expect("there is room"));
+            }
+            let wait = || core.take_number(&change(), core.deadline_ns());
+            let waiting = [(); 2].map(|()| scope.spawn(wait));
+            while lock(&core.ids).waiters < waiting.len() {
+                std::thread::yield_now();
+            }
+            go_on.send(()).expect("it waits");
+            let (error, unanswered) = first.join().expect("no panic");
+            assert_eq!(error.kind(), ErrorKind::Denied, "{}", error.chain());
+            for thread in waiting {
+                thread.join().expect("no panic").expect("there is room again");
+            }
+            let known = unanswered.expect("nobody answered");
+            assert!(!lock(&core.ids).take_up(known.number), "it was given up");
+        });
     }
 }

@@ -17,6 +17,7 @@ use terrace_wire::{
 use super::core::Core;
 use super::request::{Message, odd};
 use super::unexpected;
+use crate::deadline;
 
 /// Most bytes of the values that a transaction writes.
 const COMMIT_BYTES_MAX: usize = 32 << 20;
@@ -130,6 +131,7 @@ impl RemoteKv {
         // The first time somebody was faster mostly is the last one, too.
         if conflicts > 1 {
             let longer = 1 << (conflicts - 2).min(16);
+            let _spending = deadline::Spending::begin(&*self.core.clock);
             self.core.clock.sleep((PAUSE_MIN * longer).min(PAUSE_MAX));
         }
         Ok(())

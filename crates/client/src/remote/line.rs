@@ -49,8 +49,10 @@ pub(super) struct Line {
     heard_ns: AtomicU64,
     /// Whether the server said that it is about to end: requests go elsewhere.
     is_leaving: AtomicBool,
-    /// Whether the last request that was waited for got no answer in time.
+    /// Whether the last request that was waited for long enough got no answer in time.
     is_silent: AtomicBool,
+    /// Whoever waited so long in vain takes the server for silent.
+    silence_min: Duration,
     /// Which life of the session it belongs to.
     pub(super) life: u64,
     clock: Arc<dyn Clock>,
@@ -93,7 +95,13 @@ struct Waiting {
 }
 
 impl Line {
-    pub(super) fn new(reader: FrameReader<Timed>, life: u64, clock: Arc<dyn Clock>) -> Self {
+    /// A connection whose requests have `deadline`, unless they share it with others.
+    pub(super) fn new(
+        reader: FrameReader<Timed>,
+        life: u64,
+        clock: Arc<dyn Clock>,
+        deadline: Duration,
+    ) -> Self {
         let stream = reader.stream().clone();
         let state = State {
             reader: Some(reader),
@@ -112,6 +120,7 @@ impl Line {
             heard_ns: AtomicU64::new(clock.now_ns()),
             is_leaving: AtomicBool::new(false),
             is_silent: AtomicBool::new(false),
+            silence_min: deadline / 2,
             life,
             clock,
         }
@@ -130,7 +139,7 @@ impl Line {
         self.send(gathered).inspect_err(|error| self.break_up(error))
     }
 
-    /// Whether the last request that was waited for got no answer in time.
+    /// Whether the last request that was waited for long enough got no answer in time.
     pub(super) fn is_silent(&self) -> bool {
         self.is_silent.load(Ordering::Acquire)
     }
@@ -304,6 +313,7 @@ impl Line {
     ///
     /// `Unreachable` where the connection broke, or the deadline passed.
     pub(super) fn wait(&self, id: u64, deadline_ns: u64) -> Result<Answer> {
+        let mut begun_ns = None;
         loop {
             let mut state = self.state();
             match state.waiting.get(&id) {
@@ -327,10 +337,14 @@ impl Line {
                 return Err(error);
             }
             let now_ns = self.clock.now_ns();
+            let waited_ns = now_ns.saturating_sub(*begun_ns.get_or_insert(now_ns));
             if now_ns >= deadline_ns {
                 state.waiting.remove(&id);
                 state.pass_on();
-                self.is_silent.store(true, Ordering::Release);
+                // Of a deadline that it shares with others, a request may have next to nothing.
+                if Duration::from_nanos(waited_ns) >= self.silence_min {
+                    self.is_silent.store(true, Ordering::Release);
+                }
                 return Err(lost("it did not answer in time".into()));
             }
             if let Some(mut reader) = state.reader.take() {
@@ -386,6 +400,8 @@ impl Line {
         let mut state = self.state();
         let State { waiting, later, .. } = &mut *state;
         let answer = match (waiting.get_mut(&id), later.get_mut(&id)) {
+            // It came before: a change that got no answer in time was asked for again.
+            (Some(waiting), _) if waiting.is_done => return Ok(()),
             (Some(waiting), _) => &mut waiting.answer,
             (None, Some(later)) => &mut later.answer,
             // An answer that nobody waits for any more is no concern.
@@ -481,4 +497,57 @@ impl State {
 pub(super) fn lost(reason: String) -> Error {
     Error::new(ErrorKind::Unreachable { applied: Applied::Unknown }, "ask the server")
         .because(reason)
+}
+
+#[cfg(test)]
+mod tests {
+    use terrace_core::Semantics;
+    use terrace_testkit::ManualClock;
+    use terrace_transport::Socket;
+    use terrace_wire::{Operation, Outcome, small_frame, write_outcomes};
+
+    use super::*;
+
+    const DEADLINE: Duration = Duration::from_secs(80);
+
+    /// A line, and the end of a server that says nothing.
+    fn line(clock: &Arc<ManualClock>) -> (Line, Socket) {
+        let (socket, server) = Socket::pair().expect("a pair");
+        let clock = Arc::clone(clock) as Arc<dyn Clock>;
+        let timed = Timed::new(Arc::new(socket), Arc::clone(&clock), DEADLINE).expect("a timeout");
+        (Line::new(FrameReader::new(timed), 1, clock, DEADLINE), server)
+    }
+
+    /// Waits for an answer so long, in vain.
+    fn wait(line: &Line, clock: &ManualClock, id: u64, duration: Duration) {
+        let operations = [Operation::Namespaces { cursor: Vec::new() }];
+        let message = Message::request(&operations, &[], &Semantics::default());
+        let deadline_ns = clock.now_ns() + duration.as_nanos() as u64;
+        line.begin(&message, id, id).expect("it is sent");
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| line.wait(id, deadline_ns));
+            // Once it reads: nobody else takes the reader.
+            while line.state().reader.is_some() {
+                std::thread::yield_now();
+            }
+            clock.advance(duration);
+            waiting.join().expect("no panic").expect_err("nobody answers");
+        });
+    }
+
+    #[test]
+    fn a_server_is_silent_after_a_good_part_of_the_deadline_and_until_it_speaks() {
+        let clock = Arc::new(ManualClock::new());
+        let (line, server) = line(&clock);
+        wait(&line, &clock, 1, DEADLINE / 8);
+        assert!(!line.is_silent(), "that was too short to tell");
+        wait(&line, &clock, 2, DEADLINE);
+        assert!(line.is_silent());
+        wait(&line, &clock, 3, DEADLINE / 8);
+        assert!(line.is_silent(), "it said nothing since");
+        let answer = small_frame(Kind::Answer, 3, &write_outcomes(&[Outcome::Done]));
+        terrace_wire::send(&mut terrace_transport::Outgoing(&server), &answer, &[]).expect("sent");
+        assert!(line.is_usable(), "it is heard");
+        assert!(!line.is_silent());
+    }
 }

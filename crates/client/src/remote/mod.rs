@@ -9,6 +9,7 @@ mod bulk;
 mod core;
 mod dial;
 mod greeting;
+mod ids;
 mod kv;
 mod later;
 mod lent;
@@ -28,6 +29,7 @@ use terrace_wire::{Failure, Kind, Opening, Operation, Outcome, check_short};
 pub use terrace_wire::Effect;
 
 pub use self::bulk::Heard;
+pub use self::core::Unanswered;
 pub use self::dial::{Address, Dial, TlsAddress};
 pub use self::kv::RemoteKv;
 pub use self::options::Options;
@@ -35,7 +37,7 @@ pub use self::options::Options;
 use self::bulk::read_json_bytes;
 use self::core::Core;
 use self::object::RemoteObject;
-use self::request::{Message, odd};
+use self::request::{Answer, Message, odd};
 
 /// A store behind a server. Clones are the same session.
 ///
@@ -154,16 +156,32 @@ impl Remote {
         life: Option<u64>,
         request: &[u8],
     ) -> Result<(Vec<u8>, u64)> {
-        let data_bytes = u32::try_from(request.len()).map_err(|_| odd("a request is too long"))?;
-        let operation = Operation::Files { namespace: namespace.into(), effect, data_bytes };
+        let operation = files_operation(namespace, effect, request)?;
         let parts = [request];
         let message = Message::request(&[operation], &parts, &Semantics::default());
-        let answer = self.core.ask(&message.only_in(life))?;
-        let life = answer.life;
-        match answer.one()? {
-            (Outcome::Read(_), answer) => Ok((answer, life)),
-            _ => unexpected(),
-        }
+        files_answer(self.core.ask(&message.only_in(life))?)
+    }
+
+    /// The same for a change in one life of the session. Where no answer comes, `unanswered` is set:
+    /// who asks for the same with it again in that life gets the answer to the first time, if it was
+    /// carried out then. Not so once 2048 changes of this client came after it. The answer has to fit
+    /// into one frame.
+    ///
+    /// # Errors
+    ///
+    /// As [`Remote::files`].
+    pub fn files_once(
+        &self,
+        namespace: &str,
+        effect: Effect,
+        life: u64,
+        request: &[u8],
+        unanswered: &mut Option<Unanswered>,
+    ) -> Result<(Vec<u8>, u64)> {
+        let operation = files_operation(namespace, effect, request)?;
+        let parts = [request];
+        let message = Message::request(&[operation], &parts, &Semantics::default());
+        files_answer(self.core.ask_once(&message.only_in(Some(life)), unanswered)?)
     }
 
     /// Which life of its session a client has: another one after the server was started anew, or
@@ -318,6 +336,20 @@ impl Backend for Remote {
 
     fn sync_all(&self) -> Result<()> {
         done(self.ask(Operation::Sync { is_all: true })?)
+    }
+}
+
+fn files_operation(namespace: &str, effect: Effect, request: &[u8]) -> Result<Operation> {
+    let data_bytes = u32::try_from(request.len()).map_err(|_| odd("a request is too long"))?;
+    Ok(Operation::Files { namespace: namespace.into(), effect, data_bytes })
+}
+
+/// What the metadata answered, and in which life of the session.
+fn files_answer(answer: Answer) -> Result<(Vec<u8>, u64)> {
+    let life = answer.life;
+    match answer.one()? {
+        (Outcome::Read(_), answer) => Ok((answer, life)),
+        _ => unexpected(),
     }
 }
 

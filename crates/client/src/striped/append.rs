@@ -4,12 +4,12 @@
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use terrace_core::{Applied, Error, ErrorKind, Kv, KvRange, Result, Txn};
+use terrace_core::{Error, ErrorKind, Kv, KvRange, Result, Txn};
 
-use super::Shared;
 use super::layout::Layout;
 use super::object::StripedObject;
-use super::places::Places;
+use super::places::{Asked, Places};
+use super::{Shared, is_unknown};
 
 /// What the keys of these pairs begin with: no namespace of an application begins like this.
 const PREFIX: &str = "\u{10ffff}\u{10ffff}end\0";
@@ -45,44 +45,40 @@ fn write(txn: &mut dyn Txn, row: &[u8], places: &Places) -> Result<()> {
     txn.put(&taken_row(row), &places.taken())
 }
 
-/// Places that nobody will write to, by object and token, and that could not be given back.
+/// Places that nobody will write to, by object and who asked for them, and that could not be given
+/// back.
 #[derive(Default)]
-pub(super) struct Abandoned(Mutex<VecDeque<(u128, u128)>>);
+pub(super) struct Abandoned(Mutex<VecDeque<(u128, Asked)>>);
 
 impl Abandoned {
-    fn all(&self) -> MutexGuard<'_, VecDeque<(u128, u128)>> {
+    fn all(&self) -> MutexGuard<'_, VecDeque<(u128, Asked)>> {
         // They come and go one by one.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn add(&self, object_id: u128, token: u128) {
+    fn add(&self, object_id: u128, asked: Asked) {
         let mut all = self.all();
         if all.len() == ABANDONED_MAX {
             all.pop_front();
         }
-        all.push_back((object_id, token));
+        all.push_back((object_id, asked));
     }
 
-    fn of(&self, object_id: u128) -> Vec<u128> {
+    fn of(&self, object_id: u128) -> Vec<Asked> {
         let all = self.all();
-        all.iter().filter(|(object, _)| *object == object_id).map(|(_, token)| *token).collect()
+        all.iter().filter(|(object, _)| *object == object_id).map(|(_, asked)| *asked).collect()
     }
 
-    fn remove(&self, tokens: &[u128]) {
-        if !tokens.is_empty() {
-            self.all().retain(|(_, token)| !tokens.contains(token));
+    fn remove(&self, these: &[Asked]) {
+        if !these.is_empty() {
+            self.all().retain(|(_, asked)| !these.contains(asked));
         }
     }
 }
 
-/// Whether it may have been carried out, or still be.
-pub(super) fn is_unknown(error: &Error) -> bool {
-    matches!(error.kind(), ErrorKind::Unreachable { applied: Applied::Unknown })
-}
-
 /// The next bytes at the end of an object, until they are written.
 pub(super) struct Place {
-    token: u128,
+    asked: Asked,
     pub(super) start_bytes: u64,
 }
 
@@ -106,11 +102,18 @@ impl StripedObject {
                 .because("it is on several servers, and its home keeps no pairs");
             return Err(member.blame(error));
         };
-        let (token, object_id) = (self.shared().new_id(), self.layout.object_id());
+        let object_id = self.layout.object_id();
+        let size_bytes = self.size()?;
+        let asked = Asked { token: self.shared().new_id(), size_bytes };
         let (mut attempt, mut may_have_one) = (1, false);
         loop {
-            let error = match self.reserve(kv, token, length_bytes) {
-                Ok(start_bytes) => return Ok(Place { token, start_bytes }),
+            // Whoever asks again sees whether the object was cut meanwhile.
+            let reserved = match attempt {
+                1 => self.reserve(kv, &asked, size_bytes, length_bytes),
+                _ => self.size().and_then(|size| self.reserve(kv, &asked, size, length_bytes)),
+            };
+            let error = match reserved {
+                Ok(start_bytes) => return Ok(Place { asked, start_bytes }),
                 Err(error) => error,
             };
             let is_unknown = is_unknown(&error);
@@ -120,27 +123,35 @@ impl StripedObject {
                 continue;
             }
             if may_have_one {
-                self.shared().abandoned.add(object_id, token);
+                self.shared().abandoned.add(object_id, asked);
             }
             return Err(member.blame(error));
         }
     }
 
-    fn reserve(&self, kv: &dyn Kv, token: u128, length_bytes: u64) -> Result<u64> {
+    /// Takes a place in an object that is so long, or finds the one that it has.
+    fn reserve(
+        &self,
+        kv: &dyn Kv,
+        asked: &Asked,
+        size_bytes: u64,
+        length_bytes: u64,
+    ) -> Result<u64> {
         let (row, abandoned) = (row(self.layout.object_id()), &self.shared().abandoned);
-        let size_bytes = self.size()?;
         let to_give_back = abandoned.of(self.layout.object_id());
+        let tokens: Vec<_> = to_give_back.iter().map(|asked| asked.token).collect();
         let (mut start_bytes, mut gives_back) = (0, false);
         kv.transact(&mut |txn| {
             let mut places = read(txn, &row)?;
-            let found = places.find(token);
+            places.check(asked, &to_give_back, size_bytes);
+            let found = places.find(asked.token);
             gives_back = found.is_none();
             if let Some(found) = found {
                 start_bytes = found;
                 return Ok(());
             }
-            places.give_back(&to_give_back);
-            start_bytes = places.take(token, size_bytes, length_bytes)?;
+            places.give_back(&tokens);
+            start_bytes = places.take(asked.token, size_bytes, length_bytes)?;
             write(txn, &row, &places)
         })?;
         if gives_back {
@@ -156,10 +167,10 @@ impl StripedObject {
         let row = row(self.layout.object_id());
         let released = kv.transact(&mut |txn| {
             let mut places = read(txn, &row)?;
-            if places.give_back(&[place.token]) { write(txn, &row, &places) } else { Ok(()) }
+            if places.give_back(&[place.asked.token]) { write(txn, &row, &places) } else { Ok(()) }
         });
         if released.is_err() {
-            self.shared().abandoned.add(self.layout.object_id(), place.token);
+            self.shared().abandoned.add(self.layout.object_id(), place.asked);
         }
     }
 

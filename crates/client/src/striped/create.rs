@@ -6,14 +6,14 @@
 use std::sync::Arc;
 
 use terrace_core::{
-    Access, Applied, Create, Error, ErrorKind, Hint, Key, Object, Open, Result, Temperature,
+    Access, Create, Error, ErrorKind, Hint, Key, Object, Open, Result, Temperature,
 };
 
 use super::layout::Layout;
 use super::object::StripedObject;
 use super::parallel::at_once;
 use super::piece::{Piece, check_name};
-use super::{Distribution, Member, Shared};
+use super::{Distribution, Member, Shared, is_unknown};
 
 /// An object may come and go as often while it is opened by `Create::IfMissing`.
 const ATTEMPTS_MAX: usize = 100;
@@ -145,8 +145,6 @@ impl Shared {
     /// started anew meanwhile, its label tells: nobody else has the same.
     fn create_head(&self, member: &Member, key: &Key, how: &Open) -> Result<Box<dyn Object>> {
         let made = member.backend.open(key, how);
-        let is_unknown =
-            |error: &Error| error.kind() == ErrorKind::Unreachable { applied: Applied::Unknown };
         let Err(error) = made else { return made };
         if !is_unknown(&error) {
             return Err(error);

@@ -25,7 +25,7 @@ pub mod fuzzing;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use terrace_core::{Atomicity, Capability, Error, Key, Random, Result};
+use terrace_core::{Applied, Atomicity, Capability, Error, ErrorKind, Key, Random, Result};
 
 pub use self::collect::{Orphan, Orphans};
 pub use self::distribution::Distribution;
@@ -135,7 +135,26 @@ impl Shared {
     }
 }
 
-/// The first error, if any; the values otherwise.
+/// The values of all, or an error of one: the first, unless another one leaves open whether its part
+/// was carried out. Whoever hears of it must not take that for done or undone.
 fn all<T>(results: Vec<Result<T>>) -> Result<Vec<T>> {
-    results.into_iter().collect()
+    let mut values = Vec::with_capacity(results.len());
+    let mut failed: Option<Error> = None;
+    for result in results {
+        match result {
+            Ok(value) => values.push(value),
+            Err(error) => {
+                let is_next = |before: &Error| is_unknown(&error) && !is_unknown(before);
+                if failed.as_ref().is_none_or(is_next) {
+                    failed = Some(error);
+                }
+            }
+        }
+    }
+    failed.map_or(Ok(values), Err)
+}
+
+/// Whether it may have been carried out, or still be.
+fn is_unknown(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::Unreachable { applied: Applied::Unknown })
 }

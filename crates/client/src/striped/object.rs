@@ -4,6 +4,7 @@
 use std::fs::File;
 use std::io::{IoSlice, IoSliceMut};
 use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use terrace_core::{
@@ -11,12 +12,13 @@ use terrace_core::{
     Result, Stat, check_extent, check_range,
 };
 
-use super::append::is_unknown;
 use super::layout::Layout;
 use super::parallel::at_once;
 use super::piece::Piece;
 use super::scatter::{Gathered, Scattered};
-use super::{Shared, all};
+use super::{Shared, all, is_unknown};
+use crate::deadline;
+use crate::partial::{in_part, is_undone};
 
 pub(super) struct StripedObject {
     shared: Arc<Shared>,
@@ -146,9 +148,40 @@ impl StripedObject {
             .with("key", &self.key)
     }
 
+    /// Writes what lies in each piece.
+    fn write_pieces(&self, offset_bytes: u64, data: &[IoSlice<'_>]) -> Result<(), Unwritten> {
+        let is_partial = AtomicBool::new(false);
+        let scattered = Scattered::new(&self.layout, offset_bytes, data);
+        let written = self.on(scattered.into_pieces(), |piece, _, part| {
+            let written = part.write(piece);
+            if !written.as_ref().is_err_and(is_undone) {
+                is_partial.store(true, Ordering::Relaxed);
+            }
+            written
+        });
+        // Whoever wrote has ended.
+        let is_partial = is_partial.into_inner();
+        written.map(drop).map_err(|error| Unwritten { error, is_partial })
+    }
+
     /// Whether the object is there and may be changed, as the head says.
     fn check_change(&self) -> Result<()> {
         self.on(vec![(0, ())], |head, _, ()| head.write_at(0, &[])).map(drop)
+    }
+}
+
+/// Why not all of a write was carried out.
+struct Unwritten {
+    /// Of one piece.
+    error: Error,
+    /// Whether any piece may have its part.
+    is_partial: bool,
+}
+
+impl Unwritten {
+    /// What is told of all of it.
+    fn tell(self) -> Error {
+        if self.is_partial { in_part(self.error) } else { self.error }
     }
 }
 
@@ -204,8 +237,7 @@ impl Object for StripedObject {
         if length_bytes == 0 {
             return self.check_change();
         }
-        let scattered = Scattered::new(&self.layout, offset_bytes, data);
-        self.on(scattered.into_pieces(), |piece, _, part| part.write(piece)).map(drop)
+        self.write_pieces(offset_bytes, data).map_err(Unwritten::tell)
     }
 
     fn append(&self, data: &[IoSlice<'_>]) -> Result<u64> {
@@ -217,17 +249,20 @@ impl Object for StripedObject {
         if self.how.access == Access::Read {
             return Err(self.for_reading("append to an object"));
         }
-        let place = self.reserve_end(length_bytes)?;
-        match self.write_at(place.start_bytes, data) {
-            Ok(()) => Ok(place.start_bytes),
-            Err(error) => {
-                // What may still be on its way must not come to lie over the bytes of another append.
-                if !is_unknown(&error) {
-                    self.release_end(&place);
+        deadline::share(|| {
+            let place = deadline::keep_rest(|| self.reserve_end(length_bytes))?;
+            match deadline::keep_rest(|| self.write_pieces(place.start_bytes, data)) {
+                Ok(()) => Ok(place.start_bytes),
+                Err(unwritten) => {
+                    // What may still be on its way must not come to lie over the bytes of another
+                    // append. What is written already may be written over.
+                    if !is_unknown(&unwritten.error) {
+                        self.release_end(&place);
+                    }
+                    Err(unwritten.tell())
                 }
-                Err(error)
             }
-        }
+        })
     }
 
     fn set_len(&self, bytes: u64) -> Result<()> {

@@ -18,6 +18,14 @@ const PLACES_MAX: usize = 16;
 /// The token of an append, and what it took.
 type Taken = (u128, Range<u64>);
 
+/// An append that may have taken a place, and has not written to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Asked {
+    pub(super) token: u128,
+    /// How long the object was when it asked first.
+    pub(super) size_bytes: u64,
+}
+
 /// Where the next append goes, and which places were taken last, the latest at the end.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Places {
@@ -29,9 +37,25 @@ impl Places {
     /// From the two pairs of an object. What is no number names no end. Places that do not belong to
     /// the end are none: a client that knows only of the end has changed it.
     pub(super) fn read(end: Option<&[u8]>, taken: Option<&[u8]>) -> Self {
-        let end_bytes = end.and_then(|end| end.try_into().ok()).map_or(0, u64::from_le_bytes);
-        let taken = taken.and_then(decode).filter(|(end, _)| *end == end_bytes);
-        Self { end_bytes, taken: taken.map(|(_, taken)| taken).unwrap_or_default() }
+        let end_bytes = end.and_then(|end| end.try_into().ok()).map(u64::from_le_bytes);
+        let taken = taken.and_then(decode).filter(|(end, _)| Some(*end) == end_bytes);
+        let taken = taken.map(|(_, taken)| taken).unwrap_or_default();
+        Self { end_bytes: end_bytes.unwrap_or(0), taken }
+    }
+
+    /// Forgets the places where the object, which is so long, shows that they no longer count: such a
+    /// client has cut it, and appended to it up to the same end as before.
+    ///
+    /// - It is shorter than when somebody asked who has a place.
+    /// - It reaches into the last place, and `asked` has that and has not written anything.
+    pub(super) fn check(&mut self, asked: &Asked, others: &[Asked], size_bytes: u64) {
+        let is_cut =
+            |asked: &Asked| self.find(asked.token).is_some() && size_bytes < asked.size_bytes;
+        let last = self.taken.last().filter(|(_, range)| range.end == self.end_bytes);
+        let is_last = |(token, range): &Taken| *token == asked.token && range.start < size_bytes;
+        if last.is_some_and(is_last) || is_cut(asked) || others.iter().any(is_cut) {
+            self.taken.clear();
+        }
     }
 
     /// Where the next append begins, unless the object is longer.
@@ -102,8 +126,13 @@ fn decode(bytes: &[u8]) -> Option<(u64, Vec<Taken>)> {
         let (start, end) = range.split_at(8);
         Some((u128::from_le_bytes(*token), number(start)?..number(end)?))
     };
-    let places: Option<Vec<_>> = places.iter().map(place).collect();
-    Some((u64::from_le_bytes(*end_bytes), places?))
+    let places: Option<Vec<Taken>> = places.iter().map(place).collect();
+    let (places, end_bytes) = (places?, u64::from_le_bytes(*end_bytes));
+    // They follow each other, up to the end.
+    let starts = places.iter().skip(1).map(|(_, range)| range.start).chain([end_bytes]);
+    let is_before =
+        |((_, range), next): (&Taken, u64)| range.start < range.end && range.end <= next;
+    places.iter().zip(starts).all(is_before).then_some((end_bytes, places))
 }
 
 #[cfg(test)]
@@ -155,6 +184,45 @@ mod tests {
         places.take(4, 30, 5).expect("fits");
         assert!(places.give_back(&[1, 4]));
         assert_eq!((places.find(1), u64::from_le_bytes(places.end())), (Some(0), 30));
+    }
+
+    #[test]
+    fn places_of_an_object_that_was_cut_since_do_not_count() {
+        let asked = |token, size_bytes| Asked { token, size_bytes };
+        let mut places = Places::default();
+        places.take(1, 10, 10).expect("fits");
+        places.take(2, 10, 10).expect("fits");
+        let counts = |token, asked: &Asked, others: &[Asked], size_bytes| {
+            let mut places = places.clone();
+            places.check(asked, others, size_bytes);
+            places.find(token).is_some()
+        };
+        for size_bytes in [10, 20] {
+            assert!(counts(2, &asked(2, 10), &[asked(1, 10)], size_bytes));
+        }
+        assert!(!counts(2, &asked(2, 10), &[], 9), "it was cut");
+        assert!(!counts(1, &asked(2, 10), &[], 9), "for all of them");
+        assert!(!counts(2, &asked(3, 0), &[asked(1, 10)], 9));
+        assert!(counts(2, &asked(3, 10), &[asked(4, 10)], 9), "none of these has a place");
+        assert!(!counts(2, &asked(2, 10), &[], 21), "somebody has written there");
+        assert!(counts(1, &asked(1, 10), &[], 40), "there, or behind it");
+    }
+
+    #[test]
+    fn places_that_do_not_follow_each_other_up_to_the_end_do_not_count() {
+        let counts = |end_bytes, ranges: &[(u64, u64)]| {
+            let taken = ranges.iter().map(|(start, end)| (1, *start..*end)).collect();
+            let places = Places { end_bytes, taken };
+            again(&places) == places
+        };
+        for ranges in [&[(0, 10), (10, 20), (25, 30)][..], &[(0, 10)], &[]] {
+            assert!(counts(30, ranges), "{ranges:?}");
+        }
+        for ranges in [[(0, 10), (9, 20)], [(10, 20), (0, 10)], [(0, 5), (5, 5)], [(0, 6), (6, 5)]]
+        {
+            assert!(!counts(30, &ranges), "{ranges:?}");
+        }
+        assert!(!counts(29, &[(0, 30)]));
     }
 
     #[test]

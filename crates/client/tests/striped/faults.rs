@@ -7,13 +7,14 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use terrace_backends::object::{Effect, FaultPoint, Faults, When};
 use terrace_client::striped::Distribution;
 use terrace_core::{
-    Applied, Backend, BackendExt, Create, Error, ErrorKind, Kv, KvRange, Object, ObjectExt, Pair,
-    Persistency, Result, Ticket, Txn,
+    Applied, Backend, BackendExt, Create, Error, ErrorKind, Kv, KvRange, Object, ObjectExt, Result,
+    Ticket, Txn,
 };
 
 use super::cluster::{
     EVEN, Server, bytes, content, how, key, put, read_all, servers, striped, try_put,
 };
+use super::pairs::change_through;
 
 /// Later than any object.
 const FAR_NS: u64 = u64::MAX;
@@ -192,6 +193,55 @@ fn an_append_that_fails_gives_its_place_back() {
     assert_eq!(append(b"kept").expect("appends"), 30);
 }
 
+#[test]
+fn an_append_of_which_any_part_may_be_on_its_way_keeps_its_place() {
+    for unknown in 0..3 {
+        let servers = servers(3);
+        let store = striped(&servers, EVEN);
+        put(&store, "a", &bytes(1, 30));
+        let object = store.open(&key("a"), &how(Create::Never)).expect("opens");
+        let append = |data: &[u8]| object.append(&[std::io::IoSlice::new(data)]);
+        for (index, server) in servers.iter().enumerate() {
+            let unreachable = ErrorKind::Unreachable { applied: Applied::Unknown };
+            let kind = if index == unknown { unreachable } else { ErrorKind::Io };
+            server.faults.add(&[FaultPoint::Write], When::Always, Effect::Fail(kind));
+        }
+        let error = append(&[7; 12]).expect_err("each server has a part, and fails");
+        assert!(matches!(error.kind(), ErrorKind::Unreachable { .. }), "{}", error.chain());
+        servers.iter().for_each(|server| server.faults.clear());
+        assert_eq!(append(b"kept").expect("appends"), 42, "server {unknown}");
+    }
+}
+
+#[test]
+fn an_append_of_which_a_part_is_written_is_not_said_to_be_undone() {
+    let refused = ErrorKind::Unreachable { applied: Applied::No };
+    for refusing in [&[0][..], &[1], &[2], &[0, 2], &[0, 1, 2]] {
+        let servers = servers(3);
+        let store = striped(&servers, EVEN);
+        put(&store, "a", &bytes(1, 30));
+        let object = store.open(&key("a"), &how(Create::Never)).expect("opens");
+        for index in refusing {
+            let faults = &servers[*index].faults;
+            faults.add(&[FaultPoint::Write], When::Always, Effect::Fail(refused));
+        }
+        let changes: [&dyn Fn() -> Result<()>; 2] =
+            [&|| object.append(&[std::io::IoSlice::new(&[7; 12])]).map(drop), &|| {
+                object.write(30, &[7; 12])
+            }];
+        for change in changes {
+            let error = change().expect_err("each server has a part");
+            let is_partial = refusing.len() < servers.len();
+            let applied = if is_partial { Applied::Unknown } else { Applied::No };
+            let kind = ErrorKind::Unreachable { applied };
+            assert_eq!(error.kind(), kind, "{refusing:?}: {}", error.chain());
+            assert!(error.chain().contains("server=server-"), "{}", error.chain());
+        }
+        servers.iter().for_each(|server| server.faults.clear());
+        assert_appends_at_the_end(&servers);
+    }
+}
+
 /// The next append goes where the object ends then, and not where it ended before the cut.
 #[test]
 fn a_cut_that_stops_at_any_step_leaves_appends_at_the_end() {
@@ -214,8 +264,11 @@ fn a_cut_whose_home_changes_no_pairs_leaves_appends_at_the_end() {
     let mut servers = servers(3);
     let is_over = Arc::new(AtomicBool::new(false));
     for server in &mut servers {
-        let (inner, is_over) = (Arc::clone(&server.kv), Arc::clone(&is_over));
-        server.kv = Arc::new(Ending { inner, is_over });
+        let is_over = Arc::clone(&is_over);
+        change_through(server, move |kv, body| match is_over.load(Ordering::SeqCst) {
+            true => Err(Error::new(ErrorKind::Io, "run a transaction")),
+            false => kv.transact(body),
+        });
     }
     let object = appended_to(&servers);
     is_over.store(true, Ordering::SeqCst);
@@ -240,48 +293,13 @@ fn assert_appends_at_the_end(servers: &[Server]) -> u64 {
     size_bytes
 }
 
-/// Pairs that can be read, and not changed once it is over.
-struct Ending {
-    inner: Arc<dyn Kv>,
-    is_over: Arc<AtomicBool>,
-}
-
-impl Kv for Ending {
-    fn target(&self) -> &str {
-        self.inner.target()
-    }
-
-    fn persistency(&self) -> Persistency {
-        self.inner.persistency()
-    }
-
-    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        self.inner.get(key)
-    }
-
-    fn scan(&self, range: &KvRange, max: usize) -> Result<Vec<Pair>> {
-        self.inner.scan(range, max)
-    }
-
-    fn transact(&self, body: &mut dyn FnMut(&mut dyn Txn) -> Result<()>) -> Result<Ticket> {
-        match self.is_over.load(Ordering::SeqCst) {
-            true => Err(Error::new(ErrorKind::Io, "run a transaction")),
-            false => self.inner.transact(body),
-        }
-    }
-
-    fn wait(&self, ticket: Ticket) -> Result<()> {
-        self.inner.wait(ticket)
-    }
-}
-
 /// A cluster whose homes lose answers, and an object that was appended to.
 fn losing() -> (Vec<Server>, Arc<Lost>) {
     let mut servers = servers(3);
     let lost = Arc::new(Lost::default());
     for server in &mut servers {
-        let (inner, lost) = (Arc::clone(&server.kv), Arc::clone(&lost));
-        server.kv = Arc::new(Losing { inner, lost });
+        let lost = Arc::clone(&lost);
+        change_through(server, move |kv, body| lost.transact(kv, body));
     }
     appended_to(&servers);
     (servers, lost)
@@ -325,6 +343,89 @@ fn an_append_whose_answer_was_lost_takes_no_place_that_was_cut() {
     assert_eq!(&read_all(&one, &key("a")).expect("reads")[3..], [&[9; 35][..], b"more"].concat());
 }
 
+/// What a client that knows only of the end leaves behind, which cuts the object, to which 34 to 38
+/// was taken, to 3 bytes, and takes 3 to 38.
+fn cut_by_a_client_of_before(servers: &[Server]) {
+    let pairs = |server: &Server| server.kv.scan(&KvRange::all(), 3).expect("reads");
+    let home = servers.iter().find(|server| !pairs(server).is_empty()).expect("it was appended to");
+    let [(end, _), (taken, places)] = &pairs(home)[..] else { panic!("two pairs") };
+    let store = striped(servers, EVEN);
+    store.open(&key("a"), &how(Create::Never)).expect("opens").set_len(3).expect("cuts");
+    assert_eq!(pairs(home), []);
+    let left_behind = |txn: &mut dyn Txn| {
+        txn.put(end, &38_u64.to_le_bytes())?;
+        txn.put(taken, places)
+    };
+    home.kv.transact(&mut |txn| left_behind(txn)).expect("writes");
+}
+
+/// … and writes it.
+fn write_as_a_client_of_before(servers: &[Server]) {
+    let object = striped(servers, EVEN).open(&key("a"), &how(Create::Never)).expect("opens");
+    object.write(3, &[9; 35]).expect("writes");
+}
+
+#[test]
+fn an_append_whose_answer_was_lost_takes_no_place_that_a_client_of_before_has_cut() {
+    for is_written in [false, true] {
+        let (servers, lost) = losing();
+        let servers = Arc::new(servers);
+        lost.answers.store(1, Ordering::SeqCst);
+        let others = Arc::clone(&servers);
+        *lost.meanwhile.lock().expect("nobody panicked") = Some(Box::new(move || {
+            cut_by_a_client_of_before(&others);
+            if is_written {
+                write_as_a_client_of_before(&others);
+            }
+        }));
+        assert_eq!(try_append(&striped(&servers, EVEN)).expect("is asked again"), 38);
+        write_as_a_client_of_before(&servers);
+        assert_appends_at_the_end(&servers);
+        let expected = [&[9; 35][..], b"moremore"].concat();
+        assert_eq!(&read_all(&striped(&servers, EVEN), &key("a")).expect("reads")[3..], expected);
+    }
+}
+
+#[test]
+fn no_place_is_given_back_that_a_client_of_before_has_cut() {
+    let (servers, lost) = losing();
+    let store = striped(&servers, EVEN);
+    lost.answers.store(u32::MAX, Ordering::SeqCst);
+    try_append(&store).expect_err("nobody answers");
+    lost.answers.store(0, Ordering::SeqCst);
+    cut_by_a_client_of_before(&servers);
+    assert_eq!(try_append(&store).expect("appends"), 38);
+    write_as_a_client_of_before(&servers);
+    let expected = [&[9; 35][..], b"more"].concat();
+    assert_eq!(&read_all(&store, &key("a")).expect("reads")[3..], expected);
+    // Nor later.
+    assert_eq!(try_append(&store).expect("appends"), 42);
+}
+
+#[test]
+fn places_without_an_end_go_with_the_next_cut_or_the_object() {
+    let is_empty = |servers: &[Server]| {
+        servers.iter().all(|server| server.kv.scan(&KvRange::all(), 1).expect("reads").is_empty())
+    };
+    for is_deleted in [false, true] {
+        let servers = servers(3);
+        let object = appended_to(&servers);
+        for server in &servers {
+            // As a client does that knows only of the end.
+            let first = server.kv.scan(&KvRange::all(), 1).expect("reads");
+            if let [(end, _)] = &first[..] {
+                server.kv.transact(&mut |txn| txn.delete(end)).expect("deletes");
+            }
+        }
+        assert!(!is_empty(&servers), "the places are there");
+        match is_deleted {
+            true => striped(&servers, EVEN).delete(&key("a")).expect("deletes"),
+            false => object.set_len(5).expect("cuts"),
+        }
+        assert!(is_empty(&servers));
+    }
+}
+
 #[test]
 fn an_append_that_fails_without_an_answer_gives_its_place_back_with_the_next() {
     let (servers, lost) = losing();
@@ -353,51 +454,30 @@ struct Lost {
     is_away: AtomicBool,
 }
 
-/// Pairs whose changes are made, and of which nobody hears.
-struct Losing {
-    inner: Arc<dyn Kv>,
-    lost: Arc<Lost>,
-}
-
-impl Kv for Losing {
-    fn target(&self) -> &str {
-        self.inner.target()
-    }
-
-    fn persistency(&self) -> Persistency {
-        self.inner.persistency()
-    }
-
-    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        self.inner.get(key)
-    }
-
-    fn scan(&self, range: &KvRange, max: usize) -> Result<Vec<Pair>> {
-        self.inner.scan(range, max)
-    }
-
-    fn transact(&self, body: &mut dyn FnMut(&mut dyn Txn) -> Result<()>) -> Result<Ticket> {
+impl Lost {
+    /// Makes changes of which nobody hears.
+    fn transact(
+        &self,
+        kv: &dyn Kv,
+        body: &mut dyn FnMut(&mut dyn Txn) -> Result<()>,
+    ) -> Result<Ticket> {
         let away = |applied| Error::new(ErrorKind::Unreachable { applied }, "run a transaction");
-        if self.lost.is_away.load(Ordering::SeqCst) {
+        if self.is_away.load(Ordering::SeqCst) {
             return Err(away(Applied::No));
         }
-        let ticket = self.inner.transact(body)?;
+        let ticket = kv.transact(body)?;
         let is_one = |left: u32| left.checked_sub(1);
-        let (order, after) = (Ordering::SeqCst, &self.lost.after);
-        if after.fetch_update(order, order, is_one).is_ok_and(|left| left == 1) {
-            self.lost.is_away.store(true, order);
+        let order = Ordering::SeqCst;
+        if self.after.fetch_update(order, order, is_one).is_ok_and(|left| left == 1) {
+            self.is_away.store(true, order);
         }
-        if self.lost.answers.fetch_update(order, order, is_one).is_err() {
+        if self.answers.fetch_update(order, order, is_one).is_err() {
             return Ok(ticket);
         }
-        if let Some(meanwhile) = self.lost.meanwhile.lock().expect("nobody panicked").take() {
+        if let Some(meanwhile) = self.meanwhile.lock().expect("nobody panicked").take() {
             meanwhile();
         }
         Err(away(Applied::Unknown))
-    }
-
-    fn wait(&self, ticket: Ticket) -> Result<()> {
-        self.inner.wait(ticket)
     }
 }
 

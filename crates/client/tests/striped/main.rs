@@ -8,3 +8,4 @@ mod faults;
 mod growth;
 mod model;
 mod objects;
+mod pairs;

@@ -5,11 +5,14 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod appends;
 mod bounds;
 mod floods;
 mod frames;
 mod greetings;
 mod later;
 mod lives;
+mod refused;
 mod slow;
 mod transfers;
+mod unanswered;
