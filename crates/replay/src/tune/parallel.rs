@@ -90,6 +90,7 @@ impl FirstFailure {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
     use std::sync::Barrier;
 
     use terrace_core::Error;
@@ -114,9 +115,21 @@ mod tests {
 
     #[test]
     fn the_lowest_that_fails_is_what_is_told() {
+        thread_local! {
+            /// Is dropped when the thread ends.
+            static HELD: Cell<Option<Sender<()>>> = const { Cell::new(None) };
+        }
         let begun = Barrier::new(2);
+        let (held, ended) = channel();
+        let (held, ended) = (Mutex::new(Some(held)), Mutex::new(ended));
         let worked: Result<Vec<usize>> = each_unless_failed(2, 2, &mut |_| {}, |index, _| {
             begun.wait();
+            if index == 1 {
+                HELD.set(held.lock().expect("nobody panicked").take());
+            } else {
+                // The higher one has failed, and its thread has found nothing else to do.
+                ended.lock().expect("nobody panicked").recv().expect_err("nothing is sent");
+            }
             Err(failure(index))
         });
         let text = worked.expect_err("both fail").to_string();
