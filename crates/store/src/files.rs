@@ -14,8 +14,8 @@ use crate::owner::Owned;
 use crate::remote_files::RemoteFiles;
 use crate::store::Side;
 
-/// How long after a store was opened what nobody has open any more may still be claimed by a
-/// client that had it open before: longer than a client needs to notice and connect again.
+/// How long after a file system was opened its files may still be claimed by clients that had them
+/// open before: longer than a client needs to notice and connect again.
 const CLAIM_TIME: Duration = Duration::from_secs(90);
 
 /// The file systems that an owner of a store has opened.
@@ -31,8 +31,6 @@ struct Planted {
     tree: Arc<Tree>,
     /// Whether somebody in this process uses it alone.
     is_taken: bool,
-    /// When what is open without a name and was claimed by nobody goes; 0 once it went.
-    discard_at_ns: u64,
 }
 
 impl Trees {
@@ -103,10 +101,6 @@ impl Owned {
                 .because("the process that owns the store has it mounted for itself")
                 .with("name", name));
         }
-        if planted.discard_at_ns != 0 && self.clock.now_ns() >= planted.discard_at_ns {
-            planted.tree.discard_nameless().map_err(|failure| failure.into_error(OPEN))?;
-            planted.discard_at_ns = 0;
-        }
         Ok(Arc::clone(&planted.tree))
     }
 
@@ -123,10 +117,8 @@ impl Owned {
         if !trees.contains_key(name) {
             let kv = self.stack.kv(name)?;
             let tree = open_tree(kv, &self.clock, name)?;
-            let claim_ns = CLAIM_TIME.as_nanos() as u64;
-            let discard_at_ns = self.clock.now_ns().saturating_add(claim_ns);
-            let planted = Planted { tree, is_taken: false, discard_at_ns };
-            trees.insert(name.into(), planted);
+            tree.await_claims(CLAIM_TIME);
+            trees.insert(name.into(), Planted { tree, is_taken: false });
         }
         Ok(trees.get_mut(name).expect("it was there or was just put there"))
     }
@@ -235,7 +227,6 @@ impl Store {
         // Who only reads leaves it to the next one.
         if owned.access == Access::Write {
             planted.tree.discard_nameless().map_err(|failure| failure.into_error(OPEN))?;
-            planted.discard_at_ns = 0;
         }
         planted.is_taken = true;
         let tree = Arc::clone(&planted.tree);

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use terrace_client::Remote;
+use terrace_client::{Remote, Unanswered};
 use terrace_core::{Clock, SystemClock};
 use terrace_fs::{Effect, Metadata, Node, Reply, Request, Result, read_answer};
 
@@ -32,17 +32,34 @@ struct Named {
     name: String,
 }
 
+fn effect(request: &Request<'_>) -> terrace_client::Effect {
+    match request.effect() {
+        Effect::Look => terrace_client::Effect::Look,
+        Effect::Hold => terrace_client::Effect::Hold,
+        Effect::Change => terrace_client::Effect::Change,
+        Effect::Sync => terrace_client::Effect::Sync,
+    }
+}
+
 impl Server for Named {
+    type Unanswered = Unanswered;
+
     fn ask(&self, request: &Request<'_>, life: Option<u64>) -> Result<(Reply, u64)> {
-        let effect = match request.effect() {
-            Effect::Look => terrace_client::Effect::Look,
-            Effect::Hold => terrace_client::Effect::Hold,
-            Effect::Change => terrace_client::Effect::Change,
-            Effect::Sync => terrace_client::Effect::Sync,
-        };
-        let asked = self.remote.files(&self.name, effect, life, &request.encode());
+        let asked = self.remote.files(&self.name, effect(request), life, &request.encode());
         let (answer, life) = asked?;
         Ok((read_answer(&answer)?, life))
+    }
+
+    fn ask_once(
+        &self,
+        request: &Request<'_>,
+        life: u64,
+        unanswered: &mut Option<Unanswered>,
+    ) -> Result<Reply> {
+        let (effect, bytes) = (effect(request), request.encode());
+        let asked = self.remote.files_once(&self.name, effect, life, &bytes, unanswered);
+        let (answer, _) = asked?;
+        read_answer(&answer)
     }
 
     fn life(&self) -> u64 {

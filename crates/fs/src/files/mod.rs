@@ -240,9 +240,10 @@ impl Files {
         };
         let mut open = self.stripe(node.number);
         if open.contains_key(&node.number) {
-            // Somebody found and opened it since it has a name: it is one use more of that.
+            // Somebody found and opened it since it has a name: it is one use more of that, before
+            // that one can have removed and closed it.
+            let opened = self.open_in(&mut open, node.number, Access::Write);
             drop(open);
-            let opened = self.open_stale(node.number, Access::Write);
             let closed = self.close_with_metadata(node.number, true, None);
             let (_, file) = opened?;
             return closed.map(|()| (node, file));
@@ -455,7 +456,16 @@ impl Files {
 
     /// Opens an existing file; with what is known of it where that was asked for on the way.
     fn open_stale(self: &Arc<Self>, number: u64, access: Access) -> Result<(Option<Node>, File)> {
-        let mut open = self.stripe(number);
+        self.open_in(&mut self.stripe(number), number, access)
+    }
+
+    /// The same, where nobody opens or closes it meanwhile.
+    fn open_in(
+        self: &Arc<Self>,
+        open: &mut HashMap<u64, Opened>,
+        number: u64,
+        access: Access,
+    ) -> Result<(Option<Node>, File)> {
         let is_for_writing = access == Access::Write;
         let known = open.get(&number);
         let is_registered = known.is_some_and(|opened| match access {

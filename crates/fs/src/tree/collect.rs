@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Objects that no file has any more.
 
+use terrace_core::KvRange;
+
 use super::{Tree, discard, find_node};
 use crate::failure::Result;
 use crate::{lock, pairs};
@@ -11,6 +13,15 @@ const PAGE: usize = 100;
 /// Most numbers that are reserved at once.
 const RESERVED_MAX: u32 = 4096;
 
+/// What was discarded.
+#[derive(Default)]
+pub(super) struct Discarded {
+    /// How many nodes.
+    pub(super) nodes: u64,
+    /// Those of them whose objects are to be deleted.
+    pub(super) objects: Vec<u64>,
+}
+
 impl Tree {
     /// Removes what had no name and was open when its user died. For who knows that nobody has
     /// anything open.
@@ -19,26 +30,36 @@ impl Tree {
     ///
     /// What the pairs say.
     pub fn discard_nameless(&self) -> Result<u64> {
+        self.claims.end();
         let mut discarded = 0;
-        let mut range = pairs::all_nameless();
-        loop {
-            let page = self.kv.scan(&range, PAGE)?;
-            for (key, _) in &page {
-                let Some(number) = pairs::number_of(key) else { continue };
-                let holds = self.holds.lock(number);
-                if holds.contains_key(&number) {
-                    continue;
-                }
-                discarded += self.change(|txn| match find_node(&mut *txn, number)? {
-                    Some(node) if node.links == 0 => discard(txn, &node).map(|_| 1),
-                    _ => Ok(txn.delete(key).map(|()| 0)?),
-                })?;
-            }
-            match page.last() {
-                Some((key, _)) if page.len() == PAGE => range = range.after(key),
-                _ => return Ok(discarded),
-            }
+        let mut range = Some(pairs::all_nameless());
+        while let Some(left) = range {
+            let (page, next) = self.discard_page(&left)?;
+            discarded += page.nodes;
+            range = next;
         }
+        Ok(discarded)
+    }
+
+    /// Discards what has no name and is not open of the first nodes of a range; what is left of that.
+    pub(super) fn discard_page(&self, range: &KvRange) -> Result<(Discarded, Option<KvRange>)> {
+        let mut discarded = Discarded::default();
+        let page = self.kv.scan(range, PAGE)?;
+        for (key, _) in &page {
+            let Some(number) = pairs::number_of(key) else { continue };
+            let holds = self.holds.lock(number);
+            if holds.contains_key(&number) {
+                continue;
+            }
+            let outcome = self.change(|txn| match find_node(&mut *txn, number)? {
+                Some(node) if node.links == 0 => discard(txn, &node).map(Some),
+                _ => Ok(txn.delete(key).map(|()| None)?),
+            })?;
+            discarded.nodes += u64::from(outcome.is_some());
+            discarded.objects.extend((outcome == Some(true)).then_some(number));
+        }
+        let next = page.last().filter(|_| page.len() == PAGE).map(|(key, _)| range.after(key));
+        Ok((discarded, next))
     }
 
     /// Reserves numbers for objects that are made before their files. Until a file takes one, its

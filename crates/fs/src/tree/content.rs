@@ -66,15 +66,6 @@ impl Tree {
         }
     }
 
-    /// Notes that a node that was just made is open.
-    pub(super) fn hold_new(&self, number: u64, is_nameless: bool) {
-        let mut holds = self.holds.lock(number);
-        let hold = holds.entry(number).or_default();
-        hold.opens += 1;
-        hold.writers += 1;
-        hold.is_nameless |= is_nameless;
-    }
-
     /// Closes a file `opens` times; one without a name goes with the last time. Whether its object
     /// is now to be deleted.
     pub(super) fn close_node(
@@ -93,7 +84,8 @@ impl Tree {
             holds.remove(&number);
         }
         let mut has_garbage = false;
-        if hold.opens == 0 && hold.is_nameless {
+        // It goes at the end of the time in which it may be claimed.
+        if hold.opens == 0 && hold.is_nameless && !self.claims.may_come_for(number) {
             has_garbage = self.change(|txn| match find_node(&mut *txn, number)? {
                 Some(node) if node.links == 0 => discard(txn, &node),
                 _ => Ok(false),

@@ -39,4 +39,9 @@ impl Holds {
     pub(super) fn lock(&self, number: u64) -> MutexGuard<'_, HashMap<u64, Hold>> {
         lock(&self.stripes[number as usize % STRIPES])
     }
+
+    /// Waits until nobody holds a lock that was held when this began.
+    pub(super) fn wait(&self) {
+        self.stripes.iter().for_each(|stripe| drop(lock(stripe)));
+    }
 }

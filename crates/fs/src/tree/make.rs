@@ -4,6 +4,7 @@
 use rustix::io::Errno;
 use terrace_core::Txn;
 
+use super::hold::Hold;
 use super::{
     Tree, check_name, get_bucket, get_directory, get_living_directory, put_bucket, put_node,
     touch_directory,
@@ -20,8 +21,9 @@ use crate::request::Made;
 const SET_GROUP_ID: u32 = 0o2000;
 
 impl Tree {
-    /// Makes a node under a name; without one, a file that has none yet. Returns the directory,
-    /// too, and whether a directory that was made is delegated to the session that made it.
+    /// Makes a node under a name; without one, a file that has none yet. It is open once where that
+    /// is asked for. Returns the directory, too, and whether a directory that was made is delegated to
+    /// the session that made it.
     pub(super) fn make(
         &self,
         session: u64,
@@ -60,6 +62,8 @@ impl Tree {
             made.kind.is_directory() && self.delegations.give(&self.clock, session, number);
         let hash = self.hash(name);
         let now = self.now();
+        // Nobody takes its name away before it is known to be open.
+        let holds = made.is_opened.then(|| self.holds.lock(number));
         let result = self.change(|txn| {
             let mut parent = get_living_directory(&mut *txn, directory)?;
             let mut node = inheriting(txn, &parent, number, made, now)?;
@@ -87,6 +91,10 @@ impl Tree {
             put_node(txn, &node)?;
             Ok((node, parent, is_delegated))
         });
+        if let (Ok((node, ..)), Some(mut holds)) = (&result, holds) {
+            let is_nameless = node.links == 0;
+            holds.insert(number, Hold { opens: 1, writers: 1, is_nameless });
+        }
         if result.is_err() && made.object.is_some() {
             lock(&self.reserved).insert(number);
         }

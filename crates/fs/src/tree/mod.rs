@@ -2,6 +2,7 @@
 //! The metadata of a file system in pairs: nodes, names, attributes, small files.
 
 mod change;
+mod claims;
 mod collect;
 mod content;
 mod delegations;
@@ -24,6 +25,7 @@ use std::sync::{Arc, Mutex};
 use rustix::io::Errno;
 use terrace_core::{Clock, Kv, Persistency, Ticket, Txn};
 
+use self::claims::Claims;
 use self::delegations::Delegations;
 use self::hold::Holds;
 pub use self::locks::{LockOwner, LockTable};
@@ -47,6 +49,7 @@ pub struct Tree {
     superblock: Superblock,
     delegations: Delegations,
     holds: Holds,
+    claims: Claims,
     locks: LockTable,
     /// Tells the users of it apart.
     sessions: AtomicU64,
@@ -81,12 +84,14 @@ impl Tree {
     pub fn open(kv: Arc<dyn Kv>, clock: FileClock) -> Result<Arc<Self>> {
         let superblock = superblock::read(&*kv)?;
         let delegations = Delegations::new(&clock);
+        let claims = Claims::new(superblock.next_number);
         let tree = Self {
             kv,
             clock,
             superblock,
             delegations,
             holds: Holds::default(),
+            claims,
             locks: LockTable::default(),
             sessions: AtomicU64::new(0),
             numbers: Mutex::new(0..0),

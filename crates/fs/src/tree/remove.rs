@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Taking names away.
 
+use std::collections::HashMap;
+
 use rustix::io::Errno;
 use terrace_core::Txn;
 
@@ -11,7 +13,7 @@ use super::{
 };
 use crate::clock::Moment;
 use crate::failure::{Failure, Result};
-use crate::node::Node;
+use crate::node::{Kind, Node};
 use crate::pairs;
 use crate::request::Reply;
 
@@ -30,7 +32,7 @@ impl Tree {
                 None => return Err(Errno::NOENT.into()),
             };
             let mut holds = self.holds.lock(number);
-            let is_open = holds.get(&number).is_some_and(|hold| hold.opens > 0);
+            let is_open = self.is_held(&holds, number);
             let now = self.now();
             let outcome = self.change(|txn| {
                 let mut parent = get_directory(&mut *txn, directory)?;
@@ -62,6 +64,14 @@ impl Tree {
     }
 }
 
+impl Tree {
+    /// Whether somebody has a node open, or may have without having said so.
+    pub(super) fn is_held(&self, holds: &HashMap<u64, Hold>, number: u64) -> bool {
+        let is_open = holds.get(&number).is_some_and(|hold| hold.opens > 0);
+        is_open || self.claims.may_come_for(number)
+    }
+}
+
 /// What is open without a name goes with the last close.
 pub(super) fn note_nameless(hold: Option<&mut Hold>, is_nameless: bool) {
     if let Some(hold) = hold {
@@ -90,7 +100,9 @@ pub(super) fn unlink(
     // A directory has one name, and none left for `.` without it.
     node.links = if node.kind.is_directory() { 0 } else { node.links.saturating_sub(1) };
     node.changed = now.after(node.changed);
-    if node.links == 0 && !is_open {
+    // Nothing else is ever open.
+    let stays = is_open && node.kind == Kind::File;
+    if node.links == 0 && !stays {
         return discard(txn, node);
     }
     if node.links == 0 {

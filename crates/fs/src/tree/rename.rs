@@ -56,9 +56,8 @@ impl Tree {
             let victim = bucket.find(to.name).map(|entry| entry.number);
             // Without a node in the way nobody needs to be kept from opening it.
             let mut holds = victim.map(|number| (number, self.holds.lock(number)));
-            let is_open = holds.as_ref().is_some_and(|(number, holds)| {
-                holds.get(number).is_some_and(|hold| hold.opens > 0)
-            });
+            let is_open =
+                holds.as_ref().is_some_and(|(number, holds)| self.is_held(holds, *number));
             let work = Work { from, to, how, victim, is_open, whiteout, owner, now: self.now() };
             match self.change(|txn| work.carry_out(self, txn))? {
                 Moved::Elsewhere => {}

@@ -56,7 +56,6 @@ impl Session {
     fn make(&self, directory: u64, name: &[u8], made: &Made<'_>) -> Result<Reply> {
         let (node, parent, is_delegated) = self.tree.make(self.id, directory, name, made)?;
         if made.is_opened {
-            self.tree.hold_new(node.number, node.links == 0);
             self.note_open(node.number, true);
         }
         let delegated = Delegated { directory: self.renew(directory), node: is_delegated };
@@ -122,6 +121,10 @@ impl Session {
                 Err(error) => failure = failure.or(Some(error)),
             }
         }
+        // Who may only read cannot delete anything.
+        if closed.iter().any(|one| one.is_for_writing) {
+            garbage.extend(self.tree.claims.take_discarded());
+        }
         self.closes.end(id, &garbage);
         failure.map_or(Ok(Reply::Numbers(garbage)), Err)
     }
@@ -159,6 +162,7 @@ impl Metadata for Session {
     fn call(&self, request: &Request<'_>) -> Result<Reply> {
         self.wait_for_others(request);
         let tree = &*self.tree;
+        tree.discard_unclaimed();
         match request {
             Request::Lookup { directory, name } => self.lookup(*directory, name),
             Request::Node { number } => tree.node(*number).map(Reply::Node),

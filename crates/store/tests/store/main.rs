@@ -10,6 +10,7 @@ mod foreign;
 mod leases;
 mod life;
 mod names;
+mod removed;
 mod same;
 mod scene;
 mod served;

@@ -128,6 +128,18 @@ impl Attached {
         assert!(scene.open().is_attached());
     }
 
+    /// Has another owner serve, as after a restart; clients go on.
+    #[track_caller]
+    pub(crate) fn restart(&mut self, scene: &Scene) {
+        self.stop();
+        self.owner.close().expect("nothing is in the way");
+        // The next one opens it once nobody has it.
+        drop(std::mem::replace(&mut self.owner, self.store.clone()));
+        self.owner = scene.open();
+        assert!(!self.owner.is_attached());
+        self.start(scene);
+    }
+
     /// Ends the serving; the owner goes on.
     pub(crate) fn stop(&mut self) {
         self.stop.store(true, Ordering::SeqCst);
