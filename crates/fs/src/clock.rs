@@ -80,8 +80,15 @@ impl Moment<'_> {
         self.time
     }
 
-    /// For what last changed at `before`: later than that, so that the change is seen.
+    /// For what last changed at `before`: later than that, so that the change is seen, also where
+    /// the clock was set back meanwhile.
     pub(crate) fn after(self, before: Time) -> Time {
+        self.modified_after(before).max(before.next())
+    }
+
+    /// For what was last modified at `before`: later than that, unless the clock is before it, as where
+    /// a program set a time in the future.
+    pub(crate) fn modified_after(self, before: Time) -> Time {
         if self.time > before { self.time } else { self.clock.fine() }
     }
 }
@@ -102,5 +109,14 @@ mod tests {
             changed = next;
         }
         assert!(clock.now().time() >= changed, "no later time is before it");
+    }
+
+    #[test]
+    fn a_change_is_later_than_the_last_one_also_by_a_clock_that_was_set_back() {
+        let clock = FileClock::following(Arc::new(SystemClock::default()));
+        let hour_ns = 3_600_000_000_000;
+        let before = Time::from_ns(clock.now().time().to_ns() + hour_ns);
+        assert_eq!(clock.now().after(before), before.next());
+        assert!(clock.now().modified_after(before) < before, "a program may have set that");
     }
 }

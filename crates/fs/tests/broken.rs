@@ -39,7 +39,7 @@ impl Scene {
     }
 
     fn user(&self) -> Arc<Files> {
-        files(Arc::new(Session::new(&self.tree)), &self.data)
+        files(Arc::new(Session::new(&self.tree)), &self.data, false)
     }
 
     fn break_objects(&self, kind: ErrorKind) {

@@ -79,8 +79,8 @@ impl Scene {
         let (sender, closed) = mpsc::channel();
         let fated =
             Fated { session: Session::new(&tree), fates: Mutex::new(receiver), closed: sender };
-        let one = files(Arc::new(fated), &data);
-        let other = files(Arc::new(Session::new(&tree)), &data);
+        let one = files(Arc::new(fated), &data, false);
+        let other = files(Arc::new(Session::new(&tree)), &data, false);
         Self { one, other, data, fates, closed }
     }
 

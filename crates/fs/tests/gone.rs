@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Files and links that another user removes between two looks at them.
+//! Files and links that another user removes, or changes, between two looks at them.
 
 mod common;
 
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, mpsc};
+use std::thread;
+use std::time::Duration;
 
 use rustix::io::Errno;
 use terrace_backends::kv;
@@ -12,8 +15,8 @@ use terrace_core::{
     Access, Backend, Kv, KvRange, Pair, Persistency, Result, SystemClock, Ticket, Txn,
 };
 use terrace_fs::{
-    Failure, FileClock, Files, Kind, Made, Metadata, ROOT, Reply, Request, Session, Tree,
-    TreeOptions,
+    Changes, Failure, File, FileClock, Files, Kind, Made, Metadata, ROOT, Reply, Request, Session,
+    Tree, TreeOptions,
 };
 
 use common::files;
@@ -42,11 +45,12 @@ impl Metadata for Delayed {
     }
 }
 
-/// Pairs behind whose next look something happens.
+/// Pairs behind whose next look something happens, or behind whose next change.
 #[derive(Default)]
 struct DelayedPairs {
     pairs: kv::Memory,
     then: Mutex<Option<Then>>,
+    changed: Mutex<Option<Then>>,
 }
 
 impl Kv for DelayedPairs {
@@ -72,7 +76,12 @@ impl Kv for DelayedPairs {
     }
 
     fn transact(&self, body: &mut dyn FnMut(&mut dyn Txn) -> Result<()>) -> Result<Ticket> {
-        self.pairs.transact(body)
+        let ticket = self.pairs.transact(body);
+        let then = self.changed.lock().expect("nobody panicked").take();
+        if let Some(then) = then {
+            then();
+        }
+        ticket
     }
 
     fn wait(&self, ticket: Ticket) -> Result<()> {
@@ -82,15 +91,7 @@ impl Kv for DelayedPairs {
 
 /// One user looks at a file, and another one removes it before the first asks its object.
 fn look<T>(how: impl FnOnce(&Files, u64) -> terrace_fs::Result<T>) -> terrace_fs::Result<T> {
-    let kv = Arc::new(kv::Memory::default());
-    let clock = SystemClock::default();
-    Tree::create(&*kv, &TreeOptions::default(), &clock, &[7; 32]).expect("it is empty");
-    let tree = Tree::open(kv, FileClock::following(Arc::new(clock))).expect("it was just made");
-    let data: Arc<dyn Backend> = Arc::new(Memory::new(1 << 20));
-    let then = Arc::new(Mutex::new(None));
-    let delayed = Delayed { session: Session::new(&tree), then: Arc::clone(&then) };
-    let one = files(Arc::new(delayed), &data);
-    let other = files(Arc::new(Session::new(&tree)), &data);
+    let (one, then, other, _) = two();
     let made = Made { kind: Kind::File, permissions: 0o644, is_opened: true, ..Made::default() };
     let (node, file) = other.create(ROOT, NAME, made, false).expect("it is new");
     // Open for writing, so that its object is asked how long it is.
@@ -114,18 +115,33 @@ fn a_file_that_is_removed_meanwhile_is_gone_and_not_damaged() {
 /// What happens behind the next answer.
 type Next = Arc<Mutex<Option<Then>>>;
 
+/// The only user of files, and what happens behind the next answer to it.
+fn alone() -> (Arc<Files>, Next) {
+    let (tree, _, data) = tree();
+    let (metadata, then) = delayed(&tree);
+    (files(metadata, &data, true), then)
+}
+
 /// Two users of the same files, what happens behind the next answer to the first, and the objects.
 fn two() -> (Arc<Files>, Next, Arc<Files>, Arc<Memory>) {
+    let (tree, objects, data) = tree();
+    let (metadata, then) = delayed(&tree);
+    let one = files(metadata, &data, false);
+    (one, then, files(Arc::new(Session::new(&tree)), &data, false), objects)
+}
+
+fn delayed(tree: &Arc<Tree>) -> (Arc<Delayed>, Next) {
+    let then = Next::default();
+    (Arc::new(Delayed { session: Session::new(tree), then: Arc::clone(&then) }), then)
+}
+
+fn tree() -> (Arc<Tree>, Arc<Memory>, Arc<dyn Backend>) {
     let kv = Arc::new(kv::Memory::default());
     let clock = SystemClock::default();
     Tree::create(&*kv, &TreeOptions::default(), &clock, &[7; 32]).expect("it is empty");
     let tree = Tree::open(kv, FileClock::following(Arc::new(clock))).expect("it was just made");
     let objects = Arc::new(Memory::new(1 << 20));
-    let data: Arc<dyn Backend> = objects.clone();
-    let then = Arc::new(Mutex::new(None));
-    let delayed = Delayed { session: Session::new(&tree), then: Arc::clone(&then) };
-    let one = files(Arc::new(delayed), &data);
-    (one, then, files(Arc::new(Session::new(&tree)), &data), objects)
+    (tree, objects.clone(), objects)
 }
 
 /// Makes a file of one byte again and again where there is none; its number.
@@ -247,4 +263,149 @@ fn a_link_that_is_removed_meanwhile_is_gone_and_not_damaged() {
     let target = session.call(&Request::Target { number: node.number });
     assert_eq!(has_removed.get(), Some(&true));
     assert_eq!(target.expect_err("it is gone"), Failure::of(Errno::STALE));
+}
+
+/// Another user is told of the name before who makes the file has heard that it is there.
+#[test]
+fn a_file_that_is_removed_while_it_is_made_is_open_all_the_same() {
+    let pairs = Arc::new(DelayedPairs::default());
+    let clock = SystemClock::default();
+    Tree::create(&*pairs, &TreeOptions::default(), &clock, &[7; 32]).expect("it is empty");
+    let kv: Arc<dyn Kv> = pairs.clone();
+    let tree = Tree::open(kv, FileClock::following(Arc::new(clock))).expect("it was just made");
+    let data: Arc<dyn Backend> = Arc::new(Memory::new(1 << 20));
+    let one = files(Arc::new(Session::new(&tree)), &data, false);
+    let other = files(Arc::new(Session::new(&tree)), &data, false);
+    // Numbers are taken in runs: that is a change of its own.
+    make(&other, 1);
+    other.remove(ROOT, NAME, false).expect("it is there");
+    let (removed, is_removed) = mpsc::channel();
+    let then: Then = Box::new(move || {
+        thread::spawn(move || removed.send(other.remove(ROOT, NAME, false)));
+        // It may have to wait until the file is known to be open.
+        if let Ok(outcome) = is_removed.recv_timeout(Duration::from_millis(200)) {
+            outcome.expect("it is there");
+        }
+    });
+    *pairs.changed.lock().expect("nobody panicked") = Some(then);
+    let made = Made { kind: Kind::File, permissions: 0o644, is_opened: true, ..Made::default() };
+    let (node, file) = one.create(ROOT, NAME, made, false).expect("it is new");
+    while one.lookup(ROOT, NAME).is_ok() {
+        thread::yield_now();
+    }
+    file.write(0, &[3; LENGTH], false).expect("it is open");
+    let mut bytes = [0; LENGTH];
+    assert_eq!(file.read(0, &mut bytes), Ok(LENGTH));
+    assert_eq!(bytes, [3; LENGTH]);
+    file.close().expect("it is open");
+    assert_eq!(one.open(node.number, Access::Read).map(drop).expect_err("it is gone"), gone());
+}
+
+/// So often a file is made that others find, open and remove.
+const ROUNDS: usize = 1500;
+
+/// Another user removes what one makes and opens, while others of that one open it, too.
+#[test]
+fn who_makes_a_file_has_it_open_whoever_opens_and_removes_it() {
+    let (one, _, other, objects) = two();
+    let is_over = AtomicBool::new(false);
+    let use_it = |users: &Arc<Files>| {
+        let Ok(node) = users.lookup(ROOT, NAME) else { return };
+        let opened = users.open(node.number, Access::Read);
+        let _ = users.remove(ROOT, NAME, false);
+        if let Ok((_, file)) = opened {
+            file.close().expect("it is open");
+        }
+    };
+    thread::scope(|scope| {
+        for users in [&one, &one, &other] {
+            scope.spawn(|| {
+                let _end = End(&is_over);
+                while !is_over.load(Ordering::Relaxed) {
+                    use_it(users);
+                }
+            });
+        }
+        let _end = End(&is_over);
+        make_often(&one, &is_over).expect("it is open");
+    });
+    let _ = one.remove(ROOT, NAME, false);
+    one.close().expect("closes");
+    other.close().expect("closes");
+    assert_eq!(objects.space().expect("it knows").used_bytes, 0);
+}
+
+/// Ends a test for all who take part when one of them ends, or fails.
+struct End<'a>(&'a AtomicBool);
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+fn make_often(files: &Arc<Files>, is_over: &AtomicBool) -> terrace_fs::Result<()> {
+    let mut made = 0;
+    while made < ROUNDS {
+        assert!(!is_over.load(Ordering::Relaxed), "another one failed");
+        let how = Made { kind: Kind::File, is_opened: true, ..Made::default() };
+        let file = match files.create(ROOT, NAME, how, false) {
+            Ok((_, file)) => file,
+            // Nobody came to remove it so far.
+            Err(failure) if failure.errno() == Errno::EXIST => {
+                thread::yield_now();
+                continue;
+            }
+            Err(failure) => return Err(failure),
+        };
+        made += 1;
+        let byte = [made as u8];
+        file.write(0, &byte, false)?;
+        let mut read = [!byte[0]];
+        assert_eq!((file.read(0, &mut read)?, read), (1, byte));
+        file.close()?;
+    }
+    Ok(())
+}
+
+fn gone() -> Failure {
+    Failure::of(Errno::STALE)
+}
+
+/// A file of a few bytes, open for writing.
+fn small(files: &Arc<Files>) -> Arc<File> {
+    let made = Made { kind: Kind::File, permissions: 0o644, is_opened: true, ..Made::default() };
+    let (_, file) = files.create(ROOT, NAME, made, false).expect("it is new");
+    file.write(0, b"before", false).expect("there is room");
+    Arc::new(file)
+}
+
+fn content(file: &File) -> Vec<u8> {
+    let mut bytes = [0xff; 100];
+    let length = file.read(0, &mut bytes).expect("it is open");
+    bytes[..length].to_vec()
+}
+
+#[test]
+fn what_is_written_while_somebody_opens_the_file_is_read_by_all() {
+    let (files, then) = alone();
+    let writer = small(&files);
+    let late = Arc::clone(&writer);
+    let write: Then = Box::new(move || late.write(0, b"behind it", false).expect("it is open"));
+    *then.lock().expect("nobody panicked") = Some(write);
+    let (_, reader) = files.open(writer.number(), Access::Read).expect("it is there");
+    assert_eq!(content(&writer), b"behind it");
+    assert_eq!(content(&reader), b"behind it");
+}
+
+#[test]
+fn what_is_written_behind_a_cut_is_there_when_that_is_heard_of() {
+    let (files, then) = alone();
+    let writer = small(&files);
+    let late = Arc::clone(&writer);
+    let write: Then = Box::new(move || late.write(4, b"x", false).expect("it is open"));
+    *then.lock().expect("nobody panicked") = Some(write);
+    let cut = Changes { size: Some(2), ..Changes::default() };
+    files.change(writer.number(), cut).expect("it can be cut");
+    assert_eq!(content(&writer), b"be\0\0x");
 }

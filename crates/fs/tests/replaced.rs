@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Files that are replaced while a program is on its way to them.
 
+mod common;
+
 use std::sync::Arc;
-use std::time::Duration;
 
 use rustix::io::Errno;
 use terrace_backends::kv;
 use terrace_backends::object::Memory;
-use terrace_core::{Access, Backend, Clock, Persistency, Semantics, SystemClock};
-use terrace_fs::{
-    FileClock, Files, FilesOptions, Kind, Made, ROOT, RenameHow, Session, Tree, TreeOptions,
-};
+use terrace_core::{Access, Backend, SystemClock};
+use terrace_fs::{FileClock, Files, Kind, Made, ROOT, RenameHow, Session, Tree, TreeOptions};
+
+use common::files;
 
 const NAME: &[u8] = b"file";
 const NEW: &[u8] = b"new";
@@ -21,22 +22,12 @@ const LENGTHS: [usize; 2] = [100, 10_000];
 /// The files of a file system that nobody else uses, and the objects with their bytes.
 fn alone() -> (Arc<Files>, Arc<Memory>) {
     let kv = Arc::new(kv::Memory::default());
-    let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
-    Tree::create(&*kv, &TreeOptions::default(), &*clock, &[7; 32]).expect("it is empty");
-    let tree = Tree::open(kv, FileClock::following(Arc::clone(&clock))).expect("it was just made");
+    let clock = SystemClock::default();
+    Tree::create(&*kv, &TreeOptions::default(), &clock, &[7; 32]).expect("it is empty");
+    let tree = Tree::open(kv, FileClock::following(Arc::new(clock))).expect("it was just made");
     let data = Arc::new(Memory::new(1 << 20));
-    let options = FilesOptions {
-        namespace: "files".into(),
-        semantics: Semantics { persistency: Persistency::None, ..Semantics::DEFAULT },
-        ready_objects: 0,
-        is_alone: true,
-        access: Access::Write,
-        believed_for: Duration::MAX,
-        inline_bytes_max: 4096,
-    };
     let objects: Arc<dyn Backend> = data.clone();
-    let files = Files::new(Arc::new(Session::new(&tree)), objects, clock, options);
-    (files.expect("opens"), data)
+    (files(Arc::new(Session::new(&tree)), &objects, true), data)
 }
 
 /// Makes a file of one byte again and again; its number.

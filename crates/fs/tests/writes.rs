@@ -33,7 +33,7 @@ fn users() -> (Arc<Files>, Arc<Files>) {
     Tree::create(&*kv, &TreeOptions::default(), &clock, &[7; 32]).expect("it is empty");
     let tree = Tree::open(kv, FileClock::following(Arc::new(clock))).expect("it was just made");
     let data: Arc<dyn Backend> = Arc::new(Memory::new(ROOM as u64));
-    let user = || files(Arc::new(Session::new(&tree)), &data);
+    let user = || files(Arc::new(Session::new(&tree)), &data, false);
     (user(), user())
 }
 

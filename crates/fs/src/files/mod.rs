@@ -328,7 +328,7 @@ impl Files {
         if let Some(size) = changes.size {
             match self.metadata.call(&Request::Change { number, changes })? {
                 Reply::Node(node) => {
-                    self.note_change(&node, changes.size.is_some());
+                    self.note_change(&node, true)?;
                     return Ok(node);
                 }
                 Reply::NotHere => changes = self.cut_object(number, size, changes)?,
@@ -350,7 +350,7 @@ impl Files {
             changes.settled_ns = Some(self.data.stat(&self.key(number)?)?.modified_ns);
             node = self.ask_node(&Request::Change { number, changes })?;
         }
-        self.note_change(&node, false);
+        self.note_change(&node, false)?;
         self.as_known(node)
     }
 
@@ -611,10 +611,8 @@ impl Files {
     }
 
     /// Takes note of what was changed by a request, for files that are open here.
-    fn note_change(&self, node: &Node, is_cut: bool) {
-        if let Some(file) = self.open_file(node.number) {
-            file.note_change(node, is_cut);
-        }
+    fn note_change(&self, node: &Node, is_cut: bool) -> Result<()> {
+        self.open_file(node.number).map_or(Ok(()), |file| file.note_change(self, node, is_cut))
     }
 
     /// The file with this number, where it is open here.

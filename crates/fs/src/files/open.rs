@@ -71,12 +71,17 @@ impl Shared {
         access: Access,
     ) -> Result<()> {
         self.note_permissions(node);
-        self.hear(node);
         self.is_writable.fetch_or(access == Access::Write, Ordering::AcqRel);
         let mut content = self.change();
+        let is_newest = self.hear(node);
         match &*content {
             Content::Object(_, Access::Write) => {}
             Content::Object(_, Access::Read) if access == Access::Read => {}
+            // Others wrote, or moved the bytes out, since this was asked for: what is here is newer.
+            Content::Object(..) if node.place == Place::Inline => {
+                self.refresh_into(files, &mut content)?;
+            }
+            _ if !is_newest => drop(self.refresh_into(files, &mut content)?),
             // Also where the one who opens it only reads: others may write to what was small so far.
             _ => *content = self::content(files, node, bytes, self.access())?,
         }
@@ -132,9 +137,10 @@ impl Shared {
         self.may_have_capability.store(true, Ordering::Release);
     }
 
-    /// Takes note of what was told of the node.
-    pub(super) fn hear(&self, node: &Node) {
-        self.told_changed_ns.fetch_max(node.changed.to_ns(), Ordering::AcqRel);
+    /// Takes note of what was told of the node; whether nothing newer was told of it before.
+    pub(super) fn hear(&self, node: &Node) -> bool {
+        let changed_ns = node.changed.to_ns();
+        self.told_changed_ns.fetch_max(changed_ns, Ordering::AcqRel) <= changed_ns
     }
 
     /// Asks again for bytes that are with the metadata where what is kept here may be older than what
@@ -159,26 +165,33 @@ impl Shared {
     }
 
     /// Takes note of a change that was made to the node.
-    pub(super) fn note_change(&self, node: &Node, is_cut: bool) {
+    pub(super) fn note_change(&self, files: &Files, node: &Node, is_cut: bool) -> Result<()> {
         self.note_permissions(node);
-        self.hear(node);
         if !is_cut {
-            return;
+            self.hear(node);
+            return Ok(());
         }
-        if let Content::Inline { bytes, size, changed, .. } = &mut *self.change() {
-            bytes.truncate(usize::try_from(node.size).unwrap_or(usize::MAX));
-            *size = node.size;
-            if node.size == 0 {
-                // Whatever others wrote before, nothing of it is left.
-                *changed = node.changed;
-            }
+        let mut guarded = self.change();
+        let is_newest = self.hear(node);
+        let Content::Inline { bytes, size, changed, .. } = &mut *guarded else { return Ok(()) };
+        if !is_newest {
+            // Others wrote behind the cut, and what they wrote is here.
+            return self.refresh_into(files, &mut guarded).map(drop);
         }
+        bytes.truncate(usize::try_from(node.size).unwrap_or(usize::MAX));
+        *size = node.size;
+        if node.size == 0 {
+            // Whatever others wrote before, nothing of it is left.
+            *changed = node.changed;
+        }
+        Ok(())
     }
 
-    /// Takes note of what a write may have to take away.
+    /// Takes note of what a write may have to take away. What is told may be older than what is known
+    /// here: whoever takes in vain finds nothing.
     pub(super) fn note_permissions(&self, node: &Node) {
-        self.may_have_capability.store(node.has_xattrs, Ordering::Release);
-        self.has_set_id.store(node.permissions & SET_ID != 0, Ordering::Release);
+        self.may_have_capability.fetch_or(node.has_xattrs, Ordering::AcqRel);
+        self.has_set_id.fetch_or(node.permissions & SET_ID != 0, Ordering::AcqRel);
     }
 
     /// Gives a small file an object, because it outgrows what is kept with the metadata.

@@ -86,7 +86,7 @@ fn cut_content(txn: &mut dyn Txn, node: &mut Node, size: u64, now: Moment<'_>) -
     }
     node.allocated_bytes = room(&content);
     node.size = size;
-    node.modified = now.after(node.modified);
+    node.modified = now.modified_after(node.modified);
     Ok(())
 }
 

@@ -141,7 +141,7 @@ impl Tree {
             txn.put(&key, &content)?;
             node.allocated_bytes = room(&content);
             node.size = node.size.max(end);
-            node.modified = now.after(node.modified);
+            node.modified = now.modified_after(node.modified);
             node.changed = now.after(node.changed);
             if written.clears_set_id {
                 clear_set_id(&mut node);

@@ -255,7 +255,7 @@ fn get_living_directory(read: impl Read, number: u64) -> Result<Node> {
 
 /// Takes note that the entries of a directory changed.
 fn touch_directory(directory: &mut Node, now: Moment<'_>) {
-    directory.modified = now.after(directory.modified);
+    directory.modified = now.modified_after(directory.modified);
     directory.changed = now.after(directory.changed);
 }
 

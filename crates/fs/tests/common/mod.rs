@@ -7,15 +7,19 @@ use std::time::Duration;
 use terrace_core::{Access, Backend, Clock, Persistency, Semantics, SystemClock};
 use terrace_fs::{Files, FilesOptions, Metadata};
 
-/// A user of a file system beside others.
-pub(crate) fn files(metadata: Arc<dyn Metadata>, data: &Arc<dyn Backend>) -> Arc<Files> {
+/// A user of a file system, which may be the only one.
+pub(crate) fn files(
+    metadata: Arc<dyn Metadata>,
+    data: &Arc<dyn Backend>,
+    is_alone: bool,
+) -> Arc<Files> {
     let options = FilesOptions {
         namespace: "files".into(),
         semantics: Semantics { persistency: Persistency::None, ..Semantics::DEFAULT },
         ready_objects: 0,
-        is_alone: false,
+        is_alone,
         access: Access::Write,
-        believed_for: Duration::from_secs(1),
+        believed_for: if is_alone { Duration::MAX } else { Duration::from_secs(1) },
         inline_bytes_max: 4096,
     };
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
