@@ -6,16 +6,28 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use terrace_fs::{Node, Time};
 
-/// Nodes that are remembered; what is forgotten is asked for again.
-const NODES_MAX: usize = 1 << 16;
+/// Nodes that are remembered, of those that the kernel knows; of others it is asked for bytes again. An
+/// entry has about 150 bytes, the kernel's more than 1000.
+const NODES_MAX: usize = 1 << 18;
+
+/// So many locks stand between them.
+const STRIPES: usize = 64;
 
 /// What the kernel was told of each node, and as what each file was last opened here.
+pub(crate) struct Seen([Mutex<Nodes>; STRIPES]);
+
 #[derive(Default)]
-pub(crate) struct Seen(Mutex<HashMap<u64, Known>>);
+struct Nodes {
+    known: HashMap<u64, Known>,
+    /// Whether some were forgotten that the kernel knows, and may have bytes of.
+    has_forgotten: bool,
+}
 
 struct Known {
     told: State,
     opened: Option<State>,
+    /// How often the kernel was told of it by a name, and has not forgotten that.
+    names: u64,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -23,6 +35,12 @@ struct State {
     size: u64,
     modified: Time,
     changed: Time,
+}
+
+impl Default for Seen {
+    fn default() -> Self {
+        Self(std::array::from_fn(|_| Mutex::default()))
+    }
 }
 
 /// What the kernel has of a file is as the file is.
@@ -37,32 +55,72 @@ pub(crate) enum Cached {
 }
 
 impl Seen {
-    /// Notes that the kernel is told of a node.
+    /// Notes that the kernel is told of a node that it knows.
     pub(crate) fn tell(&self, node: &Node) {
-        let told = State::of(node);
-        let mut seen = self.nodes();
-        seen.entry(node.number).or_insert(Known { told, opened: None }).told = told;
+        self.nodes(node.number).tell(node);
+    }
+
+    /// Notes that the kernel is told of a node by a name: it knows it until it forgets all of these.
+    pub(crate) fn name(&self, node: &Node) {
+        self.nodes(node.number).tell(node).names += 1;
+    }
+
+    /// Notes that the kernel forgets so many names of a node; with the last it forgets its bytes.
+    pub(crate) fn forget(&self, number: u64, names: u64) {
+        let mut nodes = self.nodes(number);
+        if let Some(known) = nodes.known.get_mut(&number) {
+            known.names = known.names.saturating_sub(names);
+            if known.names == 0 {
+                nodes.known.remove(&number);
+            }
+        }
     }
 
     /// Notes that a file is opened; what is cached of it and still good.
-    pub(crate) fn open(&self, node: &Node) -> Cached {
+    ///
+    /// Where the kernel has the attributes and not a byte, `store` may give it all bytes of that moment,
+    /// and says whether it has. Nobody else can have the file open then, and who cuts it is told only
+    /// behind that.
+    pub(crate) fn open(&self, node: &Node, store: impl FnOnce() -> bool) -> Cached {
         let now = State::of(node);
-        let known = Known { told: now, opened: Some(now) };
-        match self.nodes().insert(node.number, known) {
+        let mut nodes = self.nodes(node.number);
+        let has_forgotten = nodes.has_forgotten;
+        let is_known = nodes.known.contains_key(&node.number);
+        let known = nodes.entry(node);
+        let (told, opened) = (known.told, known.opened);
+        (known.told, known.opened) = (now, Some(now));
+        match (told == now, opened) {
             // Who writes to it at the moment may write again within one tick of its clock.
-            _ if node.is_written => Cached::Nothing,
-            Some(before) if before.opened == Some(now) => Cached::Whole,
-            Some(before) if before.told == now => Cached::Attributes,
-            _ => Cached::Nothing,
+            _ if node.is_written || !is_known => Cached::Nothing,
+            (_, Some(opened)) if opened == now => Cached::Whole,
+            (true, None) if !has_forgotten && store() => Cached::Whole,
+            (true, _) => Cached::Attributes,
+            (false, _) => Cached::Nothing,
         }
     }
 
-    fn nodes(&self) -> MutexGuard<'_, HashMap<u64, Known>> {
-        let mut nodes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if nodes.len() >= NODES_MAX {
-            nodes.clear();
+    fn nodes(&self, number: u64) -> MutexGuard<'_, Nodes> {
+        let nodes = &self.0[number as usize % STRIPES];
+        // Entries change as a whole.
+        nodes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Nodes {
+    /// What is known of a node, as of what is told where that is nothing.
+    fn entry(&mut self, node: &Node) -> &mut Known {
+        if self.known.len() >= NODES_MAX / STRIPES && !self.known.contains_key(&node.number) {
+            self.known.clear();
+            self.has_forgotten = true;
         }
-        nodes
+        let told = State::of(node);
+        self.known.entry(node.number).or_insert(Known { told, opened: None, names: 0 })
+    }
+
+    fn tell(&mut self, node: &Node) -> &mut Known {
+        let known = self.entry(node);
+        known.told = State::of(node);
+        known
     }
 }
 
@@ -77,16 +135,71 @@ impl State {
 mod tests {
     use super::*;
 
+    fn open(seen: &Seen, node: &Node) -> Cached {
+        seen.open(node, || false)
+    }
+
     #[test]
     fn what_was_told_or_opened_is_good_until_it_changes() {
         let seen = Seen::default();
         let node = Node { number: 7, size: 1, ..Node::default() };
-        assert_eq!(seen.open(&node), Cached::Nothing, "never told of");
-        assert_eq!(seen.open(&node), Cached::Whole);
+        assert_eq!(open(&seen, &node), Cached::Nothing, "never told of");
+        assert_eq!(open(&seen, &node), Cached::Whole);
         let longer = Node { size: 2, ..node.clone() };
         seen.tell(&longer);
-        assert_eq!(seen.open(&longer), Cached::Attributes, "pages are those of another time");
-        assert_eq!(seen.open(&node), Cached::Nothing);
-        assert_eq!(seen.open(&Node { is_written: true, ..node }), Cached::Nothing);
+        assert_eq!(open(&seen, &longer), Cached::Attributes, "pages are those of another time");
+        assert_eq!(open(&seen, &node), Cached::Nothing);
+        assert_eq!(open(&seen, &Node { is_written: true, ..node }), Cached::Nothing);
+    }
+
+    const NEVER: fn() -> bool = || panic!("the kernel may have other bytes");
+
+    #[test]
+    fn bytes_are_given_with_the_first_open_of_what_is_as_it_was_told() {
+        let seen = Seen::default();
+        let node = |number| Node { number, size: 1, ..Node::default() };
+        assert_eq!(seen.open(&node(1), NEVER), Cached::Nothing, "never told of");
+        seen.name(&node(2));
+        assert_eq!(seen.open(&Node { size: 2, ..node(2) }, NEVER), Cached::Nothing, "changed");
+        seen.name(&node(3));
+        assert_eq!(seen.open(&Node { is_written: true, ..node(3) }, NEVER), Cached::Nothing);
+        seen.name(&node(4));
+        assert_eq!(seen.open(&node(4), || true), Cached::Whole);
+        assert_eq!(seen.open(&node(4), NEVER), Cached::Whole);
+        seen.tell(&Node { size: 2, ..node(4) });
+        assert_eq!(seen.open(&Node { size: 2, ..node(4) }, NEVER), Cached::Attributes);
+    }
+
+    #[test]
+    fn bytes_are_given_again_once_the_kernel_has_forgotten_all_names() {
+        let seen = Seen::default();
+        let node = Node { number: 7, size: 1, ..Node::default() };
+        seen.name(&node);
+        seen.name(&node);
+        assert_eq!(seen.open(&node, || true), Cached::Whole);
+        seen.forget(7, 1);
+        assert_eq!(seen.open(&node, NEVER), Cached::Whole, "it has a name");
+        // It is looked up again before the kernel says that it forgot the rest.
+        seen.name(&node);
+        seen.forget(7, 1);
+        assert_eq!(seen.open(&node, NEVER), Cached::Whole);
+        seen.forget(7, 1);
+        seen.name(&node);
+        assert_eq!(seen.open(&node, || true), Cached::Whole);
+    }
+
+    #[test]
+    fn what_is_remembered_is_bounded_and_nothing_taken_for_new_then() {
+        let seen = Seen::default();
+        let node = |at: usize| Node { number: (at * STRIPES) as u64, ..Node::default() };
+        let max = NODES_MAX / STRIPES;
+        assert_eq!(open(&seen, &node(0)), Cached::Nothing);
+        (1..=max).for_each(|at| seen.name(&node(at)));
+        assert!(seen.nodes(0).known.len() <= max);
+        seen.name(&node(0));
+        assert_eq!(seen.open(&node(0), NEVER), Cached::Attributes);
+        let other = Node { number: 1, ..Node::default() };
+        seen.name(&other);
+        assert_eq!(seen.open(&other, || true), Cached::Whole, "in another part");
     }
 }

@@ -8,6 +8,7 @@ mod clients;
 mod directories;
 mod fsx;
 mod full_catalog;
+mod given;
 mod killed;
 mod locks;
 mod lost_catalog;

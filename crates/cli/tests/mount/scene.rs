@@ -191,6 +191,12 @@ impl Process {
         let _ = self.child.wait();
     }
 
+    fn set_silent(&self, is_silent: bool) {
+        let signal = if is_silent { Signal::STOP } else { Signal::CONT };
+        let process = Pid::from_child(&self.child);
+        rustix::process::kill_process(process, signal).expect("it was not waited for");
+    }
+
     #[track_caller]
     fn stop(&mut self) {
         let status = self.terminate();
@@ -239,6 +245,11 @@ impl Mounted {
     /// Where it is.
     pub(crate) fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Has its process answer nobody, or again everybody.
+    pub(crate) fn set_silent(&self, is_silent: bool) {
+        self.process.as_ref().expect("it is mounted").set_silent(is_silent);
     }
 
     /// Whether the kernel reads and writes files of tiers itself, where it can.
@@ -325,10 +336,7 @@ impl Served {
 
     /// Has it answer nobody, or again everybody.
     pub(crate) fn set_silent(&self, is_silent: bool) {
-        let process = self.process.as_ref().expect("it runs");
-        let signal = if is_silent { Signal::STOP } else { Signal::CONT };
-        let process = Pid::from_child(&process.child);
-        rustix::process::kill_process(process, signal).expect("it was not waited for");
+        self.process.as_ref().expect("it runs").set_silent(is_silent);
     }
 
     /// Ends it in an orderly way and starts it on the same port.

@@ -10,7 +10,9 @@ use terrace_core::{Access, Buffer, End, Object, ReadBegun, ReadDone};
 use super::open::Content;
 use super::{CAPABILITY, File, unexpected};
 use crate::failure::Result;
+use crate::node::Node;
 use crate::request::{Changes, Reply, Request, Settled};
+use crate::tree::INLINE_BYTES_LIMIT;
 
 /// Copied so much at a time.
 const COPY_BYTES: usize = 256 << 10;
@@ -34,6 +36,23 @@ impl File {
                 Ok(object.read_at(offset, &mut [IoSliceMut::new(buffer)])?)
             }
             Content::Inline { bytes, size, .. } => Ok(read_inline(bytes, *size, offset, buffer)),
+        }
+    }
+
+    /// All bytes of a file that is kept with the metadata, and has some, where those that are known
+    /// here are as of what is known of the node.
+    pub fn bytes_as_of(&self, node: &Node) -> Option<Vec<u8>> {
+        match &*self.shared().look() {
+            Content::Inline { bytes, size, changed, .. }
+                // One that was made longer, by its length alone, has zeros in place of more.
+                if (1..=INLINE_BYTES_LIMIT.into()).contains(size)
+                    && (*size, *changed) == (node.size, node.changed) =>
+            {
+                let mut bytes = bytes.clone();
+                bytes.resize(*size as usize, 0);
+                Some(bytes)
+            }
+            _ => None,
         }
     }
 

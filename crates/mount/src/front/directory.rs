@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use terrace_fs::{Kind, Listed};
 use terrace_fuse::{DirectoryBuffer, Entry, Opened, Reply};
 
-use super::{Answering, Front, Result};
+use super::{Answering, Front, Result, answer};
 
 /// Positions of `.` and `..`.
 const THIS: u64 = 1;
@@ -97,8 +97,12 @@ impl Front {
     fn add(&self, buffer: &mut DirectoryBuffer, entry: &Listed, with_nodes: bool) -> bool {
         match (&entry.node, with_nodes) {
             (Some(node), true) => {
-                let answer = self.entry(node);
-                buffer.add_plus(&answer, entry.position, &entry.name)
+                let answer = answer::entry(node, self.cached_for);
+                let has_room = buffer.add_plus(&answer, entry.position, &entry.name);
+                if has_room {
+                    self.note_named(node);
+                }
+                has_room
             }
             // It was removed meanwhile, or its server does not answer: whoever looks at it hears which.
             (None, true) => {

@@ -137,7 +137,9 @@ impl Front {
                     true => OpenedFlags::NONE,
                     false => OpenedFlags::DIRECT_IO | OpenedFlags::PARALLEL_DIRECT_WRITES,
                 };
-                (self.kept(node, made_in.is_some()) | how, None)
+                let is_given = is_cached && !usage.writes;
+                let given = is_given.then_some(&file);
+                (self.kept(node, made_in.is_some(), given) | how, None)
             }
             Chosen::Served => (OpenedFlags::KEEP_CACHE, None),
         };
@@ -151,9 +153,14 @@ impl Front {
     }
 
     /// What the kernel may keep of a file that is opened: what another client closed is seen by who
-    /// opens it next.
-    fn kept(&self, node: &Node, is_new: bool) -> OpenedFlags {
-        match self.seen.open(node) {
+    /// opens it next. The bytes of a small one it gets with its first open, so that it need not ask
+    /// for them.
+    fn kept(&self, node: &Node, is_new: bool, given: Option<&File>) -> OpenedFlags {
+        let give = || {
+            let bytes = given.and_then(|file| file.bytes_as_of(node));
+            bytes.is_some_and(|bytes| self.notifier.store(node.number, 0, &bytes).is_ok())
+        };
+        match self.seen.open(node, give) {
             Cached::Whole => return OpenedFlags::KEEP_CACHE,
             Cached::Attributes => {}
             // With the answer it is told of the attributes, too.

@@ -96,10 +96,15 @@ impl Front {
 
     /// The same, and that it may believe it for so long.
     fn entry_for(&self, node: &Node, timeout: Duration) -> Entry {
-        if self.is_shared {
-            self.seen.tell(node);
-        }
+        self.note_named(node);
         answer::entry(node, timeout)
+    }
+
+    /// Notes that the kernel is told of a node by a name.
+    fn note_named(&self, node: &Node) {
+        if self.is_shared {
+            self.seen.name(node);
+        }
     }
 
     /// What the kernel is told of a node.
@@ -242,12 +247,12 @@ impl Front {
                 self.seek(*handle, *offset, *whence, reply)
             }
             Operation::CopyFileRange(copy) => self.copy(copy, !has_set_id_rights(request), reply),
-            Operation::Forget { .. } => {
-                self.forget(node);
+            Operation::Forget { count } => {
+                self.forget(node, *count);
                 reply.with(drop)
             }
             Operation::BatchForget(forgets) => {
-                forgets.clone().for_each(|(node, _)| self.forget(node));
+                forgets.clone().for_each(|(node, count)| self.forget(node, count));
                 reply.with(drop)
             }
             // The kernel then does without; for `Flush` and locks it does the work itself.

@@ -86,8 +86,12 @@ impl Front {
         reply.with(Reply::empty)
     }
 
-    /// Takes note that nobody in the kernel is on the way to a node, or has it open.
-    pub(super) fn forget(&self, number: u64) {
+    /// Takes note that nobody in the kernel is on the way to a node, or has it open, by so many names
+    /// of it that it was told of.
+    pub(super) fn forget(&self, number: u64, names: u64) {
+        if self.is_shared {
+            self.seen.forget(number, names);
+        }
         // Nobody waits for an answer.
         if let Err(failure) = self.files.forget(number) {
             super::log(number, &failure);
