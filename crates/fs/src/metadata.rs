@@ -30,8 +30,9 @@ pub trait Metadata: Send + Sync {
     }
 
     /// What a name led to less than `age_max` ago, and how long ago, where that was fetched with the
-    /// names around it. What was changed through this since then counts. Each answer is given once, so
-    /// that who asks again may find a newer one.
+    /// names around it, or asked for. What was changed through this since then counts. Each answer is
+    /// given once until the node is [forgotten](Metadata::forgotten), so that who asks again may find a
+    /// newer one.
     ///
     /// # Errors
     ///
@@ -44,6 +45,9 @@ pub trait Metadata: Send + Sync {
     ) -> Result<Option<(Node, Duration)>> {
         Ok(None)
     }
+
+    /// Whoever was told of a node has forgotten its names: if they ask again, it is because of that.
+    fn forgotten(&self, _number: u64) {}
 
     /// Whether a node had no extended attribute of this name, or none at all, less than `age_max`
     /// ago, where that is known without asking anybody. What was set through this since then counts.

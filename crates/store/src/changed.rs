@@ -34,8 +34,11 @@ impl Changed {
             | Request::Write { number, .. }
             | Request::MoveOut { number, .. } => Self::These(vec![*number]),
             Request::Close { closed, read, .. } => {
-                let closed = closed.iter().map(|closed| closed.number);
-                Self::These(closed.chain(read.iter().map(|read| read.number)).collect())
+                // Of one that was only read nothing changes, but that it goes without a name.
+                let written = closed.iter().filter(|it| it.is_for_writing || it.settled.is_some());
+                let written = written.map(|closed| closed.number);
+                let nodes: Vec<_> = written.chain(read.iter().map(|read| read.number)).collect();
+                if nodes.is_empty() { Self::None } else { Self::These(nodes) }
             }
             // What is moved changes, too, and nobody says which node it is.
             _ => Self::Any,

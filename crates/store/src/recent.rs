@@ -6,6 +6,7 @@
 //! answer to an earlier request is as good as what the question would bring.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -102,18 +103,24 @@ impl State {
     }
 
     fn remember(&mut self, reply: &Reply, at_ns: u64) {
+        let count = if let Reply::Listing(entries) = reply { entries.len() } else { 1 };
+        if self.known.len() + count > NODES_MAX {
+            self.known.clear();
+        }
         let mut remember = |node: &Node| {
-            // The tiers know better how long it is.
-            if node.is_written {
+            // The tiers know better how long it is; one without a name goes when it is closed.
+            if node.is_written || node.links == 0 {
                 return;
             }
-            if self.known.len() >= NODES_MAX {
-                self.known.clear();
+            match self.known.entry(node.number) {
+                // That was asked for later, and answered sooner.
+                Entry::Occupied(known) if known.get().1 > at_ns => {}
+                Entry::Occupied(mut known) => _ = known.insert((node.clone(), at_ns)),
+                Entry::Vacant(place) => _ = place.insert((node.clone(), at_ns)),
             }
-            self.known.insert(node.number, (node.clone(), at_ns));
         };
         match reply {
-            Reply::Node(node) => remember(node),
+            Reply::Node(node) | Reply::Opened { node, .. } => remember(node),
             Reply::Made { node, directory, .. } => [node, directory].into_iter().for_each(remember),
             Reply::Gone { directory, .. } => directory.iter().for_each(remember),
             Reply::Listing(entries) => {
@@ -138,7 +145,7 @@ mod tests {
 
     /// A directory as it is after so many changes.
     fn gone(size: u64) -> Reply {
-        let directory = Some(Node { number: ROOT, size, ..Node::default() });
+        let directory = Some(Node { number: ROOT, size, links: 1, ..Node::default() });
         Reply::Gone { number: 7, has_garbage: false, directory, is_delegated: false }
     }
 
@@ -210,7 +217,7 @@ mod tests {
     fn an_answer_from_before_a_change_is_not_believed() {
         let (recent, _) = recent();
         let look = Request::Node { number: ROOT };
-        let told = Reply::Node(Node { number: ROOT, size: 3, ..Node::default() });
+        let told = Reply::Node(Node { number: ROOT, size: 3, links: 1, ..Node::default() });
         // The change ends between question and answer; or begins before, and ends after.
         let looked = begin(&recent, &look);
         change(&recent, 4);
@@ -228,6 +235,40 @@ mod tests {
     }
 
     #[test]
+    fn a_file_is_known_while_it_is_open_and_after_it_was_only_read() {
+        let (recent, _) = recent();
+        let number = 7;
+        let node = Node { number, links: 1, ..Node::default() };
+        let nameless = Node { links: 0, ..node.clone() };
+        let open = Request::Open { number, is_for_writing: false };
+        for (node, is_known) in [(nameless, false), (node, true)] {
+            let begun = begin(&recent, &open);
+            end(&recent, begun, Some(&Reply::Opened { node, content: Vec::new() }));
+            assert_eq!(recent.find(number, LONG).is_some(), is_known);
+        }
+        for (is_for_writing, is_known) in [(false, true), (true, false)] {
+            let closed = vec![Closed { number, is_for_writing, settled: None }];
+            let close = Request::Close { closed, read: Vec::new(), id: 1, acknowledged: 0 };
+            let begun = begin(&recent, &close);
+            end(&recent, begun, Some(&Reply::Numbers(Vec::new())));
+            assert_eq!(recent.find(number, LONG).is_some(), is_known);
+        }
+    }
+
+    #[test]
+    fn what_was_asked_for_later_counts_also_where_it_was_answered_sooner() {
+        let (recent, clock) = recent();
+        let look = Request::Node { number: ROOT };
+        let told = |size| Reply::Node(Node { number: ROOT, size, links: 1, ..Node::default() });
+        let first = begin(&recent, &look);
+        clock.advance(LONG / 4);
+        let second = begin(&recent, &look);
+        end(&recent, second, Some(&told(2)));
+        end(&recent, first, Some(&told(1)));
+        assert_eq!(size(&recent), Some(2));
+    }
+
+    #[test]
     fn nodes_of_a_listing_are_known_until_they_change_or_lose_a_name() {
         let (recent, _) = recent();
         let entry = |number| Listed {
@@ -235,7 +276,7 @@ mod tests {
             position: number,
             number,
             kind: Kind::File,
-            node: Some(Node { number, is_written: number == 9, ..Node::default() }),
+            node: Some(Node { number, links: 1, is_written: number == 9, ..Node::default() }),
         };
         let is_known = |number| recent.find(number, LONG).is_some();
         let list = || {

@@ -99,13 +99,13 @@ impl Metadata for RemoteFiles {
         }
         let changed = Changed::by(request);
         let recent = self.recent.begin(&changed);
-        self.ahead.begin(request, &changed);
+        let ahead = self.ahead.begin(request, &changed);
         let absent = self.absent.begin(request);
         let delegated = self.delegated.begin(request);
         let asked = self.held.carry_out(request);
         let reply = asked.as_ref().ok();
         self.recent.end(recent, &changed, reply);
-        self.ahead.end(request, &changed, &asked);
+        self.ahead.end(&ahead, request, &changed, &asked);
         self.absent.end(&absent, request, &asked);
         self.delegated.end(&delegated, request, reply);
         asked
@@ -122,8 +122,9 @@ impl Metadata for RemoteFiles {
         age_max: Duration,
     ) -> Result<Option<(Node, Duration)>> {
         let take = || {
-            let found = self.ahead.take(directory, name, age_max);
-            found.filter(|(node, _)| !self.held.is_written(node.number))
+            let (number, age) = self.ahead.take(directory, name, age_max)?;
+            let (node, node_age) = self.recent(number, age_max)?;
+            Some((node, age.max(node_age)))
         };
         if let found @ Some(_) = take() {
             return Ok(found);
@@ -140,6 +141,10 @@ impl Metadata for RemoteFiles {
         self.ahead.fetched(&fetch, &asked);
         let _ = unless_away(asked)?;
         Ok(take())
+    }
+
+    fn forgotten(&self, number: u64) {
+        self.ahead.forgotten(number);
     }
 
     fn lacks_xattr(&self, number: u64, name: Option<&[u8]>, age_max: Duration) -> bool {

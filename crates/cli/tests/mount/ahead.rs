@@ -6,6 +6,8 @@ use std::io::ErrorKind;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
+use rustix::mount::{MountFlags, mount_remount};
+
 use crate::clients::Pair;
 use crate::scene::wait_until;
 
@@ -50,6 +52,53 @@ fn who_looks_at_many_files_does_not_ask_for_each() {
         let most = if is_fetched { FILES / 2 } else { usize::MAX };
         let least = if is_fetched { 0 } else { FILES };
         assert!((least..most).contains(&asked), "{how:?}: {asked} requests");
+    }
+}
+
+/// Has the kernel forget all names of a mount, as it does where memory is short: it does so before it
+/// asks a file system whether it can be mounted otherwise.
+fn forget_names(mount: &Path) {
+    let flags = MountFlags::NOSUID | MountFlags::NODEV;
+    mount_remount(mount, flags, c"").expect("nothing changes");
+}
+
+#[test]
+fn who_looks_again_once_the_kernel_has_forgotten_is_told_what_is_known() {
+    let Some(pair) = Pair::new(&["--cache", "10min"]) else { return };
+    const OPENED: usize = 150;
+    let [one, other] = fill(&pair, FILES);
+    look(&other, 0..FILES);
+    for turn in 0..3 {
+        forget_names(pair.other.path());
+        let before = pair.requests();
+        look(&other, 0..FILES);
+        let asked = pair.requests() - before;
+        // Of what was read for the first time since, when that was.
+        let changed = if turn == 1 { OPENED } else { 0 };
+        assert!(asked < changed + LOOKED_AT, "{turn}: {asked} requests");
+        // Opening a file, and closing it, leaves its name known.
+        for number in 0..OPENED {
+            let text = fs::read_to_string(other.join(name(number))).expect("it is there");
+            assert_eq!(text, number.to_string());
+        }
+    }
+    // What this mount heard since, or changed, is known as it is.
+    fs::write(one.join(name(1)), "changed").expect("there is room");
+    assert_eq!(fs::read_to_string(other.join(name(1))).expect("it is there"), "changed");
+    fs::remove_file(one.join(name(2))).expect("it is there");
+    fs::read(other.join(name(2))).expect_err("it is gone");
+    fs::write(other.join(name(3)), "changed").expect("there is room");
+    fs::remove_file(other.join(name(4))).expect("it is there");
+    fs::remove_file(other.join(name(5))).expect("it is there");
+    fs::write(other.join(name(5)), "made again").expect("there is room");
+    for _ in 0..2 {
+        forget_names(pair.other.path());
+        let length = |number: usize| fs::metadata(other.join(name(number))).map(|it| it.len());
+        assert_eq!([1, 3, 5].map(|number| length(number).expect("it is there")), [7, 7, 10]);
+        for number in [2, 4] {
+            let gone = length(number).expect_err("it is gone");
+            assert_eq!(gone.kind(), ErrorKind::NotFound, "{number}");
+        }
     }
 }
 

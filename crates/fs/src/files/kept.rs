@@ -184,12 +184,14 @@ impl Files {
         }
     }
 
-    /// Lets go of what has no name: nobody is on the way to it any more.
+    /// Takes note that who was told of a node has forgotten it, and lets go of it where it has no name:
+    /// nobody is on the way to it any more.
     ///
     /// # Errors
     ///
     /// What the metadata says.
     pub fn forget(&self, number: u64) -> Result<()> {
+        self.metadata.forgotten(number);
         lock(&self.kept.links).remove(&number);
         match lock(&self.kept.files).remove(&number) {
             true => self.close_with_metadata(number, false, None),

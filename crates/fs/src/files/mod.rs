@@ -144,7 +144,7 @@ impl Files {
     }
 
     /// What a name leads to, and how long ago that was so: less than `age_max`. Who asks twice for the
-    /// same is told how it is the second time.
+    /// same, and has not [forgotten](Files::forget) it, is told how it is the second time.
     ///
     /// # Errors
     ///
