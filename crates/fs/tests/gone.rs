@@ -11,13 +11,12 @@ use std::time::Duration;
 use rustix::io::Errno;
 use terrace_backends::kv;
 use terrace_backends::object::Memory;
-use terrace_core::{
-    Access, Backend, Kv, KvRange, Pair, Persistency, Result, SystemClock, Ticket, Txn,
-};
+use terrace_core::{Access, Backend, Kv, Result, SystemClock, Ticket};
 use terrace_fs::{
     Changes, Failure, File, FileClock, Files, Kind, Made, Metadata, ROOT, Reply, Request, Session,
     Tree, TreeOptions,
 };
+use terrace_testkit::{Body, KvLayer, Layered};
 
 use common::files;
 
@@ -53,13 +52,9 @@ struct DelayedPairs {
     changed: Mutex<Option<Then>>,
 }
 
-impl Kv for DelayedPairs {
-    fn target(&self) -> &str {
-        self.pairs.target()
-    }
-
-    fn persistency(&self) -> Persistency {
-        self.pairs.persistency()
+impl KvLayer for DelayedPairs {
+    fn inner(&self) -> &dyn Kv {
+        &self.pairs
     }
 
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
@@ -71,21 +66,13 @@ impl Kv for DelayedPairs {
         value
     }
 
-    fn scan(&self, range: &KvRange, max: usize) -> Result<Vec<Pair>> {
-        self.pairs.scan(range, max)
-    }
-
-    fn transact(&self, body: &mut dyn FnMut(&mut dyn Txn) -> Result<()>) -> Result<Ticket> {
+    fn transact(&self, body: Body<'_>) -> Result<Ticket> {
         let ticket = self.pairs.transact(body);
         let then = self.changed.lock().expect("nobody panicked").take();
         if let Some(then) = then {
             then();
         }
         ticket
-    }
-
-    fn wait(&self, ticket: Ticket) -> Result<()> {
-        self.pairs.wait(ticket)
     }
 }
 
@@ -239,7 +226,7 @@ fn a_listing_tells_of_others_where_a_file_is_removed_meanwhile() {
 
 #[test]
 fn a_link_that_is_removed_meanwhile_is_gone_and_not_damaged() {
-    let pairs = Arc::new(DelayedPairs::default());
+    let pairs = Arc::new(Layered(DelayedPairs::default()));
     let clock = SystemClock::default();
     Tree::create(&*pairs, &TreeOptions::default(), &clock, &[7; 32]).expect("it is empty");
     let kv: Arc<dyn Kv> = pairs.clone();
@@ -268,7 +255,7 @@ fn a_link_that_is_removed_meanwhile_is_gone_and_not_damaged() {
 /// Another user is told of the name before who makes the file has heard that it is there.
 #[test]
 fn a_file_that_is_removed_while_it_is_made_is_open_all_the_same() {
-    let pairs = Arc::new(DelayedPairs::default());
+    let pairs = Arc::new(Layered(DelayedPairs::default()));
     let clock = SystemClock::default();
     Tree::create(&*pairs, &TreeOptions::default(), &clock, &[7; 32]).expect("it is empty");
     let kv: Arc<dyn Kv> = pairs.clone();

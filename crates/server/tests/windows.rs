@@ -6,8 +6,9 @@ mod common;
 use std::sync::{Arc, Condvar, Mutex};
 
 use terrace_backends::{kv, object};
-use terrace_core::{Kv, KvExt as _, KvRange, Pair, Persistency, Result, Ticket, Txn};
+use terrace_core::{Kv, KvExt as _, KvRange, Result, Ticket};
 use terrace_server::Limits;
+use terrace_testkit::{Body, KvLayer, Layered};
 
 use common::{Plain, connect, options, serve};
 
@@ -18,24 +19,12 @@ struct Held {
     freed: Condvar,
 }
 
-impl Kv for Held {
-    fn target(&self) -> &str {
-        self.inner.target()
+impl KvLayer for Held {
+    fn inner(&self) -> &dyn Kv {
+        &self.inner
     }
 
-    fn persistency(&self) -> Persistency {
-        self.inner.persistency()
-    }
-
-    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        self.inner.get(key)
-    }
-
-    fn scan(&self, range: &KvRange, max: usize) -> Result<Vec<Pair>> {
-        self.inner.scan(range, max)
-    }
-
-    fn transact(&self, body: &mut dyn FnMut(&mut dyn Txn) -> Result<()>) -> Result<Ticket> {
+    fn transact(&self, body: Body<'_>) -> Result<Ticket> {
         let mut is_slow = false;
         let ticket = self.inner.transact(&mut |txn| {
             let was_there = txn.get(b"slow")?.is_some();
@@ -49,19 +38,15 @@ impl Kv for Held {
         }
         Ok(ticket)
     }
-
-    fn wait(&self, ticket: Ticket) -> Result<()> {
-        self.inner.wait(ticket)
-    }
 }
 
 #[test]
 fn a_slow_change_does_not_make_others_fail() {
-    let kv = Arc::new(Held {
+    let kv = Arc::new(Layered(Held {
         inner: kv::Memory::default(),
         is_free: Mutex::new(false),
         freed: Condvar::new(),
-    });
+    }));
     let backend = Arc::new(object::Memory::new(1 << 20));
     let limits = Limits { replies_max: 4096, ..Limits::default() };
     let (_server, endpoint) = serve(Arc::new(Plain { backend, kv: Arc::clone(&kv) as _ }), limits);

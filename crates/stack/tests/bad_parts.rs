@@ -13,7 +13,7 @@ use terrace_core::{
     TierIndex,
 };
 use terrace_stack::{MoveKind, Parts, Stack, Tier};
-use terrace_testkit::Operation;
+use terrace_testkit::{Body, KvLayer, Layered, Operation};
 
 const SLOW: TierIndex = TierIndex(1);
 
@@ -382,7 +382,7 @@ fn a_tier_that_vanishes_while_running_takes_only_its_own_objects() {
 fn a_catalog_that_fails_once_loses_nothing() {
     let world = World::two();
     // What the stack commits beside the test is left alone.
-    let catalog = Arc::new(FailingAt::on_this_thread(world.kv().open()));
+    let catalog = Arc::new(Layered(FailingAt::on_this_thread(world.kv().open())));
     let stack = world.create_with(|parts| parts.catalog = catalog.clone());
     put(&stack, &key("before"), &[1; 5000]);
     for _ in 0..3 {
@@ -411,7 +411,7 @@ fn a_catalog_that_fails_at_any_commit_of_a_migration_loses_nothing() {
     for failing in 0..6 {
         let world = World::two();
         let stack = {
-            let catalog = Arc::new(FailingAt::new(world.kv().open(), u64::MAX));
+            let catalog = Arc::new(Layered(FailingAt::new(world.kv().open(), u64::MAX)));
             let stack = world.create_with(|parts| parts.catalog = catalog.clone());
             put(&stack, &key("moved"), &[1; 5000]);
             catalog.fail_after(failing);
@@ -454,27 +454,12 @@ impl FailingAt {
     }
 }
 
-impl Kv for FailingAt {
-    fn target(&self) -> &str {
-        self.inner.target()
+impl KvLayer for FailingAt {
+    fn inner(&self) -> &dyn Kv {
+        &*self.inner
     }
 
-    fn persistency(&self) -> Persistency {
-        self.inner.persistency()
-    }
-
-    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        self.inner.get(key)
-    }
-
-    fn scan(&self, range: &terrace_core::KvRange, max: usize) -> Result<Vec<terrace_core::Pair>> {
-        self.inner.scan(range, max)
-    }
-
-    fn transact(
-        &self,
-        body: &mut dyn FnMut(&mut dyn terrace_core::Txn) -> Result<()>,
-    ) -> Result<terrace_core::Ticket> {
+    fn transact(&self, body: Body<'_>) -> Result<terrace_core::Ticket> {
         use std::sync::atomic::Ordering;
         let counts = self.thread.is_none_or(|thread| thread == std::thread::current().id());
         if counts && self.left.fetch_sub(1, Ordering::SeqCst) == 0 {
@@ -483,9 +468,5 @@ impl Kv for FailingAt {
             );
         }
         self.inner.transact(body)
-    }
-
-    fn wait(&self, ticket: terrace_core::Ticket) -> Result<()> {
-        self.inner.wait(ticket)
     }
 }

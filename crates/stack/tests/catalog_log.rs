@@ -12,12 +12,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use common::world::{World, key, put};
 use terrace_backends::kv::open_kv;
 use terrace_core::{
-    Backend, Error, ErrorKind, Kv, KvExt, KvRange, Pair, Persistency, Random, Result, Ticket, Txn,
+    Backend, Error, ErrorKind, Kv, KvExt, KvRange, Persistency, Random, Result, Ticket, Txn,
 };
 use terrace_stack::{
     BackupMoment, LOG_HEAD_BYTES, LogPiece, LogPieces, LogPoint, Stack, apply_log, log_head,
     push_log_commit, read_backup,
 };
+use terrace_testkit::{Body, KvLayer, Layered};
 
 const LEVEL: Persistency = Persistency::Process;
 
@@ -217,7 +218,7 @@ fn a_closed_store_changes_no_pair_behind_the_end_of_its_log() {
 #[test]
 fn a_commit_that_fails_ends_the_log() {
     let inner = open_kv("memory", Path::new("")).expect("opens");
-    let failing = Arc::new(Failing { inner, fails: AtomicBool::new(false) });
+    let failing = Arc::new(Layered(Failing { inner, fails: AtomicBool::new(false) }));
     let world = World::two();
     world.create_parts(|parts| parts.catalog = failing.clone());
     let stack = world.open_with(|parts| parts.catalog = failing.clone());
@@ -250,32 +251,20 @@ struct Failing {
     fails: AtomicBool,
 }
 
-impl Kv for Failing {
-    fn target(&self) -> &str {
-        "failing:"
+impl KvLayer for Failing {
+    fn inner(&self) -> &dyn Kv {
+        &*self.inner
     }
 
     fn persistency(&self) -> Persistency {
         Persistency::Storage
     }
 
-    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        self.inner.get(key)
-    }
-
-    fn scan(&self, range: &KvRange, max: usize) -> Result<Vec<Pair>> {
-        self.inner.scan(range, max)
-    }
-
-    fn transact(&self, body: &mut dyn FnMut(&mut dyn Txn) -> Result<()>) -> Result<Ticket> {
+    fn transact(&self, body: Body<'_>) -> Result<Ticket> {
         let ticket = self.inner.transact(body)?;
         match self.fails.load(Ordering::Acquire) {
             true => Err(Error::new(ErrorKind::Io, "commit").because("the disk is broken")),
             false => Ok(ticket),
         }
-    }
-
-    fn wait(&self, ticket: Ticket) -> Result<()> {
-        self.inner.wait(ticket)
     }
 }

@@ -10,10 +10,10 @@ use common::hooked::{Call, Verdict};
 use common::world::{World, key, put};
 use terrace_core::{
     Backend, BackendExt, Cursor, ErrorKind, Figures, Hint, Key, Kv, KvRange, Op, Pair, Persistency,
-    Request, Result, Semantics, Ticket, TierIndex, TierView, Txn, View,
+    Request, Result, Semantics, TierIndex, TierView, View,
 };
 use terrace_stack::{MoveKind, Stack, Tactics};
-use terrace_testkit::Operation;
+use terrace_testkit::{KvLayer, Layered, Operation};
 
 const OBJECTS: usize = 20_000;
 
@@ -36,13 +36,9 @@ struct Counting {
     counts: Arc<Counts>,
 }
 
-impl Kv for Counting {
-    fn target(&self) -> &str {
-        self.inner.target()
-    }
-
-    fn persistency(&self) -> Persistency {
-        self.inner.persistency()
+impl KvLayer for Counting {
+    fn inner(&self) -> &dyn Kv {
+        &*self.inner
     }
 
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
@@ -54,14 +50,6 @@ impl Kv for Counting {
         let pairs = self.inner.scan(range, max)?;
         self.counts.rows.fetch_add(pairs.len(), Ordering::AcqRel);
         Ok(pairs)
-    }
-
-    fn transact(&self, body: &mut dyn FnMut(&mut dyn Txn) -> Result<()>) -> Result<Ticket> {
-        self.inner.transact(body)
-    }
-
-    fn wait(&self, ticket: Ticket) -> Result<()> {
-        self.inner.wait(ticket)
     }
 }
 
@@ -94,7 +82,7 @@ fn open(world: &World) -> (Stack, Arc<Counts>) {
     let counts = Arc::new(Counts::default());
     let stack = world.open_with(|parts| {
         let inner = Arc::clone(&parts.catalog);
-        parts.catalog = Arc::new(Counting { inner, counts: Arc::clone(&counts) });
+        parts.catalog = Arc::new(Layered(Counting { inner, counts: Arc::clone(&counts) }));
         parts.settings.entries_max = 64;
         let tier = |name| TierView::empty(name, Figures::default());
         let view = View::new(["fast", "slow"].map(tier).into(), 0);

@@ -15,6 +15,7 @@ use terrace_core::{
     Persistency, Result, Ticket, TierIndex, Txn,
 };
 use terrace_stack::{MoveKind, Stack};
+use terrace_testkit::{Body, KvLayer, Layered};
 
 const FAST: TierIndex = TierIndex(0);
 const SLOW: TierIndex = TierIndex(1);
@@ -362,7 +363,7 @@ fn a_switch_to_a_copy_that_fails_leaves_accounts_and_files_as_they_were() {
     for failing in [Failing::Unwritten, Failing::Written, Failing::Allocating] {
         let world = small(100_000, 100_000);
         world.create_parts(|_| {});
-        let spied = Arc::new(Spied::new(world.parts().catalog));
+        let spied = Arc::new(Layered(Spied::new(world.parts().catalog)));
         let stack = world.open_with(|parts| parts.catalog = Arc::clone(&spied) as Arc<dyn Kv>);
         let name = key("object");
         let object = promised(&stack, &name, 10_000, 60_000);
@@ -417,7 +418,7 @@ fn an_opening_writes_no_promise_that_is_written_already() {
             }
         }
         drop(stack);
-        let spied = Arc::new(Spied::new(world.parts().catalog));
+        let spied = Arc::new(Layered(Spied::new(world.parts().catalog)));
         let stack = world.open_with(|parts| parts.catalog = Arc::clone(&spied) as Arc<dyn Kv>);
         assert_eq!(spied.written(b'r'), 0, "{crash:?}");
         assert_eq!(taken(&stack), [50_000, 0]);
@@ -440,7 +441,7 @@ fn a_promise_that_cannot_be_noted_gives_its_room_back() {
         let case = format!("{already:?} {is_written} {times}");
         let world = small(100_000, 100_000);
         world.create_parts(|_| {});
-        let spied = Arc::new(Spied::new(world.parts().catalog));
+        let spied = Arc::new(Layered(Spied::new(world.parts().catalog)));
         let open = || {
             let spied = Arc::clone(&spied);
             world.open_with(move |parts| parts.catalog = spied as Arc<dyn Kv>)
@@ -483,7 +484,7 @@ fn a_note_of_a_promise_that_was_refused_goes_with_the_last_close_or_the_object()
     for is_deleted in [false, true] {
         let world = small(100_000, 100_000);
         world.create_parts(|_| {});
-        let spied = Arc::new(Spied::new(world.parts().catalog));
+        let spied = Arc::new(Layered(Spied::new(world.parts().catalog)));
         let stack = world.open_with(|parts| parts.catalog = Arc::clone(&spied) as Arc<dyn Kv>);
         let rows = || spied.scan(&KvRange::prefix(b"r"), 10).expect("reads").len();
         let name = key("object");
@@ -539,24 +540,12 @@ impl Spied {
     }
 }
 
-impl Kv for Spied {
-    fn target(&self) -> &str {
-        "spied:"
+impl KvLayer for Spied {
+    fn inner(&self) -> &dyn Kv {
+        &*self.inner
     }
 
-    fn persistency(&self) -> Persistency {
-        self.inner.persistency()
-    }
-
-    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        self.inner.get(key)
-    }
-
-    fn scan(&self, range: &KvRange, max: usize) -> Result<Vec<Pair>> {
-        self.inner.scan(range, max)
-    }
-
-    fn transact(&self, body: &mut dyn FnMut(&mut dyn Txn) -> Result<()>) -> Result<Ticket> {
+    fn transact(&self, body: Body<'_>) -> Result<Ticket> {
         let broken = || Error::new(ErrorKind::Io, "commit").because("the disk is broken");
         let mut seen = Vec::new();
         let mut is_failing = false;
@@ -580,10 +569,6 @@ impl Kv for Spied {
         })?;
         self.written.lock().expect("never poisoned").append(&mut seen);
         if is_failing { Err(broken()) } else { Ok(ticket) }
-    }
-
-    fn wait(&self, ticket: Ticket) -> Result<()> {
-        self.inner.wait(ticket)
     }
 }
 

@@ -3,18 +3,17 @@
 
 use std::sync::Arc;
 
-use terrace_core::{Kv, KvRange, Pair, Persistency, Result, Ticket, Txn};
+use terrace_core::{Kv, Result, Ticket};
+use terrace_testkit::{Body, KvLayer, Layered};
 
 use super::cluster::Server;
-
-type Body<'a> = &'a mut dyn FnMut(&mut dyn Txn) -> Result<()>;
 
 /// Has `transact` make, or not make, whatever changes the pairs of a server from now on.
 pub(crate) fn change_through(
     server: &mut Server,
     transact: impl Fn(&dyn Kv, Body<'_>) -> Result<Ticket> + Send + Sync + 'static,
 ) {
-    server.kv = Arc::new(Changed { inner: Arc::clone(&server.kv), transact });
+    server.kv = Arc::new(Layered(Changed { inner: Arc::clone(&server.kv), transact }));
 }
 
 struct Changed<F> {
@@ -22,31 +21,15 @@ struct Changed<F> {
     transact: F,
 }
 
-impl<F> Kv for Changed<F>
+impl<F> KvLayer for Changed<F>
 where
     F: Fn(&dyn Kv, Body<'_>) -> Result<Ticket> + Send + Sync + 'static,
 {
-    fn target(&self) -> &str {
-        self.inner.target()
+    fn inner(&self) -> &dyn Kv {
+        &*self.inner
     }
 
-    fn persistency(&self) -> Persistency {
-        self.inner.persistency()
-    }
-
-    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        self.inner.get(key)
-    }
-
-    fn scan(&self, range: &KvRange, max: usize) -> Result<Vec<Pair>> {
-        self.inner.scan(range, max)
-    }
-
-    fn transact(&self, body: &mut dyn FnMut(&mut dyn Txn) -> Result<()>) -> Result<Ticket> {
+    fn transact(&self, body: Body<'_>) -> Result<Ticket> {
         (self.transact)(&*self.inner, body)
-    }
-
-    fn wait(&self, ticket: Ticket) -> Result<()> {
-        self.inner.wait(ticket)
     }
 }

@@ -13,10 +13,11 @@ use terrace_backends::object::{Effect, FaultPoint, Faults, Faulty, Memory, When}
 use terrace_client::striped::{Distribution, Map, Member, Striped};
 use terrace_client::{Address, Options, Remote};
 use terrace_core::{
-    Applied, Backend, Clock, ErrorKind, Key, Kv, KvRange, Object, ObjectExt, Open, Pair,
-    Persistency, Result, Semantics, Ticket, Txn,
+    Applied, Backend, Clock, ErrorKind, Key, Kv, Object, ObjectExt, Open, Persistency, Result,
+    Semantics, Ticket,
 };
 use terrace_server::{Limits, Server};
+use terrace_testkit::{Body, KvLayer, Layered};
 
 use crate::common::{Plain, options, serve};
 
@@ -89,24 +90,12 @@ impl Slow {
     }
 }
 
-impl Kv for Slow {
-    fn target(&self) -> &str {
-        self.inner.target()
+impl KvLayer for Slow {
+    fn inner(&self) -> &dyn Kv {
+        &self.inner
     }
 
-    fn persistency(&self) -> Persistency {
-        self.inner.persistency()
-    }
-
-    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        self.inner.get(key)
-    }
-
-    fn scan(&self, range: &KvRange, max: usize) -> Result<Vec<Pair>> {
-        self.inner.scan(range, max)
-    }
-
-    fn transact(&self, body: &mut dyn FnMut(&mut dyn Txn) -> Result<()>) -> Result<Ticket> {
+    fn transact(&self, body: Body<'_>) -> Result<Ticket> {
         let takes_s = self.takes_s.lock().expect("no panic").pop_front();
         match takes_s {
             Some(Some(seconds)) => self.clock.advance(Duration::from_secs(seconds)),
@@ -119,16 +108,12 @@ impl Kv for Slow {
         }
         self.inner.transact(body)
     }
-
-    fn wait(&self, ticket: Ticket) -> Result<()> {
-        self.inner.wait(ticket)
-    }
 }
 
 /// An object of 30 bytes over two servers.
 struct Cluster {
     clock: Arc<Standing>,
-    pairs: Arc<Slow>,
+    pairs: Arc<Layered<Slow>>,
     faults: Arc<Faults>,
     object: Box<dyn Object>,
     _servers: Vec<Server>,
@@ -139,13 +124,13 @@ const LENGTH: u64 = 30;
 impl Cluster {
     fn new() -> Self {
         let clock = Arc::new(Standing::default());
-        let pairs = Arc::new(Slow {
+        let pairs = Arc::new(Layered(Slow {
             inner: kv::Memory::default(),
             clock: Arc::clone(&clock),
             takes_s: Mutex::default(),
             is_held: Mutex::default(),
             let_go: Condvar::new(),
-        });
+        }));
         let faults = Faults::new(1);
         let mut servers = Vec::new();
         let members = [1, 2].map(|id| {
