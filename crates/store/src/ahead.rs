@@ -140,9 +140,17 @@ impl NamesAhead {
             state.changing -= 1;
             state.touch(request, changed);
         }
-        // It may say that nothing has the name.
         if let Request::Lookup { directory, name } = request {
+            let known = state.directories.get(directory).and_then(|it| it.names.get(*name));
+            // That was asked for later, and answered sooner.
+            if known.is_some_and(|known| known.at_ns > begun.at_ns) {
+                return;
+            }
             state.touch_name(*directory, name);
+            // Nothing has the name: an answer that is on its way may be from before.
+            if !matches!(asked, Ok(Reply::Node(_))) {
+                state.begun += 1;
+            }
         }
         let found = match (request, asked) {
             (Request::Lookup { directory, name }, Ok(Reply::Node(node))) => {

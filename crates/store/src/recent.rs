@@ -110,6 +110,7 @@ impl State {
         let mut remember = |node: &Node| {
             // The tiers know better how long it is; one without a name goes when it is closed.
             if node.is_written || node.links == 0 {
+                self.known.remove(&node.number);
                 return;
             }
             match self.known.entry(node.number) {
@@ -241,12 +242,15 @@ mod tests {
         let node = Node { number, links: 1, ..Node::default() };
         let nameless = Node { links: 0, ..node.clone() };
         let open = Request::Open { number, is_for_writing: false };
-        for (node, is_known) in [(nameless, false), (node, true)] {
+        for (node, is_known) in [(nameless.clone(), false), (node, true), (nameless, false)] {
             let begun = begin(&recent, &open);
             end(&recent, begun, Some(&Reply::Opened { node, content: Vec::new() }));
             assert_eq!(recent.find(number, LONG).is_some(), is_known);
         }
         for (is_for_writing, is_known) in [(false, true), (true, false)] {
+            let begun = begin(&recent, &open);
+            let node = Node { number, links: 1, ..Node::default() };
+            end(&recent, begun, Some(&Reply::Opened { node, content: Vec::new() }));
             let closed = vec![Closed { number, is_for_writing, settled: None }];
             let close = Request::Close { closed, read: Vec::new(), id: 1, acknowledged: 0 };
             let begun = begin(&recent, &close);

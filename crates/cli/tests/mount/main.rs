@@ -26,5 +26,6 @@ mod segments;
 mod space;
 mod suites;
 mod trees;
+mod walks;
 mod writers;
 mod writes;

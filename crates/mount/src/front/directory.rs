@@ -17,6 +17,9 @@ const ABOVE: u64 = 2;
 /// Entries that are fetched at once, with or without what is known of them.
 const FETCHED: u32 = 512;
 
+/// Length of the shortest entry with what is known of it (`struct fuse_direntplus`).
+const PLUS_BYTES_MIN: u32 = 160;
+
 /// A directory that a program reads.
 pub(super) struct Walk {
     directory: u64,
@@ -74,7 +77,10 @@ impl Front {
         let mut ahead = walk.ahead.lock().unwrap_or_else(PoisonError::into_inner);
         while has_room {
             if !ahead.goes_on_at(position, with_nodes) {
-                *ahead = self.fetch(walk.directory, position, with_nodes)?;
+                // What is known of the others is not kept for a later request: to the kernel that would be
+                // newer than what was written in between, and it would cut files to what they were.
+                let max = if with_nodes { bytes / PLUS_BYTES_MIN + 1 } else { FETCHED };
+                *ahead = self.fetch(walk.directory, position, with_nodes, max.min(FETCHED))?;
             }
             let Some(entry) = ahead.entries.front() else { break };
             has_room = self.add(&mut buffer, entry, with_nodes);
@@ -84,13 +90,16 @@ impl Front {
                 ahead.entries.pop_front();
             }
         }
+        if with_nodes && !ahead.entries.is_empty() {
+            *ahead = Ahead::none();
+        }
         drop(ahead);
         reply.with(|reply: Reply| reply.directory(&buffer))
     }
 
-    fn fetch(&self, directory: u64, position: u64, with_nodes: bool) -> Result<Ahead> {
-        let entries = self.files.list(directory, position, FETCHED, with_nodes)?;
-        let is_end = entries.len() < FETCHED as usize;
+    fn fetch(&self, directory: u64, position: u64, with_nodes: bool, max: u32) -> Result<Ahead> {
+        let entries = self.files.list(directory, position, max, with_nodes)?;
+        let is_end = entries.len() < max as usize;
         Ok(Ahead { position, entries: entries.into(), has_nodes: with_nodes, is_end })
     }
 

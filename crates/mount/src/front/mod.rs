@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use rustix::fs::OFlags;
 use rustix::io::Errno;
-use terrace_core::Key;
+use terrace_core::{Key, SystemClock};
 use terrace_fs::{Failure, Files, Node};
 use terrace_fuse::{Attributes, Entry, FileSystem, Notifier, Operation, Reply, Request};
 
@@ -74,7 +74,7 @@ impl Front {
             tiers,
             modes,
             locks: Locks::new(files),
-            seen: Seen::default(),
+            seen: Seen::new(Arc::new(SystemClock::default())),
             caching: Caching::default(),
             refresher,
             sizes: Sizes::default(),

@@ -254,6 +254,24 @@ fn what_is_heard_beside_a_change_is_not_told_again() {
 }
 
 #[test]
+fn what_was_asked_for_later_counts_also_where_it_was_answered_sooner() {
+    let newer = [Ok(Reply::Node(node(501))), Err(Errno::NOENT.into())];
+    for (asked, is_there) in newer.into_iter().zip([true, false]) {
+        let scene = Scene::new();
+        scene.ask(1);
+        let begin = || scene.names.begin(&LOOKUP, &Changed::None);
+        let end = |begun, asked| scene.names.end(begun, &LOOKUP, &Changed::None, asked);
+        let first = begin();
+        scene.clock.advance(LONG / 4);
+        let second = begin();
+        end(&second, &asked);
+        end(&first, &Ok(Reply::Node(node(500))));
+        [500, 501].map(|number| scene.names.forgotten(number));
+        assert_eq!(scene.take(1), is_there.then_some(501));
+    }
+}
+
+#[test]
 fn names_that_this_client_changes_are_asked_for() {
     for is_meanwhile in [false, true] {
         let scene = Scene::new();
