@@ -92,8 +92,14 @@ impl Seen {
     ///
     /// Where the kernel has the attributes and not a byte, `store` may give it all bytes of that moment,
     /// and says whether it has. Nobody else can have the file open then, and who cuts it is told only
-    /// behind that.
-    pub(crate) fn open(&self, node: &Node, store: impl FnOnce() -> bool) -> Cached {
+    /// behind that. Where it may have other attributes, `ask_anew` has it ask for them, before anybody
+    /// else who opens the file takes that for done.
+    pub(crate) fn open(
+        &self,
+        node: &Node,
+        store: impl FnOnce() -> bool,
+        ask_anew: impl FnOnce(),
+    ) -> Cached {
         let now = State::of(node);
         let now_ns = self.clock.now_ns();
         let mut nodes = self.nodes(node.number);
@@ -103,14 +109,18 @@ impl Seen {
         let (is_told, opened) = (known.has(now, now_ns), known.opened);
         known.tell(now, now_ns);
         known.opened = Some(now);
-        match (is_told, opened) {
+        let cached = match (is_told, opened) {
             // Who writes to it at the moment may write again within one tick of its clock.
             _ if node.is_written || !is_known => Cached::Nothing,
             (_, Some(opened)) if opened == now => Cached::Whole,
             (true, None) if !has_forgotten && store() => Cached::Whole,
             (true, _) => Cached::Attributes,
             (false, _) => Cached::Nothing,
+        };
+        if cached == Cached::Nothing {
+            ask_anew();
         }
+        cached
     }
 
     fn nodes(&self, number: u64) -> MutexGuard<'_, Nodes> {
@@ -178,7 +188,14 @@ mod tests {
     }
 
     fn open(seen: &Seen, node: &Node) -> Cached {
-        seen.open(node, || false)
+        seen.open(node, || false, || {})
+    }
+
+    fn open_storing(seen: &Seen, node: &Node, store: impl FnOnce() -> bool) -> Cached {
+        let mut asks = false;
+        let cached = seen.open(node, store, || asks = true);
+        assert_eq!(asks, cached == Cached::Nothing);
+        cached
     }
 
     #[test]
@@ -201,40 +218,47 @@ mod tests {
     fn bytes_are_given_with_the_first_open_of_what_is_as_it_was_told() {
         let (seen, clock) = seen();
         let node = |number| Node { number, size: 1, ..Node::default() };
-        assert_eq!(seen.open(&node(1), NEVER), Cached::Nothing, "never told of");
+        assert_eq!(open_storing(&seen, &node(1), NEVER), Cached::Nothing, "never told of");
         seen.name(&node(2));
-        assert_eq!(seen.open(&Node { size: 2, ..node(2) }, NEVER), Cached::Nothing, "changed");
+        assert_eq!(
+            open_storing(&seen, &Node { size: 2, ..node(2) }, NEVER),
+            Cached::Nothing,
+            "changed"
+        );
         seen.name(&node(3));
-        assert_eq!(seen.open(&Node { is_written: true, ..node(3) }, NEVER), Cached::Nothing);
+        assert_eq!(
+            open_storing(&seen, &Node { is_written: true, ..node(3) }, NEVER),
+            Cached::Nothing
+        );
         seen.name(&node(4));
-        assert_eq!(seen.open(&node(4), || true), Cached::Whole);
-        assert_eq!(seen.open(&node(4), NEVER), Cached::Whole);
+        assert_eq!(open_storing(&seen, &node(4), || true), Cached::Whole);
+        assert_eq!(open_storing(&seen, &node(4), NEVER), Cached::Whole);
         seen.tell(&Node { size: 2, ..node(4) });
         clock.advance(ANSWER_TIME_MAX);
-        assert_eq!(seen.open(&Node { size: 2, ..node(4) }, NEVER), Cached::Attributes);
+        assert_eq!(open_storing(&seen, &Node { size: 2, ..node(4) }, NEVER), Cached::Attributes);
     }
 
     #[test]
     fn bytes_are_given_again_once_the_kernel_has_forgotten_all_names() {
-        let (seen, clock) = seen();
+        let (seen, _) = seen();
         let node = Node { number: 7, size: 1, ..Node::default() };
         seen.name(&node);
         seen.name(&node);
-        assert_eq!(seen.open(&node, || true), Cached::Whole);
+        assert_eq!(open_storing(&seen, &node, || true), Cached::Whole);
         seen.forget(7, 1);
-        assert_eq!(seen.open(&node, NEVER), Cached::Whole, "it has a name");
+        assert_eq!(open_storing(&seen, &node, NEVER), Cached::Whole, "it has a name");
         // It is looked up again before the kernel says that it forgot the rest.
         seen.name(&node);
         seen.forget(7, 1);
-        assert_eq!(seen.open(&node, NEVER), Cached::Whole);
+        assert_eq!(open_storing(&seen, &node, NEVER), Cached::Whole);
         seen.forget(7, 1);
         seen.name(&node);
-        assert_eq!(seen.open(&node, || true), Cached::Whole);
+        assert_eq!(open_storing(&seen, &node, || true), Cached::Whole);
     }
 
     #[test]
     fn what_is_remembered_is_bounded_and_nothing_taken_for_new_then() {
-        let (seen, clock) = seen();
+        let (seen, _) = seen();
         let node = |at: usize| Node { number: (at * STRIPES) as u64, ..Node::default() };
         let max = NODES_MAX / STRIPES;
         assert_eq!(open(&seen, &node(0)), Cached::Nothing);
@@ -242,13 +266,13 @@ mod tests {
         assert!(seen.nodes(0).known.len() <= max);
         seen.name(&node(0));
         assert_eq!(
-            seen.open(&node(0), NEVER),
+            open_storing(&seen, &node(0), NEVER),
             Cached::Nothing,
             "it may have been told of otherwise"
         );
         let other = Node { number: 1, ..Node::default() };
         seen.name(&other);
-        assert_eq!(seen.open(&other, || true), Cached::Whole, "in another part");
+        assert_eq!(open_storing(&seen, &other, || true), Cached::Whole, "in another part");
     }
 
     #[test]
@@ -260,20 +284,24 @@ mod tests {
         seen.tell(&new);
         clock.advance(ANSWER_TIME_MAX / 2);
         seen.tell(&new);
-        assert_eq!(seen.open(&new, NEVER), Cached::Nothing, "the old one may come yet");
+        assert_eq!(open_storing(&seen, &new, NEVER), Cached::Nothing, "the old one may come yet");
         assert_eq!(
-            seen.open(&new, NEVER),
+            open_storing(&seen, &new, NEVER),
             Cached::Whole,
             "it was told to ask, which makes that void"
         );
         seen.tell(&old);
         seen.tell(&new);
         clock.advance(ANSWER_TIME_MAX);
-        assert_eq!(seen.open(&Node { size: 3, ..new }, NEVER), Cached::Nothing, "changed");
+        assert_eq!(
+            open_storing(&seen, &Node { size: 3, ..new }, NEVER),
+            Cached::Nothing,
+            "changed"
+        );
         let other = Node { number: 8, ..old };
         seen.name(&Node { size: 3, ..other.clone() });
         seen.name(&other);
         clock.advance(ANSWER_TIME_MAX);
-        assert_eq!(seen.open(&other, || true), Cached::Whole);
+        assert_eq!(open_storing(&seen, &other, || true), Cached::Whole);
     }
 }

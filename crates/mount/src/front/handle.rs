@@ -160,18 +160,16 @@ impl Front {
             let bytes = given.and_then(|file| file.bytes_as_of(node));
             bytes.is_some_and(|bytes| self.notifier.store(node.number, 0, &bytes).is_ok())
         };
-        match self.seen.open(node, give) {
-            Cached::Whole => return OpenedFlags::KEEP_CACHE,
-            Cached::Attributes => {}
+        let ask_anew = || {
             // With the answer it is told of the attributes, too.
-            Cached::Nothing if is_new => {}
-            Cached::Nothing => {
-                if let Err(error) = self.notifier.inval_inode(node.number, -1, 0) {
-                    tracing::debug!(%error, "cannot tell the kernel that attributes changed");
-                }
+            if !is_new && let Err(error) = self.notifier.inval_inode(node.number, -1, 0) {
+                tracing::debug!(%error, "cannot tell the kernel that attributes changed");
             }
+        };
+        match self.seen.open(node, give, ask_anew) {
+            Cached::Whole => OpenedFlags::KEEP_CACHE,
+            Cached::Attributes | Cached::Nothing => OpenedFlags::NONE,
         }
-        OpenedFlags::NONE
     }
 
     pub(super) fn release(

@@ -266,7 +266,7 @@ fn what_was_asked_for_later_counts_also_where_it_was_answered_sooner() {
         let second = begin();
         end(&second, &asked);
         end(&first, &Ok(Reply::Node(node(500))));
-        [500, 501].map(|number| scene.names.forgotten(number));
+        [500, 501].into_iter().for_each(|number| scene.names.forgotten(number));
         assert_eq!(scene.take(1), is_there.then_some(501));
     }
 }
