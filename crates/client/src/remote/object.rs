@@ -17,6 +17,7 @@ use super::core::Core;
 use super::lent::Lent;
 use super::request::{Answer, Filling, Message};
 use super::{done, stat_of, unexpected};
+use crate::partial::in_part;
 
 /// Most bytes that one request reads or writes; longer transfers are several.
 const TRANSFER_BYTES_MAX: usize = 16 << 20;
@@ -263,10 +264,12 @@ impl Object for RemoteObject {
             _ => ATOMIC_BYTES_MAX,
         };
         self.semantics.atomicity.check_bytes("write", data.iter().map(|part| part.len()).sum())?;
-        for parts in transfers(data, bytes_max) {
+        for (index, parts) in transfers(data, bytes_max).into_iter().enumerate() {
             let length: usize = parts.iter().map(|part| part.len()).sum();
             let what = OnHandle::Write { offset_bytes, data_bytes: length as u32 };
-            done(self.change(what, &parts)?)?;
+            let written = self.change(what, &parts).and_then(done);
+            // The server has the parts before.
+            written.map_err(|error| if index == 0 { error } else { in_part(error) })?;
             offset_bytes = offset_bytes.saturating_add(length as u64);
         }
         Ok(())

@@ -11,7 +11,7 @@ use terrace_core::{
 };
 use terrace_server::{Limits, Server};
 use terrace_transport::{Endpoint, Listener};
-use terrace_wire::{Challenge, Kind, OnHandle, Operation, Outcome, Welcome};
+use terrace_wire::{Challenge, Header, Kind, OnHandle, Operation, Outcome, Welcome};
 
 use crate::common::peer::{Peer, opening};
 use crate::common::{Hasty, Held, Kept, clock, connect, eventually, options, secret, serve, store};
@@ -177,6 +177,54 @@ fn a_write_that_a_dead_server_had_is_made_by_the_next_one() {
         answer(&mut second, opened(2));
         assert_ne!(answer(&mut second, Outcome::Done), lost, "by its own");
         client.join().expect("no panic");
+    });
+}
+
+#[test]
+fn a_long_write_of_which_a_part_was_made_may_have_been_made() {
+    let listener = Listener::bind(&"127.0.0.1:0".parse().expect("legal")).expect("listen");
+    let endpoint = listener.endpoint().clone();
+    // One request takes 16 MiB; none of these goes over the connection that all share.
+    let (long, short) = (vec![1; 17 << 20], vec![1; 1 << 20]);
+    let answer = |peer: &mut Peer, outcome: Outcome| {
+        let mut asked = peer.hear().expect("a request");
+        let (id, mut payload_bytes) = (asked.header.id, 0);
+        loop {
+            payload_bytes += asked.payload.len();
+            if payload_bytes == 0 || payload_bytes == 16 << 20 {
+                break;
+            }
+            asked = peer.hear().expect("more of it");
+        }
+        let head = terrace_wire::write_outcomes(&[outcome]);
+        let mut said = Vec::new();
+        Header::new(Kind::Answer, id, &head, b"").write(&head, &mut said);
+        // Something comes behind it, so that nothing more is sent on this connection.
+        if payload_bytes > 0 {
+            said.push(0);
+        }
+        peer.say_bytes(&said);
+    };
+    std::thread::scope(|scope| {
+        let client = scope.spawn(|| {
+            let options = Options { secret: None, reconnect_time_max: Duration::ZERO, ..options() };
+            let client = connect(&endpoint, options).expect("connect");
+            let object = client.open(&key("object"), &Open::create()).expect("open");
+            let written = |data: &[u8]| object.write(0, data).expect_err("the server has ended");
+            (written(&long), [written(&long), written(&short)])
+        });
+        let mut first = welcome(&listener, 1);
+        let opened = terrace_wire::Opened { handle: 1, ..Default::default() };
+        answer(&mut first, Outcome::Opened(opened));
+        let mut second = welcome(&listener, 1);
+        // Before the answer: nobody is let in any more when the next part is to be sent.
+        drop(listener);
+        answer(&mut second, Outcome::Done);
+        let (in_part, unsent) = client.join().expect("no panic");
+        assert!(is_unreachable(&in_part, Applied::Unknown), "{}", in_part.chain());
+        for error in unsent {
+            assert!(is_unreachable(&error, Applied::No), "{}", error.chain());
+        }
     });
 }
 
