@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 use terrace_backends::kv;
-use terrace_backends::object::Memory;
-use terrace_core::{Access, Backend, SystemClock};
+use terrace_backends::object::{Effect, FaultPoint, Faults, Faulty, Memory, When};
+use terrace_core::{Access, Backend, ErrorKind, SystemClock};
 use terrace_fs::{
     CAPABILITY, Changes, File, FileClock, Files, Kind, Made, ROOT, Reply, Request, Session, SetHow,
     Tree, TreeOptions,
@@ -26,13 +26,22 @@ fn scene() -> Arc<Files> {
     users().0
 }
 
+/// The same, which fail when told to.
+fn failing(faults: &Arc<Faults>) -> Arc<Files> {
+    let data: Arc<dyn Backend> = Arc::new(Memory::new(ROOM as u64));
+    users_of(Arc::new(Faulty::new(data, Arc::clone(faults)))).0
+}
+
 /// The same of two users.
 fn users() -> (Arc<Files>, Arc<Files>) {
+    users_of(Arc::new(Memory::new(ROOM as u64)))
+}
+
+fn users_of(data: Arc<dyn Backend>) -> (Arc<Files>, Arc<Files>) {
     let kv = Arc::new(kv::Memory::default());
     let clock = SystemClock::default();
     Tree::create(&*kv, &TreeOptions::default(), &clock, &[7; 32]).expect("it is empty");
     let tree = Tree::open(kv, FileClock::following(Arc::new(clock))).expect("it was just made");
-    let data: Arc<dyn Backend> = Arc::new(Memory::new(ROOM as u64));
     let user = || files(Arc::new(Session::new(&tree)), &data, false);
     (user(), user())
 }
@@ -130,6 +139,90 @@ fn a_write_takes_what_room_there_is_and_says_so() {
     let mut found = vec![0; data.len()];
     assert_eq!(file.read(LENGTHS[1] as u64, &mut found).expect("readable"), data.len());
     assert!(found == data);
+}
+
+#[test]
+fn a_file_is_as_long_as_a_write_says_that_a_full_device_took_in_part() {
+    // The second is tried with less, but not with as much as the device took.
+    for (bytes, refused, took) in [(4000, None, 2000), (64 << 10, Some(2), 32 << 10)] {
+        let faults = Faults::new(1);
+        let files = failing(&faults);
+        let file = make(&files, b"file", LENGTHS[1]);
+        let write = |when, effect| faults.add(&[FaultPoint::Write], When::Nth(when), effect);
+        write(1, Effect::Short(ErrorKind::NoSpace));
+        if let Some(at) = refused {
+            write(at, Effect::Fail(ErrorKind::NoSpace));
+        }
+        let data: Vec<u8> = (0..bytes).map(|at| at as u8).collect();
+        // Over the last bytes that there are, and behind them.
+        let offset = LENGTHS[1] - 100;
+        let count = file.write_some(offset as u64, &data, false).expect("some of it is there");
+        assert_eq!(count, took);
+        assert_eq!(file.size().expect("it says"), (offset + count) as u64);
+        let mut found = vec![0; count];
+        assert_eq!(file.read(offset as u64, &mut found).expect("readable"), count);
+        assert!(found == data[..count]);
+    }
+}
+
+/// Has a removed file take room until all is released, and appends to another one with these faults;
+/// what came of it, how much there was before, and the file.
+fn append_where_room_comes_back(
+    data: &[u8],
+    points: &[(FaultPoint, When, Effect)],
+    wait: impl FnOnce(&Faults, &dyn Fn() -> bool),
+) -> (Result<(usize, u64), Errno>, u64, File) {
+    let faults = Faults::new(1);
+    let files = failing(&faults);
+    let file = make(&files, b"file", LENGTHS[1]);
+    drop(make(&files, b"removed", LENGTHS[1]));
+    faults.add(&[FaultPoint::Delete], When::Always, Effect::Hang);
+    files.remove(ROOT, b"removed", false).expect("it is there");
+    faults.wait_hanging(1);
+    let end = file.size().expect("it says");
+    points.iter().for_each(|(point, when, effect)| faults.add(&[*point], *when, *effect));
+    let appended = std::thread::scope(|scope| {
+        let append = scope.spawn(|| file.append_some(end, data, false));
+        wait(&faults, &|| append.is_finished());
+        faults.clear();
+        faults.release();
+        append.join().expect("no panic")
+    });
+    (appended.map_err(|failure| failure.errno()), end, file)
+}
+
+#[test]
+fn what_an_append_left_where_there_was_no_room_is_not_followed_by_all_of_it() {
+    let points = [(FaultPoint::Write, When::Nth(1), Effect::Short(ErrorKind::NoSpace))];
+    let (appended, end, file) =
+        append_where_room_comes_back(&[8; 10_000], &points, |faults, is_finished| {
+            while faults.injected() < 2 {
+                std::thread::yield_now();
+            }
+            // Whoever waits for the room does so by now.
+            for _ in 0..100_000 {
+                if is_finished() {
+                    break;
+                }
+                std::thread::yield_now();
+            }
+        });
+    assert_eq!(file.size().expect("it says"), end + 5000, "{appended:?}");
+    assert_eq!(appended, Err(Errno::NOSPC));
+}
+
+#[test]
+fn an_append_that_left_nothing_is_made_once_there_is_room() {
+    let points = [
+        (FaultPoint::Write, When::Nth(1), Effect::Fail(ErrorKind::NoSpace)),
+        // When it looks whether it left something it knows that there will be room.
+        (FaultPoint::Stat, When::Nth(2), Effect::Hang),
+    ];
+    let data = [8; 10_000];
+    let (appended, end, file) =
+        append_where_room_comes_back(&data, &points, |faults, _| faults.wait_hanging(2));
+    assert_eq!(appended, Ok((data.len(), end)));
+    assert_eq!(file.size().expect("it says"), end + data.len() as u64);
 }
 
 #[test]

@@ -77,6 +77,7 @@ impl File {
             clears_set_id,
             &mut |object| Ok(object.write_at(offset, &[IoSlice::new(data)])?),
             Some((offset, data, false)),
+            &|| Ok(true),
         )
         .map(drop)
     }
@@ -88,36 +89,64 @@ impl File {
     ///
     /// As [`File::write`]: `NOSPC` where nothing was written.
     pub fn write_some(&self, offset: u64, data: &[u8], clears_set_id: bool) -> Result<usize> {
-        as_much_as_fits(data, |data| self.write(offset, data, clears_set_id), || Ok(true))
-            .map(|(count, ())| count)
+        let write = |data: &[u8]| self.write(offset, data, clears_set_id);
+        let written = as_much_as_fits(data, write, || Ok(true)).map(|(count, ())| count);
+        let count = match &written {
+            Ok(count) => *count,
+            Err(failure) if failure.errno() == Errno::NOSPC => 0,
+            Err(_) => return written,
+        };
+        if count == data.len() {
+            return written;
+        }
+        // An attempt with more may have left the file longer than this, and up to there is room then:
+        // nobody is to find more in the file than its writer knows of.
+        let Ok(size) = self.size() else { return written };
+        let left = usize::try_from(size.saturating_sub(offset)).unwrap_or(usize::MAX);
+        let left = left.min(data.len());
+        match left > count && write(&data[..left]).is_ok() {
+            true => Ok(left),
+            false => written,
+        }
     }
 
     /// Writes at the end, wherever that is when it happens, as much as there is room for. Returns how
-    /// many bytes, and where they begin. It is tried with less only where the file ends at `end`, as
-    /// far as the caller knew before: what an attempt left, or others appended, would come between.
+    /// many bytes, and where they begin. It is tried again, or with less, only where the file still
+    /// ends at `end`, as far as the caller knew before: what an attempt left, or others appended,
+    /// would come between.
     ///
     /// # Errors
     ///
     /// As [`File::write_some`].
     pub fn append_some(&self, end: u64, data: &[u8], clears_set_id: bool) -> Result<(usize, u64)> {
-        let write = |data: &[u8]| self.append(data, clears_set_id);
-        as_much_as_fits(data, write, || Ok(self.size()? == end))
+        // Where others appended since the caller looked, it is not to fail for want of room that is
+        // about to come back.
+        let end = if self.files().sweeper.is_busy() { self.size()? } else { end };
+        let may_repeat = || Ok(self.size()? == end);
+        let write = |data: &[u8]| self.append(data, clears_set_id, &may_repeat);
+        as_much_as_fits(data, write, may_repeat)
     }
 
     /// Writes at the end; where that was.
-    fn append(&self, data: &[u8], clears_set_id: bool) -> Result<u64> {
+    fn append(
+        &self,
+        data: &[u8],
+        clears_set_id: bool,
+        may_repeat: &dyn Fn() -> Result<bool>,
+    ) -> Result<u64> {
         let mut start = 0;
         let append = &mut |object: &dyn Object| {
             start = object.append(&[IoSlice::new(data)])?;
             Ok(())
         };
-        let inline = self.change_bytes(clears_set_id, append, Some((0, data, true)))?;
+        let inline = self.change_bytes(clears_set_id, append, Some((0, data, true)), may_repeat)?;
         Ok(inline.unwrap_or(start))
     }
 
     /// Cuts or grows the object of the file; one that has none gets one.
     pub(super) fn set_len(&self, size: u64) -> Result<()> {
-        self.change_bytes(false, &mut |object| Ok(object.set_len(size)?), None).map(drop)
+        let cut = &mut |object: &dyn Object| Ok(object.set_len(size)?);
+        self.change_bytes(false, cut, None, &|| Ok(true)).map(drop)
     }
 
     /// Reserves room for a range, also behind the end of the file, which stays or grows as `end`
@@ -128,7 +157,7 @@ impl File {
     /// `NOSPC`; `OPNOTSUPP` where the bytes are kept by something that cannot promise room.
     pub fn allocate(&self, range: Range<u64>, end: End, clears_set_id: bool) -> Result<()> {
         let allocate = &mut |object: &dyn Object| Ok(object.allocate(range.clone(), end)?);
-        self.change_bytes(clears_set_id, allocate, None).map(drop)
+        self.change_bytes(clears_set_id, allocate, None, &|| Ok(true)).map(drop)
     }
 
     /// Makes a range read as zeros, and frees its room where it can; the size stays;
@@ -139,7 +168,7 @@ impl File {
     /// What the tiers say.
     pub fn punch(&self, range: Range<u64>, clears_set_id: bool) -> Result<()> {
         let punch = &mut |object: &dyn Object| Ok(object.punch(range.clone())?);
-        self.change_bytes(clears_set_id, punch, None).map(drop)
+        self.change_bytes(clears_set_id, punch, None, &|| Ok(true)).map(drop)
     }
 
     /// Makes a range read as zeros with room for it, also behind the end of the file, which stays or
@@ -243,12 +272,13 @@ impl File {
     }
 
     /// Changes the bytes: of the object, or of what is with the metadata where `small` says how; then
-    /// where that was.
+    /// where that was. After it found no room, the object is changed once more if it `may_repeat`.
     fn change_bytes(
         &self,
         clears_set_id: bool,
         change: &mut dyn FnMut(&dyn Object) -> Result<()>,
         small: Option<(u64, &[u8], bool)>,
+        may_repeat: &dyn Fn() -> Result<bool>,
     ) -> Result<Option<u64>> {
         if self.access() == Access::Read {
             return Err(Errno::BADF.into());
@@ -258,7 +288,7 @@ impl File {
             self.clear_capability().inspect_err(|_| self.shared().note_capability())?;
         }
         let clears_set_id = clears_set_id && self.shared().take_set_id();
-        let changed = self.change_content(clears_set_id, change, small);
+        let changed = self.change_content(clears_set_id, change, small, may_repeat);
         if clears_set_id && changed.is_err() {
             self.shared().note_set_id();
         }
@@ -270,11 +300,12 @@ impl File {
         clears_set_id: bool,
         change: &mut dyn FnMut(&dyn Object) -> Result<()>,
         small: Option<(u64, &[u8], bool)>,
+        may_repeat: &dyn Fn() -> Result<bool>,
     ) -> Result<Option<u64>> {
         for _ in 0..TRIES_MAX {
             let object = self.object();
             if let Some(object) = object {
-                self.with_room(&mut || change(&*object))?;
+                self.with_room(&mut || change(&*object), may_repeat)?;
                 if clears_set_id {
                     self.clear_set_id()?;
                 }
@@ -293,10 +324,18 @@ impl File {
         Err(Errno::AGAIN.into())
     }
 
-    /// Tries again once the room of what was removed is free.
-    fn with_room(&self, change: &mut dyn FnMut() -> Result<()>) -> Result<()> {
+    /// Tries again once the room of what was removed is free, if it `may_repeat` after the first try.
+    fn with_room(
+        &self,
+        change: &mut dyn FnMut() -> Result<()>,
+        may_repeat: &dyn Fn() -> Result<bool>,
+    ) -> Result<()> {
         match change() {
-            Err(failure) if failure.errno() == Errno::NOSPC && self.files().sweeper.is_busy() => {
+            Err(failure)
+                if failure.errno() == Errno::NOSPC
+                    && self.files().sweeper.is_busy()
+                    && may_repeat()? =>
+            {
                 self.files().sweeper.wait()?;
                 change()
             }
