@@ -1,0 +1,372 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A server that ends, or does not answer, at each request of a client.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use super::*;
+use terrace_fs::{Delegated, Kind, LockRange, Made, Node, ROOT};
+
+/// Where a server ends, and another one begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    /// Before a request comes to it.
+    Before,
+    /// Before it answers one that it carried out.
+    After,
+    /// Behind its answer, which nobody here has noticed yet.
+    Unnoticed,
+    /// Behind its answer, and others here know already.
+    Noticed,
+}
+
+/// What becomes of a request at some point.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    Ends(End),
+    /// Where the server is told again, it does not get there.
+    Lost,
+    /// Where the server is told again, it is carried out, and its answer does not get here.
+    Unheard,
+    /// Where the server is told again, it says that it is busy.
+    Busy,
+    /// Where the server is told again, it lets nobody in.
+    Denied,
+    /// Where the server is told again, it has no room.
+    Full,
+}
+
+const FATES: [Fate; 9] = [
+    Fate::Ends(End::Before),
+    Fate::Ends(End::After),
+    Fate::Ends(End::Unnoticed),
+    Fate::Ends(End::Noticed),
+    Fate::Lost,
+    Fate::Unheard,
+    Fate::Busy,
+    Fate::Denied,
+    Fate::Full,
+];
+
+/// A file of which some servers cannot be told.
+const REFUSED: u64 = 50;
+
+/// A server that ends at some requests.
+#[derive(Default)]
+struct Fated(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    /// The life that it is.
+    current: u64,
+    /// The one that the client knows of.
+    life: u64,
+    requests: u64,
+    fates: Vec<(u64, Fate)>,
+    /// Changes that were carried out, by the numbers that they were asked for with.
+    carried_out: HashSet<u64>,
+    open: HashMap<u64, [u64; 2]>,
+    locks: u64,
+    numbers: u64,
+    /// Whether another client removes what was made here while the server is away.
+    removes_made: bool,
+    gone: HashSet<u64>,
+    /// Whether it never has room where it is told of a certain file.
+    refuses: bool,
+    /// What others do behind the next answer.
+    then: Option<Box<dyn FnOnce() + Send>>,
+}
+
+impl State {
+    fn end(&mut self) {
+        self.current += 1;
+        self.open.clear();
+        self.carried_out.clear();
+        if self.removes_made {
+            self.gone.extend((1..=self.numbers).map(|number| ROOT + number));
+        }
+        self.locks = 0;
+    }
+
+    fn carry_out(&mut self, request: &Request<'_>) -> Result<Reply> {
+        Ok(match request {
+            Request::Open { number, .. } if self.gone.contains(number) => {
+                return Err(Failure::of(Errno::STALE));
+            }
+            Request::Open { number, is_for_writing } => {
+                self.open.entry(*number).or_default()[usize::from(*is_for_writing)] += 1;
+                Reply::Done
+            }
+            Request::Make { made, .. } => {
+                self.numbers += 1;
+                let number = ROOT + self.numbers;
+                if made.is_opened {
+                    self.open.entry(number).or_default()[1] += 1;
+                }
+                let node = Node { number, ..Node::default() };
+                let directory = Node::default();
+                Reply::Made { node, directory, delegated: Delegated::default() }
+            }
+            Request::Close { closed, .. } => {
+                for Closed { number, is_for_writing, .. } in closed {
+                    let counts = self.open.get_mut(number).expect("it is open");
+                    counts[usize::from(*is_for_writing)] -= 1;
+                }
+                Reply::Numbers(Vec::new())
+            }
+            Request::Lock { .. } => {
+                self.locks += 1;
+                Reply::Done
+            }
+            _ => Reply::Done,
+        })
+    }
+}
+
+impl Fated {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().expect("nobody panicked")
+    }
+}
+
+impl Fated {
+    /// Asks; with a number what is carried out once, and the number is left where no answer came.
+    fn ask_as(
+        &self,
+        request: &Request<'_>,
+        life: Option<u64>,
+        mut unanswered: Option<&mut Option<u64>>,
+    ) -> Result<(Reply, u64)> {
+        let mut state = self.state();
+        let at = state.requests;
+        state.requests += 1;
+        let fate = state.fates.iter().find(|(when, _)| *when == at).map(|(_, fate)| *fate);
+        let gone = Failure::of(Errno::HOSTUNREACH);
+        if fate == Some(Fate::Ends(End::Before)) {
+            state.end();
+        }
+        state.life = state.current;
+        if life.is_some_and(|life| life != state.current) {
+            return Err(gone);
+        }
+        let is_telling = unanswered.is_some();
+        let number = unanswered.as_deref_mut().map(|known| *known.get_or_insert(at));
+        match fate {
+            Some(Fate::Lost) if is_telling => return Err(gone),
+            Some(Fate::Busy) if is_telling => return Err(Failure::of(Errno::BUSY)),
+            Some(Fate::Denied) if is_telling => return Err(Failure::of(Errno::ROFS)),
+            _ => {}
+        }
+        let refused = Request::Open { number: REFUSED, is_for_writing: false };
+        let is_full = fate == Some(Fate::Full) || state.refuses && *request == refused;
+        let is_known = number.is_some_and(|number| state.carried_out.contains(&number));
+        if let Some(known) = unanswered.as_deref_mut().filter(|_| is_full && !is_known) {
+            *known = None;
+            return Err(Failure::of(Errno::NOSPC));
+        }
+        let is_first = number.is_none_or(|number| state.carried_out.insert(number));
+        let reply = if is_first { state.carry_out(request) } else { Ok(Reply::Done) };
+        if fate == Some(Fate::Unheard) && is_telling {
+            return Err(gone);
+        }
+        let answered = (reply, state.current);
+        if let Some(Fate::Ends(end @ (End::After | End::Unnoticed | End::Noticed))) = fate {
+            state.end();
+            if end != End::Unnoticed {
+                state.life = state.current;
+            }
+            if end == End::After {
+                return Err(gone);
+            }
+        }
+        if let Some(known) = unanswered {
+            *known = None;
+        }
+        Ok((answered.0?, answered.1))
+    }
+}
+
+impl Server for Fated {
+    type Unanswered = u64;
+
+    fn ask(&self, request: &Request<'_>, life: Option<u64>) -> Result<(Reply, u64)> {
+        let asked = self.ask_as(request, life, None);
+        let then = self.state().then.take();
+        if let Some(then) = then {
+            then();
+        }
+        asked
+    }
+
+    fn ask_once(
+        &self,
+        request: &Request<'_>,
+        life: u64,
+        unanswered: &mut Option<u64>,
+    ) -> Result<Reply> {
+        self.ask_as(request, Some(life), Some(unanswered)).map(|(reply, _)| reply)
+    }
+
+    fn life(&self) -> u64 {
+        self.state().life
+    }
+}
+
+/// A client that opens, closes and asks, and what it has open then, as it was told.
+struct Client {
+    held: Arc<Held<Fated>>,
+    open: HashMap<u64, [u64; 2]>,
+    locks: u64,
+    closes: u64,
+}
+
+impl Client {
+    fn new(server: Fated) -> Self {
+        Self { held: Arc::new(Held::new(server)), open: HashMap::new(), locks: 0, closes: 0 }
+    }
+
+    fn open(&mut self, number: u64, is_for_writing: bool) {
+        if self.held.carry_out(&Request::Open { number, is_for_writing }).is_ok() {
+            self.open.entry(number).or_default()[usize::from(is_for_writing)] += 1;
+        }
+    }
+
+    fn make(&mut self) {
+        let made = Made { kind: Kind::File, is_opened: true, ..Made::default() };
+        let make = Request::Make { directory: ROOT, name: b"new", made };
+        if let Ok(Reply::Made { node, .. }) = self.held.carry_out(&make) {
+            self.open.entry(node.number).or_default()[1] += 1;
+        }
+    }
+
+    fn close(&mut self, number: u64, is_for_writing: bool) {
+        let Some(counts) = self.open.get_mut(&number) else { return };
+        let count = &mut counts[usize::from(is_for_writing)];
+        // It may not have come to open it.
+        if *count == 0 {
+            return;
+        }
+        *count -= 1;
+        self.closes += 1;
+        let closed = vec![Closed { number, is_for_writing, settled: None }];
+        let (id, acknowledged) = (self.closes, self.closes);
+        let close = Request::Close { closed, read: Vec::new(), id, acknowledged };
+        while self.held.carry_out(&close).is_err() {}
+    }
+
+    fn lock(&mut self, number: u64) {
+        let range = LockRange { start: 0, end: 10, kind: LockKind::Read };
+        let locked = Locked { range, process: 7 };
+        let lock = Request::Lock { number, owner: 1, is_flock: false, locked };
+        self.locks += u64::from(self.held.carry_out(&lock).is_ok());
+    }
+
+    fn look(&self) {
+        // Some get no answer.
+        let _ = self.held.carry_out(&Request::Node { number: ROOT });
+    }
+}
+
+fn check(fates: &[(u64, Fate)]) {
+    let server = Fated::default();
+    server.state().fates = fates.to_vec();
+    let mut client = Client::new(server);
+    for number in [50, 60] {
+        client.open(number, false);
+        client.open(number, true);
+    }
+    client.make();
+    client.open(50, false);
+    client.close(50, false);
+    client.lock(50);
+    client.look();
+    client.close(60, true);
+    client.make();
+    client.held.server.state().fates.clear();
+    // With the first it may notice that the server is another one, and with the next tell it.
+    client.look();
+    client.look();
+    client.open.retain(|_, counts| *counts != [0, 0]);
+    let mut state = client.held.server.state();
+    state.open.retain(|_, counts| *counts != [0, 0]);
+    assert_eq!((&state.open, state.locks), (&client.open, client.locks), "{fates:?}");
+}
+
+const REQUESTS: u64 = 28;
+
+#[test]
+fn a_server_that_ends_is_told_of_each_open_file_once() {
+    check(&[]);
+    for at in 0..REQUESTS {
+        for fate in FATES {
+            check(&[(at, fate)]);
+            for later in at + 1..REQUESTS {
+                FATES.iter().for_each(|then| check(&[(at, fate), (later, *then)]));
+            }
+        }
+    }
+}
+
+#[test]
+fn what_gets_no_answer_while_it_is_told_is_told_once_however_often_that_happens() {
+    for (at, next) in (0..REQUESTS).flat_map(|at| (at + 1..REQUESTS).map(move |it| (at, it))) {
+        for end in FATES.into_iter().filter(|fate| matches!(fate, Fate::Ends(_))) {
+            for fates in FATES.iter().flat_map(|one| FATES.map(|other| [*one, other])) {
+                check(&[(at, end), (next, fates[0]), (next + 1, fates[1])]);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_file_that_another_client_removes_while_it_is_opened_again_is_made_anew() {
+    let server = Fated::default();
+    server.state().fates = vec![(0, Fate::Ends(End::Noticed))];
+    server.state().removes_made = true;
+    let mut client = Client::new(server);
+    let held = Arc::clone(&client.held);
+    // It tells the next life before who made the file has taken note of it.
+    let look = move || drop(held.carry_out(&Request::Node { number: ROOT }));
+    client.held.server.state().then = Some(Box::new(look));
+    client.make();
+    let made_anew = HashMap::from([(ROOT + 2, [0, 1])]);
+    assert_eq!(client.open, made_anew);
+    assert_eq!(client.held.server.state().open, made_anew);
+}
+
+/// A client that has two files open with a server that has ended, where others know.
+fn forgotten() -> Client {
+    let mut client = Client::new(Fated::default());
+    [REFUSED, 60].iter().for_each(|number| client.open(*number, false));
+    let mut state = client.held.server.state();
+    state.end();
+    state.life = state.current;
+    drop(state);
+    client
+}
+
+#[test]
+fn what_is_told_while_nobody_is_let_in_is_told_later_however_long_that_takes() {
+    let client = forgotten();
+    let tries = 3 * u64::from(REFUSALS_MAX);
+    client.held.server.state().fates = (2..2 + tries).map(|at| (at, Fate::Denied)).collect();
+    for _ in 0..tries {
+        let failure = client.held.carry_out(&Request::Node { number: ROOT });
+        assert!(failure.is_err_and(|failure| failure.may_pass()), "it is tried again");
+    }
+    client.held.carry_out(&Request::Node { number: ROOT }).expect("all are let in");
+    assert_eq!(client.held.server.state().open, client.open);
+}
+
+#[test]
+fn what_a_server_refuses_to_be_told_holds_nobody_up_for_good() {
+    let mut client = forgotten();
+    client.held.server.state().refuses = true;
+    for _ in 1..REFUSALS_MAX {
+        let failure = client.held.carry_out(&Request::Node { number: ROOT });
+        assert!(failure.is_err_and(|failure| failure.may_pass()), "it is tried again");
+    }
+    client.held.carry_out(&Request::Node { number: ROOT }).expect("it is given up");
+    client.open.remove(&REFUSED);
+    assert_eq!(client.held.server.state().open, client.open);
+}
