@@ -14,9 +14,15 @@
 //! - What cannot be open or locked any more is lost, and said in the log. Any other failure of the
 //!   server stops the telling like no answer; after 16 of them the next one is told.
 //! - Where the life ends meanwhile, the next one is told of all.
+//!
+//! An open that gets no answer fails, and may have been carried out. With the next close in that life it
+//! is asked for once more, by the number that it had, and closed with that. Not so once 2048 other
+//! changes of this client came after it, or where its answer is too long to be kept: it may stay open
+//! then until the life ends.
 
 #[cfg(test)]
 mod tests;
+mod unheard;
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -25,6 +31,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 use rustix::io::Errno;
 use terrace_core::{Applied, Error, ErrorKind};
 use terrace_fs::{Closed, Effect, Failure, LockKind, Locked, Reply, Request, Result};
+
+use self::unheard::{Unheard, UnheardOpens};
 
 /// Who keeps the metadata of a file system.
 pub(crate) trait Server {
@@ -95,6 +103,15 @@ impl<U> Told<U> {
     }
 }
 
+/// A request to close.
+#[derive(Clone)]
+struct Closing {
+    /// Of the session, in which it closes.
+    life: u64,
+    /// What it closes beside what it was made for: opens that nobody heard of.
+    unheard: Vec<Closed>,
+}
+
 /// What a client has open and locked.
 ///
 /// The server forgets it when it is started anew, or does not hear of this client for too long. It is
@@ -107,8 +124,10 @@ pub(crate) struct Held<S: Server> {
     misses: AtomicU64,
     /// How often each file is open for reading, and for writing.
     open: Mutex<HashMap<u64, [u64; 2]>>,
-    /// Requests to close that got no answer, each with the life of the session that they close in.
-    closing: Mutex<HashMap<u64, u64>>,
+    /// Requests to close that got no answer.
+    closing: Mutex<HashMap<u64, Closing>>,
+    /// Opens that got no answer.
+    unheard: Mutex<UnheardOpens<S::Unanswered>>,
     /// Locks by node, owner and kind, as they were asked for one after the other.
     locks: Mutex<HashMap<(u64, u64, bool), Vec<Locked>>>,
 }
@@ -118,7 +137,7 @@ impl<S: Server> Held<S> {
         let told = RwLock::new(Told { life: server.life(), telling: None });
         let misses = AtomicU64::default();
         let (open, closing, locks) = (Mutex::default(), Mutex::default(), Mutex::default());
-        Self { server, told, misses, open, closing, locks }
+        Self { server, told, misses, open, closing, unheard: Mutex::default(), locks }
     }
 
     /// Carries a request out, and takes note of what is open and locked after it.
@@ -240,7 +259,7 @@ impl<S: Server> Held<S> {
         loop {
             self.keep_told()?;
             let life = self.told().life;
-            match self.server.ask(request, Some(life)) {
+            match self.ask_to_hold(request, life) {
                 // Whatever was done, the server has forgotten it.
                 Err(failure) if failure.may_pass() && self.server.life() != life => {}
                 asked => {
@@ -249,6 +268,40 @@ impl<S: Server> Held<S> {
                         return Ok(reply);
                     }
                 }
+            }
+        }
+    }
+
+    /// Asks to open or to lock, and remembers what is to be opened and gets no answer.
+    fn ask_to_hold(&self, request: &Request<'_>, life: u64) -> Result<(Reply, u64)> {
+        let Request::Open { number, is_for_writing } = *request else {
+            return self.server.ask(request, Some(life));
+        };
+        let mut unanswered = None;
+        let asked = self.server.ask_once(request, life, &mut unanswered);
+        if let Some(unanswered) = unanswered {
+            let closed = Closed { number, is_for_writing, settled: None };
+            self.unheard().add(Unheard { life, closed, unanswered });
+        }
+        Ok((asked?, life))
+    }
+
+    /// Asks what became of opens that got no answer, as long as there are answers to that.
+    fn hear_of_opens(&self) {
+        let take = || self.unheard().take(self.server.life());
+        while let Some(Unheard { life, closed, unanswered }) = take() {
+            let Closed { number, is_for_writing, .. } = closed;
+            let (open, mut unanswered) =
+                (Request::Open { number, is_for_writing }, Some(unanswered));
+            let asked = self.server.ask_once(&open, life, &mut unanswered);
+            match (asked, unanswered) {
+                // Also where it was carried out only now.
+                (Ok(_), _) => self.unheard().note_carried_out(life, closed),
+                (Err(_), Some(unanswered)) => {
+                    return self.unheard().add(Unheard { life, closed, unanswered });
+                }
+                // It is not open.
+                (Err(_), None) => {}
             }
         }
     }
@@ -262,12 +315,16 @@ impl<S: Server> Held<S> {
     /// Asks to close. What was opened in a life of the session is closed in that life, however often
     /// it is asked for: in a later one the server was told what is open without it.
     fn close(&self, id: u64, closed: &[Closed], request: &Request<'_>) -> Result<Reply> {
-        let known = self.closing().get(&id).copied();
-        let life = match known {
-            Some(life) => life,
+        let known = self.closing().get(&id).cloned();
+        let Closing { life, unheard } = match known {
+            Some(closing) => closing,
             None => self.begin_to_close(id, closed)?,
         };
-        let asked = self.server.ask(request, Some(life)).map(|(reply, _)| reply);
+        let asked = match also_closing(request, &unheard) {
+            Some(request) => self.server.ask(&request, Some(life)),
+            None => self.server.ask(request, Some(life)),
+        };
+        let asked = asked.map(|(reply, _)| reply);
         if asked.as_ref().is_err_and(|failure| failure.may_pass() && self.server.life() == life) {
             return asked;
         }
@@ -279,7 +336,8 @@ impl<S: Server> Held<S> {
         }
     }
 
-    fn begin_to_close(&self, id: u64, closed: &[Closed]) -> Result<u64> {
+    fn begin_to_close(&self, id: u64, closed: &[Closed]) -> Result<Closing> {
+        self.hear_of_opens();
         loop {
             self.keep_told()?;
             // Nobody is told meanwhile what is open: with these, or without.
@@ -288,13 +346,20 @@ impl<S: Server> Held<S> {
             if told.telling.is_some() {
                 continue;
             }
-            self.closing().insert(id, told.life);
+            let unheard = self.unheard().take_carried_out(told.life);
+            let closing = Closing { life: told.life, unheard };
+            self.closing().insert(id, closing.clone());
             closed.iter().for_each(|one| self.note_closed(one));
-            return Ok(told.life);
+            return Ok(closing);
         }
     }
 
-    fn closing(&self) -> MutexGuard<'_, HashMap<u64, u64>> {
+    fn unheard(&self) -> MutexGuard<'_, UnheardOpens<S::Unanswered>> {
+        // Opens come and go one by one.
+        self.unheard.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn closing(&self) -> MutexGuard<'_, HashMap<u64, Closing>> {
         // Pairs come and go one by one.
         self.closing.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -385,6 +450,17 @@ impl<S: Server> Held<S> {
             open.remove(&closed.number);
         }
     }
+}
+
+/// A request to close that closes something else as well; `None` where there is nothing else.
+fn also_closing(request: &Request<'_>, more: &[Closed]) -> Option<Request<'static>> {
+    let Request::Close { closed, read, id, acknowledged } = request else { return None };
+    (!more.is_empty()).then(|| Request::Close {
+        closed: [&closed[..], more].concat(),
+        read: read.clone(),
+        id: *id,
+        acknowledged: *acknowledged,
+    })
 }
 
 /// Whether a server will never know as open or locked what it was told of.
