@@ -218,6 +218,27 @@ fn a_link_that_is_looked_up_next_leads_where_it_led() {
 }
 
 #[test]
+fn who_came_too_late_to_a_link_finds_what_he_looks_up_where_it_leads() {
+    let (one, _, other, _) = two();
+    let make = |directory, name, kind, target| {
+        let made = Made { kind, permissions: 0o777, target, ..Made::default() };
+        other.make(directory, name, made).expect("it is new").number
+    };
+    let directory = make(ROOT, b"directory", Kind::Directory, b"");
+    let first = make(ROOT, NAME, Kind::Symlink, b"directory/file");
+    other.remove(ROOT, NAME, false).expect("it is there");
+    let second = make(ROOT, NAME, Kind::Symlink, b"directory/file");
+    let file = make(directory, NAME, Kind::File, b"");
+    assert_eq!(one.target(first).expect_err("it is gone"), Failure::of(Errno::STALE));
+    // The kernel walks all the way once more, and nothing that is gone then is looked up again.
+    assert_eq!(one.lookup(ROOT, NAME).expect("it is there").number, second);
+    assert_eq!(one.target(second).expect("it is there"), b"directory/file");
+    assert_eq!(one.lookup(directory, NAME).expect("it is there").number, file);
+    other.remove(directory, NAME, false).expect("it is there");
+    one.open(file, Access::Read).expect("it is on the way");
+}
+
+#[test]
 fn a_listing_tells_of_others_where_a_file_is_removed_meanwhile() {
     let listed = look(|files, _| files.list(ROOT, 0, 10, true)).expect("the directory is there");
     let [entry] = &listed[..] else { panic!("{} entries", listed.len()) };

@@ -18,7 +18,8 @@ use crate::lock;
 use crate::node::{Kind, Node};
 use crate::request::{Closed, RenameHow, Reply, Request};
 
-/// So long after somebody came too late what is looked up is kept.
+/// So long after somebody came too late what is looked up is kept: in any directory. He is known to
+/// have come to a node, not on which way, and walks all of that again, where links lead to others.
 const SOUGHT: Duration = Duration::from_secs(1);
 
 /// What was looked up is kept for so long, until it is opened: more than the kernel needs for that.
