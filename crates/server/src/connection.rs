@@ -162,6 +162,7 @@ impl Connection {
                 }
                 Next::End => return Ok(()),
             };
+            spin.came();
             shared.counts.requests.fetch_add(1, Ordering::Relaxed);
             match start.header.kind {
                 Kind::Request => self.request(shared, session, reader, &start, &mut buffer)?,

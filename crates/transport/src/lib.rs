@@ -2,6 +2,7 @@
 //! Connections between clients and servers: addresses, sockets, secrets, encryption. Nothing
 //! here knows what is said on them.
 
+mod contest;
 mod endpoint;
 mod private;
 mod secret;

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Waiting for the other side without going to sleep.
+//! Waiting for the other side, with or without going to sleep.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use terrace_core::{Clock, SystemClock};
 
 use crate::Transport;
+use crate::contest::{Contest, Way};
 
 /// How long a connection is looked at: longer than it takes the other side to be woken on a core
 /// that slept, and to answer. On a virtual machine that is 200 us, and a core that is kept awake
@@ -16,93 +18,112 @@ const LOOK_NS: u64 = 500_000;
 /// Tries are rarer the more of them failed, down to one of so many (a power of 2).
 const RAREST: u32 = 6;
 
-/// Who gets the core back so much later gave it to somebody who needs it: what takes turns with a
-/// connection is done sooner. Looking then costs more than sleeping, because a scheduler that shares
-/// fairly takes a look for work, and whoever gave a core away comes behind all others.
-const CROWDED_NS: u64 = 30_000;
+/// Who gets the core back so much later gave it to somebody who needs it for longer than a message
+/// takes: it is not worth waiting awake for the next turn.
+const CROWDED_NS: u64 = 100_000;
 
-/// Without a try after that; twice as long each time, so many times.
-const CROWDED_PAUSE_NS: u64 = 100_000_000;
-const CROWDED_DOUBLINGS: u32 = 5;
-
-/// Whether it pays to look for an answer for a moment before sleeping until it comes.
+/// Waits for messages: looks for the next one for a moment before it sleeps until that comes, where
+/// this is quicker.
 ///
-/// Where two sides take turns it does: to sleep and be woken costs both more time than the answer.
-/// Where the other side thinks, it does not, and is tried rarely. Whoever else needs the core gets
-/// it between two looks, and then it is not tried for a while.
+/// Where two sides take turns and nobody else needs the cores, it is: to sleep and be woken costs
+/// both more time than the answer. Where the other side thinks, looking finds nothing, and is tried
+/// rarely. Beside other programs, who looks takes the cores from the other side, and comes behind
+/// those it gives the core to; that differs from one moment to the next, and is found out by
+/// comparing (`Contest`).
 #[derive(Debug, Default)]
 pub struct Spin {
     clock: SystemClock,
-    /// Tries that failed lately.
-    failures: AtomicU32,
-    /// Waits until the next try.
-    skip: AtomicU32,
-    /// Tries in a row in which somebody else needed the core, and until when there is none.
-    crowded: AtomicU32,
-    crowded_until_ns: AtomicU64,
+    /// Messages since it waited last.
+    came: AtomicU64,
+    state: Mutex<State>,
 }
 
-/// What came of a try.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Looked {
-    Readable,
-    Nothing,
-    Crowded,
+#[derive(Debug, Default)]
+struct State {
+    contest: Contest,
+    tries: Tries,
+    /// When it waited last.
+    waited_ns: u64,
 }
 
 impl Spin {
+    /// Notes that a message came.
+    pub fn came(&self) {
+        self.came.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// Returns when there is something to read, or soon. Only one thread waits at a time.
     pub fn wait(&self, transport: &dyn Transport) {
-        if self.is_due() {
-            let looked = look(transport, &self.clock, std::thread::yield_now);
-            self.note(looked, self.clock.now_ns());
+        if self.state().begin(self.clock.now_ns(), self.came.swap(0, Ordering::Relaxed)) {
+            let is_readable = look(transport, &self.clock, std::thread::yield_now);
+            self.state().tries.note(is_readable);
         }
     }
 
-    fn is_due(&self) -> bool {
-        let skip = self.skip.load(Ordering::Relaxed);
-        if skip > 0 {
-            self.skip.store(skip - 1, Ordering::Relaxed);
-            return false;
-        }
-        self.clock.now_ns() >= self.crowded_until_ns.load(Ordering::Relaxed)
-    }
-
-    fn note(&self, looked: Looked, now_ns: u64) {
-        let failures = self.failures.load(Ordering::Relaxed);
-        let failures = match looked {
-            // The other side was slow for as long as this one was: soon both are quick.
-            Looked::Readable => failures / 2,
-            Looked::Nothing => (failures + 1).min(RAREST),
-            Looked::Crowded => {
-                let times = self.crowded.load(Ordering::Relaxed);
-                let until_ns = now_ns.saturating_add(CROWDED_PAUSE_NS << times);
-                self.crowded_until_ns.store(until_ns, Ordering::Relaxed);
-                return self.crowded.store((times + 1).min(CROWDED_DOUBLINGS), Ordering::Relaxed);
-            }
-        };
-        self.crowded.store(0, Ordering::Relaxed);
-        self.failures.store(failures, Ordering::Relaxed);
-        self.skip.store((1 << failures) - 1, Ordering::Relaxed);
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Looks for something to read for a while, and gives the core away between two looks.
-fn look(transport: &dyn Transport, clock: &dyn Clock, mut give_way: impl FnMut()) -> Looked {
-    let began_ns = clock.now_ns();
-    loop {
-        if transport.is_readable(Duration::ZERO) {
-            return Looked::Readable;
+impl State {
+    /// Whether to look, now that so many messages came since the wait before.
+    fn begin(&mut self, now_ns: u64, messages: u64) -> bool {
+        let before = self.contest.way();
+        self.contest.count(messages, now_ns.saturating_sub(self.waited_ns));
+        self.waited_ns = now_ns;
+        match (before, self.contest.way()) {
+            (_, Way::Sleep) => false,
+            // What failed before says nothing of now.
+            (Way::Sleep, Way::Look) => {
+                self.tries = Tries::default();
+                true
+            }
+            (Way::Look, Way::Look) => self.tries.is_due(),
         }
+    }
+}
+
+/// Which waits are tries to look.
+#[derive(Debug, Default)]
+struct Tries {
+    /// Those that failed lately.
+    failures: u32,
+    /// Waits until the next one.
+    skip: u32,
+}
+
+impl Tries {
+    fn is_due(&mut self) -> bool {
+        let is_due = self.skip == 0;
+        self.skip = self.skip.saturating_sub(1);
+        is_due
+    }
+
+    fn note(&mut self, is_readable: bool) {
+        self.failures = match is_readable {
+            // The other side was slow for as long as this one was: soon both are quick.
+            true => self.failures / 2,
+            false => (self.failures + 1).min(RAREST),
+        };
+        self.skip = (1 << self.failures) - 1;
+    }
+}
+
+/// Looks for something to read for a while, and gives the core away between two looks; whether there
+/// is something.
+fn look(transport: &dyn Transport, clock: &dyn Clock, mut give_way: impl FnMut()) -> bool {
+    let began_ns = clock.now_ns();
+    while !transport.is_readable(Duration::ZERO) {
         let gave_ns = clock.now_ns();
         if gave_ns - began_ns >= LOOK_NS {
-            return Looked::Nothing;
+            return false;
         }
         give_way();
         if clock.now_ns() - gave_ns >= CROWDED_NS {
-            return Looked::Crowded;
+            return false;
         }
     }
+    true
 }
 
 #[cfg(test)]
@@ -129,44 +150,29 @@ mod tests {
     }
 
     #[test]
-    fn whoever_needs_the_core_gets_it_for_a_while() {
+    fn whoever_needs_the_core_ends_a_look() {
         let (near, far) = Socket::pair().expect("pair");
         let clock = Told::default();
-        let gives_for = |ns: u64| {
-            let clock = &clock;
-            look(&near, clock, move || _ = clock.0.fetch_add(ns, Ordering::Relaxed))
-        };
-        assert_eq!(gives_for(CROWDED_NS), Looked::Crowded);
-        assert_eq!(gives_for(CROWDED_NS - 1), Looked::Nothing, "it looks until it is over");
-        far.write_vectored(&[IoSlice::new(b"byte")]).expect("room");
-        assert_eq!(gives_for(CROWDED_NS), Looked::Readable);
-        // The pauses grow, and end with a try in which nobody else needed the core.
-        let spin = Spin::default();
-        let pauses_ns = |count: u32| -> Vec<u64> {
-            let pause_ns = |_| {
-                spin.note(Looked::Crowded, 0);
-                spin.crowded_until_ns.load(Ordering::Relaxed)
+        let looks = |gives_for_ns: u64| {
+            let (clock, mut looks) = (&clock, 0);
+            let give_way = || {
+                looks += 1;
+                clock.0.fetch_add(gives_for_ns, Ordering::Relaxed);
             };
-            (0..count).map(pause_ns).collect()
+            (look(&near, clock, give_way), looks)
         };
-        let first_ns = CROWDED_PAUSE_NS;
-        assert_eq!(pauses_ns(7), [1, 2, 4, 8, 16, 32, 32].map(|times| times * first_ns));
-        spin.note(Looked::Nothing, 0);
-        assert_eq!(pauses_ns(1), [first_ns]);
-        // No try meanwhile.
-        spin.skip.store(0, Ordering::Relaxed);
-        spin.crowded_until_ns.store(0, Ordering::Relaxed);
-        assert!(spin.is_due());
-        spin.crowded_until_ns.store(u64::MAX, Ordering::Relaxed);
-        assert!(!spin.is_due());
+        assert_eq!(looks(CROWDED_NS), (false, 1), "it takes too long to get it back");
+        assert_eq!(looks(CROWDED_NS / 2), (false, 10), "it looks until it is over");
+        far.write_vectored(&[IoSlice::new(b"byte")]).expect("room");
+        assert_eq!(looks(CROWDED_NS), (true, 0));
     }
 
     /// How many of so many waits were tries, which came to this.
-    fn tries(spin: &Spin, looked: Looked, waits: u32) -> u32 {
+    fn tries(tries: &mut Tries, is_readable: bool, waits: u32) -> u32 {
         let tried = |_: &u32| {
-            let is_due = spin.is_due();
+            let is_due = tries.is_due();
             if is_due {
-                spin.note(looked, 0);
+                tries.note(is_readable);
             }
             is_due
         };
@@ -175,10 +181,51 @@ mod tests {
 
     #[test]
     fn it_is_tried_where_it_pays() {
-        let spin = Spin::default();
-        let silent = tries(&spin, Looked::Nothing, 1000);
+        let mut state = Tries::default();
+        let silent = tries(&mut state, false, 1000);
         assert!((10..40).contains(&silent), "{silent} tries where nothing comes");
-        tries(&spin, Looked::Readable, 1000);
-        assert_eq!(tries(&spin, Looked::Readable, 100), 100, "it always comes at once");
+        tries(&mut state, true, 1000);
+        assert_eq!(tries(&mut state, true, 100), 100, "it always comes at once");
+    }
+
+    /// How many of the last 1000 of so many waits were looks, where a message takes so long each
+    /// way.
+    fn looks_of(state: &mut State, waits: u32, message_ns: impl Fn(bool) -> u64) -> usize {
+        let (mut looks, mut now_ns) = (Vec::new(), state.waited_ns);
+        for _ in 0..waits {
+            let is_look = state.begin(now_ns, 1);
+            if is_look {
+                state.tries.note(true);
+            }
+            looks.push(is_look);
+            now_ns += message_ns(is_look);
+        }
+        looks.iter().rev().take(1000).filter(|&&is_look| is_look).count()
+    }
+
+    #[test]
+    fn the_quicker_way_is_taken_also_after_others_came_or_went() {
+        let mut state = State::default();
+        let quiet = |looks: bool| if looks { 50_000 } else { 80_000 };
+        let crowded = |looks: bool| if looks { 600_000 } else { 90_000 };
+        assert!(looks_of(&mut state, 30_000, quiet) >= 850);
+        assert!(looks_of(&mut state, 30_000, crowded) <= 150);
+        assert!(looks_of(&mut state, 30_000, quiet) >= 850);
+    }
+
+    #[test]
+    fn what_failed_before_it_slept_is_forgotten() {
+        let mut state = State::default();
+        for _ in 0..1000 {
+            state.tries.note(false);
+        }
+        while state.contest.way() == Way::Look {
+            state.begin(state.waited_ns + 1000, 1);
+        }
+        assert_ne!(state.tries.failures, 0);
+        while state.contest.way() == Way::Sleep {
+            state.begin(state.waited_ns + 1000, 1);
+        }
+        assert_eq!(state.tries.failures, 0);
     }
 }

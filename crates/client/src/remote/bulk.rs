@@ -134,6 +134,7 @@ impl Bulk {
                     }
                 }
                 kind => {
+                    self.spin.came();
                     answer.kind = Some(kind);
                     answer.head = start.head;
                     return Ok(answer);

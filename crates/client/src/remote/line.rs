@@ -380,6 +380,7 @@ impl Line {
             Next::Idle => return Ok(()),
             Next::End => return Err(lost("the server closed the connection".into())),
         };
+        self.spin.came();
         self.is_silent.store(false, Ordering::Release);
         self.heard_ns.store(self.clock.now_ns(), Ordering::Relaxed);
         let mut payload = Vec::new();
