@@ -71,9 +71,13 @@ impl RecentNodes {
         if let Some(Reply::Gone { number, .. }) = reply {
             state.known.remove(number);
         }
-        // Else something was changed meanwhile, perhaps after the server looked for this answer.
+        let Some(reply) = reply else { return };
         if begun.is_alone && state.begun == begun.count {
-            reply.into_iter().for_each(|reply| state.remember(reply, begun.at_ns));
+            state.remember(reply, begun.at_ns);
+        } else {
+            // Something was changed meanwhile, perhaps after the server looked for this answer. But who
+            // gets it is not to find afterwards what was asked for before.
+            nodes(reply, |node| state.outdate(node.number, begun.at_ns));
         }
     }
 
@@ -107,7 +111,7 @@ impl State {
         if self.known.len() + count > NODES_MAX {
             self.known.clear();
         }
-        let mut remember = |node: &Node| {
+        let remember = |node: &Node| {
             // The tiers know better how long it is; one without a name goes when it is closed.
             if node.is_written || node.links == 0 {
                 self.known.remove(&node.number);
@@ -120,15 +124,27 @@ impl State {
                 Entry::Vacant(place) => _ = place.insert((node.clone(), at_ns)),
             }
         };
-        match reply {
-            Reply::Node(node) | Reply::Opened { node, .. } => remember(node),
-            Reply::Made { node, directory, .. } => [node, directory].into_iter().for_each(remember),
-            Reply::Gone { directory, .. } => directory.iter().for_each(remember),
-            Reply::Listing(entries) => {
-                entries.iter().filter_map(|entry| entry.node.as_ref()).for_each(remember);
-            }
-            _ => {}
+        nodes(reply, remember);
+    }
+
+    /// Drops what is known of a node where it was asked for before this.
+    fn outdate(&mut self, number: u64, at_ns: u64) {
+        if self.known.get(&number).is_some_and(|known| known.1 < at_ns) {
+            self.known.remove(&number);
         }
+    }
+}
+
+/// The nodes that a reply tells of.
+fn nodes(reply: &Reply, mut each: impl FnMut(&Node)) {
+    match reply {
+        Reply::Node(node) | Reply::Opened { node, .. } => each(node),
+        Reply::Made { node, directory, .. } => [node, directory].into_iter().for_each(each),
+        Reply::Gone { directory, .. } => directory.iter().for_each(each),
+        Reply::Listing(entries) => {
+            entries.iter().filter_map(|entry| entry.node.as_ref()).for_each(each);
+        }
+        _ => {}
     }
 }
 
@@ -233,6 +249,28 @@ mod tests {
         let looked = begin(&recent, &look);
         end(&recent, looked, Some(&told));
         assert_eq!(size(&recent), Some(3));
+    }
+
+    #[test]
+    fn who_was_told_beside_a_change_finds_nothing_older() {
+        let (recent, clock) = recent();
+        let look = Request::Node { number: ROOT };
+        let told = |size| Reply::Node(Node { number: ROOT, size, links: 1, ..Node::default() });
+        let change = Request::Mark { number: 7, marks: terrace_fs::Marks::default() };
+        // The change began before the question, or after it.
+        for is_before in [true, false] {
+            let looked = begin(&recent, &look);
+            end(&recent, looked, Some(&told(1)));
+            assert_eq!(size(&recent), Some(1));
+            clock.advance(LONG / 8);
+            let begun = is_before.then(|| begin(&recent, &change));
+            let looked = begin(&recent, &look);
+            let begun = begun.unwrap_or_else(|| begin(&recent, &change));
+            end(&recent, looked, Some(&told(2)));
+            assert_eq!(size(&recent), None);
+            end(&recent, begun, Some(&Reply::Done));
+            assert_eq!(size(&recent), None);
+        }
     }
 
     #[test]

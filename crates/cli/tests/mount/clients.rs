@@ -3,9 +3,11 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use terrace_core::Random;
 
@@ -72,6 +74,52 @@ fn what_one_closed_is_seen_by_who_opens_it() {
             file.write_all(&bytes(seed, size)).expect("there is room");
             drop(file);
             assert_eq!(fs::read(reader).expect("readable"), bytes(seed, size), "{size} {seed}");
+        }
+    }
+}
+
+/// So often one closes a file anew that the other opens, beside so many programs of the other one.
+const TURNS: usize = 30;
+const CHANGERS: usize = 3;
+
+#[test]
+fn what_one_closed_is_seen_by_who_opens_it_beside_changes_of_something_else() {
+    let Some(pair) = Pair::new(&[]) else { return };
+    let [one, other] = pair.paths("file");
+    let [_, changed] = pair.paths("changed");
+    fs::create_dir(&changed).expect("it is new");
+    let change = || {
+        let how = fs::Permissions::from_mode(0o700);
+        fs::set_permissions(&changed, how).expect("it is there");
+    };
+    for length in SIZES {
+        for turn in 0..TURNS {
+            fs::write(&one, bytes(1, length)).expect("there is room");
+            // It is open all the time, and opened again: so its attributes are known.
+            let reader = File::open(&other).expect("it is there");
+            assert_eq!(whole(&reader).len(), length);
+            drop(File::open(&other).expect("it is there"));
+            let now = bytes(2, 2 * length);
+            fs::write(&one, &now).expect("there is room");
+            let (begun, is_over) = (Barrier::new(CHANGERS + 1), AtomicBool::new(false));
+            let read = std::thread::scope(|scope| {
+                for _ in 0..CHANGERS {
+                    scope.spawn(|| {
+                        begun.wait();
+                        while !is_over.load(Ordering::Relaxed) {
+                            change();
+                        }
+                    });
+                }
+                begun.wait();
+                change();
+                let read = fs::read(&other);
+                is_over.store(true, Ordering::Relaxed);
+                read
+            });
+            let read = read.expect("it is there");
+            assert_eq!(read.len(), now.len(), "in turn {turn}");
+            assert!(read == now, "in turn {turn}");
         }
     }
 }
