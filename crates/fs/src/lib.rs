@@ -35,7 +35,7 @@ pub use request::{
     Changes, Closed, DELEGATED_FOR, Delegated, Listed, LockKind, LockRange, Locked, Made,
     ReadyObject, RenameHow, Reply, Request, SetHow, Settled, WasRead, When,
 };
-pub use tree::{INLINE_BYTES_LIMIT, LockOwner, LockTable, Session, Tree, TreeOptions};
+pub use tree::{INLINE_BYTES_LIMIT, LockOwner, LockTable, OwnLocks, Session, Tree, TreeOptions};
 pub use wire::{Effect, answer, read_answer};
 
 /// Locks; a thread that panicked left nothing half changed behind the locks of this crate.

@@ -80,11 +80,7 @@ impl LockTable {
             return Err(Errno::NOLCK.into());
         }
         let before = held.len();
-        cut_out(held, owner, range);
-        if is_taken {
-            held.push(Held { owner, locked: *wanted });
-            join(held, owner);
-        }
+        take(held, owner, wanted);
         state.count = state.count + held.len() - before;
         if held.is_empty() {
             state.held.remove(&(number, is_flock));
@@ -129,6 +125,38 @@ impl LockTable {
             state.count -= before - held.len();
             !held.is_empty()
         });
+    }
+}
+
+/// What one owner holds of a file, where somebody else has said that it may.
+#[derive(Default)]
+pub struct OwnLocks(Vec<Held>);
+
+impl OwnLocks {
+    const OWNER: LockOwner = LockOwner { session: 0, number: 0 };
+
+    /// Takes note of a lock that was taken, changed or given back.
+    pub fn set(&mut self, locked: &Locked) {
+        take(&mut self.0, Self::OWNER, locked);
+    }
+
+    /// What it holds: ranges that do not meet.
+    pub fn iter(&self) -> impl Iterator<Item = Locked> {
+        self.0.iter().map(|held| held.locked)
+    }
+
+    /// Whether it holds nothing.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+/// Takes, changes or gives back what nobody is in the way of.
+fn take(held: &mut Vec<Held>, owner: LockOwner, wanted: &Locked) {
+    cut_out(held, owner, &wanted.range);
+    if wanted.range.kind != LockKind::Unlock {
+        held.push(Held { owner, locked: *wanted });
+        join(held, owner);
     }
 }
 

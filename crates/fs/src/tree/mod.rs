@@ -28,7 +28,7 @@ use terrace_core::{Clock, Kv, Persistency, Ticket, Txn};
 use self::claims::Claims;
 use self::delegations::Delegations;
 use self::hold::Holds;
-pub use self::locks::{LockOwner, LockTable};
+pub use self::locks::{LockOwner, LockTable, OwnLocks};
 pub use self::session::Session;
 pub(crate) use self::superblock::Superblock;
 pub use self::superblock::{INLINE_BYTES_LIMIT, TreeOptions};

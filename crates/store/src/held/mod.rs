@@ -30,7 +30,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 
 use rustix::io::Errno;
 use terrace_core::{Applied, Error, ErrorKind};
-use terrace_fs::{Closed, Effect, Failure, LockKind, Locked, Reply, Request, Result};
+use terrace_fs::{Closed, Effect, Failure, Locked, OwnLocks, Reply, Request, Result};
 
 use self::unheard::{Unheard, UnheardOpens};
 
@@ -128,8 +128,8 @@ pub(crate) struct Held<S: Server> {
     closing: Mutex<HashMap<u64, Closing>>,
     /// Opens that got no answer.
     unheard: Mutex<UnheardOpens<S::Unanswered>>,
-    /// Locks by node, owner and kind, as they were asked for one after the other.
-    locks: Mutex<HashMap<(u64, u64, bool), Vec<Locked>>>,
+    /// Locks by node, owner and kind.
+    locks: Mutex<HashMap<(u64, u64, bool), OwnLocks>>,
 }
 
 impl<S: Server> Held<S> {
@@ -220,7 +220,7 @@ impl<S: Server> Held<S> {
         }
         for ((number, owner, is_flock), locks) in self.locks().iter() {
             let (number, owner, is_flock) = (*number, *owner, *is_flock);
-            let lock = |locked: &Locked| Request::Lock { number, owner, is_flock, locked: *locked };
+            let lock = |locked| Request::Lock { number, owner, is_flock, locked };
             left.extend(locks.iter().map(lock));
         }
         Telling { life, left, unanswered: None, refusals: 0, failure: None }
@@ -369,20 +369,17 @@ impl<S: Server> Held<S> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn locks(&self) -> MutexGuard<'_, HashMap<(u64, u64, bool), Vec<Locked>>> {
-        // Lists are changed by one element at a time.
+    fn locks(&self) -> MutexGuard<'_, HashMap<(u64, u64, bool), OwnLocks>> {
+        // What is held is changed by one lock at a time.
         self.locks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes note of a lock: what was asked for before on the same bytes counts no more.
+    /// Takes note of a lock. What is told later is what is held: what was asked for one after the other
+    /// would be in the way of who got what was given back of it.
     fn note_lock(&self, whose: (u64, u64, bool), locked: &Locked) {
-        let (start, end) = (locked.range.start, locked.range.end);
         let mut all = self.locks();
         let locks = all.entry(whose).or_default();
-        locks.retain(|one| one.range.start < start || one.range.end > end);
-        if locked.range.kind != LockKind::Unlock || !locks.is_empty() {
-            locks.push(*locked);
-        }
+        locks.set(locked);
         if locks.is_empty() {
             all.remove(&whose);
         }

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::*;
-use terrace_fs::{Delegated, Kind, LockRange, Made, Node, ROOT};
+use terrace_fs::{Delegated, Kind, LockKind, LockRange, Made, Node, ROOT};
 
 /// Where a server ends, and another one begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,7 +68,8 @@ struct State {
     /// The requests to close that were carried out, by their ids.
     closes: HashSet<u64>,
     open: HashMap<u64, [u64; 2]>,
-    locks: u64,
+    /// The locks that were asked for, one after the other.
+    locks: Vec<LockRange>,
     numbers: u64,
     /// Whether another client removes what was made here while the server is away.
     removes_made: bool,
@@ -88,7 +89,7 @@ impl State {
         if self.removes_made {
             self.gone.extend((1..=self.numbers).map(|number| ROOT + number));
         }
-        self.locks = 0;
+        self.locks.clear();
     }
 
     fn carry_out(&mut self, request: &Request<'_>) -> Result<Reply> {
@@ -119,8 +120,8 @@ impl State {
                 }
                 Reply::Numbers(Vec::new())
             }
-            Request::Lock { .. } => {
-                self.locks += 1;
+            Request::Lock { locked, .. } => {
+                self.locks.push(locked.range);
                 Reply::Done
             }
             _ => Reply::Done,
@@ -222,7 +223,7 @@ impl Server for Fated {
 struct Client {
     held: Arc<Held<Fated>>,
     open: HashMap<u64, [u64; 2]>,
-    locks: u64,
+    locks: usize,
     closes: u64,
 }
 
@@ -260,11 +261,10 @@ impl Client {
         while self.held.carry_out(&close).is_err() {}
     }
 
-    fn lock(&mut self, number: u64) {
-        let range = LockRange { start: 0, end: 10, kind: LockKind::Read };
+    fn lock(&mut self, number: u64, range: LockRange) {
         let locked = Locked { range, process: 7 };
         let lock = Request::Lock { number, owner: 1, is_flock: false, locked };
-        self.locks += u64::from(self.held.carry_out(&lock).is_ok());
+        self.locks += usize::from(self.held.carry_out(&lock).is_ok());
     }
 
     fn look(&self) {
@@ -285,7 +285,7 @@ fn check(fates: &[(u64, Fate)]) -> u64 {
     client.make();
     client.open(50, false);
     client.close(50, false);
-    client.lock(50);
+    client.lock(50, LockRange { start: 0, end: 10, kind: LockKind::Read });
     client.look();
     client.close(60, true);
     client.make();
@@ -300,7 +300,8 @@ fn check(fates: &[(u64, Fate)]) -> u64 {
     client.open.retain(|_, counts| *counts != [0, 0]);
     let mut state = client.held.server.state();
     state.open.retain(|_, counts| *counts != [0, 0]);
-    assert_eq!((&state.open, state.locks), (&client.open, client.locks), "{fates:?}");
+    let open = (&client.open, client.locks);
+    assert_eq!((&state.open, state.locks.len()), open, "{fates:?}");
     requests
 }
 
@@ -359,6 +360,31 @@ fn forgotten() -> Client {
     state.life = state.current;
     drop(state);
     client
+}
+
+#[test]
+fn a_server_is_told_of_what_is_locked_and_not_of_what_was() {
+    let mut client = forgotten();
+    let range = |start, end, kind| LockRange { start, end, kind };
+    client.lock(60, range(0, 99, LockKind::Write));
+    client.lock(60, range(40, 59, LockKind::Unlock));
+    client.lock(60, range(90, 99, LockKind::Read));
+    let mut state = client.held.server.state();
+    state.end();
+    state.life = state.current;
+    drop(state);
+    client.look();
+    let held = [(0, 39, LockKind::Write), (60, 89, LockKind::Write), (90, 99, LockKind::Read)];
+    let held = held.map(|(start, end, kind)| range(start, end, kind));
+    assert_eq!(client.held.server.state().locks, held);
+    // And of nothing, where all was given back.
+    client.lock(60, range(0, u64::MAX, LockKind::Unlock));
+    let mut state = client.held.server.state();
+    state.end();
+    state.life = state.current;
+    drop(state);
+    client.look();
+    assert_eq!(client.held.server.state().locks, []);
 }
 
 #[test]
