@@ -314,10 +314,31 @@ impl State {
         if is_unlock {
             self.queue().note_range(number, request);
         }
-        try_set(metadata, number, request)?;
+        let asked = try_set(metadata, number, request);
+        if request.is_flock && asked.as_ref().is_err_and(|it| it.errno() == Errno::AGAIN) {
+            self.give_up(metadata, number, request)?;
+        }
+        asked?;
         if !is_unlock {
             self.queue().note(number, request);
         }
+        Ok(())
+    }
+
+    /// Gives back the lock of `flock` that an owner has and wants to change: who waits for another one
+    /// holds none, or two of them would wait for each other.
+    fn give_up(
+        &self,
+        metadata: &dyn Metadata,
+        number: u64,
+        request: &LockRequest,
+    ) -> Result<(), Failure> {
+        if self.queue().owners(number, true, |owner, _| owner == request.owner).is_empty() {
+            return Ok(());
+        }
+        let lock = Lock { kind: LockKind::Unlock, ..request.lock };
+        try_set(metadata, number, &LockRequest { lock, ..*request })?;
+        self.queue().forget(number, request.owner, true);
         Ok(())
     }
 

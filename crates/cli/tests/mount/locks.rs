@@ -177,6 +177,33 @@ fn whole_files_exclude_each_other() {
     });
 }
 
+/// As `flock(2)` says: the old lock is given back before the new one is taken.
+#[test]
+fn two_that_want_the_whole_file_for_themselves_get_it_one_after_the_other() {
+    on_each(|[one, other]| {
+        let (mut one, mut other) = (Locker::start(one), Locker::start(other));
+        for is_waiting in [true, false] {
+            assert_eq!(one.ask("read try flock 0"), "ok");
+            assert_eq!(other.ask("read try flock 0"), "ok");
+            if is_waiting {
+                one.tell("write wait flock 0");
+                one.is_waiting();
+            } else {
+                assert_eq!(one.ask("write try flock 0"), TAKEN);
+            }
+            other.tell("write wait flock 0");
+            wait_until("it gets the lock", || other.has_answered());
+            assert_eq!(other.hear(), "ok");
+            assert!(!one.has_answered());
+            assert_eq!(other.ask("none try flock 0"), "ok");
+            if is_waiting {
+                assert_eq!(one.hear(), "ok");
+                assert_eq!(one.ask("none try flock 0"), "ok");
+            }
+        }
+    });
+}
+
 #[test]
 fn who_waits_gets_the_lock_that_is_given_back() {
     on_each(|[one, other]| {
