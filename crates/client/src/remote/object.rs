@@ -335,7 +335,7 @@ impl Object for RemoteObject {
         state.is_unsynced |= was_unsynced && synced.is_err();
         if state.is_lost {
             return Err(Error::new(ErrorKind::Io, "sync an object")
-                .because("the server was started anew since it was written: it may be incomplete; write it again")
+                .because("the server was started anew since it was written: it may be incomplete; open it anew and write it again")
                 .with("key", &self.key));
         }
         synced
