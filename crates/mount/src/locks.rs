@@ -314,32 +314,32 @@ impl State {
         if is_unlock {
             self.queue().note_range(number, request);
         }
-        let asked = try_set(metadata, number, request);
-        if request.is_flock && asked.as_ref().is_err_and(|it| it.errno() == Errno::AGAIN) {
-            self.give_up(metadata, number, request)?;
-        }
-        asked?;
+        self.try_once(metadata, number, request)?;
         if !is_unlock {
             self.queue().note(number, request);
         }
         Ok(())
     }
 
-    /// Gives back the lock of `flock` that an owner has and wants to change: who waits for another one
-    /// holds none, or two of them would wait for each other.
-    fn give_up(
+    /// Takes or gives back a lock, if that can be done at once. Whose turn it is loses the lock of
+    /// `flock` that it wanted to change, where it cannot: who waits for another one holds none, or two
+    /// of them would wait for each other.
+    fn try_once(
         &self,
         metadata: &dyn Metadata,
         number: u64,
         request: &LockRequest,
     ) -> Result<(), Failure> {
-        if self.queue().owners(number, true, |owner, _| owner == request.owner).is_empty() {
-            return Ok(());
+        let asked = try_set(metadata, number, request);
+        let is_taken = asked.as_ref().is_err_and(|failure| failure.errno() == Errno::AGAIN);
+        let holds = || !self.queue().owners(number, true, |own, _| own == request.owner).is_empty();
+        if !request.is_flock || !is_taken || !holds() {
+            return asked;
         }
         let lock = Lock { kind: LockKind::Unlock, ..request.lock };
         try_set(metadata, number, &LockRequest { lock, ..*request })?;
         self.queue().forget(number, request.owner, true);
-        Ok(())
+        asked
     }
 
     /// Tries for all that wait, again and again.
@@ -374,7 +374,7 @@ impl State {
     /// One try for who waits with request `unique`; whether it waits no longer.
     fn try_for(&self, files: &Files, unique: u64, number: u64, request: &LockRequest) -> bool {
         let _turn = self.turn(number, request.owner);
-        let ended = match try_set(files.metadata(), number, request) {
+        let ended = match self.try_once(files.metadata(), number, request) {
             Err(failure) if failure.errno() == Errno::AGAIN => return false,
             ended => ended,
         };

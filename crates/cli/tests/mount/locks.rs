@@ -12,28 +12,17 @@ use crate::clients::Pair;
 use crate::scene::wait_until;
 use crate::suites::{How, Place};
 
-/// Locks what it is told to, a line for each lock: kind (`read`, `write`, `none`), `wait` or `try`,
-/// start and length, or `flock`, or `ofd` and length for a lock of the open file from the beginning.
-/// `dup` takes one more descriptor of the open file, `close` closes one, and opens anew after the
+/// Locks what it is told to, a line for each lock: kind (`read`, `write`, `none`), `wait`, `try`, or
+/// `later` (it waits beside what is told next), start and length, or `flock`, or `ofd` and length for
+/// a lock of the open file from the beginning. `dup` takes one more descriptor of the open file, `close` closes one, and opens anew after the
 /// last. Answers `ok` or the name of the error.
 const LOCKER: &str = "
-import errno, fcntl, os, struct, sys
+import errno, fcntl, os, struct, sys, threading
 file, spare = os.open(sys.argv[1], os.O_RDWR), []
 F_OFD_SETLK, F_OFD_SETLKW = 37, 38
 types = {'read': fcntl.F_RDLCK, 'write': fcntl.F_WRLCK, 'none': fcntl.F_UNLCK}
 kinds = {'read': fcntl.LOCK_SH, 'write': fcntl.LOCK_EX, 'none': fcntl.LOCK_UN}
-print('ready', flush=True)
-for line in sys.stdin:
-    if line == 'dup\\n':
-        spare.append(os.dup(file))
-        print('ok', flush=True)
-        continue
-    if line == 'close\\n':
-        os.close(file)
-        file = spare.pop() if spare else os.open(sys.argv[1], os.O_RDWR)
-        print('ok', flush=True)
-        continue
-    kind, how, start, length = line.split()
+def lock(kind, how, start, length):
     operation = kinds[kind] | (fcntl.LOCK_NB if how == 'try' and kind != 'none' else 0)
     try:
         if start == 'flock':
@@ -46,6 +35,22 @@ for line in sys.stdin:
         print('ok', flush=True)
     except OSError as error:
         print(errno.errorcode[error.errno], flush=True)
+print('ready', flush=True)
+for line in sys.stdin:
+    if line == 'dup\\n':
+        spare.append(os.dup(file))
+        print('ok', flush=True)
+        continue
+    if line == 'close\\n':
+        os.close(file)
+        file = spare.pop() if spare else os.open(sys.argv[1], os.O_RDWR)
+        print('ok', flush=True)
+        continue
+    words = line.split()
+    if words[1] == 'later':
+        threading.Thread(target=lock, args=words, daemon=True).start()
+    else:
+        lock(*words)
 ";
 
 /// What a lock that is not to be had says.
@@ -108,12 +113,16 @@ impl Locker {
 
     /// Waits until it waits in the kernel.
     fn is_waiting(&self) {
-        let status = format!("/proc/{}/wchan", self.child.id());
-        wait_until("it waits for its lock", || {
-            let place = fs::read_to_string(&status).unwrap_or_default();
+        let threads = format!("/proc/{}/task", self.child.id());
+        let is_waiting = |thread: &Path| {
+            let place = fs::read_to_string(thread.join("wchan")).unwrap_or_default();
             ["fcntl_setlk", "lock_inode", "flock", "request_wait"]
                 .iter()
                 .any(|function| place.contains(function))
+        };
+        wait_until("it waits for its lock", || {
+            let threads = fs::read_dir(&threads).expect("it runs");
+            threads.flatten().any(|thread| is_waiting(&thread.path()))
         });
     }
 }
@@ -201,6 +210,30 @@ fn two_that_want_the_whole_file_for_themselves_get_it_one_after_the_other() {
                 assert_eq!(one.ask("none try flock 0"), "ok");
             }
         }
+    });
+}
+
+/// Also what was locked through the same open file meanwhile.
+#[test]
+fn who_waits_for_the_whole_file_holds_it_in_no_other_way() {
+    on_each(|[one, other]| {
+        let mut holder = Locker::start(one);
+        assert_eq!(holder.ask("read try flock 0"), "ok");
+        let mut waiting = [one, other].map(|path| Locker::start(path));
+        for locker in &mut waiting {
+            locker.tell("write later flock 0");
+            locker.is_waiting();
+            assert_eq!(locker.ask("read try flock 0"), "ok");
+        }
+        assert_eq!(holder.ask("none try flock 0"), "ok");
+        wait_until("one gets it", || waiting.iter().any(Locker::has_answered));
+        let is_first = waiting[0].has_answered();
+        let [first, second] = &mut waiting;
+        let (first, second) = if is_first { (first, second) } else { (second, first) };
+        assert_eq!(first.hear(), "ok");
+        assert!(!second.has_answered());
+        assert_eq!(first.ask("none try flock 0"), "ok");
+        assert_eq!(second.hear(), "ok");
     });
 }
 
