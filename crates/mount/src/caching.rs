@@ -44,8 +44,9 @@ impl Default for Caching {
 
 impl Caching {
     /// Notes that a file is opened, to be ended with [`Caching::close`]; whether the kernel may cache
-    /// what is read and written through this open. `is_new` where it was made for it.
-    pub(crate) fn open(&self, number: u64, usage: Use, is_new: bool) -> bool {
+    /// what is read and written through this open. `may_be_long` where it was made for it, and nothing
+    /// speaks against much being written.
+    pub(crate) fn open(&self, number: u64, usage: Use, may_be_long: bool) -> bool {
         let mut open = self.stripe(number);
         let users = open.entry(number).or_default();
         let is_alone = users.readers == 0 && users.writers == 0;
@@ -54,8 +55,10 @@ impl Caching {
         match usage {
             Use { writes: false, .. } => users.writers == 0,
             Use { reads: true, .. } => is_alone,
-            // Most new files are written from the front, and soon read.
-            Use { reads: false, .. } => is_alone && is_new,
+            // Most new files are written from the front, and soon read. Of a short one the kernel gets the
+            // bytes with the first open for reading, and for its cache it would ask first whether a
+            // write takes something away.
+            Use { reads: false, .. } => is_alone && may_be_long,
         }
     }
 
@@ -103,12 +106,13 @@ mod tests {
     }
 
     #[test]
-    fn one_program_is_cached_where_it_reads_or_made_the_file() {
+    fn one_program_is_cached_where_it_reads_or_made_a_long_file() {
         let caching = Caching::default();
-        for (usage, is_new, is_cached) in
+        for (usage, may_be_long, is_cached) in
             [(BOTH, false, true), (BOTH, true, true), (WRITER, true, true), (WRITER, false, false)]
         {
-            assert_eq!(caching.open(1, usage, is_new), is_cached, "{usage:?}, {is_new}");
+            let may_cache = caching.open(1, usage, may_be_long);
+            assert_eq!(may_cache, is_cached, "{usage:?}, {may_be_long}");
             assert!(!caching.open(1, BOTH, false), "it is not alone");
             caching.close(1, BOTH);
             caching.close(1, usage);

@@ -2,6 +2,7 @@
 //! Several writers of one file on one mount over the network, beside readers there.
 
 use std::fs::{self, File};
+use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -42,6 +43,34 @@ fn who_had_opened_it_reads_at_once_what_was_written() {
 #[test]
 fn who_writes_and_reads_it_reads_at_once_what_was_written() {
     check_writers(Opened::Both);
+}
+
+/// What is made there is taken for short, and past the cache.
+#[test]
+fn who_reads_what_is_made_beside_short_files_reads_at_once_what_was_written() {
+    let Some(pair) = Pair::new(&[]) else { return };
+    let directory = pair.one.path().join("directory");
+    fs::create_dir(&directory).expect("there is room");
+    for number in 0..5 {
+        fs::write(directory.join(format!("short{number}")), b"short").expect("there is room");
+    }
+    let mut bytes = vec![0; SIZE_BYTES];
+    Random::new(1).fill(&mut bytes);
+    let path = directory.join("long");
+    let mut writer = File::create_new(&path).expect("there is room");
+    let reader = File::open(&path).expect("it is there");
+    let mut end = 0;
+    for piece in bytes.chunks(PIECE_BYTES) {
+        writer.write_all(piece).expect("there is room");
+        end += piece.len();
+        assert_eq!(reader.metadata().expect("it is open").len(), end as u64);
+        let mut found = vec![0; end];
+        reader.read_exact_at(&mut found, 0).expect("readable");
+        assert!(found == bytes[..end], "after {end} bytes");
+    }
+    drop(writer);
+    assert!(fs::read(&path).expect("readable") == bytes);
+    assert!(fs::read(pair.other.path().join("directory/long")).expect("readable") == bytes);
 }
 
 /// Writers over a file read back each piece, while others read all over it.

@@ -129,7 +129,8 @@ impl Front {
             }
             Chosen::Served if self.is_strict => (OpenedFlags::DIRECT_IO, None),
             Chosen::Served if self.is_shared => {
-                let may_cache = self.caching.open(node.number, usage, made_in.is_some());
+                let may_be_long = made_in.is_some_and(|directory| !self.sizes.is_small(directory));
+                let may_cache = self.caching.open(node.number, usage, may_be_long);
                 // The cache cuts what is written at borders of pages, and other clients would get
                 // between the pieces of a record.
                 is_cached = may_cache && !appends && !flags.contains(OFlags::DIRECT);
