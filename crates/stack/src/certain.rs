@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What makes changes certain: clean to written, switched to settled, lengths to the catalog.
 
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -230,8 +231,12 @@ impl Shared {
             }
         }
         const BATCH: usize = 256;
-        let entries = std::mem::take(&mut *crate::lock(&self.unflushed));
-        for batch in entries.chunks(BATCH) {
+        let last = crate::lock(&self.unflushed).last_key_value().map(|(number, _)| *number);
+        let mut next = 0;
+        while let Some(last) = last.filter(|last| next <= *last) {
+            let batch = self.take_unflushed(next..=last, BATCH);
+            let Some(end) = batch.last() else { break };
+            next = end.object_id + 1;
             for (index, entry) in batch.iter().enumerate() {
                 entry.is_dirty.store(false, Ordering::Release);
                 if let Err(error) = self.flush_one(entry) {
@@ -243,6 +248,13 @@ impl Shared {
             }
         }
         settled
+    }
+
+    /// Takes the first of those that are to be flushed, so many at most.
+    fn take_unflushed(&self, numbers: RangeInclusive<u64>, max: usize) -> Vec<Arc<Entry>> {
+        let mut unflushed = crate::lock(&self.unflushed);
+        let first: Vec<u64> = unflushed.range(numbers).take(max).map(|(key, _)| *key).collect();
+        first.iter().filter_map(|number| unflushed.remove(number)).collect()
     }
 
     fn settle_all(&self, entry: &Entry) -> Result<()> {

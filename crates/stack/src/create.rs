@@ -472,19 +472,33 @@ impl Shared {
         let below = |tier: &TierIndex, limit: u64| {
             self.tier(*tier).account.taken().checked_add(need).is_some_and(|sum| sum <= limit)
         };
+        // What was deleted a moment ago is not to send it elsewhere.
+        let first = self.tier(wanted);
+        let critical = first.critical_bytes();
+        let garbage = first.account.bytes(Class::Garbage);
+        if !below(&wanted, critical) && below(&wanted, critical.saturating_add(garbage)) {
+            self.free_garbage();
+        }
         let roomy = able.clone().filter(|tier| below(tier, self.tier(*tier).critical_bytes()));
         let tight = able.clone().filter(|tier| below(tier, self.tier(*tier).capacity_bytes()));
         // Where not even the hint fits anywhere, a smaller object may still.
         let any = able
             .filter(|tier| self.tier(*tier).account.taken() < self.tier(*tier).capacity_bytes());
         let mut refused = None;
-        for tier in roomy.chain(tight).chain(any) {
-            // A segment's first file bears the object's number, which nothing else has.
-            let file = if segment == 0 { owner.object_id } else { self.catalog.number()? };
-            match self.new_file_on(owner, segment, start_bytes, tier, file) {
-                Err(error) if error.kind() == ErrorKind::NoSpace => refused = Some(error),
-                other => return other,
+        let mut is_last = false;
+        loop {
+            for tier in roomy.clone().chain(tight.clone()).chain(any.clone()) {
+                // A segment's first file bears the object's number, which nothing else has.
+                let file = if segment == 0 { owner.object_id } else { self.catalog.number()? };
+                match self.new_file_on(owner, segment, start_bytes, tier, file) {
+                    Err(error) if error.kind() == ErrorKind::NoSpace => refused = Some(error),
+                    other => return other,
+                }
             }
+            if is_last || !self.free_garbage() {
+                break;
+            }
+            is_last = true;
         }
         Err(refused.unwrap_or_else(|| {
             Error::new(ErrorKind::NoSpace, "create object").with("key", owner.key)
@@ -599,6 +613,7 @@ impl Shared {
         let ticket = self.catalog.commit(&writes)?;
         self.failpoints.hit("delete.catalog")?;
         entry.mark_deleted();
+        self.forget_unflushed(entry);
         self.forget_promises(entry);
         for ((segment, accounted), length) in segments.iter().zip(&mut held).zip(lengths) {
             self.forget(entry, segment, accounted, length);

@@ -11,6 +11,7 @@ use crate::account::Class;
 use crate::catalog::{GarbageRow, Write};
 use crate::entry::Site;
 use crate::shared::Shared;
+use crate::tiers::TierState;
 
 /// A file that is to be deleted, accounted as garbage.
 #[derive(Clone, Debug)]
@@ -103,6 +104,19 @@ impl Drops {
         self.has_failed.store(!left.is_empty(), Ordering::Relaxed);
         crate::lock(&self.waiting).extend(left);
         gone
+    }
+}
+
+impl Shared {
+    /// Deletes now what waits for it, where a tier's room is still taken by it. False where there is
+    /// nothing; else whoever lacks room looks again.
+    pub(crate) fn free_garbage(&self) -> bool {
+        let takes_room = |tier: &TierState| tier.account.bytes(Class::Garbage) > 0;
+        let is_there = self.tiers.present().any(takes_room);
+        if is_there {
+            self.drops.run(self);
+        }
+        is_there
     }
 }
 

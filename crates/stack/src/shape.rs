@@ -62,7 +62,7 @@ impl Shared {
         // Growing files ask in steps of a quarter, so that appending costs few atomic operations;
         // the bound keeps little room idle while the object is open.
         const STEP_BYTES_MAX: u64 = 4 << 20;
-        let mut dropped_copies = false;
+        let (mut freed_garbage, mut dropped_copies) = (false, false);
         loop {
             let mut accounted = crate::lock(&segment.accounted);
             if entry.is_deleted() {
@@ -99,6 +99,12 @@ impl Shared {
                 }
             }
             drop(accounted);
+            if !freed_garbage {
+                freed_garbage = true;
+                if self.free_garbage() {
+                    continue;
+                }
+            }
             if dropped_copies || !self.drop_copies_on(index, need) {
                 return Err(NoRoom::Here(
                     Error::new(ErrorKind::NoSpace, "write")

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What all parts of a stack share.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
@@ -79,8 +79,8 @@ pub(crate) struct Shared {
     pub(crate) drains: Drains,
     pub(crate) watches: Arc<Watches>,
     pub(crate) fill: Fill,
-    /// Objects whose length is not in the catalog yet.
-    pub(crate) unflushed: Mutex<Vec<Arc<Entry>>>,
+    /// Objects whose length is not in the catalog yet, by number.
+    pub(crate) unflushed: Mutex<BTreeMap<u64, Arc<Entry>>>,
     /// Objects with a switch that its migration could not make certain.
     pub(crate) unsettled: Mutex<Vec<Arc<Entry>>>,
     /// Objects that were open and may keep their files open; the oldest first.
@@ -221,7 +221,15 @@ impl Shared {
     /// Notes that an object's length is to be written to the catalog.
     pub(crate) fn note_unflushed(&self, entry: &Arc<Entry>) {
         if !entry.is_dirty.swap(true, Ordering::AcqRel) {
-            crate::lock(&self.unflushed).push(Arc::clone(entry));
+            crate::lock(&self.unflushed).insert(entry.object_id, Arc::clone(entry));
+        }
+    }
+
+    /// Lets go of an object that was deleted: its length is of no use, and its files stay as long as
+    /// somebody has it.
+    pub(crate) fn forget_unflushed(&self, entry: &Entry) {
+        if entry.is_dirty.load(Ordering::Acquire) {
+            crate::lock(&self.unflushed).remove(&entry.object_id);
         }
     }
 

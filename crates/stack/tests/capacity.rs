@@ -75,6 +75,38 @@ fn no_space_means_that_every_tier_is_full_and_keeps_what_was_there() {
     assert_sound(&world, &stack);
 }
 
+/// Although its files go only once nobody can find them after a loss of power.
+#[test]
+fn what_is_deleted_makes_room_for_what_comes_next() {
+    let world = small(50_000, 50_000);
+    let stack = world.create();
+    for round in 0..20u8 {
+        let name = key(&format!("large-{round}"));
+        put(&stack, &name, &[round; 90_000]);
+        assert_eq!(stack.explain(&name).expect("exists").segments[0].tier, "fast");
+        assert_eq!(stack.read_all(&name).expect("reads"), [round; 90_000]);
+        stack.delete(&name).expect("deletes");
+    }
+    assert_sound(&world, &stack);
+}
+
+#[test]
+fn what_is_deleted_makes_room_for_what_moves() {
+    let world = small(50_000, ROOMY);
+    let stack = world.create();
+    for round in 0..20u8 {
+        let name = key(&format!("large-{round}"));
+        put(&stack, &name, &[round; 40_000]);
+        migrate(&stack, &name, SLOW, MoveKind::Move);
+        let next = key(&format!("next-{round}"));
+        put(&stack, &next, &[round; 40_000]);
+        stack.delete(&next).expect("deletes");
+        migrate(&stack, &name, FAST, MoveKind::Move);
+        stack.delete(&name).expect("deletes");
+    }
+    assert_sound(&world, &stack);
+}
+
 #[test]
 fn an_object_that_outgrows_its_tier_goes_on_in_the_next() {
     for is_cut in [false, true] {

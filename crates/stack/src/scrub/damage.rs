@@ -100,7 +100,10 @@ impl Scrub<'_> {
         let state = self.shared.tier(tier);
         let bytes = segment.length();
         let take = || state.account.take(Class::Reserved, bytes, state.capacity_bytes());
-        if !(take() || (self.shared.drop_copies_on(tier, bytes) && take())) {
+        let taken = take()
+            || self.shared.free_garbage() && take()
+            || self.shared.drop_copies_on(tier, bytes) && take();
+        if !taken {
             let reason = "a copy is right, but the tier has no room for a new file";
             return Err(format!("{reason} need_bytes={bytes}"));
         }

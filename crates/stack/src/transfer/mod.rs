@@ -211,9 +211,13 @@ impl Job<'_> {
         };
         let take = || tier.account.take(Class::Reserved, bytes, limit);
         // Copies are not dropped for what has no room without them either.
-        let kept = tier.account.taken().saturating_sub(tier.account.bytes(Class::Copy));
-        let can_fit = kept.saturating_add(bytes) <= limit;
-        let taken = take() || can_fit && self.shared.drop_copies_on(self.to(), bytes) && take();
+        let can_fit = || {
+            let kept = tier.account.taken().saturating_sub(tier.account.bytes(Class::Copy));
+            kept.saturating_add(bytes) <= limit
+        };
+        let taken = take()
+            || self.shared.free_garbage() && take()
+            || can_fit() && self.shared.drop_copies_on(self.to(), bytes) && take();
         if !taken {
             return Err(stop(Outcome::NoSpace));
         }
