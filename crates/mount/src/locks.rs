@@ -14,6 +14,8 @@ use terrace_fs::{
 };
 use terrace_fuse::{Lock, LockKind, LockRequest, Reply};
 
+use crate::refresher::Refresher;
+
 /// Pauses between two tries of who waits.
 const PAUSE_MIN: Duration = Duration::from_millis(1);
 const PAUSE_MAX: Duration = Duration::from_millis(50);
@@ -23,9 +25,34 @@ const WAITING_MAX: usize = 4096;
 
 /// Locks that programs here hold and wait for.
 pub(crate) struct Locks {
-    files: Arc<Files>,
+    giver: Arc<Giver>,
     state: Arc<State>,
     thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// Who tells programs that they have their locks.
+struct Giver {
+    files: Arc<Files>,
+    /// Where the kernel caches what others change.
+    refresher: Option<Arc<Refresher>>,
+}
+
+impl Giver {
+    fn metadata(&self) -> &dyn Metadata {
+        self.files.metadata()
+    }
+
+    /// Answers who has got what it asked for. Who has locked something sees what others have written
+    /// under their locks before.
+    fn answer(&self, number: u64, request: &LockRequest, reply: Reply) {
+        match &self.refresher {
+            Some(refresher) if request.lock.kind != LockKind::Unlock => {
+                self.files.doubt(number);
+                refresher.answer_lock(number, reply);
+            }
+            _ => reply.empty(),
+        }
+    }
 }
 
 #[derive(Default)]
@@ -157,15 +184,16 @@ struct Waiting {
 }
 
 impl Locks {
-    pub(crate) fn new(files: &Arc<Files>) -> Self {
-        Self { files: Arc::clone(files), state: Arc::default(), thread: Mutex::default() }
+    pub(crate) fn new(files: &Arc<Files>, refresher: Option<&Arc<Refresher>>) -> Self {
+        let giver = Giver { files: Arc::clone(files), refresher: refresher.map(Arc::clone) };
+        Self { giver: Arc::new(giver), state: Arc::default(), thread: Mutex::default() }
     }
 
     /// What is in the way of a lock.
     pub(crate) fn find(&self, number: u64, request: &LockRequest) -> Result<Lock, Failure> {
         let LockRequest { owner, lock, is_flock, .. } = *request;
         let range = range(&lock);
-        match self.files.metadata().call(&Request::FindLock { number, owner, is_flock, range })? {
+        match self.giver.metadata().call(&Request::FindLock { number, owner, is_flock, range })? {
             Told::InTheWay(None) => Ok(Lock { kind: LockKind::Unlock, ..lock }),
             Told::InTheWay(Some(found)) => Ok(Lock {
                 start: found.range.start,
@@ -183,8 +211,8 @@ impl Locks {
 
     /// Takes or gives back a lock and answers, at once or when it can be had.
     pub(crate) fn set(&self, number: u64, request: LockRequest, is_waiting: bool, reply: Reply) {
-        match self.state.set(self.files.metadata(), number, &request) {
-            Ok(()) => reply.empty(),
+        match self.state.set(self.giver.metadata(), number, &request) {
+            Ok(()) => self.giver.answer(number, &request, reply),
             Err(failure) if failure.errno() == Errno::AGAIN && is_waiting => {
                 self.wait(Waiting { number, request, reply });
             }
@@ -224,7 +252,7 @@ impl Locks {
             let request = LockRequest { handle: 0, owner, lock, is_flock };
             let turn = self.state.turn(number, owner);
             self.state.queue().note_range(number, &request);
-            try_set(self.files.metadata(), number, &request)?;
+            try_set(self.giver.metadata(), number, &request)?;
             self.state.queue().forget(number, owner, is_flock);
             drop(turn);
         }
@@ -261,12 +289,12 @@ impl Locks {
         self.state.changed.notify_all();
         let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
         if thread.is_none() {
-            let (files, state) = (Arc::clone(&self.files), Arc::clone(&self.state));
+            let (giver, state) = (Arc::clone(&self.giver), Arc::clone(&self.state));
             let builder = std::thread::Builder::new().name("locks".into());
             // Without it they wait until they are interrupted.
             let run = move || {
                 terrace_affinity::roam();
-                state.run(&files);
+                state.run(&giver);
             };
             *thread = builder.spawn(run).ok();
         }
@@ -343,7 +371,7 @@ impl State {
     }
 
     /// Tries for all that wait, again and again.
-    fn run(&self, files: &Files) {
+    fn run(&self, giver: &Giver) {
         let mut pause = PAUSE_MIN;
         loop {
             let queue = self.queue();
@@ -362,7 +390,7 @@ impl State {
             drop(queue);
             let mut has_changed = false;
             for (unique, number, request) in tries {
-                has_changed |= self.try_for(files, unique, number, &request);
+                has_changed |= self.try_for(giver, unique, number, &request);
             }
             pause = if has_changed { PAUSE_MIN } else { (pause * 2).min(PAUSE_MAX) };
             let queue = self.queue();
@@ -372,9 +400,9 @@ impl State {
     }
 
     /// One try for who waits with request `unique`; whether it waits no longer.
-    fn try_for(&self, files: &Files, unique: u64, number: u64, request: &LockRequest) -> bool {
+    fn try_for(&self, giver: &Giver, unique: u64, number: u64, request: &LockRequest) -> bool {
         let _turn = self.turn(number, request.owner);
-        let ended = match self.try_once(files.metadata(), number, request) {
+        let ended = match self.try_once(giver.metadata(), number, request) {
             Err(failure) if failure.errno() == Errno::AGAIN => return false,
             ended => ended,
         };
@@ -387,14 +415,14 @@ impl State {
         }
         drop(queue);
         match (found, ended) {
-            (Some(waiting), Ok(())) => waiting.reply.empty(),
+            (Some(waiting), Ok(())) => giver.answer(number, request, waiting.reply),
             (Some(waiting), Err(failure)) => waiting.reply.error(failure.errno()),
             // Interrupted since: nobody knows that it has it.
             (None, Ok(())) => {
                 let lock = Lock { kind: LockKind::Unlock, ..request.lock };
                 let request = LockRequest { lock, ..*request };
                 self.queue().note_range(number, &request);
-                if let Err(failure) = try_set(files.metadata(), number, &request) {
+                if let Err(failure) = try_set(giver.metadata(), number, &request) {
                     tracing::warn!(file = number, %failure, "cannot give a lock back");
                 }
             }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Writes that are answered once the kernel has dropped what it had cached of their place.
+//! Writes and locks that are answered once the kernel has dropped what it had cached of their place.
 //!
 //! Dropping waits for reads of the same pages, which the threads that serve the kernel answer: so
 //! none of them waits for it.
@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 
 use terrace_fuse::{Notifier, Reply};
 
-/// Answers writes, in the order in which they come.
+/// Answers them, in the order in which they come.
 pub(crate) struct Refresher {
     /// Until the end.
     sender: Option<Sender<Task>>,
@@ -29,6 +29,8 @@ pub(crate) struct Stale {
 enum Task {
     /// The write there is answered with so many bytes once the place is dropped.
     Answer(Stale, u32, Reply),
+    /// The lock of this node is answered once all of it is dropped.
+    AnswerLock(u64, Reply),
     Refresh(Stale),
 }
 
@@ -47,6 +49,11 @@ impl Refresher {
     pub(crate) fn answer(&self, place: Stale, bytes: u32, reply: Reply) {
         // Without the thread the kernel hears EIO.
         self.send(Task::Answer(place, bytes, reply));
+    }
+
+    /// Has everything of a node dropped, and then the lock of it answered.
+    pub(crate) fn answer_lock(&self, node: u64, reply: Reply) {
+        self.send(Task::AnswerLock(node, reply));
     }
 
     /// Has a place dropped, of which the kernel may hold pages for writes that are not answered yet.
@@ -75,6 +82,10 @@ fn run(notifier: &Notifier, receiver: &Receiver<Task>) {
             Task::Answer(place, bytes, reply) => {
                 drop_cached(notifier, place);
                 reply.written(bytes);
+            }
+            Task::AnswerLock(node, reply) => {
+                drop_cached(notifier, Stale { node, offset: 0, length: 0 });
+                reply.empty();
             }
             Task::Refresh(place) => drop_cached(notifier, place),
         }

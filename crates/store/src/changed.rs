@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What a request changes.
 
-use terrace_fs::{Effect, Request};
+use terrace_fs::{Effect, LockKind, Request};
 
 /// Which nodes a request changes, as far as can be seen from it.
 #[derive(PartialEq, Eq)]
@@ -17,6 +17,10 @@ impl Changed {
             return Self::None;
         }
         match request {
+            // Whoever had it locked may have changed it.
+            Request::Lock { number, locked, .. } if locked.range.kind != LockKind::Unlock => {
+                Self::These(vec![*number])
+            }
             Request::Lock { .. }
             | Request::Reserve { .. }
             | Request::Collected { .. }

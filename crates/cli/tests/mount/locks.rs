@@ -14,7 +14,9 @@ use crate::suites::{How, Place};
 
 /// Locks what it is told to, a line for each lock: kind (`read`, `write`, `none`), `wait`, `try`, or
 /// `later` (it waits beside what is told next), start and length, or `flock`, or `ofd` and length for
-/// a lock of the open file from the beginning. `dup` takes one more descriptor of the open file, `close` closes one, and opens anew after the
+/// a lock of the open file from the beginning. `count` and how often: so often opens the file, looks at
+/// it, locks what is behind that, raises the number in front, writes one byte more, and gives the lock
+/// back. `dup` takes one more descriptor of the open file, `close` closes one, and opens anew after the
 /// last. Answers `ok` or the name of the error.
 const LOCKER: &str = "
 import errno, fcntl, os, struct, sys, threading
@@ -22,16 +24,18 @@ file, spare = os.open(sys.argv[1], os.O_RDWR), []
 F_OFD_SETLK, F_OFD_SETLKW = 37, 38
 types = {'read': fcntl.F_RDLCK, 'write': fcntl.F_WRLCK, 'none': fcntl.F_UNLCK}
 kinds = {'read': fcntl.LOCK_SH, 'write': fcntl.LOCK_EX, 'none': fcntl.LOCK_UN}
-def lock(kind, how, start, length):
+def change(kind, how, start, length):
     operation = kinds[kind] | (fcntl.LOCK_NB if how == 'try' and kind != 'none' else 0)
+    if start == 'flock':
+        fcntl.flock(file, operation)
+    elif start == 'ofd':
+        command = F_OFD_SETLKW if how == 'wait' else F_OFD_SETLK
+        fcntl.fcntl(file, command, struct.pack('hhqqi4x', types[kind], 0, 0, int(length), 0))
+    else:
+        fcntl.lockf(file, operation, int(length), int(start))
+def lock(*words):
     try:
-        if start == 'flock':
-            fcntl.flock(file, operation)
-        elif start == 'ofd':
-            command = F_OFD_SETLKW if how == 'wait' else F_OFD_SETLK
-            fcntl.fcntl(file, command, struct.pack('hhqqi4x', types[kind], 0, 0, int(length), 0))
-        else:
-            fcntl.lockf(file, operation, int(length), int(start))
+        change(*words)
         print('ok', flush=True)
     except OSError as error:
         print(errno.errorcode[error.errno], flush=True)
@@ -47,7 +51,17 @@ for line in sys.stdin:
         print('ok', flush=True)
         continue
     words = line.split()
-    if words[1] == 'later':
+    if words[0] == 'count':
+        for _ in range(int(words[1])):
+            os.close(file)
+            file = os.open(sys.argv[1], os.O_RDWR)
+            os.pread(file, 10, 0), os.fstat(file)
+            change('write', 'wait', *words[2:])
+            os.pwrite(file, b'%010d' % (int(os.pread(file, 10, 0)) + 1), 0)
+            os.pwrite(file, b'x', os.fstat(file).st_size)
+            change('none', 'wait', *words[2:])
+        print('ok', flush=True)
+    elif words[1] == 'later':
         threading.Thread(target=lock, args=words, daemon=True).start()
     else:
         lock(*words)
@@ -248,6 +262,29 @@ fn who_waits_gets_the_lock_that_is_given_back() {
             assert_eq!(one.ask(&format!("none try {lock}")), "ok");
             assert_eq!(other.hear(), "ok");
             assert_eq!(one.ask(&format!("read try {lock}")), TAKEN);
+        }
+    });
+}
+
+/// As programs expect that have a file open for long, and keep others out with locks: a database.
+#[test]
+fn who_gets_a_lock_sees_what_was_written_under_it_before() {
+    const TIMES: usize = 25;
+    on_each(|[one, other]| {
+        for length in [100, 100_000] {
+            for lock in LOCKS {
+                fs::write(one, vec![b'0'; length]).expect("there is room");
+                let mut lockers = [one, other].map(|path| Locker::start(path));
+                lockers.iter_mut().for_each(|it| it.tell(&format!("count {TIMES} {lock}")));
+                for locker in &mut lockers {
+                    assert_eq!(locker.hear(), "ok");
+                }
+                drop(lockers);
+                let found = fs::read(one).expect("readable");
+                let count = String::from_utf8_lossy(&found[..10]).into_owned();
+                assert_eq!(count.parse(), Ok(2 * TIMES), "{length} bytes, {lock}");
+                assert_eq!(found.len(), length + 2 * TIMES, "{length} bytes, {lock}");
+            }
         }
     });
 }

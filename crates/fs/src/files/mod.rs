@@ -366,6 +366,14 @@ impl Files {
         Ok(Changes { size: None, modified, settled_ns, ..changes })
     }
 
+    /// Others may have written to a file: who reads it from now on sees what they did, however long its
+    /// bytes are believed.
+    pub fn doubt(&self, number: u64) {
+        if let Some(file) = self.open_file(number) {
+            file.doubt();
+        }
+    }
+
     /// Notes that a file has [`CAPABILITY`] from now on.
     pub fn note_capability(&self, number: u64) {
         if let Some(file) = self.open_file(number) {

@@ -28,6 +28,8 @@ pub(super) struct Shared {
     is_writable: AtomicBool,
     /// When anything of it last changed, as far as was told here: nanoseconds since 1970.
     told_changed_ns: Arc<AtomicU64>,
+    /// Whether bytes that are with the metadata are to be asked for again before they are read.
+    is_doubted: AtomicBool,
 }
 
 /// The bytes of an open file.
@@ -59,6 +61,7 @@ impl Shared {
             has_set_id: AtomicBool::new(node.permissions & SET_ID != 0),
             may_have_capability: AtomicBool::new(node.has_xattrs),
             is_writable: AtomicBool::new(access == Access::Write),
+            is_doubted: AtomicBool::default(),
         })
     }
 
@@ -150,18 +153,29 @@ impl Shared {
         if believed_for == Duration::MAX {
             return Ok(());
         }
+        // Before it is asked for: a doubt that comes later is one about what is answered.
+        let is_doubted = self.is_doubted.load(Ordering::Acquire)
+            && self.is_doubted.swap(false, Ordering::AcqRel);
         let is_old = match &*self.look() {
             Content::Object(..) => false,
             Content::Inline { changed, told_ns, .. } => {
                 let age_ns = files.clock.now_ns().saturating_sub(*told_ns);
-                Duration::from_nanos(age_ns) >= believed_for
+                is_doubted
+                    || Duration::from_nanos(age_ns) >= believed_for
                     || changed.to_ns() < self.told_changed_ns.load(Ordering::Acquire)
             }
         };
         if is_old {
-            self.refresh(files)?;
+            self.refresh(files).inspect_err(|_| {
+                self.is_doubted.fetch_or(is_doubted, Ordering::AcqRel);
+            })?;
         }
         Ok(())
+    }
+
+    /// Has what is kept here asked for again by who reads it next.
+    pub(super) fn doubt(&self) {
+        self.is_doubted.store(true, Ordering::Release);
     }
 
     /// Takes note of a change that was made to the node.

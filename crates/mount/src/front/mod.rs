@@ -44,7 +44,7 @@ pub(crate) struct Front {
     seen: Seen,
     /// Of use where others change files, too.
     caching: Caching,
-    refresher: Option<Refresher>,
+    refresher: Option<Arc<Refresher>>,
     sizes: Sizes,
     notifier: Notifier,
     handles: Slots<Handle>,
@@ -65,7 +65,7 @@ impl Front {
     ) -> std::io::Result<Self> {
         let access_time = options.mount.access_time;
         let refresher = match options.is_shared && !options.is_strict {
-            true => Some(Refresher::new(notifier.clone())?),
+            true => Some(Arc::new(Refresher::new(notifier.clone())?)),
             false => None,
         };
         Ok(Self {
@@ -73,7 +73,7 @@ impl Front {
             below: tiers.as_ref().map(|tiers| Below::new(files, tiers.store())),
             tiers,
             modes,
-            locks: Locks::new(files),
+            locks: Locks::new(files, refresher.as_ref()),
             seen: Seen::new(Arc::new(SystemClock::default())),
             caching: Caching::default(),
             refresher,
