@@ -179,6 +179,10 @@ pub struct Node {
     pub has_default_acl: bool,
     /// What is asked of the tiers.
     pub marks: Marks,
+    /// Whether an object may be there beside bytes that are with the metadata: somebody was about to
+    /// move them there. Who keeps the metadata knows it alone, and has it deleted with the file.
+    #[serde(skip)]
+    pub may_have_object: bool,
 }
 
 impl Node {

@@ -12,6 +12,7 @@ const HAS_DEFAULT_ACL: u8 = 1 << 1;
 const IS_WRITTEN: u8 = 1 << 2;
 const HAS_MARKS: u8 = 1 << 3;
 const IN_OBJECT: u8 = 1 << 4;
+const MAY_HAVE_OBJECT: u8 = 1 << 5;
 
 /// The bytes of a node's record.
 pub(crate) fn encode(node: &Node) -> Vec<u8> {
@@ -22,6 +23,7 @@ pub(crate) fn encode(node: &Node) -> Vec<u8> {
         (node.is_written, IS_WRITTEN),
         (!node.marks.is_empty(), HAS_MARKS),
         (node.place == Place::Object, IN_OBJECT),
+        (node.may_have_object, MAY_HAVE_OBJECT),
     ];
     bytes.push(VERSION);
     bytes.push(flags.iter().filter(|(is_set, _)| *is_set).fold(0, |all, (_, bit)| all | bit));
@@ -109,6 +111,7 @@ fn decode_body(number: u64, reader: &mut Reader<'_>) -> Option<Node> {
         has_xattrs: has(HAS_XATTRS),
         has_default_acl: has(HAS_DEFAULT_ACL),
         marks: if has(HAS_MARKS) { reader.marks()? } else { Marks::default() },
+        may_have_object: has(MAY_HAVE_OBJECT),
     })
 }
 
@@ -206,6 +209,7 @@ mod tests {
                 is_hot: Some(false),
                 segment_bytes: Some(1 << 20),
             },
+            may_have_object: false,
         }
     }
 
@@ -214,7 +218,8 @@ mod tests {
         let plain =
             Node { marks: Marks::default(), is_written: false, place: Place::Inline, ..node() };
         let pinned = Node { marks: Marks { pin: Some("".into()), ..Marks::default() }, ..node() };
-        for node in [node(), plain, pinned] {
+        let tried = Node { may_have_object: true, ..plain.clone() };
+        for node in [node(), plain, pinned, tried] {
             assert_eq!(decode(77, &encode(&node)), Ok(node));
         }
     }

@@ -238,6 +238,22 @@ pub enum Request<'a> {
     },
     /// Everything that was acknowledged is to survive a loss of power.
     Sync,
+    /// The object of a small file is about to be made: whatever becomes of that, from now on it is
+    /// deleted with the file. Returns what is known of the file. A server of before does not know this
+    /// request.
+    NoteObject {
+        /// The file.
+        number: u64,
+    },
+}
+
+/// What is locked where a user claims the object of a small file, beside the file's number: those
+/// stay below.
+pub(crate) const CLAIMED: u64 = 1 << 63;
+
+/// The lock that is a claim, or gives it back.
+pub(crate) fn claim(kind: LockKind) -> Locked {
+    Locked { range: LockRange { start: 0, end: u64::MAX, kind }, process: 0 }
 }
 
 /// A file that is closed.

@@ -57,6 +57,7 @@ fn node() -> Node {
         has_xattrs: true,
         has_default_acl: false,
         marks: Marks::default(),
+        may_have_object: false,
     }
 }
 

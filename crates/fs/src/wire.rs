@@ -47,6 +47,7 @@ impl Request<'_> {
             | Request::Settle { .. }
             | Request::Write { .. }
             | Request::MoveOut { .. }
+            | Request::NoteObject { .. }
             | Request::Reserve { .. }
             | Request::Collected { .. } => Effect::Change,
         }

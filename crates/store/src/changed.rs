@@ -21,7 +21,9 @@ impl Changed {
             Request::Lock { number, locked, .. } if locked.range.kind != LockKind::Unlock => {
                 Self::These(vec![*number])
             }
+            // That an object may be there is nothing that is told of a node.
             Request::Lock { .. }
+            | Request::NoteObject { .. }
             | Request::Reserve { .. }
             | Request::Collected { .. }
             | Request::Sync => Self::None,

@@ -252,6 +252,7 @@ impl Checker<'_> {
             has_xattrs: false,
             has_default_acl: false,
             marks: Marks::default(),
+            may_have_object: false,
         }
     }
 }

@@ -408,6 +408,6 @@ fn empty(node: &mut Node) {
 
 /// A node whose bytes are in its object.
 fn in_object(node: Node, stat: &Stat) -> Node {
-    let node = Node { place: Place::Object, ..node }.with_object(stat);
+    let node = Node { place: Place::Object, may_have_object: false, ..node }.with_object(stat);
     Node { settled_ns: stat.modified_ns, is_written: false, ..node }
 }

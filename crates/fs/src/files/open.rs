@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
+use rustix::io::Errno;
 use terrace_core::{Access, Create, Object, Open, Stat};
 
 use super::claim::Claim;
@@ -15,6 +16,9 @@ use crate::node::{Node, Place, Time};
 use crate::request::{Reply, Request};
 
 const SET_ID: u32 = 0o6000;
+
+/// So often the object of a small file is asked for: each time somebody else may have come between.
+const TRIES_MAX: usize = 100;
 
 /// A file that is open here.
 pub(super) struct Shared {
@@ -211,25 +215,24 @@ impl Shared {
     /// Gives a small file an object, because it outgrows what is kept with the metadata.
     pub(super) fn move_out(&self, files: &Files) -> Result<()> {
         let mut content = self.change();
-        let is_done = matches!(*content, Content::Object(..));
-        let _claim = match files.options.is_alone || is_done {
-            true => None,
-            false => Some(Claim::wait(files, self.number)?),
-        };
-        loop {
+        for _ in 0..TRIES_MAX {
             let Content::Inline { bytes, size, .. } = &*content else { return Ok(()) };
+            let claim = match files.options.is_alone {
+                true => None,
+                // Anew each time: what went wrong may be that it is another's by now.
+                false => Some(Claim::wait(files, self.number)?),
+            };
             let key = files.key(self.number)?;
-            let node = files.ask_node(&Request::Node { number: self.number })?;
+            let node = self.note_object(files)?;
             if node.place == Place::Object {
                 *content = self::content(files, &node, Vec::new(), Access::Write)?;
                 return Ok(());
             }
             let how = Open { create: Create::IfMissing, ..files.how(&node, Access::Write) };
             let object: Arc<dyn Object> = files.data.open(&key, &how)?.into();
-            // What an earlier try left, which did not come to its end.
-            object.set_len(0)?;
-            object.write_at(0, &[IoSlice::new(bytes)])?;
-            object.set_len(*size)?;
+            if !fill(&*object, bytes, *size, claim.as_ref())? {
+                continue;
+            }
             let object_modified_ns = object.stat()?.modified_ns;
             let reply = files.metadata.call(&Request::MoveOut {
                 number: self.number,
@@ -242,13 +245,26 @@ impl Shared {
                     *content = Content::Object(object, Access::Write);
                     return Ok(());
                 }
-                // Somebody else wrote to it meanwhile.
+                // Somebody else wrote to it meanwhile, or has the claim.
                 Reply::NotHere => {
-                    drop(object);
+                    drop((object, claim));
                     self.refresh_into(files, &mut content)?;
                 }
                 other => return Err(unexpected(&other)),
             }
+        }
+        Err(Errno::AGAIN.into())
+    }
+
+    /// Has the object that is about to be made go with the file, whatever becomes of this; what is
+    /// known of the file.
+    fn note_object(&self, files: &Files) -> Result<Node> {
+        match files.ask_node(&Request::NoteObject { number: self.number }) {
+            // A server of before does not know the request.
+            Err(failure) if failure.errno() == Errno::INVAL => {
+                files.ask_node(&Request::Node { number: self.number })
+            }
+            noted => noted,
         }
     }
 
@@ -264,6 +280,22 @@ impl Shared {
         *content = self::content(files, &node, bytes, self.access())?;
         Ok(node)
     }
+}
+
+/// Writes the bytes of a small file to its object, of which an earlier try may have left something;
+/// false where somebody else may use the object by now, and it has to be asked for again.
+fn fill(object: &dyn Object, bytes: &[u8], size: u64, claim: Option<&Claim<'_>>) -> Result<bool> {
+    let steps: [&dyn Fn() -> terrace_core::Result<()>; 3] =
+        [&|| object.set_len(0), &|| object.write_at(0, &[IoSlice::new(bytes)]), &|| {
+            object.set_len(size)
+        }];
+    for step in steps {
+        if !claim.is_none_or(Claim::is_certain) {
+            return Ok(false);
+        }
+        step()?;
+    }
+    Ok(true)
 }
 
 fn content(files: &Files, node: &Node, bytes: Vec<u8>, access: Access) -> Result<Content> {

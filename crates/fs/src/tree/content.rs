@@ -4,11 +4,11 @@
 use rustix::io::Errno;
 
 use super::change::clear_set_id;
-use super::{Tree, discard, find_node, get_node, put_node};
+use super::{LockOwner, Tree, discard, find_node, get_node, put_node};
 use crate::failure::Result;
 use crate::node::{Kind, Node, Place};
 use crate::pairs;
-use crate::request::{Reply, Settled};
+use crate::request::{CLAIMED, LockKind, Reply, Settled, claim};
 
 /// How a small file is written.
 pub(super) struct Written<'a> {
@@ -17,6 +17,15 @@ pub(super) struct Written<'a> {
     pub(super) data: &'a [u8],
     pub(super) at_end: bool,
     pub(super) clears_set_id: bool,
+}
+
+/// What of a small file was copied to its object.
+pub(super) struct Moved<'a> {
+    /// How long the file was then.
+    pub(super) size: u64,
+    pub(super) content: &'a [u8],
+    /// When the object was last changed, nanoseconds since 1970.
+    pub(super) modified_ns: u64,
 }
 
 impl Tree {
@@ -151,28 +160,47 @@ impl Tree {
         })
     }
 
-    /// The bytes of a small file are in its object from now on, if they still are those.
-    pub(super) fn move_out(
-        &self,
-        number: u64,
-        size: u64,
-        content: &[u8],
-        object_modified_ns: u64,
-    ) -> Result<Reply> {
+    /// Notes that a small file may have an object from now on, which goes with it.
+    pub(super) fn note_object(&self, number: u64) -> Result<Reply> {
+        self.change(|txn| {
+            let mut node = get_node(&mut *txn, number)?;
+            if node.kind == Kind::File && node.place == Place::Inline {
+                node.may_have_object = true;
+                // Also where it is noted already: a move of before is then before or after this.
+                put_node(txn, &node)?;
+            }
+            Ok(Reply::Node(node))
+        })
+    }
+
+    /// The bytes of a small file are in its object from now on, if they still are those, and no other
+    /// user has the claim to the object: that one may be writing there.
+    pub(super) fn move_out(&self, session: u64, number: u64, moved: &Moved<'_>) -> Result<Reply> {
         self.change(|txn| {
             let mut node = get_node(&mut *txn, number)?;
             let key = pairs::content(number);
             let there = txn.get(&key)?.unwrap_or_default();
-            if node.place != Place::Inline || node.size != size || there != content {
+            let is_same = node.size == moved.size && there == moved.content;
+            if node.place != Place::Inline || !is_same || self.is_claimed(session, number) {
                 return Ok(Reply::NotHere);
             }
             txn.delete(&key)?;
             node.place = Place::Object;
+            node.may_have_object = false;
             node.is_written = true;
-            node.settled_ns = object_modified_ns;
+            node.settled_ns = moved.modified_ns;
             put_node(txn, &node)?;
             Ok(Reply::Node(node))
         })
+    }
+}
+
+impl Tree {
+    /// Whether another user has the claim to the object of a small file.
+    fn is_claimed(&self, session: u64, number: u64) -> bool {
+        let owner = LockOwner { session, number: 0 };
+        let range = claim(LockKind::Write).range;
+        self.locks.find(number | CLAIMED, false, owner, &range).is_some()
     }
 }
 

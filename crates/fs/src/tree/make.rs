@@ -149,6 +149,7 @@ fn fresh(parent: &Node, number: u64, made: &Made<'_>, now: Moment<'_>) -> Node {
         has_xattrs: false,
         has_default_acl: false,
         marks: inherited_marks(&parent.marks, made.kind),
+        may_have_object: false,
     }
 }
 

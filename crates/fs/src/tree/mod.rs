@@ -269,8 +269,8 @@ pub(crate) fn check_name(name: &[u8]) -> Result<()> {
     }
 }
 
-/// Removes everything that is kept of a node; what remains of a file with an object is a note that
-/// the object is to be deleted, and true.
+/// Removes everything that is kept of a node; what remains of a file that has an object, or may have
+/// one, is a note that the object is to be deleted, and true.
 fn discard(txn: &mut dyn Txn, node: &Node) -> Result<bool> {
     txn.delete(&pairs::node(node.number))?;
     txn.delete(&pairs::content(node.number))?;
@@ -278,7 +278,7 @@ fn discard(txn: &mut dyn Txn, node: &Node) -> Result<bool> {
     if node.has_xattrs {
         xattr::remove_all(txn, node.number)?;
     }
-    let has_object = node.place == crate::node::Place::Object;
+    let has_object = node.place == crate::node::Place::Object || node.may_have_object;
     if has_object {
         txn.put(&pairs::garbage(node.number), b"")?;
     }

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use rustix::io::Errno;
 
 use super::Tree;
-use super::content::Written;
+use super::content::{Moved, Written};
 use super::locks::LockOwner;
 use super::once::Once;
 use super::rename::Spot;
@@ -210,8 +210,10 @@ impl Metadata for Session {
                 tree.write(*number, &written)
             }
             Request::MoveOut { number, size, content, object_modified_ns } => {
-                tree.move_out(*number, *size, content, *object_modified_ns)
+                let moved = Moved { size: *size, content, modified_ns: *object_modified_ns };
+                tree.move_out(self.id, *number, &moved)
             }
+            Request::NoteObject { number } => tree.note_object(*number),
             Request::Lock { number, owner, is_flock, locked } => {
                 let owner = LockOwner { session: self.id, number: *owner };
                 tree.locks.set(*number, *is_flock, owner, locked).map(|()| Reply::Done)

@@ -128,6 +128,7 @@ pub(super) fn create(
         has_xattrs: false,
         has_default_acl: false,
         marks: Marks::default(),
+        may_have_object: false,
     };
     let mut is_taken = false;
     kv.transact(&mut |txn: &mut dyn Txn| {

@@ -13,6 +13,16 @@ pub(crate) fn files(
     data: &Arc<dyn Backend>,
     is_alone: bool,
 ) -> Arc<Files> {
+    files_with(metadata, data, is_alone, Arc::new(SystemClock::default()))
+}
+
+/// The same with another clock.
+pub(crate) fn files_with(
+    metadata: Arc<dyn Metadata>,
+    data: &Arc<dyn Backend>,
+    is_alone: bool,
+    clock: Arc<dyn Clock>,
+) -> Arc<Files> {
     let options = FilesOptions {
         namespace: "files".into(),
         semantics: Semantics { persistency: Persistency::None, ..Semantics::DEFAULT },
@@ -22,6 +32,5 @@ pub(crate) fn files(
         believed_for: if is_alone { Duration::MAX } else { Duration::from_secs(1) },
         inline_bytes_max: 4096,
     };
-    let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
     Files::new(metadata, Arc::clone(data), clock, options).expect("opens")
 }

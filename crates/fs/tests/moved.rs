@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What becomes of a small file that outgrows the metadata where that does not go as it should.
+
+mod common;
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use rustix::io::Errno;
+use terrace_backends::kv;
+use terrace_backends::object::{Effect, FaultPoint, Faults, Faulty, Memory, When};
+use terrace_core::{Access, Backend, Clock, Key, SystemClock};
+use terrace_fs::{
+    File, FileClock, Files, Kind, LockKind, LockRange, Locked, Made, Metadata, ROOT, Reply,
+    Request, Session, Tree, TreeOptions,
+};
+use terrace_testkit::ManualClock;
+
+use common::{files, files_with};
+
+const ROOM: u64 = 1_000_000;
+
+/// Longer than a session is kept without a connection.
+const CUT_OFF_FOR: Duration = Duration::from_secs(61);
+
+fn tree() -> Arc<Tree> {
+    let kv = Arc::new(kv::Memory::default());
+    let clock = SystemClock::default();
+    Tree::create(&*kv, &TreeOptions::default(), &clock, &[7; 32]).expect("it is empty");
+    Tree::open(kv, FileClock::following(Arc::new(clock))).expect("it was just made")
+}
+
+fn make(files: &Arc<Files>, name: &[u8]) -> File {
+    let made = Made { kind: Kind::File, permissions: 0o644, is_opened: true, ..Made::default() };
+    files.create(ROOT, name, made, false).expect("it is new").1
+}
+
+/// A user whose session can be lost, as that of one who was cut off.
+struct Losable {
+    tree: Arc<Tree>,
+    session: Mutex<Arc<Session>>,
+}
+
+impl Losable {
+    fn new(tree: &Arc<Tree>) -> Arc<Self> {
+        let session = Mutex::new(Arc::new(Session::new(tree)));
+        Arc::new(Self { tree: Arc::clone(tree), session })
+    }
+
+    /// Goes on with another session, in which a file is open again.
+    fn lose(&self, number: u64) {
+        let session = Session::new(&self.tree);
+        session.call(&Request::Open { number, is_for_writing: true }).expect("it is there");
+        *self.session.lock().expect("no panic") = Arc::new(session);
+    }
+}
+
+impl Metadata for Losable {
+    fn call(&self, request: &Request<'_>) -> terrace_fs::Result<Reply> {
+        let session = Arc::clone(&self.session.lock().expect("no panic"));
+        session.call(request)
+    }
+}
+
+#[test]
+fn an_object_that_was_made_for_a_file_in_vain_goes_with_it() {
+    for is_alone in [true, false] {
+        let data: Arc<dyn Backend> = Arc::new(Memory::new(ROOM));
+        let files = files(Arc::new(Session::new(&tree())), &data, is_alone);
+        let other = make(&files, b"other");
+        other.write(0, &vec![7; ROOM as usize - 2000], false).expect("there is room");
+        let small = make(&files, b"small");
+        small.write(0, &[7; 3000], false).expect("it is with the metadata");
+        let failure = small.write(5000, b"x", false).expect_err("there is no room");
+        assert_eq!(failure.errno(), Errno::NOSPC);
+        let number = small.number();
+        files.remove(ROOT, b"small", false).expect("it is there");
+        small.close().expect("it is open");
+        files.close().expect("it closes, and deletes");
+        let key = files.key(number).expect("it is one");
+        assert!(data.stat(&key).is_err(), "alone: {is_alone}");
+    }
+}
+
+#[test]
+fn who_was_cut_off_does_not_cut_what_others_wrote_since() {
+    let faults = Faults::new(1);
+    let memory: Arc<dyn Backend> = Arc::new(Memory::new(ROOM));
+    let data: Arc<dyn Backend> = Arc::new(Faulty::new(Arc::clone(&memory), Arc::clone(&faults)));
+    let tree = tree();
+    let clock = Arc::new(ManualClock::new());
+    let metadata = Losable::new(&tree);
+    let theirs: Arc<dyn Clock> = Arc::<ManualClock>::clone(&clock);
+    let slow = files_with(Arc::<Losable>::clone(&metadata), &data, false, theirs);
+    let quick = files(Arc::new(Session::new(&tree)), &memory, false);
+    let file = make(&slow, b"file");
+    file.write(0, &[7; 3000], false).expect("it is with the metadata");
+    let number = file.number();
+    let (_, same) = quick.open(number, Access::Write).expect("it is there");
+    faults.add(&[FaultPoint::Create], When::Nth(1), Effect::Hang);
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| file.write(5000, b"x", false));
+        faults.wait_hanging(1);
+        clock.advance(CUT_OFF_FOR);
+        metadata.lose(number);
+        let written = same.write(0, &[8; 10_000], false);
+        faults.release();
+        writer.join().expect("no panic").expect("there is room");
+        written.expect("there is room");
+    });
+    let mut bytes = vec![0; 10_001];
+    assert_eq!(same.read(0, &mut bytes).expect("readable"), 10_000);
+    assert_eq!(bytes[5000], b'x');
+    bytes[5000] = 8;
+    assert!(bytes[..10_000] == [8; 10_000], "what others wrote is there");
+}
+
+#[test]
+fn only_who_has_the_claim_moves_bytes_out() {
+    let tree = tree();
+    let [one, other] = [Session::new(&tree), Session::new(&tree)];
+    let made = Made { kind: Kind::File, ..Made::default() };
+    let make = Request::Make { directory: ROOT, name: b"file", made };
+    let Ok(Reply::Made { node, .. }) = one.call(&make) else { panic!("it is new") };
+    let number = node.number;
+    let claim = |session: &Session, kind| {
+        let range = LockRange { start: 0, end: u64::MAX, kind };
+        let locked = Locked { range, process: 0 };
+        let number = number | 1 << 63;
+        let lock = Request::Lock { number, owner: 0, is_flock: false, locked };
+        session.call(&lock).expect("nobody is in the way");
+    };
+    let move_out = Request::MoveOut { number, size: 0, content: b"", object_modified_ns: 1 };
+    claim(&one, LockKind::Write);
+    assert_eq!(other.call(&move_out), Ok(Reply::NotHere));
+    claim(&one, LockKind::Unlock);
+    claim(&other, LockKind::Write);
+    assert!(matches!(other.call(&move_out), Ok(Reply::Node(_))));
+}
+
+/// Of a server of before: it does not know the newest request.
+struct Earlier(Session);
+
+impl Metadata for Earlier {
+    fn call(&self, request: &Request<'_>) -> terrace_fs::Result<Reply> {
+        match request {
+            Request::NoteObject { .. } => Err(Errno::INVAL.into()),
+            _ => self.0.call(request),
+        }
+    }
+}
+
+#[test]
+fn files_of_an_earlier_server_outgrow_the_metadata() {
+    let data: Arc<dyn Backend> = Arc::new(Memory::new(ROOM));
+    let files = files(Arc::new(Earlier(Session::new(&tree()))), &data, false);
+    let file = make(&files, b"file");
+    file.write(0, &[7; 3000], false).expect("it is with the metadata");
+    file.write(5000, b"x", false).expect("there is room");
+    let key: Key = files.key(file.number()).expect("it is one");
+    assert_eq!(data.stat(&key).expect("it is there").size_bytes, 5001);
+}
