@@ -11,8 +11,8 @@ use terrace_backends::kv;
 use terrace_backends::object::{Effect, FaultPoint, Faults, Faulty, Memory, When};
 use terrace_core::{Access, Backend, Clock, Key, SystemClock};
 use terrace_fs::{
-    File, FileClock, Files, Kind, LockKind, LockRange, Locked, Made, Metadata, ROOT, Reply,
-    Request, Session, Tree, TreeOptions,
+    Changes, File, FileClock, Files, Kind, LockKind, LockRange, Locked, Made, Metadata, ROOT,
+    Reply, Request, Session, Tree, TreeOptions,
 };
 use terrace_testkit::ManualClock;
 
@@ -136,6 +136,38 @@ fn only_who_has_the_claim_moves_bytes_out() {
     claim(&one, LockKind::Unlock);
     claim(&other, LockKind::Write);
     assert!(matches!(other.call(&move_out), Ok(Reply::Node(_))));
+}
+
+#[test]
+fn a_length_takes_room_however_small_the_file_was() {
+    for (is_alone, bytes) in [(true, 0), (true, 3000), (false, 0), (false, 3000), (true, 10_000)] {
+        let data: Arc<dyn Backend> = Arc::new(Memory::new(ROOM));
+        let files = files(Arc::new(Session::new(&tree())), &data, is_alone);
+        let file = make(&files, b"file");
+        file.write(0, &vec![7; bytes], false).expect("there is room");
+        let set_len = |size| {
+            let changes = Changes { size: Some(size), ..Changes::default() };
+            files.change(file.number(), changes)
+        };
+        let failure = set_len(2 * ROOM).expect_err("there is no room");
+        assert_eq!(failure.errno(), Errno::NOSPC, "{is_alone}, {bytes}");
+        let node = files.node(file.number()).expect("it is there");
+        assert_eq!(node.size, bytes as u64, "it is as it was");
+        let grown = set_len(ROOM / 2).expect("there is room");
+        assert_eq!((grown.size, file.size().expect("it says")), (ROOM / 2, ROOM / 2));
+        let other = make(&files, b"other");
+        let failure = other.write(0, &[7; ROOM as usize * 2 / 3], false);
+        assert_eq!(failure.expect_err("that room is promised").errno(), Errno::NOSPC);
+        let mut found = vec![0; bytes + 10];
+        assert_eq!(file.read(0, &mut found).expect("readable"), found.len());
+        assert!(found[..bytes].iter().all(|byte| *byte == 7));
+        assert_eq!(found[bytes..], [0; 10]);
+        // What fits the metadata stays there.
+        let small = make(&files, b"small");
+        let changes = Changes { size: Some(4096), ..Changes::default() };
+        files.change(small.number(), changes).expect("it takes no room");
+        assert!(small.object().is_none());
+    }
 }
 
 /// Of a server of before: it does not know the newest request.

@@ -18,16 +18,19 @@ const SET_GROUP_ID: u32 = 0o2000;
 const GROUP_EXECUTES: u32 = 0o010;
 
 impl Tree {
-    /// Changes what is known of a node. The length only where the bytes are with the metadata.
+    /// Changes what is known of a node. The length only where the bytes are with the metadata, and
+    /// stay there: room for more than fits there is for the tiers to promise.
     pub(super) fn change_node(&self, number: u64, changes: &Changes) -> Result<Reply> {
-        let now = self.now();
+        let (now, bytes_max) = (self.now(), self.inline_bytes_max());
         self.change(|txn| {
             let mut node = get_node(&mut *txn, number)?;
             if let Some(size) = changes.size {
                 match (node.kind, node.place) {
                     (Kind::Directory, _) => return Err(Errno::ISDIR.into()),
-                    (Kind::File, Place::Inline) => cut_content(txn, &mut node, size, now)?,
-                    (Kind::File, Place::Object) => return Ok(Reply::NotHere),
+                    (Kind::File, Place::Inline) if size <= node.size.max(bytes_max) => {
+                        cut_content(txn, &mut node, size, now)?;
+                    }
+                    (Kind::File, _) => return Ok(Reply::NotHere),
                     _ => return Err(Errno::INVAL.into()),
                 }
             }
@@ -75,9 +78,6 @@ impl Tree {
 
 /// Cuts or grows a file whose bytes are with the metadata; growth is not kept as bytes.
 fn cut_content(txn: &mut dyn Txn, node: &mut Node, size: u64, now: Moment<'_>) -> Result<()> {
-    if i64::try_from(size).is_err() {
-        return Err(Errno::FBIG.into());
-    }
     let key = pairs::content(node.number);
     let mut content = txn.get(&key)?.unwrap_or_default();
     if content.len() as u64 > size {
