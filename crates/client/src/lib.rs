@@ -2,7 +2,6 @@
 //! Stores on other machines: one server as a backend, many as one.
 
 mod deadline;
-mod partial;
 mod remote;
 pub mod striped;
 

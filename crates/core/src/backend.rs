@@ -593,7 +593,8 @@ fn execute_one(
             };
             let object = backend.open(key, &open)?;
             if !data.is_empty() {
-                object.write_at(0, &[IoSlice::new(data)])?;
+                // The object is there by now.
+                object.write_at(0, &[IoSlice::new(data)]).map_err(Error::in_part)?;
             }
             Ok(Reply::Done)
         }

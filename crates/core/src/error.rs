@@ -182,6 +182,17 @@ impl Error {
         self
     }
 
+    /// What is told of a change that ended with this, and of which another part may have been carried
+    /// out: nobody is to take it for not carried out.
+    pub fn in_part(self) -> Self {
+        if self.kind() != (ErrorKind::Unreachable { applied: Applied::No }) {
+            return self;
+        }
+        Self::new(ErrorKind::Unreachable { applied: Applied::Unknown }, "change an object")
+            .because("a part of it may have been changed")
+            .caused_by(self)
+    }
+
     /// What the caller can do about it.
     pub fn kind(&self) -> ErrorKind {
         self.inner.kind
@@ -251,6 +262,18 @@ mod tests {
         assert_eq!(relayed.to_string(), format!("{error} more=1"));
         let odd = Error::relayed(ErrorKind::Io, "odd").to_string();
         assert_eq!(odd, "cannot do what was asked: odd");
+    }
+
+    #[test]
+    fn what_was_carried_out_in_part_is_not_told_as_undone() {
+        let [undone, unknown] =
+            [Applied::No, Applied::Unknown].map(|applied| ErrorKind::Unreachable { applied });
+        for (kind, told) in [(undone, unknown), (unknown, unknown), (ErrorKind::Io, ErrorKind::Io)]
+        {
+            let error = Error::new(kind, "write").with("server", "a").in_part();
+            assert_eq!(error.kind(), told);
+            assert!(error.chain().contains("server=a"), "{}", error.chain());
+        }
     }
 
     #[test]

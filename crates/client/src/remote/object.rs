@@ -17,7 +17,6 @@ use super::core::Core;
 use super::lent::Lent;
 use super::request::{Answer, Filling, Message};
 use super::{done, stat_of, unexpected};
-use crate::partial::in_part;
 
 /// Most bytes that one request reads or writes; longer transfers are several.
 const TRANSFER_BYTES_MAX: usize = 16 << 20;
@@ -269,7 +268,7 @@ impl Object for RemoteObject {
             let what = OnHandle::Write { offset_bytes, data_bytes: length as u32 };
             let written = self.change(what, &parts).and_then(done);
             // The server has the parts before.
-            written.map_err(|error| if index == 0 { error } else { in_part(error) })?;
+            written.map_err(|error| if index == 0 { error } else { error.in_part() })?;
             offset_bytes = offset_bytes.saturating_add(length as u64);
         }
         Ok(())

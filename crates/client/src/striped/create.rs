@@ -252,6 +252,7 @@ impl Shared {
         let Some(layout) = layout else { return Ok(()) };
         self.forget_end(home, &layout);
         self.delete_pieces(key, &layout).map_err(|error| {
+            let error = error.in_part();
             Error::new(error.kind(), OPERATION)
                 .because("its name is free, but a part of it is left; collect removes it later")
                 .with("key", key)

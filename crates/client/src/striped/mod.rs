@@ -154,6 +154,11 @@ fn all<T>(results: Vec<Result<T>>) -> Result<Vec<T>> {
     failed.map_or(Ok(values), Err)
 }
 
+/// Whether it says that nothing was carried out.
+fn is_undone(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::Unreachable { applied: Applied::No })
+}
+
 /// Whether it may have been carried out, or still be.
 fn is_unknown(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::Unreachable { applied: Applied::Unknown })

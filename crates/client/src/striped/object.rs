@@ -16,9 +16,8 @@ use super::layout::Layout;
 use super::parallel::at_once;
 use super::piece::Piece;
 use super::scatter::{Gathered, Scattered};
-use super::{Shared, all, is_unknown};
+use super::{Shared, all, is_undone, is_unknown};
 use crate::deadline;
-use crate::partial::{in_part, is_undone};
 
 pub(super) struct StripedObject {
     shared: Arc<Shared>,
@@ -148,20 +147,29 @@ impl StripedObject {
             .with("key", &self.key)
     }
 
-    /// Writes what lies in each piece.
-    fn write_pieces(&self, offset_bytes: u64, data: &[IoSlice<'_>]) -> Result<(), Unwritten> {
+    /// Changes some of the pieces at the same time.
+    fn change<I: Send>(
+        &self,
+        inputs: Vec<(usize, I)>,
+        work: impl Fn(&dyn Object, I) -> Result<()> + Sync,
+    ) -> Result<(), Unchanged> {
         let is_partial = AtomicBool::new(false);
-        let scattered = Scattered::new(&self.layout, offset_bytes, data);
-        let written = self.on(scattered.into_pieces(), |piece, _, part| {
-            let written = part.write(piece);
-            if !written.as_ref().is_err_and(is_undone) {
+        let changed = self.on(inputs, |piece, _, input| {
+            let changed = work(piece, input);
+            if !changed.as_ref().is_err_and(is_undone) {
                 is_partial.store(true, Ordering::Relaxed);
             }
-            written
+            changed
         });
-        // Whoever wrote has ended.
+        // Whoever changed something has ended.
         let is_partial = is_partial.into_inner();
-        written.map(drop).map_err(|error| Unwritten { error, is_partial })
+        changed.map(drop).map_err(|error| Unchanged { error, is_partial })
+    }
+
+    /// Writes what lies in each piece.
+    fn write_pieces(&self, offset_bytes: u64, data: &[IoSlice<'_>]) -> Result<(), Unchanged> {
+        let scattered = Scattered::new(&self.layout, offset_bytes, data);
+        self.change(scattered.into_pieces(), |piece, part| part.write(piece))
     }
 
     /// Whether the object is there and may be changed, as the head says.
@@ -170,18 +178,18 @@ impl StripedObject {
     }
 }
 
-/// Why not all of a write was carried out.
-struct Unwritten {
+/// Why not all of a change was carried out.
+struct Unchanged {
     /// Of one piece.
     error: Error,
     /// Whether any piece may have its part.
     is_partial: bool,
 }
 
-impl Unwritten {
+impl Unchanged {
     /// What is told of all of it.
     fn tell(self) -> Error {
-        if self.is_partial { in_part(self.error) } else { self.error }
+        if self.is_partial { self.error.in_part() } else { self.error }
     }
 }
 
@@ -237,7 +245,7 @@ impl Object for StripedObject {
         if length_bytes == 0 {
             return self.check_change();
         }
-        self.write_pieces(offset_bytes, data).map_err(Unwritten::tell)
+        self.write_pieces(offset_bytes, data).map_err(Unchanged::tell)
     }
 
     fn append(&self, data: &[IoSlice<'_>]) -> Result<u64> {
@@ -253,13 +261,13 @@ impl Object for StripedObject {
             let place = deadline::keep_rest(|| self.reserve_end(length_bytes))?;
             match deadline::keep_rest(|| self.write_pieces(place.start_bytes, data)) {
                 Ok(()) => Ok(place.start_bytes),
-                Err(unwritten) => {
+                Err(unchanged) => {
                     // What may still be on its way must not come to lie over the bytes of another
                     // append. What is written already may be written over.
-                    if !is_unknown(&unwritten.error) {
+                    if !is_unknown(&unchanged.error) {
                         self.release_end(&place);
                     }
-                    Err(unwritten.tell())
+                    Err(unchanged.tell())
                 }
             }
         })
@@ -279,16 +287,16 @@ impl Object for StripedObject {
         let length = |piece| self.layout.below(piece, bytes);
         self.on(vec![(last, length(last))], |piece, _, bytes| piece.set_len(bytes))?;
         let others = (0..self.pieces.len()).filter(|piece| *piece != last);
-        self.on(
+        let cut = self.on(
             others.map(|piece| (piece, length(piece))).collect(),
             // One that ends there may have room behind its end to give back.
             |piece, _, bytes| match piece.stat()?.size_bytes {
                 size if size > bytes || size == bytes && !grows => piece.set_len(bytes),
                 _ => Ok(()),
             },
-        )?;
+        );
         // Others may have appended meanwhile.
-        self.forget_end()
+        cut.and_then(|_| self.forget_end()).map_err(Error::in_part)
     }
 
     fn allocate(&self, range: Range<u64>, end: End) -> Result<()> {
@@ -296,7 +304,8 @@ impl Object for StripedObject {
         if range.is_empty() {
             return self.check_change();
         }
-        self.on(self.ranges(&range), |piece, _, range| piece.allocate(range, end)).map(drop)
+        let allocated = self.change(self.ranges(&range), |piece, range| piece.allocate(range, end));
+        allocated.map_err(Unchanged::tell)
     }
 
     fn punch(&self, range: Range<u64>) -> Result<()> {
@@ -304,7 +313,8 @@ impl Object for StripedObject {
         if range.is_empty() {
             return self.check_change();
         }
-        self.on(self.ranges(&range), |piece, _, range| piece.punch(range)).map(drop)
+        let punched = self.change(self.ranges(&range), |piece, range| piece.punch(range));
+        punched.map_err(Unchanged::tell)
     }
 
     fn next_data(&self, offset_bytes: u64) -> Result<Option<Range<u64>>> {
@@ -346,7 +356,8 @@ impl Object for StripedObject {
     }
 
     fn set_modified(&self, wall_ns: u64) -> Result<()> {
-        self.on_all(|piece, _| piece.set_modified(wall_ns)).map(drop)
+        let all = (0..self.pieces.len()).map(|index| (index, ())).collect();
+        self.change(all, |piece, ()| piece.set_modified(wall_ns)).map_err(Unchanged::tell)
     }
 
     fn sync(&self) -> Result<()> {

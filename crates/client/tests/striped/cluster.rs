@@ -49,6 +49,11 @@ impl Server {
         }
     }
 
+    /// How much it holds.
+    pub(crate) fn used_bytes(&self) -> u64 {
+        self.memory.space().expect("it says").used_bytes
+    }
+
     /// Names of everything that it holds of the namespace of the tests.
     pub(crate) fn names(&self) -> Vec<String> {
         use terrace_core::BackendExt;

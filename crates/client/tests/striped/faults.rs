@@ -7,12 +7,12 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use terrace_backends::object::{Effect, FaultPoint, Faults, When};
 use terrace_client::striped::Distribution;
 use terrace_core::{
-    Applied, Backend, BackendExt, Create, Error, ErrorKind, Kv, KvRange, Object, ObjectExt, Result,
-    Ticket, Txn,
+    Applied, Backend, BackendExt, Create, End, Error, ErrorKind, Hint, Kv, KvRange, Object,
+    ObjectExt, Op, Request, Result, Ticket, Txn,
 };
 
 use super::cluster::{
-    EVEN, Server, bytes, content, how, key, put, read_all, servers, striped, try_put,
+    EVEN, Server, VOLATILE, bytes, content, how, key, put, read_all, servers, striped, try_put,
 };
 use super::pairs::change_through;
 
@@ -239,6 +239,91 @@ fn an_append_of_which_a_part_is_written_is_not_said_to_be_undone() {
         }
         servers.iter().for_each(|server| server.faults.clear());
         assert_appends_at_the_end(&servers);
+    }
+}
+
+#[test]
+fn a_change_of_which_a_part_is_made_is_not_said_to_be_undone() {
+    type Change = fn(&dyn Object) -> Result<()>;
+    let changes: [(&str, Change); 6] = [
+        ("cut", |object| object.set_len(5)),
+        ("cut to nothing", |object| object.set_len(0)),
+        ("grow", |object| object.set_len(50)),
+        ("allocate", |object| object.allocate(0..40, End::Grows)),
+        ("promise", |object| object.allocate(30..60, End::Stays)),
+        ("punch", |object| object.punch(0..30)),
+    ];
+    let refused = ErrorKind::Unreachable { applied: Applied::No };
+    let unknown = ErrorKind::Unreachable { applied: Applied::Unknown };
+    for (name, change) in changes {
+        let mut told = Vec::new();
+        for refusing in [&[0][..], &[1], &[2], &[0, 2], &[0, 1, 2]] {
+            let servers = servers(3);
+            let store = striped(&servers, EVEN);
+            put(&store, "a", &bytes(1, 30));
+            let object = store.open(&key("a"), &how(Create::Never)).expect("opens");
+            let used = || servers.iter().map(Server::used_bytes).collect::<Vec<_>>();
+            let before = (content(&*object).expect("reads"), used());
+            for index in refusing {
+                let faults = &servers[*index].faults;
+                faults.add(&[FaultPoint::Resize], When::Always, Effect::Fail(refused));
+            }
+            let kind = change(&*object).err().map(|error| error.kind());
+            servers.iter().for_each(|server| server.faults.clear());
+            told.push(kind);
+            if kind == Some(refused) {
+                let after = (content(&*object).expect("reads"), used());
+                assert_eq!(after, before, "{name}, {refusing:?}");
+            }
+        }
+        assert_eq!(told[4], Some(refused), "{name}: nobody did anything");
+        // What makes it longer changes one alone.
+        assert_eq!(told[..4].contains(&Some(unknown)), name != "grow", "{name}: {told:?}");
+    }
+}
+
+#[test]
+fn a_deletion_that_leaves_a_part_is_not_said_to_be_undone() {
+    let refused = ErrorKind::Unreachable { applied: Applied::No };
+    let mut deleted = 0;
+    for refusing in 0..3 {
+        let servers = servers(3);
+        let store = striped(&servers, EVEN);
+        put(&store, "a", &bytes(1, 30));
+        let faults = &servers[refusing].faults;
+        faults.add(&[FaultPoint::Delete], When::Always, Effect::Fail(refused));
+        let error = store.delete(&key("a")).expect_err("a part stays");
+        faults.clear();
+        match store.stat(&key("a")) {
+            Ok(_) => assert_eq!(error.kind(), refused, "{}", error.chain()),
+            Err(_) => {
+                deleted += 1;
+                let unknown = ErrorKind::Unreachable { applied: Applied::Unknown };
+                assert_eq!(error.kind(), unknown, "{}", error.chain());
+                assert!(error.chain().contains("collect removes it"), "{}", error.chain());
+            }
+        }
+    }
+    assert_eq!(deleted, 2, "one has the object itself");
+}
+
+#[test]
+fn an_object_that_a_batch_makes_without_its_bytes_is_not_said_to_be_undone() {
+    let servers = servers(3);
+    let store = striped(&servers, EVEN);
+    let refused = ErrorKind::Unreachable { applied: Applied::No };
+    for server in &servers {
+        server.faults.add(&[FaultPoint::Write], When::Always, Effect::Fail(refused));
+    }
+    let (keys, data) = ([key("a"), key("b")], bytes(1, 30));
+    let create = |key| Op::new(Request::Create { key, data: &data, hint: Hint::default() });
+    let mut operations: Vec<_> = keys.iter().map(create).collect();
+    store.execute(&mut operations, &VOLATILE);
+    for (operation, key) in operations.into_iter().zip(&keys) {
+        let error = operation.outcome.expect("it is told").expect_err("nobody takes bytes");
+        assert!(store.stat(key).is_ok(), "it is there");
+        let unknown = ErrorKind::Unreachable { applied: Applied::Unknown };
+        assert_eq!(error.kind(), unknown, "{}", error.chain());
     }
 }
 
