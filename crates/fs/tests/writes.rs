@@ -8,7 +8,7 @@ use std::sync::Arc;
 use rustix::io::Errno;
 use terrace_backends::kv;
 use terrace_backends::object::{Effect, FaultPoint, Faults, Faulty, Memory, When};
-use terrace_core::{Access, Backend, ErrorKind, SystemClock};
+use terrace_core::{Access, Backend, End, ErrorKind, SystemClock};
 use terrace_fs::{
     CAPABILITY, Changes, File, FileClock, Files, Kind, Made, ROOT, Reply, Request, Session, SetHow,
     Tree, TreeOptions,
@@ -223,6 +223,59 @@ fn an_append_that_left_nothing_is_made_once_there_is_room() {
         append_where_room_comes_back(&data, &points, |faults, _| faults.wait_hanging(2));
     assert_eq!(appended, Ok((data.len(), end)));
     assert_eq!(file.size().expect("it says"), end + data.len() as u64);
+}
+
+#[test]
+fn a_write_without_room_says_so_where_what_was_removed_cannot_be_deleted() {
+    let faults = Faults::new(1);
+    let files = failing(&faults);
+    drop(make(&files, b"removed", ROOM / 2));
+    let file = make(&files, b"file", LENGTHS[1]);
+    faults.add(&[FaultPoint::Delete], When::Always, Effect::Fail(ErrorKind::Io));
+    files.remove(ROOT, b"removed", false).expect("it is there");
+    let failure = file.write(0, &[8; ROOM], false).expect_err("there is no room");
+    assert_eq!(failure.errno(), Errno::NOSPC);
+    let written = file.write_some(0, &[8; ROOM], false).expect("there is for some");
+    assert!(written > ROOM / 4, "{written}");
+    faults.clear();
+}
+
+#[test]
+fn a_small_file_outgrows_the_metadata_once_there_is_room() {
+    let ways: [fn(&File) -> terrace_fs::Result<()>; 3] = [
+        |file| file.write(5000, b"x", false),
+        |file| file.allocate(0..5000, End::Grows, false),
+        File::give_object,
+    ];
+    for outgrow in ways {
+        let faults = Faults::new(1);
+        let files = failing(&faults);
+        let file = make(&files, b"file", LENGTHS[0]);
+        drop(make(&files, b"removed", LENGTHS[1]));
+        faults.add(&[FaultPoint::Delete], When::Always, Effect::Hang);
+        files.remove(ROOT, b"removed", false).expect("it is there");
+        faults.wait_hanging(1);
+        let no_room = Effect::Fail(ErrorKind::NoSpace);
+        faults.add(&[FaultPoint::Write], When::Nth(1), no_room);
+        let outgrown = std::thread::scope(|scope| {
+            let outgrow = scope.spawn(|| outgrow(&file));
+            while faults.injected() < 2 {
+                std::thread::yield_now();
+            }
+            // Whoever waits for the room does so by now.
+            for _ in 0..100_000 {
+                if outgrow.is_finished() {
+                    break;
+                }
+                std::thread::yield_now();
+            }
+            faults.clear();
+            faults.release();
+            outgrow.join().expect("no panic")
+        });
+        outgrown.expect("there is room by then");
+        assert!(file.object().is_some());
+    }
 }
 
 #[test]

@@ -43,7 +43,7 @@ impl File {
     ///
     /// `NOSPC`, what tiers and metadata say.
     pub fn give_object(&self) -> Result<()> {
-        self.shared.move_out(&self.files)
+        self.move_out()
     }
 
     /// Closes it.

@@ -318,10 +318,15 @@ impl File {
                         return Ok(written);
                     }
                 }
-                None => self.shared().move_out(self.files())?,
+                None => self.move_out()?,
             }
         }
         Err(Errno::AGAIN.into())
+    }
+
+    /// Gives it an object, where it has none.
+    pub(super) fn move_out(&self) -> Result<()> {
+        self.with_room(&mut || self.shared().move_out(self.files()), &|| Ok(true))
     }
 
     /// Tries again once the room of what was removed is free, if it `may_repeat` after the first try.
@@ -336,7 +341,9 @@ impl File {
                     && self.files().sweeper.is_busy()
                     && may_repeat()? =>
             {
-                self.files().sweeper.wait()?;
+                // Also where not all of it could be deleted, of which others hear: the rest gave room
+                // back, or the change fails for what it failed for.
+                let _ = self.files().sweeper.wait();
                 change()
             }
             other => other,
@@ -375,7 +382,7 @@ impl File {
             Reply::NotHere => {
                 drop(content);
                 shared.refresh(self.files())?;
-                shared.move_out(self.files())?;
+                self.move_out()?;
                 Ok(None)
             }
             other => Err(unexpected(&other)),
