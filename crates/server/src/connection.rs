@@ -82,8 +82,8 @@ impl Connection {
         is_set.map_err(|error| Error::from_io("serve a connection", error))?;
         let mut reader = FrameReader::new(Incoming(Arc::clone(&self.transport)));
         let greeted = self.greet(shared, &mut reader);
-        if let Err(error) = &greeted {
-            // Who cannot be told sees the connection end.
+        if let (Err(error), false) = (&greeted, shared.is_over()) {
+            // Who cannot be told sees the connection end. A server that ends says so by itself.
             let _ = self.fail(0, error);
         }
         let session = greeted?;

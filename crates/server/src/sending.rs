@@ -3,12 +3,13 @@
 
 use std::io::IoSlice;
 use std::os::fd::BorrowedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use terrace_core::{Applied, Error, ErrorKind, Result};
 use terrace_transport::{Outgoing, Transport};
-use terrace_wire::{Header, Kind, send};
+use terrace_wire::{Header, Kind, LAST_WORD, send};
 
 /// Frames are gathered up to this length before they are sent, as long as requests are at hand.
 const GATHERED_BYTES_MAX: usize = 64 << 10;
@@ -17,17 +18,22 @@ const GATHERED_BYTES_MAX: usize = 64 << 10;
 /// are.
 const COPIED_BYTES_MAX: usize = 16 << 10;
 
+/// The shortest time that a socket takes: for what nobody waits for.
+const AT_ONCE: Duration = Duration::from_millis(1);
+
 /// The way out of a connection, shared by everybody who answers on it.
 pub(crate) struct Sending {
     transport: Arc<dyn Transport>,
     /// Frames that are not sent yet; its lock is held while something is sent, so that frames are
     /// never mixed.
     gathered: Mutex<Vec<u8>>,
+    /// Whether something was not sent as a whole.
+    is_cut: AtomicBool,
 }
 
 impl Sending {
     pub(crate) fn new(transport: Arc<dyn Transport>) -> Self {
-        Self { transport, gathered: Mutex::default() }
+        Self { transport, gathered: Mutex::default(), is_cut: AtomicBool::new(false) }
     }
 
     /// Sends a frame now, or with the next flush where `may_wait`.
@@ -55,8 +61,6 @@ impl Sending {
     /// Sends a last word, unless somebody is sending just now, or the other side does not read: nobody
     /// waits for that. The rest of it goes with the next frame.
     pub(crate) fn farewell(&self, stall_max: Duration) {
-        /// The shortest time that a socket takes.
-        const AT_ONCE: Duration = Duration::from_millis(1);
         let Ok(mut gathered) = self.gathered.try_lock() else { return };
         Header::new(Kind::Farewell, 0, b"", b"").write(b"", &mut gathered);
         // Who does not hear it sees the connection end.
@@ -66,6 +70,19 @@ impl Sending {
             }
             let _ = self.transport.set_write_timeout(Some(stall_max));
         }
+    }
+
+    /// Sends, as the last of all, that nothing was carried out but what was answered; not where an
+    /// answer was lost on this connection. Waits for nobody.
+    pub(crate) fn last_word(&self) {
+        let mut gathered = self.gathered.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.is_cut.load(Ordering::Acquire) {
+            return;
+        }
+        Header::new(Kind::Farewell, 0, LAST_WORD, b"").write(LAST_WORD, &mut gathered);
+        // Who does not hear it knows less.
+        let is_set = self.transport.set_write_timeout(Some(AT_ONCE));
+        let _ = is_set.map(|()| self.empty(&mut gathered, b""));
     }
 
     /// Sends frames as they are.
@@ -87,6 +104,7 @@ impl Sending {
         let mut gathered = self.gathered.lock().unwrap_or_else(PoisonError::into_inner);
         self.empty(&mut gathered, b"")?;
         self.transport.send_descriptors(frame, descriptors).map_err(|error| {
+            self.is_cut.store(true, Ordering::Release);
             Error::new(ErrorKind::Unreachable { applied: Applied::Unknown }, "send descriptors")
                 .caused_by(error)
         })
@@ -107,7 +125,7 @@ impl Sending {
         if gathered.capacity() > 2 * GATHERED_BYTES_MAX {
             gathered.shrink_to(0);
         }
-        sent
+        sent.inspect_err(|_| self.is_cut.store(true, Ordering::Release))
     }
 }
 

@@ -9,7 +9,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use terrace_core::{Access, Clock, Error, ErrorKind, Result};
+use terrace_core::{Access, Applied, Clock, Error, ErrorKind, Result};
 use terrace_transport::{Endpoint, Listener, ServerTls, Socket, Transport, random_bytes};
 use terrace_wire::{Failure, Kind, Secret, small_frame};
 
@@ -286,7 +286,13 @@ impl Shared {
         while connection.is_waiting() {
             connections = self.ended.wait(connections).unwrap_or_else(PoisonError::into_inner);
         }
+        drop(connections);
+        if self.is_over() {
+            // All that was read as a whole has its answer by now, and nothing more is read.
+            connection.sending.last_word();
+        }
         connection.transport.shutdown(Shutdown::Both);
+        let mut connections = lock(&self.connections);
         connections.remove(&number);
         drop(connections);
         self.ended.notify_all();
@@ -294,9 +300,16 @@ impl Shared {
 
     fn turn_away(&self, connection: &Connection) {
         self.counts.refused.fetch_add(1, Ordering::Relaxed);
-        let error = Error::new(ErrorKind::Busy, "serve a connection")
-            .because("there are too many, or the server is about to end")
-            .with("connections_max", self.limits.connections_max);
+        let error = match self.is_over() {
+            true => {
+                // Who waits for a server waits for the next one.
+                let kind = ErrorKind::Unreachable { applied: Applied::No };
+                Error::new(kind, "serve a connection").because("the server is about to end")
+            }
+            false => Error::new(ErrorKind::Busy, "serve a connection")
+                .because("there are too many")
+                .with("connections_max", self.limits.connections_max),
+        };
         // Nobody waits for this thread: what does not fit the socket's buffer is not sent.
         let _ = connection.transport.set_write_timeout(Some(Duration::from_millis(1)));
         let head = Failure::of(&error).to_head();

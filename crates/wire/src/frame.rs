@@ -34,6 +34,10 @@ pub const PAYLOAD_BYTES_MAX: usize = 64 << 20;
 /// Longest head from a peer that has not proved that it knows the secret.
 pub const GREETING_BYTES_MAX: usize = 512;
 
+/// The head of the last frame of a server that ended in an orderly way: what was sent to it on this
+/// connection and got no answer was not carried out, and never will be.
+pub const LAST_WORD: &[u8] = &[1];
+
 /// What a frame is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u16)]
@@ -61,6 +65,7 @@ pub enum Kind {
     /// Server: a request or call that failed as a whole.
     Failed = 14,
     /// Server: it is about to end. What it has is finished; what is sent from now on goes elsewhere.
+    /// With [`LAST_WORD`] as its head it is the last frame of all.
     Farewell = 15,
     /// Server: something that a call tells before it ends; others follow.
     Notice = 16,

@@ -3,8 +3,9 @@
 
 use terrace_core::{Access, Error, ErrorKind, Hint, Key, Semantics};
 use terrace_wire::{
-    Challenge, Failure, FrameReader, HEAD_BYTES_MAX, Header, Hello, Kind, Next, Operation, Outcome,
-    Proof, Secret, Side, Transcript, pack_semantics, write_operations, write_outcomes,
+    Challenge, Failure, FrameReader, HEAD_BYTES_MAX, Header, Hello, Kind, LAST_WORD, Next,
+    Operation, Outcome, Proof, Secret, Side, Transcript, pack_semantics, write_operations,
+    write_outcomes,
 };
 
 const DOCUMENT: &str = include_str!("../../../docs/formats/wire.md");
@@ -46,6 +47,7 @@ fn the_greeting_is_as_documented() {
         ("challenge", Kind::Challenge, challenge.to_head()),
         ("proof", Kind::Proof, proof.to_head()),
         ("farewell", Kind::Farewell, Vec::new()),
+        ("last-farewell", Kind::Farewell, LAST_WORD.to_vec()),
     ] {
         assert_frame(name, Header::new(kind, 0, &head, b""), &head, b"");
     }

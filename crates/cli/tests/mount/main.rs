@@ -21,6 +21,7 @@ mod receipts;
 mod reexport;
 mod refusals;
 mod replacing;
+mod restarts;
 mod scene;
 mod segments;
 mod space;

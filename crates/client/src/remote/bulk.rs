@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use terrace_core::{Clock, Error, ErrorKind, Result};
 use terrace_transport::{Spin, Transport};
-use terrace_wire::{FrameReader, HEAD_BYTES_MAX, Kind, Next};
+use terrace_wire::{FrameReader, HEAD_BYTES_MAX, Kind, LAST_WORD, Next};
 
 use super::dial::Timed;
-use super::line::lost;
+use super::line::{lost, refused};
 use super::request::{Answer, Filling, Message, odd};
 
 /// Longest payload of an answer that is not read into its place.
@@ -74,7 +74,10 @@ impl Bulk {
         if let Some(filling) = &mut filling {
             filling.restart();
         }
-        message.send(&mut self.reader.stream().clone(), id, acknowledged)?;
+        let sent = message.send(&mut self.reader.stream().clone(), id, acknowledged);
+        if let Err(error) = sent {
+            return Err(if self.was_refused(&error) { refused() } else { error });
+        }
         let mut answer = Answer::default();
         if !message.is_stream && !self.reader.has_more() {
             self.spin.wait(&*self.reader.stream().transport);
@@ -112,6 +115,7 @@ impl Bulk {
                 return Err(odd("it is longer than any answer"));
             }
             match header.kind {
+                Kind::Farewell if start.head == LAST_WORD => return Err(refused()),
                 Kind::Farewell => {}
                 Kind::Failed if header.id == 0 => {
                     return Err(terrace_wire::Failure::from_head(&start.head)?.into_error());
@@ -141,6 +145,20 @@ impl Bulk {
                 }
             }
         }
+    }
+
+    /// Whether a server that ended said that it carries out nothing more, before it closed a connection
+    /// on which nothing can be sent any more.
+    fn was_refused(&mut self, error: &Error) -> bool {
+        self.reader.stream().end_sending(error);
+        while let Ok(Next::Frame(start)) = self.reader.next(HEAD_BYTES_MAX) {
+            match start.header.kind {
+                Kind::Farewell if start.head == LAST_WORD => return true,
+                Kind::Farewell => {}
+                _ => break,
+            }
+        }
+        false
     }
 
     /// Waits for the next frame of a stream; false where its caller ends it meanwhile.

@@ -15,7 +15,7 @@ use super::dial::{Dial, Timed};
 use super::greeting::greet;
 use super::ids::Ids;
 use super::later::LaterDone;
-use super::line::{Line, lost};
+use super::line::{Line, is_refused, lost};
 use super::options::Options;
 use super::request::{Answer, Filling, Message, odd};
 use crate::deadline;
@@ -349,7 +349,7 @@ impl Core {
     ) -> Result<Answer, Missed> {
         let line = self.line(deadline_ns).map_err(unsent)?;
         check_life(line.life, only_in)?;
-        let sent = |error| Missed { error, sent_in: Some(line.life) };
+        let sent = |error| missed(error, line.life);
         line.begin(message, id, self.acknowledged()).map_err(sent)?;
         let mut answer = line.wait(id, deadline_ns).map_err(sent)?;
         answer.life = line.life;
@@ -405,7 +405,7 @@ impl Core {
         let answered = lent.exchange(message, id, self.acknowledged(), filling, &mut receiving);
         answered
             .map(|answer| Answer { life, ..answer })
-            .map_err(|error| Missed { error: broken(error), sent_in: Some(life) })
+            .map_err(|error| missed(broken(error), life))
     }
 
     /// The connection that small requests share.
@@ -635,6 +635,13 @@ fn broken(error: Error) -> Error {
         }
         _ => error,
     }
+}
+
+/// A request that was sent in this life of the session: unless the server says that it did not carry it
+/// out, it may have.
+fn missed(error: Error, life: u64) -> Missed {
+    let sent_in = (!is_refused(&error)).then_some(life);
+    Missed { error, sent_in }
 }
 
 fn unsent(error: Error) -> Missed {

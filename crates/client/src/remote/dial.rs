@@ -3,6 +3,7 @@
 
 use std::fmt;
 use std::io::{self, IoSlice, Read};
+use std::net::Shutdown;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -107,6 +108,19 @@ impl Timed {
     /// Reading fails from then on.
     pub(crate) fn set_deadline(&self, deadline_ns: u64) {
         self.deadline_ns.store(deadline_ns, Ordering::Relaxed);
+    }
+
+    /// Ends the connection after sending failed. Where the other side has closed it, what it said before
+    /// that can be read still; else nothing comes any more.
+    pub(crate) fn end_sending(&self, error: &Error) {
+        let source = std::error::Error::source(error);
+        let source = source.and_then(|source| source.downcast_ref::<io::Error>());
+        let is_closed = source.is_some_and(|source| {
+            matches!(source.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset)
+        });
+        if !is_closed {
+            self.transport.shutdown(Shutdown::Both);
+        }
     }
 }
 

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use terrace_core::{Applied, Clock, Error, ErrorKind, Result};
 use terrace_transport::Spin;
-use terrace_wire::{FrameReader, HEAD_BYTES_MAX, Kind, Next, send};
+use terrace_wire::{FrameReader, HEAD_BYTES_MAX, Kind, LAST_WORD, Next, send};
 
 use super::dial::Timed;
 use super::later::{Later, LaterDone};
@@ -82,7 +82,14 @@ struct State {
     /// That thread, while another one reads.
     answerer: Option<Thread>,
     /// Why it broke.
-    broken: Option<String>,
+    broken: Option<Broken>,
+}
+
+/// Why a connection is of no more use.
+struct Broken {
+    reason: String,
+    /// Whether what got no answer was carried out.
+    applied: Applied,
 }
 
 /// A request without an answer, or with one that was not fetched.
@@ -136,7 +143,8 @@ impl Line {
     pub(super) fn tell(&self, message: &Message<'_>, id: u64, acknowledged: u64) -> Result<()> {
         let mut gathered = self.gathered();
         message.send(&mut gathered.bytes, id, acknowledged)?;
-        self.send(gathered).inspect_err(|error| self.break_up(error))
+        self.send(gathered);
+        Ok(())
     }
 
     /// Whether the last request that was waited for long enough got no answer in time.
@@ -183,13 +191,10 @@ impl Line {
         // Whoever is the last to fetch its answer sends it.
         let may_wait = state.woken > 0 && gathered.bytes.len() < GATHERED_BYTES_MAX;
         drop(state);
-        if may_wait {
-            return Ok(());
+        if !may_wait {
+            self.send(gathered);
         }
-        self.send(gathered).inspect_err(|error| {
-            self.state().waiting.remove(&id);
-            self.break_up(error);
-        })
+        Ok(())
     }
 
     /// Sends a request whose answer `done` is told of, which is asked for only where it was begun:
@@ -214,8 +219,8 @@ impl Line {
         let is_first = !std::mem::replace(&mut state.is_answering, true);
         let may_wait = state.woken > 0 && gathered.bytes.len() < GATHERED_BYTES_MAX;
         drop(state);
-        if !may_wait && let Err(error) = self.send(gathered) {
-            self.break_up(&error);
+        if !may_wait {
+            self.send(gathered);
         }
         Some(is_first)
     }
@@ -271,10 +276,11 @@ impl Line {
     }
 
     /// Sends what was gathered, and what others add meanwhile, unless another thread does. It is gone
-    /// then, also where that failed: the connection is over.
-    fn send<'a>(&'a self, mut gathered: MutexGuard<'a, Gathered>) -> Result<()> {
+    /// then, also where that failed: the connection is over. Who reads hears that, behind what the
+    /// server had said before: a server that ended says what it did not carry out.
+    fn send<'a>(&'a self, mut gathered: MutexGuard<'a, Gathered>) {
         if gathered.is_sending {
-            return Ok(());
+            return;
         }
         gathered.is_sending = true;
         let mut sent = Ok(());
@@ -297,13 +303,9 @@ impl Line {
         }
         gathered.is_sending = false;
         gathered.bytes.clear();
-        sent
-    }
-
-    /// Sends what others left to this thread.
-    fn send_gathered(&self) {
-        if let Err(error) = self.send(self.gathered()) {
-            self.break_up(&error);
+        if let Err(error) = sent {
+            self.is_leaving.store(true, Ordering::Release);
+            self.stream.end_sending(&error);
         }
     }
 
@@ -325,14 +327,14 @@ impl Line {
                     state.pass_on();
                     drop(state);
                     if is_last {
-                        self.send_gathered();
+                        self.send(self.gathered());
                     }
                     return Ok(waiting.answer);
                 }
                 None => return Err(odd("nobody asked for it")),
             }
-            if let Some(reason) = &state.broken {
-                let error = lost(reason.clone());
+            if let Some(Broken { reason, applied }) = &state.broken {
+                let error = unanswered(reason.clone(), *applied);
                 state.waiting.remove(&id);
                 return Err(error);
             }
@@ -388,7 +390,7 @@ impl Line {
         match start.header.kind {
             Kind::Farewell => {
                 self.is_leaving.store(true, Ordering::Release);
-                return Ok(());
+                return if start.head == LAST_WORD { Err(refused()) } else { Ok(()) };
             }
             Kind::Part | Kind::Answer | Kind::Failed => {}
             _ => return Err(odd("a frame of this kind is not expected")),
@@ -439,7 +441,8 @@ impl Line {
     fn break_up(&self, error: &Error) {
         self.stream.transport.shutdown(std::net::Shutdown::Both);
         let mut state = self.state();
-        state.broken.get_or_insert_with(|| error.chain());
+        let applied = if is_refused(error) { Applied::No } else { Applied::Unknown };
+        state.broken.get_or_insert_with(|| Broken { reason: error.chain(), applied });
         for waiting in state.waiting.values() {
             if let Some(thread) = &waiting.thread {
                 thread.unpark();
@@ -496,8 +499,21 @@ impl State {
 
 /// A request whose answer did not come.
 pub(super) fn lost(reason: String) -> Error {
-    Error::new(ErrorKind::Unreachable { applied: Applied::Unknown }, "ask the server")
-        .because(reason)
+    unanswered(reason, Applied::Unknown)
+}
+
+fn unanswered(reason: String, applied: Applied) -> Error {
+    Error::new(ErrorKind::Unreachable { applied }, "ask the server").because(reason)
+}
+
+/// A request that the server did not carry out before it ended, as it said.
+pub(super) fn refused() -> Error {
+    unanswered("it ended before it carried this out".into(), Applied::No)
+}
+
+/// Whether the server said that it did not carry a request out.
+pub(super) fn is_refused(error: &Error) -> bool {
+    error.kind() == ErrorKind::Unreachable { applied: Applied::No }
 }
 
 #[cfg(test)]

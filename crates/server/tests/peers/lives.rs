@@ -11,7 +11,7 @@ use terrace_core::{
 };
 use terrace_server::{Limits, Server};
 use terrace_transport::{Endpoint, Listener};
-use terrace_wire::{Challenge, Header, Kind, OnHandle, Operation, Outcome, Welcome};
+use terrace_wire::{Challenge, Header, Kind, LAST_WORD, OnHandle, Operation, Outcome, Welcome};
 
 use crate::common::peer::{Peer, opening};
 use crate::common::{Hasty, Held, Kept, clock, connect, eventually, options, secret, serve, store};
@@ -225,6 +225,62 @@ fn a_long_write_of_which_a_part_was_made_may_have_been_made() {
         for error in unsent {
             assert!(is_unreachable(&error, Applied::No), "{}", error.chain());
         }
+    });
+}
+
+#[test]
+fn a_server_that_ends_says_that_it_carries_out_nothing_more() {
+    let (kept, endpoint) = (store(), free_endpoint());
+    let server = start(&kept, &endpoint);
+    let mut peer = Peer::connect(&endpoint);
+    peer.greet(Some(&secret()), 5).expect("welcome");
+    let handle = open(&mut peer, "object");
+    // An append without its last byte.
+    let append = OnHandle::Append { data_bytes: 2 };
+    let head = terrace_wire::write_operations(&[Operation::On { handle, what: append }], 2);
+    let mut request = Vec::new();
+    Header::new(Kind::Request, 9, &head, b"ab").write(&head, &mut request);
+    peer.say_bytes(&request);
+    peer.say_bytes(b"a");
+    server.end();
+    let said = std::iter::from_fn(|| peer.hear());
+    let last = said.last().expect("a last word");
+    assert_eq!((last.header.kind, &last.head[..]), (Kind::Farewell, LAST_WORD));
+    assert_eq!(kept.backend.read_all(&key("object")).expect("read"), b"");
+}
+
+#[test]
+fn what_a_server_did_not_carry_out_before_it_ended_is_asked_of_the_next_one() {
+    let listener = Listener::bind(&"127.0.0.1:0".parse().expect("legal")).expect("listen");
+    let endpoint = listener.endpoint().clone();
+    std::thread::scope(|scope| {
+        let client = scope.spawn(|| {
+            let client = connect(&endpoint, Options { secret: None, ..options() });
+            let client = client.expect("connect");
+            client.delete(&key("object")).expect("the next server deletes it");
+            client.call(b"\"call\"", &[], &mut |_, _| {}).expect("the next server carries it out");
+        });
+        let last_words = |peer: &Peer| {
+            peer.say(Kind::Farewell, 0, b"", b"");
+            peer.say(Kind::Farewell, 0, LAST_WORD, b"");
+        };
+        let mut first = welcome(&listener, 1);
+        let unheard = first.hear().expect("the deletion");
+        last_words(&first);
+        let mut second = welcome(&listener, 2);
+        let asked = second.hear().expect("the deletion");
+        assert_eq!((asked.header.id, asked.head), (unheard.header.id, unheard.head));
+        let head = terrace_wire::write_outcomes(&[Outcome::Done]);
+        second.say(Kind::Answer, asked.header.id, &head, b"");
+        // A call has a connection of its own.
+        let mut third = welcome(&listener, 2);
+        let unheard = third.hear().expect("the call");
+        last_words(&third);
+        let mut fourth = welcome(&listener, 3);
+        let asked = fourth.hear().expect("the call");
+        assert_eq!((asked.header.id, asked.head), (unheard.header.id, unheard.head));
+        fourth.say(Kind::Result, asked.header.id, &0_u32.to_le_bytes(), b"");
+        client.join().expect("no panic");
     });
 }
 

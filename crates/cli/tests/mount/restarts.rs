@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Programs on a mount while the server ends in an orderly way and is started again: they wait, and see
+//! nothing of it.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Sender};
+use std::thread;
+
+use crate::scene::{Scene, Served};
+
+/// At the same time, each in a directory of its own.
+const PROGRAMS: u64 = 16;
+
+/// So often the server is started anew.
+const RESTARTS: u64 = 25;
+
+/// So many rounds of the programs come before each of that.
+const ROUNDS_BETWEEN: usize = 12;
+
+/// Makes, changes and removes names and small files.
+fn change(directory: &Path, round: u64) -> io::Result<()> {
+    let path = |name: &str| directory.join(format!("{name}{round}"));
+    let (first, second) = (path("first"), path("second"));
+    let mut file = File::create_new(&first)?;
+    file.write_all(b"some bytes")?;
+    file.set_len(4)?;
+    file.write_all_at(b"others", 2)?;
+    drop(file);
+    fs::set_permissions(&first, PermissionsExt::from_mode(0o600))?;
+    fs::rename(&first, &second)?;
+    fs::hard_link(&second, &first)?;
+    fs::remove_file(&second)?;
+    fs::create_dir(&second)?;
+    fs::remove_dir(&second)?;
+    assert_eq!(fs::read(&first)?, b"soothers");
+    File::options().append(true).open(&first)?.write_all(b" and more")?;
+    assert_eq!(fs::read(&first)?, b"soothers and more");
+    assert_eq!(fs::metadata(&first)?.permissions().mode() & 0o777, 0o600);
+    fs::remove_file(&first)
+}
+
+/// Works until it is told to end; what failed.
+fn work(directory: &Path, has_ended: &AtomicBool, done: &Sender<()>) -> Vec<String> {
+    fs::create_dir(directory).expect("made");
+    let mut failed = Vec::new();
+    for round in 0.. {
+        if has_ended.load(Ordering::Relaxed) {
+            break;
+        }
+        if let Err(error) = change(directory, round) {
+            failed.push(format!("round {round}: {error}"));
+        }
+        // Nobody listens any more at the end.
+        let _ = done.send(());
+    }
+    failed
+}
+
+#[test]
+fn programs_wait_while_a_server_is_restarted_in_an_orderly_way() {
+    let Some(scene) = Scene::new() else { return };
+    let mut served = Served::start(&scene);
+    let mut mounted = scene.mount_all_patient(&[&served], "mnt", &[]);
+    let has_ended = AtomicBool::new(false);
+    let (sender, receiver) = mpsc::channel();
+    let failed = thread::scope(|scope| {
+        let start = |number| {
+            let directory = mounted.path().join(format!("program{number}"));
+            let (sender, has_ended) = (sender.clone(), &has_ended);
+            scope.spawn(move || work(&directory, has_ended, &sender))
+        };
+        let programs: Vec<_> = (0..PROGRAMS).map(start).collect();
+        drop(sender);
+        for _ in 0..RESTARTS {
+            receiver.iter().take(ROUNDS_BETWEEN).for_each(drop);
+            served.restart(&scene);
+        }
+        receiver.iter().take(ROUNDS_BETWEEN).for_each(drop);
+        has_ended.store(true, Ordering::Relaxed);
+        let ended = programs.into_iter().map(thread::ScopedJoinHandle::join);
+        ended.flat_map(|failed| failed.expect("no bytes are others")).collect::<Vec<_>>()
+    });
+    assert!(failed.is_empty(), "{} failed: {failed:#?}", failed.len());
+    mounted.unmount();
+}
