@@ -139,6 +139,10 @@ impl Service for Served {
         1
     }
 
+    fn openings(&self) -> terrace_wire::Openings {
+        terrace_wire::Openings::default()
+    }
+
     fn backend(&self) -> &dyn Backend {
         &self.backend
     }

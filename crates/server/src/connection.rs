@@ -121,13 +121,13 @@ impl Connection {
         let session = shared.join(proof.session, proof.access)?;
         // Before it is told: who is welcome is not counted among the strangers any more.
         self.is_stranger.store(false, Ordering::Release);
-        let backend = shared.service.backend();
         let welcome = Welcome {
             proof: answer,
             store_id: shared.service.store_id(),
             life: session.life,
-            capability: backend.capability(),
-            target: backend.target().into(),
+            capability: shared.service.backend().capability(),
+            target: shared.service.backend().target().into(),
+            openings: shared.openings(version),
         };
         let sent = self.sending.frame(Kind::Welcome, 0, &welcome.to_head(), b"", false);
         if let Err(error) = sent {

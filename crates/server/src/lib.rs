@@ -21,3 +21,4 @@ mod workers;
 pub use limits::Limits;
 pub use server::{Server, Status};
 pub use service::{Call, Called, Caller, Kept, Service};
+pub use terrace_wire::Openings;

@@ -11,7 +11,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use terrace_core::{Access, Applied, Clock, Error, ErrorKind, Result};
 use terrace_transport::{Endpoint, Listener, ServerTls, Socket, Transport, random_bytes};
-use terrace_wire::{Failure, Kind, Secret, small_frame};
+use terrace_wire::{Failure, Kind, Openings, Secret, VERSION_TELLS_OPENINGS, small_frame};
 
 use crate::buffers::Buffers;
 use crate::connection::Connection;
@@ -314,6 +314,12 @@ impl Shared {
         let _ = connection.transport.set_write_timeout(Some(Duration::from_millis(1)));
         let head = Failure::of(&error).to_head();
         let _ = connection.sending.frame(Kind::Failed, 0, &head, b"", false);
+    }
+
+    /// Which opening of the store is served, for who speaks this version.
+    pub(crate) fn openings(&self, version: u16) -> Openings {
+        let openings = (version >= VERSION_TELLS_OPENINGS).then(|| self.service.openings());
+        openings.unwrap_or_default()
     }
 
     /// Whether it is about to end.

@@ -7,11 +7,15 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use terrace_core::{Access, Backend, Kv, Result};
+use terrace_wire::Openings;
 
 /// What a server serves.
 pub trait Service: Send + Sync {
     /// The number of the store, the same at all times.
     fn store_id(&self) -> u128;
+
+    /// Which opening of the store it is.
+    fn openings(&self) -> Openings;
 
     /// Its objects.
     fn backend(&self) -> &dyn Backend;

@@ -199,6 +199,7 @@ impl Shared {
             let site = &location.primary;
             let handle = site.open(self.backend(site))?;
             if let Err(error) = handle.as_ref().expect("it was just opened").sync() {
+                self.has_failed_sync.store(true, Ordering::Release);
                 // Sticky for the handle of whoever asked, which remembers it; others get a file
                 // of their own. A switch that is not settled keeps its failed one.
                 site.close();

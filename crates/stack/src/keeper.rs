@@ -207,6 +207,10 @@ pub(crate) fn close(shared: &Arc<Shared>, threads: &Threads) -> Result<()> {
         // after its end, is compared by the next opening.
         return Ok(());
     }
+    if shared.has_failed_sync.load(Ordering::Acquire) {
+        // Whoever waits for a sync of what failed is not to hear later that nothing was lost.
+        return Ok(());
+    }
     quota::save_usage(shared)?;
     let totals = recover::totals(shared);
     shared.catalog.change_header(|header| {

@@ -402,6 +402,7 @@ fn assemble(parts: &mut Parts, header: &Header, entries: &[TierEntry], epoch: u6
         idle: std::sync::Mutex::default(),
         is_closing: AtomicBool::new(false),
         is_broken: AtomicBool::new(false),
+        has_failed_sync: AtomicBool::new(false),
         opened_clock_ns: parts.clock.now_ns(),
         utilisation_since: std::sync::Mutex::new((parts.clock.now_ns(), Vec::new())),
     })

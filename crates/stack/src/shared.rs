@@ -88,6 +88,8 @@ pub(crate) struct Shared {
     pub(crate) is_closing: AtomicBool,
     /// The catalog may say something else than memory: nothing may be written any more.
     pub(crate) is_broken: AtomicBool,
+    /// Whether a sync failed: nobody knows what its device has, also where a later one succeeds.
+    pub(crate) has_failed_sync: AtomicBool,
     pub(crate) opened_clock_ns: u64,
     /// When utilisation was last computed, and the busy time of each tier until then.
     pub(crate) utilisation_since: Mutex<(u64, Vec<u64>)>,

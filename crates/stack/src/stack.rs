@@ -554,9 +554,15 @@ impl Stack {
         Opening { epoch: header.epoch, opened_ns: header.opened_ns }
     }
 
-    /// Which was the one before; of a catalog that was made anew since, none that ever was.
+    /// Which was the one before, where it was closed and all that was done in it was durable then;
+    /// else, and of a catalog that was made anew since, none that ever was.
     pub fn previous_opening(&self) -> Opening {
         self.inner.shared.previous_opening
+    }
+
+    /// Whether what some tier holds is gone when the process ends.
+    pub fn has_volatile_tiers(&self) -> bool {
+        self.inner.shared.tiers.iter().any(TierState::is_volatile)
     }
 
     /// Where time went over all tiers.

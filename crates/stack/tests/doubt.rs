@@ -371,3 +371,26 @@ fn no_synced_byte_is_lost_with_power_and_catalog() {
     }
     assert!(in_doubt > 0, "no seed stopped in a switch");
 }
+
+#[test]
+fn a_store_whose_sync_failed_does_not_end_as_if_nothing_were_lost() {
+    for has_failed in [false, true] {
+        let world = World::two();
+        let stack = world.create();
+        let name = key("unsynced");
+        put(&stack, &name, &[7; 5000]);
+        let object = stack.open(&name, &Open::write()).expect("opens");
+        if has_failed {
+            world.disk(0).fail_next(Operation::Sync, ErrorKind::Io);
+        }
+        assert_eq!(object.sync().is_err(), has_failed);
+        drop(object);
+        let opening = stack.opening();
+        stack.close().expect("closes");
+        drop(stack);
+        let stack = world.open();
+        assert_eq!(stack.previous_opening() != opening, has_failed);
+        assert_eq!(stack.read_all(&name).expect("reads"), [7; 5000]);
+        assert_sound(&world, &stack);
+    }
+}

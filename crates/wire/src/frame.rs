@@ -6,7 +6,7 @@ use terrace_core::{Error, ErrorKind, Result};
 use crate::codec::{Reader, Writer, wrong};
 
 /// Version of the protocol that this build speaks, …
-pub const VERSION: u16 = 2;
+pub const VERSION: u16 = 3;
 
 /// … and the oldest one that it still understands.
 pub const VERSION_MIN: u16 = 1;
@@ -14,6 +14,9 @@ pub const VERSION_MIN: u16 = 1;
 /// The oldest version that knows room behind an end (`End::Stays`), and refuses an operation that it
 /// does not know: servers of those before end the connection that it came on.
 pub const VERSION_KEEPS_SIZE: u16 = 2;
+
+/// The oldest version in which a server says which opening of its store it serves.
+pub const VERSION_TELLS_OPENINGS: u16 = 3;
 
 /// What every frame begins with: tells Terrace from anything else that connects to the port.
 pub const MAGIC: u32 = u32::from_le_bytes(*b"TRCE");

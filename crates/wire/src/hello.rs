@@ -68,6 +68,24 @@ pub struct Welcome {
     pub capability: Capability,
     /// What the store calls itself.
     pub target: String,
+    /// Which opening of the store is served; said since [`crate::VERSION_TELLS_OPENINGS`].
+    pub openings: Openings,
+}
+
+/// Which opening of a store is served. Numbers that no two openings share; 0 for none that is known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Openings {
+    /// This one.
+    pub this: u128,
+    /// The one before, where all that was done in it was durable when it ended.
+    pub before: u128,
+}
+
+impl Openings {
+    /// Whether everything is durable that was done in the opening that a client used last.
+    pub fn keep(&self, last: &Openings) -> bool {
+        last.this != 0 && self.before == last.this
+    }
 }
 
 impl Hello {
@@ -155,6 +173,9 @@ impl Welcome {
             out.u8(u8::from(flag));
         }
         out.text(&self.target);
+        if self.openings != Openings::default() {
+            out.u128(self.openings.this).u128(self.openings.before);
+        }
         head
     }
 
@@ -182,8 +203,12 @@ impl Welcome {
             labels: input.flag()?,
         };
         let target = input.text()?.into();
+        let openings = match input.end() {
+            Ok(()) => Openings::default(),
+            Err(_) => Openings { this: input.u128()?, before: input.u128()? },
+        };
         input.end()?;
-        Ok(Self { proof, store_id, life, capability, target })
+        Ok(Self { proof, store_id, life, capability, target, openings })
     }
 }
 
@@ -302,8 +327,23 @@ mod tests {
                 labels: false,
             },
             target: "file:/srv".into(),
+            openings: Openings::default(),
         };
         assert_eq!(Welcome::from_head(&welcome.to_head()).expect("legal"), welcome);
+        let welcome = Welcome { openings: Openings { this: 8, before: 7 }, ..welcome };
+        let head = welcome.to_head();
+        assert_eq!(Welcome::from_head(&head).expect("legal"), welcome);
+        Welcome::from_head(&head[..head.len() - 1]).expect_err("cut");
+    }
+
+    #[test]
+    fn an_opening_keeps_what_was_done_in_the_one_before_where_that_ended_well() {
+        let openings = |this, before| Openings { this, before };
+        assert!(openings(3, 2).keep(&openings(2, 0)));
+        assert!(!openings(3, 2).keep(&openings(3, 2)), "it has not ended");
+        assert!(!openings(3, 0).keep(&openings(2, 1)), "it did not end well");
+        assert!(!openings(4, 3).keep(&openings(2, 1)), "nobody knows of the one between");
+        assert!(!openings(4, 0).keep(&openings(0, 0)), "it was not told");
     }
 
     #[test]

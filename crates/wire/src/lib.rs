@@ -17,12 +17,12 @@ pub use digest::{PairsDigest, digest_pairs, digest_value};
 pub use failure::Failure;
 pub use frame::{
     GREETING_BYTES_MAX, HEAD_BYTES_MAX, HEADER_BYTES, Header, Kind, LAST_WORD, MAGIC,
-    PAYLOAD_BYTES_MAX, PIECE_BYTES_MAX, VERSION, VERSION_KEEPS_SIZE, VERSION_MIN, check_head,
-    check_payload,
+    PAYLOAD_BYTES_MAX, PIECE_BYTES_MAX, VERSION, VERSION_KEEPS_SIZE, VERSION_MIN,
+    VERSION_TELLS_OPENINGS, check_head, check_payload,
 };
 pub use hello::{
-    Challenge, Hello, NONCE_BYTES, PROOF_BYTES, Proof, SECRET_BYTES_MAX, SECRET_BYTES_MIN, Secret,
-    Side, Transcript, Welcome,
+    Challenge, Hello, NONCE_BYTES, Openings, PROOF_BYTES, Proof, SECRET_BYTES_MAX,
+    SECRET_BYTES_MIN, Secret, Side, Transcript, Welcome,
 };
 pub use operation::{
     Commit, Effect, Look, LookFor, OPERATIONS_MAX, OnHandle, Opening, Operation, Seen, check_short,

@@ -21,6 +21,9 @@ const RESTARTS: u64 = 25;
 /// So many rounds of the programs come before each of that.
 const ROUNDS_BETWEEN: usize = 12;
 
+/// Longer than what is kept with the metadata.
+const LONG_BYTES: usize = 100_000;
+
 /// Makes, changes and removes names and small files.
 fn change(directory: &Path, round: u64) -> io::Result<()> {
     let path = |name: &str| directory.join(format!("{name}{round}"));
@@ -85,5 +88,23 @@ fn programs_wait_while_a_server_is_restarted_in_an_orderly_way() {
         ended.flat_map(|failed| failed.expect("no bytes are others")).collect::<Vec<_>>()
     });
     assert!(failed.is_empty(), "{} failed: {failed:#?}", failed.len());
+    mounted.unmount();
+}
+
+#[test]
+fn what_was_written_before_an_orderly_restart_can_be_synced_after_it() {
+    let Some(scene) = Scene::new() else { return };
+    let mut served = Served::start(&scene);
+    let mut mounted = scene.mount_all_patient(&[&served], "mnt", &[]);
+    let file = File::create_new(mounted.path().join("long")).expect("made");
+    for round in 0..3 {
+        file.write_all_at(&vec![round; LONG_BYTES], 0).expect("written");
+        // The kernel may have it still: this is what the server has, and did not sync.
+        rustix::fs::sync();
+        file.write_all_at(&vec![round; LONG_BYTES], LONG_BYTES as u64).expect("written");
+        served.restart(&scene);
+        file.sync_all().expect("nothing was lost");
+    }
+    drop(file);
     mounted.unmount();
 }

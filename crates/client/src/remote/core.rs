@@ -63,9 +63,23 @@ struct Greeted {
     welcome: Welcome,
     /// Of the protocol.
     version: u16,
+    life: Life,
+}
+
+/// A life of the session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Life {
     /// Grows when the server has forgotten the session: handles and answers of former lives are
     /// lost.
-    life: u64,
+    pub(super) number: u64,
+    /// Grows when what was done and not synced in former lives may be lost as well.
+    pub(super) losses: u64,
+}
+
+impl Default for Life {
+    fn default() -> Self {
+        Self { number: 1, losses: 0 }
+    }
 }
 
 /// Changes whose answers the server may have to keep at a time; half of what it keeps.
@@ -127,7 +141,7 @@ impl Core {
             session,
             ids: Mutex::default(),
             ended: Condvar::new(),
-            greeted: RwLock::new(Greeted { welcome, version, life: 1 }),
+            greeted: RwLock::new(Greeted { welcome, version, life: Life::default() }),
             dialing: Mutex::new(false),
             dialed: Condvar::new(),
             first: Mutex::new(Some(reader)),
@@ -153,6 +167,11 @@ impl Core {
 
     /// Which life of the session it is.
     pub(super) fn life(&self) -> u64 {
+        self.greeted().life.number
+    }
+
+    /// The same, and what was lost up to now.
+    pub(super) fn whole_life(&self) -> Life {
         self.greeted().life
     }
 
@@ -577,11 +596,14 @@ impl Turn<'_> {
                 .with("expected", format!("{:032x}", greeted.welcome.store_id)));
         }
         if welcome.life != greeted.welcome.life {
-            greeted.life += 1;
-            core.pool.forget(greeted.life);
+            greeted.life.number += 1;
+            if !welcome.openings.keep(&greeted.welcome.openings) {
+                greeted.life.losses += 1;
+            }
+            core.pool.forget(greeted.life.number);
         }
         (greeted.welcome, greeted.version) = (welcome, version);
-        Ok((reader, greeted.life))
+        Ok((reader, greeted.life.number))
     }
 }
 
@@ -693,8 +715,14 @@ mod tests {
             labels: false,
         };
         let target = dial.target();
-        let welcome =
-            Welcome { proof: [0; 32], store_id: 7, life: 1, capability, target: target.clone() };
+        let welcome = Welcome {
+            proof: [0; 32],
+            store_id: 7,
+            life: 1,
+            capability,
+            target: target.clone(),
+            openings: Default::default(),
+        };
         let options = Options { deadline, ..Options::default() };
         Arc::new(Core {
             is_local: false,
@@ -707,7 +735,7 @@ mod tests {
             session: 1,
             ids: Mutex::default(),
             ended: Condvar::new(),
-            greeted: RwLock::new(Greeted { welcome, version: 1, life: 1 }),
+            greeted: RwLock::new(Greeted { welcome, version: 1, life: Life::default() }),
             dialing: Mutex::new(false),
             dialed: Condvar::new(),
             first: Mutex::default(),

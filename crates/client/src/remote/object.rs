@@ -13,7 +13,7 @@ use terrace_core::{
 use terrace_wire::{OnHandle, Opened, Opening, Operation, Outcome, VERSION_KEEPS_SIZE};
 
 use super::bulk::Heard;
-use super::core::Core;
+use super::core::{Core, Life};
 use super::lent::Lent;
 use super::request::{Answer, Filling, Message};
 use super::{done, stat_of, unexpected};
@@ -45,6 +45,9 @@ struct State {
     is_unsynced: bool,
     /// Syncs on their way of what was written before.
     syncs: usize,
+    /// Whether a sync failed, of what was not synced since: it may be lost, and no server that comes
+    /// later knows.
+    has_failed: bool,
     /// Whether what was written may have been lost with a former life of the server: later syncs
     /// fail, because nothing makes it durable any more.
     is_lost: bool,
@@ -54,7 +57,7 @@ struct State {
 struct Handle {
     number: u64,
     /// The life of the session that it belongs to.
-    life: u64,
+    life: Life,
 }
 
 impl RemoteObject {
@@ -73,6 +76,7 @@ impl RemoteObject {
             state: Mutex::new(State {
                 handle: Handle { number: opened.handle, life },
                 is_unsynced: false,
+                has_failed: false,
                 syncs: 0,
                 is_lost: false,
             }),
@@ -99,7 +103,9 @@ impl RemoteObject {
         // Under the lock, so that whoever finds the server started anew sees this or comes before.
         let mut state = self.state();
         match life {
-            Some(life) if life == state.handle.life => state.is_unsynced = true,
+            Some(Life { losses, .. }) if losses == state.handle.life.losses => {
+                state.is_unsynced = true
+            }
             Some(_) => state.is_lost = true,
             // It was not even asked for.
             None => {}
@@ -115,7 +121,8 @@ impl RemoteObject {
                 // Only a handle of a former life is not there: nothing was done with it. It ends,
                 // because a server is not started anew that often.
                 Err(error)
-                    if error.kind() == ErrorKind::Stale && self.core.life() != handle.life => {}
+                    if error.kind() == ErrorKind::Stale
+                        && self.core.life() != handle.life.number => {}
                 other => return other,
             }
         }
@@ -123,13 +130,17 @@ impl RemoteObject {
 
     fn current(&self) -> Result<Handle> {
         let mut state = self.state();
-        if state.handle.life == self.core.life() {
+        if state.handle.life.number == self.core.life() {
             return Ok(state.handle);
         }
-        // Also where a sync asks just now: nobody knows whether the server that has ended did it.
-        state.is_lost |= state.is_unsynced || state.syncs > 0;
         // Held over the request: one thread opens it, the others use that.
-        state.handle = self.reopen()?;
+        let handle = self.reopen()?;
+        // A server that ended in an orderly way made durable what it had; not what failed before.
+        if handle.life.losses != state.handle.life.losses || state.has_failed {
+            // Also where a sync asks just now: nobody knows whether the server that has ended did it.
+            state.is_lost |= state.is_unsynced || state.syncs > 0;
+        }
+        state.handle = handle;
         Ok(state.handle)
     }
 
@@ -184,7 +195,7 @@ impl RemoteObject {
 impl Drop for RemoteObject {
     fn drop(&mut self) {
         let handle = self.state().handle;
-        if handle.life != self.core.life() {
+        if handle.life.number != self.core.life() {
             return;
         }
         let tell = |what| self.core.tell(Operation::On { handle: handle.number, what });
@@ -239,7 +250,7 @@ impl Object for RemoteObject {
         let what = OnHandle::Read { offset_bytes, length_bytes };
         let operations = [Operation::On { handle: handle.number, what }];
         let message = Message::request(&operations, &[], &self.semantics);
-        self.core.ask_later(&message, handle.life, &mut || {
+        self.core.ask_later(&message, handle.life.number, &mut || {
             let done = done();
             let target = self.core.target.clone();
             Box::new(move |answered: Option<Result<Answer>>| match answered {
@@ -332,6 +343,7 @@ impl Object for RemoteObject {
         let mut state = self.state();
         state.syncs -= usize::from(was_unsynced);
         state.is_unsynced |= was_unsynced && synced.is_err();
+        state.has_failed = synced.is_err() || state.has_failed && state.is_unsynced;
         if state.is_lost {
             return Err(Error::new(ErrorKind::Io, "sync an object")
                 .because("the server was started anew since it was written: it may be incomplete; open it anew and write it again")
@@ -358,19 +370,25 @@ impl Object for RemoteObject {
 }
 
 /// Opens an object; the handle, and the life of the session that it belongs to.
-fn opened(core: &Core, opening: Opening, semantics: &Semantics) -> Result<(Opened, u64)> {
+fn opened(core: &Core, opening: Opening, semantics: &Semantics) -> Result<(Opened, Life)> {
     let is_new = opening.create == Create::New;
     let operations = [Operation::Open(opening)];
     loop {
-        let life = core.life();
-        let only_in = if is_new { None } else { Some(life) };
+        let life = core.whole_life();
+        let only_in = if is_new { None } else { Some(life.number) };
         let message = Message::request(&operations, &[], semantics).only_in(only_in);
-        match core.ask(&message).and_then(Answer::one) {
-            Ok((Outcome::Opened(opened), _)) => return Ok((opened, life)),
+        let asked = core.ask(&message);
+        let given_in = asked.as_ref().map_or(0, |answer| answer.life);
+        match asked.and_then(Answer::one) {
+            // A new one may have been asked for once more, in a later life.
+            Ok((Outcome::Opened(opened), _)) => {
+                let now = core.whole_life();
+                return Ok((opened, if now.number == given_in { now } else { life }));
+            }
             Ok(_) => return unexpected(),
             // Whatever was opened, the server has forgotten it. This ends, because a server is not
             // started anew that often.
-            Err(error) if !is_new && is_unreachable(&error) && core.life() != life => {}
+            Err(error) if !is_new && is_unreachable(&error) && core.life() != life.number => {}
             Err(error) => return Err(error),
         }
     }

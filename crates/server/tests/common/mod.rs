@@ -3,8 +3,8 @@
 
 #![allow(dead_code, unreachable_pub, unused_imports, reason = "not every test uses everything")]
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tempfile::TempDir;
@@ -33,6 +33,10 @@ pub struct Plain {
 impl Service for Plain {
     fn store_id(&self) -> u128 {
         7
+    }
+
+    fn openings(&self) -> terrace_wire::Openings {
+        terrace_wire::Openings::default()
     }
 
     fn backend(&self) -> &dyn Backend {
@@ -71,19 +75,25 @@ pub fn store() -> Arc<Kept> {
     let settings = FileSettings { capacity_bytes: 1 << 30, read_only: false };
     let backend = Arc::new(File::open(directory.path(), settings).expect("open"));
     let plain = Plain { backend: backend.clone(), kv: Arc::new(kv::Memory::default()) };
-    Arc::new(Kept { backend, plain, _directory: directory })
+    Arc::new(Kept { backend, plain, openings: Mutex::default(), _directory: directory })
 }
 
 /// Objects in a directory, which is removed with this, and pairs in main memory.
 pub struct Kept {
     pub backend: Arc<File>,
     plain: Plain,
+    /// What its servers tell.
+    pub openings: Mutex<terrace_wire::Openings>,
     _directory: TempDir,
 }
 
 impl Service for Kept {
     fn store_id(&self) -> u128 {
         self.plain.store_id()
+    }
+
+    fn openings(&self) -> terrace_wire::Openings {
+        *self.openings.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn backend(&self) -> &dyn Backend {

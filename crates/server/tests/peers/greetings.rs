@@ -63,6 +63,7 @@ fn a_server_that_does_not_know_the_secret_is_refused() {
             life: 1,
             capability: store().backend.capability(),
             target: "false".into(),
+            openings: Default::default(),
         };
         peer.say(Kind::Welcome, 0, &welcome.to_head(), b"");
         client.join().expect("no panic").err().expect("refused")

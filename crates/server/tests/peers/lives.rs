@@ -9,7 +9,7 @@ use terrace_core::{
     Access, Applied, Backend, BackendExt, Clock, Error, ErrorKind, Key, KvExt, ObjectExt, Open,
     Result,
 };
-use terrace_server::{Limits, Server};
+use terrace_server::{Limits, Openings, Server};
 use terrace_transport::{Endpoint, Listener};
 use terrace_wire::{Challenge, Header, Kind, LAST_WORD, OnHandle, Operation, Outcome, Welcome};
 
@@ -285,6 +285,37 @@ fn what_a_server_did_not_carry_out_before_it_ended_is_asked_of_the_next_one() {
 }
 
 #[test]
+fn what_a_server_made_durable_before_it_ended_can_be_synced_after_it() {
+    let (kept, endpoint) = (store(), free_endpoint());
+    let openings = |this, before| {
+        *kept.openings.lock().expect("nobody panicked") = Openings { this, before };
+    };
+    openings(1, 0);
+    let server = start(&kept, &endpoint);
+    let client = connect(&endpoint, options()).expect("connect");
+    let object = client.open(&key("object"), &Open::create_new()).expect("open");
+    object.write(0, b"bytes").expect("write");
+    drop(server);
+    openings(2, 1);
+    let server = start(&kept, &endpoint);
+    object.sync().expect("it was durable");
+    object.write(0, b"other").expect("write");
+    drop(server);
+    // Somebody else had the store meanwhile, of whom nobody knows how he ended.
+    openings(4, 3);
+    let server = start(&kept, &endpoint);
+    for _ in 0..2 {
+        let error = object.sync().expect_err("nobody knows of it");
+        assert_eq!(error.kind(), ErrorKind::Io, "{error}");
+    }
+    drop(server);
+    openings(5, 4);
+    let _server = start(&kept, &endpoint);
+    let error = object.sync().expect_err("it was lost before");
+    assert_eq!(error.kind(), ErrorKind::Io, "{error}");
+}
+
+#[test]
 fn a_ticket_of_a_former_life_is_not_durable() {
     let (kept, endpoint) = (store(), free_endpoint());
     let server = start(&kept, &endpoint);
@@ -391,6 +422,7 @@ pub(crate) fn welcome(listener: &Listener, life: u64) -> Peer {
         life,
         capability: store().backend.capability(),
         target: "silent".into(),
+        openings: Default::default(),
     };
     peer.say(Kind::Welcome, 0, &welcome.to_head(), b"");
     peer

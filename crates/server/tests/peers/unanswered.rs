@@ -24,6 +24,10 @@ impl Service for Counting {
         self.inner.store_id()
     }
 
+    fn openings(&self) -> terrace_wire::Openings {
+        self.inner.openings()
+    }
+
     fn backend(&self) -> &dyn Backend {
         self.inner.backend()
     }

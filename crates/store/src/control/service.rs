@@ -9,8 +9,8 @@ use std::time::Duration;
 use serde::Serialize;
 use terrace_core::{Access, Backend, Error, ErrorKind, Kv, Result};
 use terrace_fs::Session;
-use terrace_server::{Called, Caller, Kept, Service};
-use terrace_stack::{MoveTicket, ScrubOptions, Stack, WatchFilter};
+use terrace_server::{Called, Caller, Kept, Openings, Service};
+use terrace_stack::{MoveTicket, Opening, ScrubOptions, Stack, WatchFilter};
 
 use super::call::Call;
 use crate::Guest;
@@ -39,6 +39,11 @@ impl Offer {
     }
 }
 
+/// A number that no other opening of the store has.
+fn number(opening: Opening) -> u128 {
+    u128::from(opening.epoch) << 64 | u128::from(opening.opened_ns)
+}
+
 /// What a client does with a file system.
 struct Client {
     session: Session,
@@ -57,6 +62,15 @@ impl Drop for Client {
 impl Service for Offer {
     fn store_id(&self) -> u128 {
         self.owned.stack.store_id()
+    }
+
+    fn openings(&self) -> Openings {
+        if self.owned.stack.has_volatile_tiers() {
+            // What was in them is gone with the process.
+            return Openings { this: number(self.owned.stack.opening()), before: 0 };
+        }
+        let stack = &self.owned.stack;
+        Openings { this: number(stack.opening()), before: number(stack.previous_opening()) }
     }
 
     fn backend(&self) -> &dyn Backend {

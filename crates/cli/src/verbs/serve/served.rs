@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use serde_json::json;
 use terrace_core::{Access, Backend, Error, ErrorKind, Kv, Result};
-use terrace_server::{Call, Called, Caller, Kept, Server, Service};
+use terrace_server::{Call, Called, Caller, Kept, Openings, Server, Service};
 use terrace_store::{ServerCall, ServerReport};
 
 use crate::log::Log;
@@ -42,6 +42,10 @@ impl Served {
 impl Service for Served {
     fn store_id(&self) -> u128 {
         self.store.store_id()
+    }
+
+    fn openings(&self) -> Openings {
+        self.store.openings()
     }
 
     fn backend(&self) -> &dyn Backend {
