@@ -4,8 +4,9 @@
 use terrace_core::{Error, Result};
 
 use crate::failure::{self, Failure, WireFailure};
+use crate::files::CAPABILITY;
 use crate::metadata::Metadata;
-use crate::request::{Reply, Request};
+use crate::request::{Reply, Request, SetHow};
 
 /// What a request does, for whoever carries it over a network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,6 +51,27 @@ impl Request<'_> {
             | Request::NoteObject { .. }
             | Request::Reserve { .. }
             | Request::Collected { .. } => Effect::Change,
+        }
+    }
+
+    /// Whether a change comes to the same when a server that was started anew carries it out again, not
+    /// knowing that the one before did. Not so where the answer tells what was there before: whether a
+    /// name was free or was there, or where the end was.
+    pub fn is_repeatable(&self) -> bool {
+        match self {
+            Request::Change { .. }
+            | Request::Mark { .. }
+            | Request::Settle { .. }
+            // One that was carried out finds the bytes elsewhere, as after another client.
+            | Request::MoveOut { .. }
+            // Numbers that nobody heard of name nothing.
+            | Request::Reserve { .. }
+            | Request::Collected { .. } => true,
+            Request::Write { at_end, .. } => !at_end,
+            Request::SetXattr { how, .. } => *how == SetHow::Any,
+            // Mostly of who writes, and does not mind that it is gone.
+            Request::RemoveXattr { name, .. } => *name == CAPABILITY,
+            _ => false,
         }
     }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Programs on a mount while the server ends in an orderly way and is started again: they wait, and see
-//! nothing of it.
+//! Programs on a mount while the server ends and is started again: where it ends in an orderly way, they
+//! wait, and see nothing of it.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -9,6 +9,10 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Sender};
 use std::thread;
+use std::time::{Duration, SystemTime};
+
+use rustix::fs::XattrFlags;
+use terrace_core::Random;
 
 use crate::scene::{Scene, Served};
 
@@ -88,6 +92,67 @@ fn programs_wait_while_a_server_is_restarted_in_an_orderly_way() {
         ended.flat_map(|failed| failed.expect("no bytes are others")).collect::<Vec<_>>()
     });
     assert!(failed.is_empty(), "{} failed: {failed:#?}", failed.len());
+    mounted.unmount();
+}
+
+/// Changes a small file that stays open, in ways that come to the same however often it is done.
+fn change_in_place(file: &File, random: &mut Random) -> io::Result<()> {
+    let bytes = [random.below(256) as u8; 100];
+    let offset = random.below(1000);
+    file.write_all_at(&bytes, offset)?;
+    let mut found = [0; 100];
+    file.read_exact_at(&mut found, offset)?;
+    assert_eq!(found, bytes);
+    let mode = 0o600 + random.below(0o100) as u32;
+    file.set_permissions(PermissionsExt::from_mode(mode))?;
+    assert_eq!(file.metadata()?.permissions().mode() & 0o777, mode);
+    let modified = SystemTime::UNIX_EPOCH + Duration::from_secs(random.below(1 << 30));
+    file.set_modified(modified)?;
+    assert_eq!(file.metadata()?.modified()?, modified);
+    let length = 1100 + random.below(900);
+    file.set_len(length)?;
+    assert_eq!(file.metadata()?.len(), length);
+    Ok(rustix::fs::fsetxattr(file, "user.name", &bytes, XattrFlags::empty())?)
+}
+
+#[test]
+fn what_comes_to_the_same_is_done_by_the_next_server_where_one_is_killed() {
+    let Some(scene) = Scene::new() else { return };
+    let mut served = Served::start(&scene);
+    let mut mounted = scene.mount_all_patient(&[&served], "mnt", &[]);
+    let has_ended = AtomicBool::new(false);
+    let (sender, receiver) = mpsc::channel();
+    let failed = thread::scope(|scope| {
+        let start = |number| {
+            let path = mounted.path().join(format!("file{number}"));
+            let (sender, has_ended) = (sender.clone(), &has_ended);
+            scope.spawn(move || {
+                let file = File::options().read(true).write(true).create_new(true).open(path);
+                let file = file.expect("made");
+                let mut random = Random::new(number);
+                let mut failed = Vec::new();
+                while !has_ended.load(Ordering::Relaxed) {
+                    failed.extend(change_in_place(&file, &mut random).err());
+                    // Nobody listens any more at the end.
+                    let _ = sender.send(());
+                }
+                failed
+            })
+        };
+        let programs: Vec<_> = (0..PROGRAMS).map(start).collect();
+        drop(sender);
+        // All are open.
+        receiver.iter().take(10 * PROGRAMS as usize).for_each(drop);
+        for _ in 0..RESTARTS {
+            receiver.iter().take(ROUNDS_BETWEEN).for_each(drop);
+            served.kill_and_restart(&scene);
+        }
+        receiver.iter().take(ROUNDS_BETWEEN).for_each(drop);
+        has_ended.store(true, Ordering::Relaxed);
+        let ended = programs.into_iter().map(thread::ScopedJoinHandle::join);
+        ended.flat_map(|failed| failed.expect("it is as it was set")).collect::<Vec<_>>()
+    });
+    assert!(failed.is_empty(), "{} failed: {failed:?}", failed.len());
     mounted.unmount();
 }
 

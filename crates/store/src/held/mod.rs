@@ -15,6 +15,9 @@
 //!   server stops the telling like no answer; after 16 of them the next one is told.
 //! - Where the life ends meanwhile, the next one is told of all.
 //!
+//! A change that gets no answer because the life ends, and that comes to the same however often it is
+//! made, is asked of the next life, once that was told. Any other one fails, and may have been made.
+//!
 //! An open that gets no answer fails, and may have been carried out. With the next close in that life it
 //! is asked for once more, by the number that it had, and closed with that. Not so once 2048 other
 //! changes of this client came after it, or where its answer is too long to be kept: it may stay open
@@ -151,7 +154,14 @@ impl<S: Server> Held<S> {
         // Each turn but the last is a life of the session that ended.
         loop {
             self.keep_told()?;
-            let (reply, life) = self.server.ask(request, None)?;
+            let before = self.server.life();
+            let asked = self.server.ask(request, None);
+            let is_over = |failure: &Failure| failure.may_pass() && self.server.life() != before;
+            // The next server hears first what is open, and whose locks there are.
+            if request.is_repeatable() && asked.as_ref().is_err_and(is_over) {
+                continue;
+            }
+            let (reply, life) = asked?;
             if self.note(request, &reply, life)? == Noted::Told {
                 return Ok(reply);
             }

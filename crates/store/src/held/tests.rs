@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::*;
-use terrace_fs::{Delegated, Kind, LockKind, LockRange, Made, Node, ROOT};
+use terrace_fs::{Changes, Delegated, Kind, LockKind, LockRange, Made, Node, ROOT, SetHow};
 
 /// Where a server ends, and another one begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,6 +71,8 @@ struct State {
     /// The locks that were asked for, one after the other.
     locks: Vec<LockRange>,
     numbers: u64,
+    /// How often anything else was changed, in all lives.
+    changes: u64,
     /// Whether another client removes what was made here while the server is away.
     removes_made: bool,
     gone: HashSet<u64>,
@@ -124,7 +126,12 @@ impl State {
                 self.locks.push(locked.range);
                 Reply::Done
             }
-            _ => Reply::Done,
+            other => {
+                let is_change = other.effect() == Effect::Change;
+                assert!(!is_change || !self.open.is_empty(), "it was not told before");
+                self.changes += u64::from(is_change);
+                Reply::Done
+            }
         })
     }
 }
@@ -385,6 +392,33 @@ fn a_server_is_told_of_what_is_locked_and_not_of_what_was() {
     drop(state);
     client.look();
     assert_eq!(client.held.server.state().locks, []);
+}
+
+#[test]
+fn what_comes_to_the_same_is_asked_of_the_next_server_as_well_and_nothing_else() {
+    let write =
+        |at_end| Request::Write { number: 60, offset: 3, data: b"x", at_end, clears_set_id: false };
+    let set = |how| {
+        let (name, value) = (b"user.name", b"x");
+        Request::SetXattr { number: 60, name, value, how, clears_set_group: false }
+    };
+    for (request, is_repeated) in [
+        (Request::Change { number: 60, changes: Changes::default() }, true),
+        (write(false), true),
+        (write(true), false),
+        (set(SetHow::Any), true),
+        (set(SetHow::Create), false),
+        (Request::Remove { directory: ROOT, name: b"name", is_directory: false }, false),
+        (Request::Link { number: 60, directory: ROOT, name: b"name" }, false),
+    ] {
+        let mut client = Client::new(Fated::default());
+        client.open(60, true);
+        client.held.server.state().fates = vec![(1, Fate::Ends(End::After))];
+        assert_eq!(client.held.carry_out(&request).is_ok(), is_repeated, "{request:?}");
+        client.look();
+        let state = client.held.server.state();
+        assert_eq!((&state.open, state.changes), (&client.open, 1 + u64::from(is_repeated)));
+    }
 }
 
 #[test]
