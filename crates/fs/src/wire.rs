@@ -64,6 +64,7 @@ impl Request<'_> {
             | Request::Settle { .. }
             // One that was carried out finds the bytes elsewhere, as after another client.
             | Request::MoveOut { .. }
+            | Request::NoteObject { .. }
             // Numbers that nobody heard of name nothing.
             | Request::Reserve { .. }
             | Request::Collected { .. } => true,

@@ -404,6 +404,7 @@ fn what_comes_to_the_same_is_asked_of_the_next_server_as_well_and_nothing_else()
     };
     for (request, is_repeated) in [
         (Request::Change { number: 60, changes: Changes::default() }, true),
+        (Request::NoteObject { number: 60 }, true),
         (write(false), true),
         (write(true), false),
         (set(SetHow::Any), true),
