@@ -8,6 +8,7 @@
 mod below;
 mod caching;
 mod front;
+mod locked;
 mod locks;
 mod mode;
 mod mount;

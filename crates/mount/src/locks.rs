@@ -14,6 +14,7 @@ use terrace_fs::{
 };
 use terrace_fuse::{Lock, LockKind, LockRequest, Reply};
 
+use crate::locked::LockedDirectories;
 use crate::refresher::Refresher;
 
 /// Pauses between two tries of who waits.
@@ -34,7 +35,14 @@ pub(crate) struct Locks {
 struct Giver {
     files: Arc<Files>,
     /// Where the kernel caches what others change.
-    refresher: Option<Arc<Refresher>>,
+    caches: Option<Caches>,
+}
+
+/// What the kernel has cached, where others change it.
+#[derive(Clone)]
+pub(crate) struct Caches {
+    pub(crate) refresher: Arc<Refresher>,
+    pub(crate) directories: Arc<LockedDirectories>,
 }
 
 impl Giver {
@@ -42,12 +50,13 @@ impl Giver {
         self.files.metadata()
     }
 
-    /// Answers who has got what it asked for. Who has locked something sees what others have written
-    /// under their locks before.
+    /// Answers who has got what it asked for. Who has locked something sees what others have done under
+    /// their locks before.
     fn answer(&self, number: u64, request: &LockRequest, reply: Reply) {
-        match &self.refresher {
-            Some(refresher) if request.lock.kind != LockKind::Unlock => {
+        match &self.caches {
+            Some(Caches { refresher, directories }) if request.lock.kind != LockKind::Unlock => {
                 self.files.doubt(number);
+                directories.note(number, || Some(self.files.node(number).ok()?.parent));
                 refresher.answer_lock(number, reply);
             }
             _ => reply.empty(),
@@ -184,8 +193,8 @@ struct Waiting {
 }
 
 impl Locks {
-    pub(crate) fn new(files: &Arc<Files>, refresher: Option<&Arc<Refresher>>) -> Self {
-        let giver = Giver { files: Arc::clone(files), refresher: refresher.map(Arc::clone) };
+    pub(crate) fn new(files: &Arc<Files>, caches: Option<Caches>) -> Self {
+        let giver = Giver { files: Arc::clone(files), caches };
         Self { giver: Arc::new(giver), state: Arc::default(), thread: Mutex::default() }
     }
 

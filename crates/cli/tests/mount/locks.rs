@@ -14,12 +14,16 @@ use crate::suites::{How, Place};
 
 /// Locks what it is told to, a line for each lock: kind (`read`, `write`, `none`), `wait`, `try`, or
 /// `later` (it waits beside what is told next), start and length, or `flock`, or `ofd` and length for
-/// a lock of the open file from the beginning. `count` and how often: so often opens the file, looks at
-/// it, locks what is behind that, raises the number in front, writes one byte more, and gives the lock
-/// back. `dup` takes one more descriptor of the open file, `close` closes one, and opens anew after the
-/// last. Answers `ok` or the name of the error.
+/// a lock of the open file from the beginning. Answers `ok` or the name of the error.
+///
+/// - `count`, how often, and a lock: so often opens the file, looks at it, locks, raises the number in
+///   front, writes one byte more, and gives the lock back.
+/// - `names`, how often, and a lock: so often looks whether there is another file until it can lock,
+///   makes the other file, removes it, and gives the lock back; `EEXIST` where it was there.
+/// - `dup` takes one more descriptor of the open file, `close` closes one, and opens anew after the
+///   last.
 const LOCKER: &str = "
-import errno, fcntl, os, struct, sys, threading
+import errno, fcntl, os, struct, sys, threading, time
 file, spare = os.open(sys.argv[1], os.O_RDWR), []
 F_OFD_SETLK, F_OFD_SETLKW = 37, 38
 types = {'read': fcntl.F_RDLCK, 'write': fcntl.F_WRLCK, 'none': fcntl.F_UNLCK}
@@ -61,6 +65,24 @@ for line in sys.stdin:
             os.pwrite(file, b'x', os.fstat(file).st_size)
             change('none', 'wait', *words[2:])
         print('ok', flush=True)
+    elif words[0] == 'names':
+        answer, other = 'ok', sys.argv[1] + '.other'
+        for _ in range(int(words[1])):
+            while True:
+                os.path.exists(other)
+                try:
+                    change('write', 'try', *words[2:])
+                    break
+                except OSError:
+                    pass
+            if os.path.exists(other):
+                answer = 'EEXIST'
+            else:
+                os.close(os.open(other, os.O_RDWR | os.O_CREAT | os.O_EXCL))
+                time.sleep(0.005)
+                os.unlink(other)
+            change('none', 'wait', *words[2:])
+        print(answer, flush=True)
     elif words[1] == 'later':
         threading.Thread(target=lock, args=words, daemon=True).start()
     else:
@@ -287,6 +309,69 @@ fn who_gets_a_lock_sees_what_was_written_under_it_before() {
             }
         }
     });
+}
+
+/// A database finds by the name of its journal that somebody died who had the lock.
+#[test]
+fn who_gets_a_lock_sees_which_names_there_are_beside_it() {
+    on_each(|[one, other]| {
+        for lock in LOCKS {
+            let mut lockers = [one, other].map(|path| Locker::start(path));
+            // What was looked at before the first lock there may be a moment old.
+            for locker in &mut lockers {
+                assert_eq!(locker.ask(&format!("write wait {lock}")), "ok");
+                assert_eq!(locker.ask(&format!("none wait {lock}")), "ok");
+            }
+            lockers.iter_mut().for_each(|it| it.tell(&format!("names 25 {lock}")));
+            for locker in &mut lockers {
+                assert_eq!(locker.hear(), "ok", "{lock}");
+            }
+        }
+    });
+}
+
+/// Writes so many rows, each with a connection and a transaction of its own.
+const DATABASE: &str = "
+import sqlite3, sys
+for row in range(int(sys.argv[2])):
+    database = sqlite3.connect(sys.argv[1], timeout=50)
+    database.execute('insert into rows values (?)', (row,))
+    database.commit()
+    database.close()
+";
+
+#[test]
+fn what_two_clients_commit_to_a_database_is_there() {
+    const ROWS: usize = 15;
+    let Some(pair) = Pair::new(&[]) else { return };
+    let python = |script: &str, arguments: &[&str]| {
+        let mut command = Command::new("python3");
+        command.args(["-c", script]).args(arguments).stdout(Stdio::piped());
+        command.spawn().expect("Python runs")
+    };
+    for mode in ["delete", "truncate", "persist"] {
+        let paths = [&pair.one, &pair.other].map(|mounted| mounted.path().join(mode));
+        let paths = paths.each_ref().map(|path| path.to_str().expect("it is text"));
+        let make = "
+import sqlite3, sys
+database = sqlite3.connect(sys.argv[1])
+database.execute('pragma journal_mode=' + sys.argv[2])
+database.execute('create table rows (number)')
+database.commit()";
+        assert!(python(make, &[paths[0], mode]).wait().expect("it ends").success());
+        let writers = paths.map(|path| python(DATABASE, &[path, &ROWS.to_string()]));
+        for mut writer in writers {
+            assert!(writer.wait().expect("it ends").success(), "{mode}");
+        }
+        let count = "
+import sqlite3, sys
+database = sqlite3.connect(sys.argv[1])
+print(database.execute('pragma integrity_check').fetchone()[0])
+print(database.execute('select count(*) from rows').fetchone()[0])";
+        let found = python(count, &paths[..1]).wait_with_output().expect("it ends");
+        let found = String::from_utf8_lossy(&found.stdout).into_owned();
+        assert_eq!(found, format!("ok\n{}\n", 2 * ROWS), "{mode}");
+    }
 }
 
 #[test]

@@ -106,7 +106,7 @@ impl Front {
     fn add(&self, buffer: &mut DirectoryBuffer, entry: &Listed, with_nodes: bool) -> bool {
         match (&entry.node, with_nodes) {
             (Some(node), true) => {
-                let answer = answer::entry(node, self.cached_for);
+                let answer = answer::entry(node, self.believed_for(node.parent));
                 let has_room = buffer.add_plus(&answer, entry.position, &entry.name);
                 if has_room {
                     self.note_named(node);

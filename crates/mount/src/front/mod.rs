@@ -23,7 +23,8 @@ use self::handle::Handle;
 use self::io::Writing;
 use crate::below::Below;
 use crate::caching::Caching;
-use crate::locks::Locks;
+use crate::locked::LockedDirectories;
+use crate::locks::{Caches, Locks};
 use crate::mode::Modes;
 use crate::options::Options;
 use crate::refresher::Refresher;
@@ -45,6 +46,7 @@ pub(crate) struct Front {
     /// Of use where others change files, too.
     caching: Caching,
     refresher: Option<Arc<Refresher>>,
+    locked: Arc<LockedDirectories>,
     sizes: Sizes,
     notifier: Notifier,
     handles: Slots<Handle>,
@@ -68,15 +70,21 @@ impl Front {
             true => Some(Arc::new(Refresher::new(notifier.clone())?)),
             false => None,
         };
+        let locked = Arc::new(LockedDirectories::new(Arc::new(SystemClock::default())));
+        let caches = refresher.as_ref().map(|refresher| Caches {
+            refresher: Arc::clone(refresher),
+            directories: Arc::clone(&locked),
+        });
         Ok(Self {
             files: Arc::clone(files),
             below: tiers.as_ref().map(|tiers| Below::new(files, tiers.store())),
             tiers,
             modes,
-            locks: Locks::new(files, refresher.as_ref()),
+            locks: Locks::new(files, caches),
             seen: Seen::new(Arc::new(SystemClock::default())),
             caching: Caching::default(),
             refresher,
+            locked,
             sizes: Sizes::default(),
             notifier,
             handles: Slots::default(),
@@ -89,9 +97,14 @@ impl Front {
         })
     }
 
+    /// How long names in a directory, and what is known of what is there, are believed.
+    fn believed_for(&self, directory: u64) -> Duration {
+        if self.locked.are_asked_for(directory) { Duration::ZERO } else { self.cached_for }
+    }
+
     /// What the kernel is told of a node that it asked for by name.
     fn entry(&self, node: &Node) -> Entry {
-        self.entry_for(node, self.cached_for)
+        self.entry_for(node, self.believed_for(node.parent))
     }
 
     /// The same, and that it may believe it for so long.

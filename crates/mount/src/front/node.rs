@@ -18,9 +18,10 @@ const FRAGMENT_BYTES: u32 = 4096;
 
 impl Front {
     pub(super) fn lookup(&self, directory: u64, name: &[u8], reply: &mut Answering) -> Result<()> {
-        match self.files.lookup_recent(directory, name, self.cached_for) {
+        let believed_for = self.believed_for(directory);
+        match self.files.lookup_recent(directory, name, believed_for) {
             Ok((node, age)) => {
-                let timeout = self.cached_for.saturating_sub(age);
+                let timeout = believed_for.saturating_sub(age);
                 reply.with(|reply| reply.entry(&self.entry_for(&node, timeout)))
             }
             Err(failure) if failure.errno() == Errno::NOENT && !self.is_shared => {
@@ -44,10 +45,17 @@ impl Front {
 
     /// A node, and for how long the kernel may believe that.
     fn known(&self, number: u64) -> Result<(Node, Duration)> {
-        match self.files.metadata().recent(number, self.cached_for) {
-            Some((node, age)) => Ok((node, self.cached_for.saturating_sub(age))),
-            None => Ok((self.files.node(number)?, self.cached_for)),
+        let recent = self.files.metadata().recent(number, self.cached_for);
+        let recent = recent.map(|(node, age)| {
+            let left = self.believed_for(node.parent).saturating_sub(age);
+            (node, left)
+        });
+        if let Some(recent) = recent.filter(|(_, left)| !left.is_zero()) {
+            return Ok(recent);
         }
+        let node = self.files.node(number)?;
+        let believed_for = self.believed_for(node.parent);
+        Ok((node, believed_for))
     }
 
     pub(super) fn set_attributes(
