@@ -23,8 +23,8 @@ mod wire;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 pub use check::{
-    Check, Damage, DamageKind, Mending, Reached, TreeReport, check, is_recognized, number_in_place,
-    paths,
+    Check, Damage, DamageKind, Mending, NUMBERS_MARGIN, Reached, TreeReport, check, is_recognized,
+    number_in_place, number_of, paths,
 };
 pub use clock::FileClock;
 pub use failure::{Failure, Result};

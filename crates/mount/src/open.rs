@@ -45,16 +45,18 @@ impl Metadata for Ours {
 ///
 /// # Errors
 ///
-/// `NotFound` where there is no such file system and none is to be made; `Busy` where somebody has
-/// it alone; what store and metadata say.
+/// `NotFound` where there is no such file system and none is to be made; `Exists` where there are
+/// objects in the place of one that is to be made; `Busy` where somebody has it alone; what store
+/// and metadata say.
 pub fn open(store: &Store, opening: &Opening) -> Result<Arc<Files>> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
     if let Some(options) = &opening.create
         && !store.has_files(&opening.name)?
     {
         match store.create_files(&opening.name, options) {
-            // Somebody else did meanwhile.
-            Err(error) if error.kind() == ErrorKind::Exists => {}
+            // Somebody else did meanwhile, unless it is something else that is there.
+            Err(error)
+                if error.kind() == ErrorKind::Exists && store.has_files(&opening.name)? => {}
             made => made?,
         }
     }

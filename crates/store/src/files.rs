@@ -125,6 +125,14 @@ impl Owned {
 }
 
 const OPEN: &str = "open a file system";
+pub(crate) const MAKE: &str = "make a file system";
+
+pub(crate) fn make_tree(kv: &dyn Kv, options: &TreeOptions) -> Result<()> {
+    let mut entropy = [0; 32];
+    terrace_transport::random_bytes(&mut entropy)?;
+    let clock = terrace_core::SystemClock::default();
+    Tree::create(kv, options, &clock, &entropy).map_err(|failure| failure.into_error(MAKE))
+}
 
 fn open_tree(kv: Arc<dyn Kv>, clock: &Arc<dyn Clock>, name: &str) -> Result<Arc<Tree>> {
     if !Tree::exists(&*kv).map_err(|failure| failure.into_error(OPEN))? {
@@ -140,8 +148,9 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// `Exists` where there is one already, also with another server of several; `Invalid`,
-    /// `Denied`, `Unreachable`, `Io`.
+    /// `Exists` where there is one already, also with another server of several, and where any of
+    /// them has an object of the namespace, see [`Store::adopt_files`]; `Invalid`, `Denied`,
+    /// `Unreachable`, `Io`.
     pub fn create_files(&self, name: &str, options: &TreeOptions) -> Result<()> {
         let kv: Arc<dyn Kv> = match &self.side {
             Side::Owned(owned) => owned.stack.kv(name)?,
@@ -152,13 +161,10 @@ impl Store {
             }
         };
         if self.has_files(name)? {
-            return Err(Error::new(ErrorKind::Exists, "make a file system").with("name", name));
+            return Err(Error::new(ErrorKind::Exists, MAKE).with("name", name));
         }
-        let mut entropy = [0; 32];
-        terrace_transport::random_bytes(&mut entropy)?;
-        let clock = terrace_core::SystemClock::default();
-        Tree::create(&*kv, options, &clock, &entropy)
-            .map_err(|failure| failure.into_error("make a file system"))
+        self.check_no_objects(name)?;
+        make_tree(&*kv, options)
     }
 
     /// Whether a namespace holds a file system.

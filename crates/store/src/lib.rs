@@ -6,6 +6,7 @@
 //! store; others that open it meanwhile work through the owner's control socket.
 
 mod admin;
+mod adopt;
 mod ahead;
 mod amend;
 mod attributes;

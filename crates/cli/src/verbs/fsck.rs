@@ -7,6 +7,7 @@ use clap::Args;
 use serde_json::{Value, json};
 use terrace_core::Access;
 use terrace_core::units::show_bytes;
+use terrace_fs::TreeOptions;
 use terrace_store::{
     CheckReport, CheckpointUsed, FilesReport, OpenOptions, Problem, Reached, Source, Store,
 };
@@ -67,6 +68,12 @@ pub(crate) struct Fsck {
     /// Make the catalog anew from the tiers, and from the last checkpoint and its log
     #[arg(long, group = "change")]
     rebuild: bool,
+    /// Make a file system of the objects in a namespace, where the names of its files are lost
+    ///
+    /// They come to `lost+found`. Refused where the namespace holds a file system or objects that
+    /// were no files. Not for the stores of several servers that clients use as one.
+    #[arg(long, value_name = "NAME", requires = "repair")]
+    adopt: Option<String>,
     /// Go on although a tier was last written before the others
     #[arg(long, requires = "change")]
     accept_old_tiers: bool,
@@ -80,11 +87,15 @@ impl Verb for Fsck {
   terrace fsck --verify                 read every byte too
   terrace fsck --repair                 after a problem was found
   terrace fsck --rebuild                the catalog is lost
+  terrace fsck --repair --adopt files   and so are the names of files
   terrace fsck --json | jq .problems";
 
     fn run(self, context: &Context) -> Result<()> {
         if self.rebuild {
             return rebuild(context, Source::Checkpoint, self.accept_old_tiers, self.verify);
+        }
+        if let Some(name) = &self.adopt {
+            adopt(context, name)?;
         }
         let found = match self.repair {
             true => context.with_options(exclusive(), |store| check(store, self.verify))?,
@@ -150,6 +161,22 @@ impl Found {
 /// Opened by this process alone.
 fn exclusive() -> OpenOptions {
     OpenOptions { attach: false, ..alone(Access::Write) }
+}
+
+/// Makes the file system; its objects are found to be without nodes then, and are mended.
+fn adopt(context: &Context, name: &str) -> Result<()> {
+    let options = TreeOptions {
+        user: rustix::process::geteuid().as_raw(),
+        group: rustix::process::getegid().as_raw(),
+        ..TreeOptions::default()
+    };
+    context.with_options(exclusive(), |store| Ok(store.adopt_files(name, &options)?))?;
+    if context.is_json {
+        return Ok(());
+    }
+    let mut output = Output::new();
+    output.line(format!("made a file system of the objects in {}", show_name(name)))?;
+    output.flush()
 }
 
 fn check(store: &Store, verify: bool) -> Result<Found> {

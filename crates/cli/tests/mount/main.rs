@@ -12,6 +12,7 @@ mod given;
 mod killed;
 mod locks;
 mod lost_catalog;
+mod made;
 mod many;
 mod natives;
 mod passing;

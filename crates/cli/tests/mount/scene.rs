@@ -364,7 +364,7 @@ impl Served {
 }
 
 /// Where clients find several servers.
-fn together(served: &[&Served]) -> String {
+pub(crate) fn together(served: &[&Served]) -> String {
     let addresses: Vec<_> = served.iter().map(|one| one.listens_on.as_str()).collect();
     format!("terrace://{}/?secret=none", addresses.join(","))
 }

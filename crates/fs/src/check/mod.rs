@@ -26,6 +26,7 @@ use terrace_core::{Backend, Key, Kv, Txn};
 pub use self::paths::{Reached, number_in_place, paths};
 pub use self::report::{Damage, DamageKind, TreeReport};
 use self::table::Table;
+pub use self::walk::number_of;
 use crate::failure::{Failure, Result};
 use crate::node::{Kind, Marks, Node, Place, ROOT, Time};
 use crate::pairs;
@@ -36,7 +37,7 @@ use crate::tree::{INLINE_BYTES_LIMIT, Superblock};
 const PROGRESS_PAIRS: u64 = 1024;
 
 /// Numbers left free above the highest that was found where some that were given may be unknown.
-const NUMBERS_MARGIN: u64 = 1 << 32;
+pub const NUMBERS_MARGIN: u64 = 1 << 32;
 
 /// What to check. Nobody may change it meanwhile.
 pub struct Check<'a> {

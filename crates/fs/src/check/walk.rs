@@ -174,7 +174,7 @@ impl<'a> Objects<'a> {
 }
 
 /// The number that the name of an object says, exactly as it is written.
-pub(super) fn number_of(name: &str) -> Option<u64> {
+pub fn number_of(name: &str) -> Option<u64> {
     let is_digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
     let is_number = name.len() == 16 && name.bytes().all(is_digit);
     is_number.then(|| u64::from_str_radix(name, 16).ok()).flatten()

@@ -31,12 +31,20 @@ pub struct TreeOptions {
     pub group: u32,
     /// Its permissions.
     pub permissions: u32,
+    /// No node but the root gets a lower number: beyond those of objects that are there already.
+    pub first_number: u64,
 }
 
 impl Default for TreeOptions {
     fn default() -> Self {
         // 4 KiB: what most small files of a source tree fit in, and one page.
-        Self { inline_bytes_max: 4096, user: 0, group: 0, permissions: 0o755 }
+        Self {
+            inline_bytes_max: 4096,
+            user: 0,
+            group: 0,
+            permissions: 0o755,
+            first_number: ROOT + 1,
+        }
     }
 }
 
@@ -105,7 +113,8 @@ pub(super) fn create(
     if options.inline_bytes_max > INLINE_BYTES_LIMIT {
         return Err(Errno::INVAL.into());
     }
-    let superblock = Superblock::new(options.inline_bytes_max, entropy);
+    let mut superblock = Superblock::new(options.inline_bytes_max, entropy);
+    superblock.next_number = superblock.next_number.max(options.first_number);
     let now = Time::from_ns(clock.wall_ns());
     let root = Node {
         number: ROOT,
