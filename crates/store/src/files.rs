@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use rustix::io::Errno;
 use terrace_client::Remote;
 use terrace_core::{Access, Clock, Error, ErrorKind, Kv, Result};
 use terrace_fs::{FileClock, Metadata, ROOT, Request, Session, Tree, TreeOptions};
@@ -171,7 +172,7 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// `Invalid`, `Unreachable`, `Io`.
+    /// `Exists` where several servers have one each; `Invalid`, `Unreachable`, `Io`.
     pub fn has_files(&self, name: &str) -> Result<bool> {
         match &self.side {
             Side::Owned(owned) => holds_files(&*owned.stack.kv(name)?),
@@ -185,7 +186,8 @@ impl Store {
     /// # Errors
     ///
     /// `NotFound` where there is none; `Busy` where somebody has it alone, or where this store is
-    /// attached and the file system in use through it; `Unreachable`, `Io`.
+    /// attached and the file system in use through it; `Exists` where several servers have one each;
+    /// `Unreachable`, `Io`.
     pub fn files(&self, name: &str) -> Result<Arc<dyn Metadata>> {
         match &self.side {
             Side::Owned(owned) => Ok(Arc::new(Session::new(&owned.shared_tree(name)?))),
@@ -245,12 +247,33 @@ fn holds_files(kv: &dyn Kv) -> Result<bool> {
     Tree::exists(kv).map_err(|failure| failure.into_error(OPEN))
 }
 
-/// The server that keeps the metadata of a file system: the first that has it.
+/// The server that keeps the metadata of a file system: the only one that has any. Where it is found
+/// already, later ones that do not answer are passed over.
+///
+/// # Errors
+///
+/// `Exists` where several have a file system of this name: files of one have the numbers of the
+/// other's, and which objects belong to which nobody could tell.
 fn keeper(servers: &[(&str, &Remote)], name: &str) -> Result<Option<Remote>> {
-    for (_, remote) in servers {
-        if holds_files(&remote.kv(name))? {
-            return Ok(Some((*remote).clone()));
+    let mut keepers: Vec<(&str, &Remote)> = Vec::new();
+    for (server, remote) in servers {
+        match Tree::exists(&remote.kv(name)) {
+            Ok(true) => keepers.push((*server, *remote)),
+            Ok(false) => {}
+            Err(failure) if !keepers.is_empty() && failure.errno() == Errno::HOSTUNREACH => {}
+            Err(failure) => return Err(failure.into_error(OPEN)),
         }
     }
-    Ok(None)
+    if keepers.len() > 1 {
+        let named: Vec<_> = keepers.iter().map(|(server, _)| *server).collect();
+        return Err(Error::new(ErrorKind::Exists, OPEN)
+            .because(
+                "several of the servers keep one of this name, each with other files: name the \
+                 server of one alone, or those over which that one was made; with --name OTHER all \
+                 of them may have another one together",
+            )
+            .with("name", name)
+            .with("servers", named.join(",")));
+    }
+    Ok(keepers.first().map(|(_, remote)| (*remote).clone()))
 }

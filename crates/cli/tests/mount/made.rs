@@ -7,7 +7,7 @@ use std::process::Output;
 
 use rustix::mount::UnmountFlags;
 
-use crate::scene::{Mounted, Scene, Served};
+use crate::scene::{Mounted, Scene, Served, together};
 
 /// The exit status of what is there already.
 const EXISTS: i32 = 6;
@@ -158,7 +158,7 @@ fn servers_with_stripes_of_a_file_system_make_no_other_one() {
     let mut mounted = first.mount_all(&[&names, &data, &more], "mnt", &[]);
     fill(&mounted, 0..6, LONG);
     mounted.unmount();
-    for addresses in [data.address(), crate::scene::together(&[&data, &more])] {
+    for addresses in [data.address(), together(&[&data, &more])] {
         let text = refused_mount(first, &addresses);
         assert!(text.contains("name all servers that it lies over"), "{text}");
     }
@@ -173,4 +173,74 @@ fn servers_with_stripes_of_a_file_system_make_no_other_one() {
         let output = scene.ok(["fsck"]);
         assert!(!output.contains("file system"), "nothing was made: {output}");
     }
+}
+
+#[test]
+fn servers_that_each_keep_files_of_their_own_are_not_mounted_as_one() {
+    const LONG: usize = 3_000_000;
+    let (Some(first), Some(second)) = (Scene::new(), Scene::new()) else { return };
+    for (scene, seed) in [(&first, 0), (&second, 100)] {
+        let mut mounted = scene.mount("mnt", &[]);
+        fill(&mounted, seed..seed + 4, LONG);
+        mounted.unmount();
+    }
+    let [one, other] = [&first, &second].map(Served::start);
+    fs::write(first.directory("new").join("file"), pattern(99, LONG)).expect("written");
+    for servers in [[&one, &other], [&other, &one]] {
+        let address = together(&servers);
+        for text in [
+            refused_mount(&first, &address),
+            refused(&first, &["mount", "-o", "ro", &address, "refused"]),
+            refused(&first, &["--store", &address, "import", "new"]),
+        ] {
+            for word in [one.listens_on(), other.listens_on(), "--name"] {
+                assert!(text.contains(word), "{word}: {text}");
+            }
+        }
+    }
+    for (served, seed) in [(&one, 0), (&other, 100)] {
+        let mut mounted = first.mount_served(served, "mnt", &[]);
+        check(&mounted, seed..seed + 4, LONG);
+        mounted.unmount();
+    }
+    let mut mounted = first.mount_all(&[&one, &other], "mnt", &["--name", "together"]);
+    fill(&mounted, 50..54, LONG);
+    mounted.unmount();
+    mounted.mount(&first);
+    check(&mounted, 50..54, LONG);
+    mounted.unmount();
+}
+
+/// As long as there are only small files, nobody sees on the other servers that there are any.
+#[test]
+fn a_file_system_that_was_made_over_some_of_the_servers_is_not_taken_for_that_of_all() {
+    const SHORT: usize = 100;
+    let scenes = [Scene::new(), Scene::new(), Scene::new()];
+    let [Some(first), Some(second), Some(third)] = &scenes else { return };
+    let [names, data, more] = [first, second, third].map(Served::start);
+    let mut all = first.mount_all(&[&names, &data, &more], "mnt", &[]);
+    fill(&all, 0..6, SHORT);
+    all.unmount();
+    let mut some = first.mount_all(&[&data, &more], "some", &[]);
+    fill(&some, 100..106, SHORT);
+    some.unmount();
+    for servers in [[&names, &data, &more], [&more, &data, &names]] {
+        let text = refused_mount(first, &together(&servers));
+        for word in [names.listens_on(), data.listens_on()] {
+            assert!(text.contains(word), "{word}: {text}");
+        }
+        assert!(!text.contains(more.listens_on()), "{text}");
+    }
+    some.mount(first);
+    check(&some, 100..106, SHORT);
+    some.unmount();
+    // As docs/cluster.md says.
+    let (address, target) = (together(&[&data, &more]), first.path("exported"));
+    let target = target.to_str().expect("UTF-8");
+    first.ok(["--store", &address, "export", target]);
+    first.ok(["--store", &data.address(), "kv", "rm", "files/s"]);
+    all.mount(first);
+    check(&all, 0..6, SHORT);
+    all.unmount();
+    assert!(fs::read(first.path("exported/f103")).expect("read") == pattern(103, SHORT));
 }

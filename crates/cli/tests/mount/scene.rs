@@ -323,6 +323,11 @@ impl Served {
         format!("terrace://{}/?secret=none", self.listens_on)
     }
 
+    /// The address that it listens on.
+    pub(crate) fn listens_on(&self) -> &str {
+        &self.listens_on
+    }
+
     /// Ends it in an orderly way.
     #[track_caller]
     pub(crate) fn stop(&mut self) {

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use terrace_fs::TreeOptions;
 use terrace_server::{Limits, Server};
 use terrace_store::{
     Backend, BackendExt, ErrorKind, MoveKind, ObjectExt, Open, Persistency, Store, SystemClock,
@@ -225,4 +226,32 @@ fn a_server_that_is_missing_is_named() {
     let error = Store::open(&list).err().expect("one is missing");
     assert!(matches!(error.kind(), ErrorKind::Unreachable { .. }), "{error}");
     assert!(error.chain().contains(&address), "{error}");
+}
+
+#[test]
+fn only_one_of_the_servers_may_keep_a_file_system_of_a_name() {
+    let options = TreeOptions::default();
+    let mut servers = vec![one(), one()];
+    let store = open(&servers, "&deadline=300ms");
+    store.create_files("one", &options).expect("there is none");
+    for server in &servers {
+        server.owner.create_files("both", &options).expect("there is none");
+    }
+    assert!(store.has_files("one").expect("they tell"));
+    let told = |error: terrace_store::Error| {
+        let text = error.chain();
+        assert_eq!(error.kind(), ErrorKind::Exists, "{text}");
+        for server in &servers {
+            assert!(text.contains(&server.address), "{text}");
+        }
+    };
+    told(store.has_files("both").expect_err("which one is meant nobody knows"));
+    told(store.files("both").map(drop).expect_err("which one is meant nobody knows"));
+    told(store.create_files("both", &options).expect_err("it is there"));
+    // One that does not answer is not in the way of what is with another one.
+    drop(servers.pop());
+    assert!(store.has_files("one").expect("the first tells"));
+    store.files("one").expect("the first tells");
+    store.has_files("other").expect_err("the second may have it");
+    store.create_files("other", &options).expect_err("the second may have it");
 }
