@@ -175,14 +175,19 @@ impl Shared {
                 cut.copied().unwrap_or(0).max(reach)
             }
         };
-        let placement = Placement {
-            key: &entry.key,
-            hint: entry.hint,
-            size_hint_bytes: None,
-            segment: segments.len() as u32,
-            start_bytes: start,
+        let tier = if entry.is_pinned.load(Ordering::Acquire) {
+            // It stays where it is, all of it.
+            before.location.load().primary.place.tier
+        } else {
+            let placement = Placement {
+                key: &entry.key,
+                hint: entry.hint,
+                size_hint_bytes: None,
+                segment: segments.len() as u32,
+                start_bytes: start,
+            };
+            self.place(&placement).tier
         };
-        let tier = self.place(&placement).tier;
         self.add_segment(entry, start, tier, None)?;
         holding(entry, offset_bytes)
             .ok_or_else(|| Error::new(ErrorKind::Busy, "write").with("key", &entry.key))

@@ -108,6 +108,28 @@ fn what_is_deleted_makes_room_for_what_moves() {
 }
 
 #[test]
+fn what_a_pinned_object_grows_by_comes_to_its_tier() {
+    for is_pinned in [false, true] {
+        let world = small(ROOMY, ROOMY);
+        let stack = world.create_with(|parts| parts.tactics = Some(cutting(20_000)));
+        let name = key("growing");
+        put(&stack, &name, &[1; 10_000]);
+        migrate(&stack, &name, SLOW, MoveKind::Move);
+        if is_pinned {
+            stack.pin(&name).expect("pins");
+        }
+        let object = stack.open(&name, &Open::write()).expect("opens");
+        object.write(10_000, &[2; 90_000]).expect("grows");
+        drop(object);
+        let segments = stack.explain(&name).expect("exists").segments;
+        assert!(segments.len() > 1, "{segments:?}");
+        let is_elsewhere = segments.iter().any(|segment| segment.tier != "slow");
+        assert_eq!(is_elsewhere, !is_pinned, "{segments:?}");
+        assert_sound(&world, &stack);
+    }
+}
+
+#[test]
 fn an_object_that_outgrows_its_tier_goes_on_in_the_next() {
     for is_cut in [false, true] {
         let world = small(50_000, ROOMY);
