@@ -87,6 +87,22 @@ fn what_cannot_be_mounted_is_said_once() {
 }
 
 #[test]
+fn what_is_missing_or_too_large_on_the_command_line_is_said() {
+    let Some(scene) = Scene::new() else { return };
+    let other = scene.directory("other");
+    for (arguments, reason) in [
+        (&["mount", "store"][..], "a store and a directory are expected"),
+        (&["mount", "--inline", "65KiB", "store", "other"], "--inline is at most 64KiB"),
+    ] {
+        let mut command = scene.command(arguments.iter().copied());
+        let output = command.env_remove("TERRACE_STORE").output().expect("the binary runs");
+        assert_eq!(output.status.code(), Some(2), "{}", errors(&output));
+        assert!(errors(&output).contains(reason), "{}", errors(&output));
+        assert!(!is_mounted(&other));
+    }
+}
+
+#[test]
 fn a_file_may_be_named_without_a_dot_where_no_store_is() {
     let Some(scene) = Scene::new() else { return };
     let mounted = scene.mount("mnt", &[]);

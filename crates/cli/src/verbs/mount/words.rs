@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::ValueEnum;
 use terrace_core::units::{parse_bytes, parse_duration};
 use terrace_core::{Access, Error};
-use terrace_fs::TreeOptions;
+use terrace_fs::{INLINE_BYTES_LIMIT, TreeOptions};
 use terrace_fuse::MountOptions;
 use terrace_mount::{IoMode, Opening, Options};
 use terrace_store::Store;
@@ -29,7 +29,13 @@ pub(super) fn plan(arguments: Mount, context: &Context) -> Result<Plan> {
         apply(word, &mut arguments, &mut mount)?;
     }
     let (store, place) = match arguments.places.as_slice() {
-        [place] => (context.store()?.to_string(), place),
+        [place] => match context.store() {
+            Ok(store) => (store.to_string(), place),
+            Err(_) => {
+                let reason = "a store and a directory are expected; only one of them is given";
+                return Err(Error::invalid("mount", reason).into());
+            }
+        },
         [store, place] => (text(store)?, place),
         _ => return Err(Error::invalid("mount", "a store and a directory are expected").into()),
     };
@@ -41,7 +47,9 @@ pub(super) fn plan(arguments: Mount, context: &Context) -> Result<Plan> {
     let directory = directory(place)?;
     mount.source = store.clone();
     let inline_bytes_max = u32::try_from(parse_bytes(&arguments.inline)?)
-        .map_err(|_| Error::invalid("mount", "--inline is at most 64KiB"))?;
+        .ok()
+        .filter(|bytes| *bytes <= INLINE_BYTES_LIMIT)
+        .ok_or_else(|| Error::invalid("mount", "--inline is at most 64KiB"))?;
     let create = TreeOptions {
         inline_bytes_max,
         user: rustix::process::geteuid().as_raw(),
