@@ -7,7 +7,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{self, Sender};
+use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, SystemTime};
 
@@ -50,21 +50,47 @@ fn change(directory: &Path, round: u64) -> io::Result<()> {
     fs::remove_file(&first)
 }
 
-/// Works until it is told to end; what failed.
-fn work(directory: &Path, has_ended: &AtomicBool, done: &Sender<()>) -> Vec<String> {
-    fs::create_dir(directory).expect("made");
-    let mut failed = Vec::new();
-    for round in 0.. {
-        if has_ended.load(Ordering::Relaxed) {
-            break;
+/// Has programs work while `restart` ends the server and starts it again, so many times. Each begins with
+/// `begin`, and does what that returns, by rounds, until all is over; nothing of it may fail.
+fn restart_under<W: FnMut(u64) -> io::Result<()>>(
+    begin: impl Fn(u64) -> W + Sync,
+    mut restart: impl FnMut(),
+) {
+    let has_ended = AtomicBool::new(false);
+    let (sender, receiver) = mpsc::channel();
+    let failed = thread::scope(|scope| {
+        let start = |program| {
+            let (sender, has_ended, begin) = (sender.clone(), &has_ended, &begin);
+            scope.spawn(move || {
+                let mut work = begin(program);
+                let mut failed = Vec::new();
+                for round in 0.. {
+                    if has_ended.load(Ordering::Relaxed) {
+                        break;
+                    }
+                    if let Err(error) = work(round) {
+                        failed.push(format!("program {program}, round {round}: {error}"));
+                    }
+                    // Nobody listens any more at the end.
+                    let _ = sender.send(());
+                }
+                failed
+            })
+        };
+        let programs: Vec<_> = (0..PROGRAMS).map(start).collect();
+        drop(sender);
+        // All have begun.
+        receiver.iter().take(10 * PROGRAMS as usize).for_each(drop);
+        for _ in 0..RESTARTS {
+            receiver.iter().take(ROUNDS_BETWEEN).for_each(drop);
+            restart();
         }
-        if let Err(error) = change(directory, round) {
-            failed.push(format!("round {round}: {error}"));
-        }
-        // Nobody listens any more at the end.
-        let _ = done.send(());
-    }
-    failed
+        receiver.iter().take(ROUNDS_BETWEEN).for_each(drop);
+        has_ended.store(true, Ordering::Relaxed);
+        let ended = programs.into_iter().map(thread::ScopedJoinHandle::join);
+        ended.flat_map(|failed| failed.expect("all is as it was made")).collect::<Vec<_>>()
+    });
+    assert!(failed.is_empty(), "{} failed: {failed:#?}", failed.len());
 }
 
 #[test]
@@ -72,26 +98,12 @@ fn programs_wait_while_a_server_is_restarted_in_an_orderly_way() {
     let Some(scene) = Scene::new() else { return };
     let mut served = Served::start(&scene);
     let mut mounted = scene.mount_all_patient(&[&served], "mnt", &[]);
-    let has_ended = AtomicBool::new(false);
-    let (sender, receiver) = mpsc::channel();
-    let failed = thread::scope(|scope| {
-        let start = |number| {
-            let directory = mounted.path().join(format!("program{number}"));
-            let (sender, has_ended) = (sender.clone(), &has_ended);
-            scope.spawn(move || work(&directory, has_ended, &sender))
-        };
-        let programs: Vec<_> = (0..PROGRAMS).map(start).collect();
-        drop(sender);
-        for _ in 0..RESTARTS {
-            receiver.iter().take(ROUNDS_BETWEEN).for_each(drop);
-            served.restart(&scene);
-        }
-        receiver.iter().take(ROUNDS_BETWEEN).for_each(drop);
-        has_ended.store(true, Ordering::Relaxed);
-        let ended = programs.into_iter().map(thread::ScopedJoinHandle::join);
-        ended.flat_map(|failed| failed.expect("no bytes are others")).collect::<Vec<_>>()
-    });
-    assert!(failed.is_empty(), "{} failed: {failed:#?}", failed.len());
+    let begin = |program| {
+        let directory = mounted.path().join(format!("program{program}"));
+        fs::create_dir(&directory).expect("made");
+        move |round| change(&directory, round)
+    };
+    restart_under(begin, || served.restart(&scene));
     mounted.unmount();
 }
 
@@ -120,39 +132,13 @@ fn what_comes_to_the_same_is_done_by_the_next_server_where_one_is_killed() {
     let Some(scene) = Scene::new() else { return };
     let mut served = Served::start(&scene);
     let mut mounted = scene.mount_all_patient(&[&served], "mnt", &[]);
-    let has_ended = AtomicBool::new(false);
-    let (sender, receiver) = mpsc::channel();
-    let failed = thread::scope(|scope| {
-        let start = |number| {
-            let path = mounted.path().join(format!("file{number}"));
-            let (sender, has_ended) = (sender.clone(), &has_ended);
-            scope.spawn(move || {
-                let file = File::options().read(true).write(true).create_new(true).open(path);
-                let file = file.expect("made");
-                let mut random = Random::new(number);
-                let mut failed = Vec::new();
-                while !has_ended.load(Ordering::Relaxed) {
-                    failed.extend(change_in_place(&file, &mut random).err());
-                    // Nobody listens any more at the end.
-                    let _ = sender.send(());
-                }
-                failed
-            })
-        };
-        let programs: Vec<_> = (0..PROGRAMS).map(start).collect();
-        drop(sender);
-        // All are open.
-        receiver.iter().take(10 * PROGRAMS as usize).for_each(drop);
-        for _ in 0..RESTARTS {
-            receiver.iter().take(ROUNDS_BETWEEN).for_each(drop);
-            served.kill_and_restart(&scene);
-        }
-        receiver.iter().take(ROUNDS_BETWEEN).for_each(drop);
-        has_ended.store(true, Ordering::Relaxed);
-        let ended = programs.into_iter().map(thread::ScopedJoinHandle::join);
-        ended.flat_map(|failed| failed.expect("it is as it was set")).collect::<Vec<_>>()
-    });
-    assert!(failed.is_empty(), "{} failed: {failed:?}", failed.len());
+    let begin = |program| {
+        let path = mounted.path().join(format!("file{program}"));
+        let file = File::options().read(true).write(true).create_new(true).open(path);
+        let (file, mut random) = (file.expect("made"), Random::new(program));
+        move |_| change_in_place(&file, &mut random)
+    };
+    restart_under(begin, || served.kill_and_restart(&scene));
     mounted.unmount();
 }
 
