@@ -231,31 +231,27 @@ impl Shared {
                 crate::lock(&self.unsettled).push(entry);
             }
         }
-        const BATCH: usize = 256;
+        // Those that are there now, each once; who is noted meanwhile waits for the next time.
         let last = crate::lock(&self.unflushed).last_key_value().map(|(number, _)| *number);
         let mut next = 0;
-        while let Some(last) = last.filter(|last| next <= *last) {
-            let batch = self.take_unflushed(next..=last, BATCH);
-            let Some(end) = batch.last() else { break };
-            next = end.object_id + 1;
-            for (index, entry) in batch.iter().enumerate() {
-                entry.is_dirty.store(false, Ordering::Release);
-                if let Err(error) = self.flush_one(entry) {
-                    for left in &batch[index..] {
-                        self.note_unflushed(left);
-                    }
-                    return Err(error);
-                }
+        while let Some(last) = last.filter(|last| next <= *last)
+            && let Some(entry) = self.take_unflushed(next..=last)
+        {
+            next = entry.object_id + 1;
+            entry.is_dirty.store(false, Ordering::Release);
+            if let Err(error) = self.flush_one(&entry) {
+                self.note_unflushed(&entry);
+                return Err(error);
             }
         }
         settled
     }
 
-    /// Takes the first of those that are to be flushed, so many at most.
-    fn take_unflushed(&self, numbers: RangeInclusive<u64>, max: usize) -> Vec<Arc<Entry>> {
+    /// Takes the first object with such a number whose length is to be flushed.
+    fn take_unflushed(&self, numbers: RangeInclusive<u64>) -> Option<Arc<Entry>> {
         let mut unflushed = crate::lock(&self.unflushed);
-        let first: Vec<u64> = unflushed.range(numbers).take(max).map(|(key, _)| *key).collect();
-        first.iter().filter_map(|number| unflushed.remove(number)).collect()
+        let number = *unflushed.range(numbers).next()?.0;
+        unflushed.remove(&number)
     }
 
     fn settle_all(&self, entry: &Entry) -> Result<()> {

@@ -6,11 +6,14 @@ mod common;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use common::world::{LONG, ROOMY, World, all_keys, assert_sound, key, migrate, outcome_of, put};
+use common::world::{
+    LONG, ROOMY, World, all_keys, assert_sound, eventually, key, migrate, outcome_of, put,
+};
 use terrace_core::{
-    Access, Backend, BackendExt, ErrorKind, Kv, KvExt, ObjectExt, Open, Persistency, Result,
-    TierIndex,
+    Access, Backend, BackendExt, Error, ErrorKind, Kv, KvExt, ObjectExt, Open, Persistency, Result,
+    Ticket, TierIndex,
 };
 use terrace_stack::{MoveKind, Parts, Stack, Tier};
 use terrace_testkit::{Body, KvLayer, Layered, Operation};
@@ -469,4 +472,47 @@ impl KvLayer for FailingAt {
         }
         self.inner.transact(body)
     }
+}
+
+/// A catalog of which one commit fails.
+struct FailingOnce {
+    inner: Arc<dyn Kv>,
+    fails: Arc<AtomicBool>,
+    commits: Arc<AtomicUsize>,
+}
+
+impl KvLayer for FailingOnce {
+    fn inner(&self) -> &dyn Kv {
+        &*self.inner
+    }
+
+    fn transact(&self, body: Body<'_>) -> Result<Ticket> {
+        if self.fails.swap(false, Ordering::AcqRel) {
+            return Err(Error::new(ErrorKind::Io, "commit"));
+        }
+        let committed = self.inner.transact(body);
+        self.commits.fetch_add(usize::from(committed.is_ok()), Ordering::AcqRel);
+        committed
+    }
+}
+
+#[test]
+fn lengths_that_could_not_be_noted_are_noted_later_all_of_them() {
+    const OBJECTS: usize = 20;
+    let world = World::two();
+    let (fails, commits) = (Arc::<AtomicBool>::default(), Arc::<AtomicUsize>::default());
+    let stack = world.create_with(|parts| {
+        let inner = Arc::clone(&parts.catalog);
+        let (fails, commits) = (Arc::clone(&fails), Arc::clone(&commits));
+        parts.catalog = Arc::new(Layered(FailingOnce { inner, fails, commits }));
+    });
+    let names: Vec<_> = (0..OBJECTS).map(|number| key(&format!("growing-{number}"))).collect();
+    names.iter().for_each(|name| put(&stack, name, b"short"));
+    let open = |name| stack.open(name, &Open::write()).expect("opens");
+    let objects: Vec<_> = names.iter().map(open).collect();
+    fails.store(true, Ordering::Release);
+    commits.store(0, Ordering::Release);
+    objects.iter().for_each(|object| object.write(5, b"longer").expect("writes"));
+    eventually("it fails", || !fails.load(Ordering::Acquire));
+    eventually("all are noted", || commits.load(Ordering::Acquire) >= OBJECTS);
 }
