@@ -3,7 +3,7 @@
 
 use std::io::{self, IoSlice};
 use std::net::Shutdown;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use terrace_client::Dial;
 use terrace_core::{Applied, Clock, Error, ErrorKind, Random, Result};
 use terrace_server::Server;
 use terrace_transport::Transport;
-use terrace_wire::{HEADER_BYTES, Header, Kind};
+use terrace_wire::{HEADER_BYTES, Header, Kind, LAST_WORD};
 
 use crate::pipe::Pipe;
 
@@ -20,7 +20,8 @@ use crate::pipe::Pipe;
 pub(crate) struct Faults {
     /// It comes late.
     pub(crate) delay: f64,
-    /// It does not come, and the connection goes on.
+    /// It does not come, and the connection goes on; but no last word comes behind it, which speaks of
+    /// all that was sent before, as a stream that lost something would end.
     pub(crate) drop: f64,
     /// The connection breaks before, in or after it.
     pub(crate) cut: f64,
@@ -121,6 +122,7 @@ impl Dial for Wire {
                 incoming: Arc::clone(incoming),
                 outgoing: Arc::clone(outgoing),
                 frame: Mutex::default(),
+                has_lost: AtomicBool::new(false),
             })
         };
         let server = Arc::clone(&lock(&net.server));
@@ -142,6 +144,8 @@ struct End {
     outgoing: Arc<Pipe>,
     /// The beginning of a frame that is not whole yet.
     frame: Mutex<Vec<u8>>,
+    /// Whether a frame did not come.
+    has_lost: AtomicBool,
 }
 
 impl std::fmt::Debug for End {
@@ -157,6 +161,11 @@ impl End {
         let header = header_of(frame).expect("whole");
         let looks = if net.chance(faults.delay) { 1 + net.below(30) as u32 } else { 0 };
         if net.chance(faults.drop) {
+            self.has_lost.store(true, Ordering::SeqCst);
+            return;
+        }
+        let is_last_word = header.kind == Kind::Farewell && frame[HEADER_BYTES..] == *LAST_WORD;
+        if is_last_word && self.has_lost.load(Ordering::SeqCst) {
             return;
         }
         if net.chance(faults.cut) {
