@@ -41,9 +41,9 @@ pub(crate) fn meant(context: &Context, arguments: &[String]) -> Vec<String> {
     arguments.iter().map(as_meant).collect()
 }
 
-/// Whether an argument that is taken for a key names a file of a mounted store, too.
+/// Whether an argument that is taken for a key names a file of a mounted store, or leads to one, too.
 pub(crate) fn is_mounted(argument: &str) -> bool {
-    !is_path(argument) && attribute(Path::new(argument), STORE).is_ok()
+    !is_path(argument) && followed(argument).is_ok_and(|path| attribute(&path, STORE).is_ok())
 }
 
 /// What arguments that may be paths stand for.

@@ -10,7 +10,7 @@ use std::time::Duration;
 use common::hooked::{Call, Verdict};
 use common::world::{LONG, World, assert_sound, eventually, key, migrate, outcome_of, put};
 use terrace_core::{
-    Backend, BackendExt, Clock, ErrorKind, Key, ObjectExt, Open, Outcome, TierIndex,
+    Backend, BackendExt, Clock, End, ErrorKind, Key, ObjectExt, Open, Outcome, TierIndex,
 };
 use terrace_stack::report::MoveReport;
 use terrace_stack::{MoveKind, MoveTicket, Stack};
@@ -396,6 +396,22 @@ fn the_ledger_counts_what_moved() {
     assert_eq!((object.written_bytes, object.read_bytes), (5000, 5000));
     let total = stack.ledger();
     assert_eq!((total.written_bytes, total.moved_in_bytes), (5000, 5000));
+}
+
+#[test]
+fn the_ledger_counts_no_bytes_that_nobody_wrote() {
+    let world = World::two();
+    let stack = world.create();
+    let name = key("sparse");
+    put(&stack, &name, &[7; 5000]);
+    let object = stack.open(&name, &Open::write()).expect("opens");
+    object.set_len(1 << 20).expect("grows");
+    object.allocate(1 << 20..2 << 20, End::Grows).expect("grows");
+    object.punch(0..4096).expect("punches");
+    object.set_len(100).expect("shrinks");
+    let ledger = stack.explain(&name).expect("exists").ledger;
+    assert_eq!((ledger.writes, ledger.written_bytes), (4, 5000));
+    assert_eq!(stack.ledger().written_bytes, 5000);
 }
 
 #[test]

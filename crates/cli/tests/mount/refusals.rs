@@ -107,11 +107,14 @@ fn a_file_may_be_named_without_a_dot_where_no_store_is() {
     let Some(scene) = Scene::new() else { return };
     let mounted = scene.mount("mnt", &[]);
     fs::write(mounted.path().join("file"), [7; 10_000]).expect("there is room");
+    symlink("file", mounted.path().join("link")).expect("made");
     let explained = scene.ok(["explain", "./mnt/file"]);
-    let mut command = scene.command(["explain", "mnt/file"]);
-    let output = command.env_remove("TERRACE_STORE").output().expect("the binary runs");
-    assert!(output.status.success(), "{}", errors(&output));
-    assert_eq!(String::from_utf8_lossy(&output.stdout), explained);
+    for named in ["mnt/file", "mnt/link"] {
+        let mut command = scene.command(["explain", named]);
+        let output = command.env_remove("TERRACE_STORE").output().expect("the binary runs");
+        assert!(output.status.success(), "{named}: {}", errors(&output));
+        assert_eq!(String::from_utf8_lossy(&output.stdout), explained);
+    }
     for arguments in [&["migrate", "mnt/file", "--to", "slow"][..], &["pin", "mnt/file"]] {
         let mut command = scene.command(arguments.iter().copied());
         let output = command.env_remove("TERRACE_STORE").output().expect("the binary runs");

@@ -4,13 +4,14 @@
 use std::collections::BTreeSet;
 
 use terrace_core::{
-    Backend, Capability, Cursor, Error, ErrorKind, Identity, Key, Object, Op, Open, Page, Result,
-    Semantics, Space, Stat, Superblock,
+    Backend, Capability, Create, Cursor, Error, ErrorKind, Identity, Key, Object, Op, Open, Page,
+    Result, Semantics, Space, Stat, Superblock,
 };
 
 use super::parallel::at_once;
 use super::piece::{check_name, is_reserved};
 use super::{Member, Shared, Striped, all};
+use crate::deadline;
 
 impl Shared {
     /// Does something on all servers at the same time.
@@ -53,17 +54,22 @@ impl Backend for Striped {
     }
 
     fn open(&self, key: &Key, how: &Open) -> Result<Box<dyn Object>> {
-        self.shared.open(key, how)
+        let open = || self.shared.open(key, how);
+        // One that cannot be made takes time to clear away.
+        if how.create == Create::Never { deadline::share(open) } else { open() }
     }
 
     fn stat(&self, key: &Key) -> Result<Stat> {
         const OPERATION: &str = "stat an object";
         check_name(OPERATION, key)?;
-        let (_, stat) = self.shared.locate(OPERATION, key, |member| member.backend.stat(key))?;
-        match stat.is_labelled {
-            false => Ok(stat),
-            true => self.shared.open(key, &Open::read())?.stat(),
-        }
+        deadline::share(|| {
+            let (_, stat) =
+                self.shared.locate(OPERATION, key, |member| member.backend.stat(key))?;
+            match stat.is_labelled {
+                false => Ok(stat),
+                true => self.shared.open(key, &Open::read())?.stat(),
+            }
+        })
     }
 
     fn delete(&self, key: &Key) -> Result<()> {

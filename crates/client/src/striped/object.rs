@@ -172,6 +172,52 @@ impl StripedObject {
         self.change(scattered.into_pieces(), |piece, part| part.write(piece))
     }
 
+    /// Reads at least a byte.
+    fn read_pieces(
+        &self,
+        offset_bytes: u64,
+        want_bytes: usize,
+        buffers: &mut [IoSliceMut<'_>],
+    ) -> Result<usize> {
+        let mut gathered = Gathered::new(&self.layout, offset_bytes, buffers);
+        self.on(gathered.waiting(), |piece, _, part| part.fill(piece))?;
+        if gathered.is_complete() {
+            return Ok(want_bytes);
+        }
+        // A piece ended before the range. What is missing are zeros where the object goes on: its
+        // length is asked for first, or bytes that are written meanwhile would be taken for zeros.
+        let size_bytes = self.size()?;
+        self.on(gathered.waiting(), |piece, _, part| part.fill(piece))?;
+        gathered.fill_with_zeros(&self.layout, size_bytes);
+        let left_bytes = size_bytes.saturating_sub(offset_bytes);
+        Ok(want_bytes.min(usize::try_from(left_bytes).unwrap_or(usize::MAX)))
+    }
+
+    fn set_len_of_pieces(&self, bytes: u64) -> Result<()> {
+        // What makes it longer keeps what is reserved behind the ends of pieces.
+        let grows = self.size()? < bytes;
+        if !grows {
+            // Before anything is cut: where this stops in the middle, the next append must not go where
+            // the object ended before.
+            self.forget_end()?;
+        }
+        let last = bytes.checked_sub(1).map_or(0, |last| self.layout.run_at(last).piece);
+        // The end comes first: the object is never shorter than before and than wanted.
+        let length = |piece| self.layout.below(piece, bytes);
+        self.on(vec![(last, length(last))], |piece, _, bytes| piece.set_len(bytes))?;
+        let others = (0..self.pieces.len()).filter(|piece| *piece != last);
+        let cut = self.on(
+            others.map(|piece| (piece, length(piece))).collect(),
+            // One that ends there may have room behind its end to give back.
+            |piece, _, bytes| match piece.stat()?.size_bytes {
+                size if size > bytes || size == bytes && !grows => piece.set_len(bytes),
+                _ => Ok(()),
+            },
+        );
+        // Others may have appended meanwhile.
+        cut.and_then(|_| self.forget_end()).map_err(Error::in_part)
+    }
+
     /// Whether the object is there and may be changed, as the head says.
     fn check_change(&self) -> Result<()> {
         self.on(vec![(0, ())], |head, _, ()| head.write_at(0, &[])).map(drop)
@@ -200,18 +246,7 @@ impl Object for StripedObject {
         if want_bytes == 0 {
             return self.on(vec![(0, ())], |head, _, ()| head.read_at(0, &mut [])).map(|_| 0);
         }
-        let mut gathered = Gathered::new(&self.layout, offset_bytes, buffers);
-        self.on(gathered.waiting(), |piece, _, part| part.fill(piece))?;
-        if gathered.is_complete() {
-            return Ok(want_bytes);
-        }
-        // A piece ended before the range. What is missing are zeros where the object goes on: its
-        // length is asked for first, or bytes that are written meanwhile would be taken for zeros.
-        let size_bytes = self.size()?;
-        self.on(gathered.waiting(), |piece, _, part| part.fill(piece))?;
-        gathered.fill_with_zeros(&self.layout, size_bytes);
-        let left_bytes = size_bytes.saturating_sub(offset_bytes);
-        Ok(want_bytes.min(usize::try_from(left_bytes).unwrap_or(usize::MAX)))
+        deadline::share(|| self.read_pieces(offset_bytes, want_bytes, buffers))
     }
 
     /// Of one piece, which is open already.
@@ -245,7 +280,7 @@ impl Object for StripedObject {
         if length_bytes == 0 {
             return self.check_change();
         }
-        self.write_pieces(offset_bytes, data).map_err(Unchanged::tell)
+        deadline::share(|| self.write_pieces(offset_bytes, data)).map_err(Unchanged::tell)
     }
 
     fn append(&self, data: &[IoSlice<'_>]) -> Result<u64> {
@@ -275,28 +310,7 @@ impl Object for StripedObject {
 
     fn set_len(&self, bytes: u64) -> Result<()> {
         check_extent(bytes, 0)?;
-        // What makes it longer keeps what is reserved behind the ends of pieces.
-        let grows = self.size()? < bytes;
-        if !grows {
-            // Before anything is cut: where this stops in the middle, the next append must not go where
-            // the object ended before.
-            self.forget_end()?;
-        }
-        let last = bytes.checked_sub(1).map_or(0, |last| self.layout.run_at(last).piece);
-        // The end comes first: the object is never shorter than before and than wanted.
-        let length = |piece| self.layout.below(piece, bytes);
-        self.on(vec![(last, length(last))], |piece, _, bytes| piece.set_len(bytes))?;
-        let others = (0..self.pieces.len()).filter(|piece| *piece != last);
-        let cut = self.on(
-            others.map(|piece| (piece, length(piece))).collect(),
-            // One that ends there may have room behind its end to give back.
-            |piece, _, bytes| match piece.stat()?.size_bytes {
-                size if size > bytes || size == bytes && !grows => piece.set_len(bytes),
-                _ => Ok(()),
-            },
-        );
-        // Others may have appended meanwhile.
-        cut.and_then(|_| self.forget_end()).map_err(Error::in_part)
+        deadline::share(|| self.set_len_of_pieces(bytes))
     }
 
     fn allocate(&self, range: Range<u64>, end: End) -> Result<()> {
@@ -304,7 +318,8 @@ impl Object for StripedObject {
         if range.is_empty() {
             return self.check_change();
         }
-        let allocated = self.change(self.ranges(&range), |piece, range| piece.allocate(range, end));
+        let allocate = |piece: &dyn Object, range| piece.allocate(range, end);
+        let allocated = deadline::share(|| self.change(self.ranges(&range), allocate));
         allocated.map_err(Unchanged::tell)
     }
 
@@ -313,15 +328,16 @@ impl Object for StripedObject {
         if range.is_empty() {
             return self.check_change();
         }
-        let punched = self.change(self.ranges(&range), |piece, range| piece.punch(range));
+        let punch = |piece: &dyn Object, range| piece.punch(range);
+        let punched = deadline::share(|| self.change(self.ranges(&range), punch));
         punched.map_err(Unchanged::tell)
     }
 
     fn next_data(&self, offset_bytes: u64) -> Result<Option<Range<u64>>> {
         check_extent(offset_bytes, 0)?;
         let layout = &self.layout;
-        let found =
-            self.on_all(|piece, index| piece.next_data(layout.below(index, offset_bytes)))?;
+        let one = |piece: &dyn Object, index| piece.next_data(layout.below(index, offset_bytes));
+        let found = deadline::share(|| self.on_all(one))?;
         let starts = found.iter().enumerate().filter_map(|(index, range)| {
             range.as_ref().map(|range| layout.offset_of(index, range.start))
         });
@@ -343,7 +359,7 @@ impl Object for StripedObject {
     }
 
     fn stat(&self) -> Result<Stat> {
-        let stats = self.on_all(|piece, _| piece.stat())?;
+        let stats = deadline::share(|| self.on_all(|piece, _| piece.stat()))?;
         let ends = stats.iter().enumerate();
         let ends = ends.map(|(index, stat)| self.layout.end_of(index, stat.size_bytes));
         Ok(Stat {
@@ -357,11 +373,12 @@ impl Object for StripedObject {
 
     fn set_modified(&self, wall_ns: u64) -> Result<()> {
         let all = (0..self.pieces.len()).map(|index| (index, ())).collect();
-        self.change(all, |piece, ()| piece.set_modified(wall_ns)).map_err(Unchanged::tell)
+        let change = || self.change(all, |piece, ()| piece.set_modified(wall_ns));
+        deadline::share(change).map_err(Unchanged::tell)
     }
 
     fn sync(&self) -> Result<()> {
-        self.on_all(|piece, _| piece.sync()).map(drop)
+        deadline::share(|| self.on_all(|piece, _| piece.sync())).map(drop)
     }
 
     /// No file holds all of it.

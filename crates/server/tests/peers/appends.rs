@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Appends to objects over several servers that are slow: all that is asked for one of them takes
-//! one deadline.
+//! Objects over several servers that are slow: all that is asked for one operation, one after the
+//! other, takes one deadline.
 
 use std::collections::VecDeque;
-use std::io::IoSlice;
+use std::io::{IoSlice, IoSliceMut};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
@@ -19,7 +19,7 @@ use terrace_core::{
 use terrace_server::{Limits, Server};
 use terrace_testkit::{Body, KvLayer, Layered};
 
-use crate::common::{Plain, options, serve};
+use crate::common::{Plain, eventually, options, serve};
 
 /// Of each server; an eighth is kept for giving a place back.
 const DEADLINE: Duration = Duration::from_secs(80);
@@ -166,14 +166,25 @@ impl Cluster {
         (appended, self.clock.elapsed() - before)
     }
 
+    /// What was done from the beginning on met a server that does not answer.
+    #[track_caller]
+    fn assert_over<T: std::fmt::Debug>(&self, done: Result<T>, applied: Applied) {
+        self.clock.run(false);
+        let took = self.clock.elapsed();
+        self.faults.clear();
+        self.faults.release();
+        assert_eq!(is_unreachable(done), applied);
+        assert!(took <= DEADLINE + SLACK, "{took:?}");
+    }
+
     #[track_caller]
     fn assert_next_goes_to_the_end(&self) {
         assert_eq!(self.append().0.expect("all is well again"), LENGTH);
     }
 }
 
-fn is_unreachable(appended: Result<u64>) -> Applied {
-    let error = appended.expect_err("it takes too long");
+fn is_unreachable<T: std::fmt::Debug>(done: Result<T>) -> Applied {
+    let error = done.expect_err("it takes too long");
     match error.kind() {
         ErrorKind::Unreachable { applied } => applied,
         _ => panic!("{}", error.chain()),
@@ -219,4 +230,40 @@ fn nothing_is_written_where_finding_the_place_took_too_long() {
     assert!(took <= DEADLINE, "{took:?}");
     assert_eq!(cluster.object.stat().expect("stat").size_bytes, LENGTH);
     cluster.assert_next_goes_to_the_end();
+}
+
+#[test]
+fn a_read_that_asks_where_the_end_is_takes_one_deadline() {
+    let cluster = Cluster::new();
+    let (clock, faults) = (&cluster.clock, &cluster.faults);
+    faults.add(&[FaultPoint::Read], When::Nth(1), Effect::Hang);
+    // Both servers are asked, and one of them does not answer.
+    faults.add(&[FaultPoint::Stat], When::Nth(1), Effect::Hang);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            faults.wait_hanging(1);
+            clock.advance(DEADLINE / 2);
+            faults.release();
+            eventually("the end is asked for", || faults.injected() == 2);
+            clock.run(true);
+        });
+        let read = cluster.object.read_at(0, &mut [IoSliceMut::new(&mut [0; 100])]);
+        cluster.assert_over(read, Applied::No);
+    });
+}
+
+#[test]
+fn a_cut_takes_one_deadline() {
+    let cluster = Cluster::new();
+    // Where the next one goes is to be forgotten.
+    cluster.assert_next_goes_to_the_end();
+    cluster.pairs.take(&[Some(40)]);
+    cluster.faults.add(&[FaultPoint::Resize], When::Always, Effect::Hang);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            cluster.faults.wait_hanging(1);
+            cluster.clock.run(true);
+        });
+        cluster.assert_over(cluster.object.set_len(10), Applied::Unknown);
+    });
 }

@@ -3,10 +3,10 @@
 
 use std::ops::Range;
 
-use terrace_core::{ErrorKind, EventKind, Object, Result};
+use terrace_core::{ErrorKind, Object, Result};
 
 use super::StackObject;
-use super::write::{Again, Reach};
+use super::write::{Again, Reach, Sent};
 use crate::promises::{Promised, allocate_behind};
 
 /// Longest block of a file system: a page of the largest size.
@@ -42,7 +42,7 @@ impl StackObject {
                 if object.stat()?.size_bytes < inside { object.set_len(inside) } else { Ok(()) }
             };
             let grown =
-                self.change_segment(&segment, extent.clone(), Reach::Grows, EventKind::Write, grow);
+                self.change_segment(&segment, extent.clone(), Reach::Grows, Sent::Shape, grow);
             match grown {
                 Ok(()) => goal = bytes,
                 Err(Again::Restructured) => {}
@@ -134,7 +134,7 @@ impl StackObject {
     }
 
     fn promise_pieces(&self, range: Range<u64>) -> Result<()> {
-        self.change_pieces(range, Reach::Promised, &|object, inside, part| {
+        self.change_pieces(range, Reach::Promised, Sent::Shape, &|object, inside, part| {
             allocate_behind(object, inside..inside + (part.end - part.start))
         })
     }
@@ -175,7 +175,7 @@ impl StackObject {
 
     /// Promises the room of a range that is behind the ends of files, and nothing inside them.
     fn promise_behind(&self, range: Range<u64>) -> Result<()> {
-        self.change_pieces(range, Reach::Promised, &|object, inside, part| {
+        self.change_pieces(range, Reach::Promised, Sent::Shape, &|object, inside, part| {
             let end = inside + (part.end - part.start);
             let start = object.stat()?.size_bytes.max(inside);
             if start < end { allocate_behind(object, start..end) } else { Ok(()) }

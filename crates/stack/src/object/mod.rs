@@ -15,7 +15,7 @@ use terrace_core::{
     ReadBegun, ReadDone, ReadSummary, Result, Stat, TierIndex,
 };
 
-use self::write::{Again, Reach};
+use self::write::{Again, Reach, Sent};
 use crate::entries::Opened;
 use crate::entry::Segment;
 use crate::holds::Holder;
@@ -317,7 +317,7 @@ impl Object for StackObject {
         match end {
             End::Stays => self.promise(range)?,
             End::Grows => self.grow_or_stay(|| {
-                self.change_pieces(range, Reach::Grows, &|object, inside, part| {
+                self.change_pieces(range, Reach::Grows, Sent::Shape, &|object, inside, part| {
                     object.allocate(inside..inside + (part.end - part.start), End::Grows)
                 })
             })?,
@@ -337,8 +337,7 @@ impl Object for StackObject {
                 continue;
             }
             let punch = |object: &dyn Object| object.punch(inside..end);
-            match self.change_segment(&segment, inside..end, Reach::Inside, EventKind::Write, punch)
-            {
+            match self.change_segment(&segment, inside..end, Reach::Inside, Sent::Shape, punch) {
                 Ok(()) => {}
                 Err(Again::Failed(error) | Again::OverQuota(error)) => return Err(error),
                 Err(Again::Restructured) => return self.punch(range),

@@ -49,6 +49,15 @@ pub(super) enum Reach {
     Promised,
 }
 
+/// What of a change goes to the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sent {
+    /// All its bytes.
+    Bytes,
+    /// Where the file is to have a hole, room or its end: no bytes.
+    Shape,
+}
+
 /// Changes a part of an object: takes the segment's file, the offset in it, and the part's range.
 pub(super) type ChangePiece<'a> = dyn Fn(&dyn Object, u64, Range<u64>) -> Result<()> + 'a;
 
@@ -61,7 +70,7 @@ impl StackObject {
         segment: &Segment,
         extent: Range<u64>,
         reach: Reach,
-        kind: EventKind,
+        sent: Sent,
         change: impl Fn(&dyn Object) -> Result<()>,
     ) -> Result<(), Again> {
         let shared = &*self.shared;
@@ -123,12 +132,13 @@ impl StackObject {
             self.note_unsynced();
             result.map_err(|error| Again::Failed(self.explain(error, tier)))?;
             let bytes = extent.end - extent.start;
-            shared.tier(tier).ledger.access(true, bytes, ended_ns - device_ns);
-            self.entry.ledger.access(true, bytes, ended_ns - device_ns);
+            let written_bytes = if sent == Sent::Bytes { bytes } else { 0 };
+            shared.tier(tier).ledger.access(true, written_bytes, ended_ns - device_ns);
+            self.entry.ledger.access(true, written_bytes, ended_ns - device_ns);
             let extent = (extent.start, bytes);
             let stack_ns = device_ns - started_ns - guard_ns;
             let took = Took::split(ended_ns - started_ns, guard_ns, stack_ns);
-            shared.post(kind, segment, tier, started_ns, extent, took);
+            shared.post(EventKind::Write, segment, tier, started_ns, extent, took);
             return Ok(());
         }
     }
@@ -208,7 +218,7 @@ impl StackObject {
         if self.is_simple(end_bytes) {
             let extent = offset_bytes..end_bytes;
             let write = |object: &dyn Object| object.write_at(offset_bytes, data);
-            match self.change_segment(&self.first, extent, Reach::Grows, EventKind::Write, write) {
+            match self.change_segment(&self.first, extent, Reach::Grows, Sent::Bytes, write) {
                 Ok(()) => return Ok(total as u64),
                 Err(Again::OverQuota(error)) => return Err(error),
                 Err(Again::Failed(error)) if error.kind() != ErrorKind::NoSpace => {
@@ -242,7 +252,7 @@ impl StackObject {
     /// Writes piece by piece into the segments that hold the range, making those that are missing.
     fn write_pieces(&self, offset_bytes: u64, data: &[u8]) -> Result<()> {
         let range = offset_bytes..offset_bytes + data.len() as u64;
-        self.change_pieces(range, Reach::Grows, &|object, inside, part| {
+        self.change_pieces(range, Reach::Grows, Sent::Bytes, &|object, inside, part| {
             let part = (part.start - offset_bytes) as usize..(part.end - offset_bytes) as usize;
             object.write_at(inside, &[IoSlice::new(&data[part])])
         })
@@ -253,6 +263,7 @@ impl StackObject {
         &self,
         range: Range<u64>,
         reach: Reach,
+        sent: Sent,
         change: &ChangePiece<'_>,
     ) -> Result<()> {
         /// Tries before an object that keeps changing its shape is given up.
@@ -269,7 +280,7 @@ impl StackObject {
                 let extent = inside..inside + bytes;
                 let part = at..at + bytes;
                 let change = |object: &dyn Object| change(object, inside, part.clone());
-                self.change_segment(&segment, extent, reach, EventKind::Write, change)
+                self.change_segment(&segment, extent, reach, sent, change)
             };
             let outcome = if room == 0 { Err(Again::Restructured) } else { one(room) };
             match outcome {
