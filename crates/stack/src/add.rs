@@ -6,10 +6,11 @@ use std::sync::Arc;
 use terrace_core::{Cursor, Error, ErrorKind, Result, TierIndex};
 
 use crate::header::TierEntry;
-use crate::open::{is_free, keeps_identity, superblock};
+use crate::open::keeps_identity;
 use crate::record::SEGMENT_NAMESPACE;
 use crate::runner;
 use crate::shared::Shared;
+use crate::superblock::{Stage, is_free, superblock};
 use crate::tiers::TierState;
 use crate::{Tactics, Tier};
 
@@ -26,7 +27,7 @@ pub(crate) fn add(shared: &Arc<Shared>, tier: Tier, tactics: Option<Tactics>) ->
     check(shared, &tier)
         .map_err(|error| error.with("tier", &tier.name).with("target", tier.backend.target()))?;
     if keeps_identity(&tier) {
-        let next = superblock(shared.store_id, &tier.name, shared.epoch);
+        let next = superblock(shared.store_id, &tier.name, shared.epoch, Stage::Open);
         tier.backend.set_superblock(&next).map_err(|error| error.with("tier", &tier.name))?;
     }
     shared.failpoints.hit("add.superblock")?;

@@ -7,6 +7,7 @@ pub const FAILPOINTS: &[&str] = &[
     "open.superblock",
     "open.superblocks",
     "open.header",
+    "open.confirmed",
     "recover.reverted",
     "recover.settled",
     "recover.orphan",
@@ -58,4 +59,5 @@ pub const FAILPOINTS: &[&str] = &[
     "remove.superblock",
     "close.synced",
     "close.header",
+    "close.superblock",
 ];

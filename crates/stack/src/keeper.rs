@@ -13,6 +13,7 @@ use crate::quota;
 use crate::recover;
 use crate::runner;
 use crate::shared::Shared;
+use crate::superblock::{self, Stage};
 
 /// How often the keeper looks after the watchdog and the utilisation.
 const TICK: Duration = Duration::from_millis(50);
@@ -225,5 +226,6 @@ pub(crate) fn close(shared: &Arc<Shared>, threads: &Threads) -> Result<()> {
             entry.garbage_bytes = garbage;
         }
     })?;
-    shared.failpoints.hit("close.header")
+    shared.failpoints.hit("close.header")?;
+    superblock::write_all(shared, Stage::Closed, "close.superblock")
 }

@@ -65,6 +65,7 @@ mod slots;
 mod space;
 mod stack;
 mod stat;
+mod superblock;
 mod survivors;
 mod swap;
 mod tiers;

@@ -8,8 +8,7 @@ use std::sync::atomic::AtomicBool;
 
 use arc_swap::ArcSwap;
 use terrace_core::{
-    Access, Error, ErrorKind, Persistency, Placed, Placement, Placer, Random, Result, Superblock,
-    TierIndex,
+    Access, Error, ErrorKind, Persistency, Placed, Placement, Placer, Random, Result, TierIndex,
 };
 
 use crate::account::Class;
@@ -31,6 +30,7 @@ use crate::runner::Desk;
 use crate::scrub::Scrubbing;
 use crate::shared::Shared;
 use crate::slots::Slots;
+use crate::superblock::{self, Stage, is_free, superblock};
 use crate::tiers::{TierState, Tiers};
 use crate::usage::Usages;
 use crate::{Offline, Parts, Tier};
@@ -73,7 +73,7 @@ pub(crate) fn create(parts: &Parts) -> Result<u128> {
     let salt = std::hash::BuildHasher::build_hasher(&std::hash::RandomState::new()).finish();
     let store_id = u128::from(random.next_u64()) << 64 | u128::from(salt);
     for tier in parts.tiers.iter().filter(|tier| keeps_identity(tier)) {
-        tier.backend.set_superblock(&superblock(store_id, &tier.name, 0))?;
+        tier.backend.set_superblock(&superblock(store_id, &tier.name, 0, Stage::Open))?;
     }
     let tiers = parts.tiers.iter().enumerate();
     let header = Header {
@@ -90,16 +90,6 @@ pub(crate) fn create(parts: &Parts) -> Result<u128> {
     };
     Catalog::create(&*parts.catalog, &header)?;
     Ok(store_id)
-}
-
-pub(crate) fn superblock(store_id: u128, tier: &str, epoch: u64) -> Superblock {
-    Superblock {
-        store_id,
-        tier: tier.into(),
-        format_version: FORMAT_VERSION,
-        feature_bits: 0,
-        epoch,
-    }
 }
 
 pub(crate) fn keeps_identity(tier: &Tier) -> bool {
@@ -215,7 +205,7 @@ fn check_tiers(parts: &mut Parts, header: &Header, notes: &mut Vec<String>) -> R
         if !keeps_identity(tier) {
             continue;
         }
-        if let Err(error) = check_superblock(tier, header) {
+        if let Err(error) = superblock::check(tier, header) {
             let is_missing = matches!(error.kind(), ErrorKind::Io | ErrorKind::NotFound)
                 || is_empty(tier, header).unwrap_or(true);
             let may_miss = parts.settings.degraded && is_missing;
@@ -236,51 +226,6 @@ fn check_tiers(parts: &mut Parts, header: &Header, notes: &mut Vec<String>) -> R
 fn is_empty(tier: &Tier, header: &Header) -> Result<bool> {
     let is_known = header.tiers.iter().any(|entry| entry.name == tier.name);
     Ok(is_known && tier.backend.superblock()?.is_none())
-}
-
-fn check_superblock(tier: &Tier, header: &Header) -> Result<()> {
-    let wrong = |kind, reason: String| {
-        Err(Error::new(kind, "open a store")
-            .because(reason)
-            .with("tier", &tier.name)
-            .with("target", tier.backend.target()))
-    };
-    let known = header.tiers.iter().find(|entry| entry.name == tier.name);
-    let Some(found) = tier.backend.superblock()?.filter(|found| !is_free(found)) else {
-        if known.is_some() {
-            let reason = "the tier is empty: it lost its superblock, or another directory is \
-                          mounted there";
-            return wrong(ErrorKind::Stale, reason.into());
-        }
-        return Ok(());
-    };
-    if found.store_id != header.store_id {
-        return wrong(
-            ErrorKind::Denied,
-            format!("the tier belongs to another store, {:032x}", found.store_id),
-        );
-    }
-    if found.tier != tier.name {
-        let reason = format!("the directory is that of tier {}: tiers are swapped", found.tier);
-        return wrong(ErrorKind::Denied, reason);
-    }
-    format::check(found.format_version)
-        .map_err(|error| error.with("tier", &tier.name).with("target", tier.backend.target()))?;
-    if found.feature_bits != 0 {
-        let reason = "the tier was written by another version of terrace";
-        return wrong(ErrorKind::Unsupported, reason.into());
-    }
-    // A crash between superblocks and header leaves the superblock one ahead.
-    let epoch = known.map_or(header.epoch, |entry| entry.epoch);
-    if found.epoch < epoch {
-        let reason = "the tier is an old copy: the store was opened since it was last written";
-        return wrong(ErrorKind::Stale, reason.into());
-    }
-    if found.epoch > epoch + 1 {
-        let reason = "the catalog is an old copy: the tier was written since";
-        return wrong(ErrorKind::Stale, reason.into());
-    }
-    Ok(())
 }
 
 /// The catalog's entries of the configured tiers, in their order; new ones for new tiers.
@@ -320,16 +265,10 @@ fn match_tiers(parts: &Parts, header: &Header) -> Result<Vec<TierEntry>> {
     Ok(entries)
 }
 
-/// Marks the store as open: superblocks first, then the header, both durably.
+/// Marks the store as open: superblocks first, then the header, then superblocks that say that the
+/// header does, all durably.
 fn begin_epoch(shared: &Shared, header: &Header, mut entries: Vec<TierEntry>) -> Result<()> {
-    for tier in shared.tiers.iter() {
-        let is_kept = tier.is_online() && tier.capability.identity && !tier.is_volatile();
-        if is_kept {
-            let next = superblock(header.store_id, &tier.name, shared.epoch);
-            tier.backend.set_superblock(&next).map_err(|error| error.with("tier", &tier.name))?;
-            shared.failpoints.hit("open.superblock")?;
-        }
-    }
+    superblock::write_all(shared, Stage::Opening, "open.superblock")?;
     shared.failpoints.hit("open.superblocks")?;
     for (entry, tier) in entries.iter_mut().zip(shared.tiers.iter()) {
         if tier.is_online() {
@@ -347,7 +286,8 @@ fn begin_epoch(shared: &Shared, header: &Header, mut entries: Vec<TierEntry>) ->
         next.tiers = entries;
     })?;
     shared.catalog.allow_numbers(header.next_number + NUMBERS_AT_OPEN);
-    shared.failpoints.hit("open.header")
+    shared.failpoints.hit("open.header")?;
+    superblock::write_all(shared, Stage::Open, "open.confirmed")
 }
 
 fn assemble(parts: &mut Parts, header: &Header, entries: &[TierEntry], epoch: u64) -> Arc<Shared> {
@@ -406,16 +346,6 @@ fn assemble(parts: &mut Parts, header: &Header, entries: &[TierEntry], epoch: u6
         opened_clock_ns: parts.clock.now_ns(),
         utilisation_since: std::sync::Mutex::new((parts.clock.now_ns(), Vec::new())),
     })
-}
-
-/// What a tier says of itself that was removed from its store: it is nobody's.
-pub(crate) fn free_superblock() -> Superblock {
-    superblock(0, "", 0)
-}
-
-/// Whether a tier is nobody's.
-pub(crate) fn is_free(found: &Superblock) -> bool {
-    found.store_id == 0
 }
 
 /// A number for a boot's name; CRCs of the text and of its reverse are enough to tell boots apart.

@@ -9,8 +9,8 @@ use crate::account::Class;
 use crate::add::check_many;
 use crate::catalog::GarbageRow;
 use crate::doubt;
-use crate::open::free_superblock;
 use crate::shared::Shared;
+use crate::superblock::free_superblock;
 use crate::tiers::TierState;
 
 const OPERATION: &str = "remove a tier";
