@@ -15,6 +15,7 @@ mod node;
 mod pairs;
 mod record;
 mod request;
+mod stores;
 mod tree;
 #[cfg(test)]
 mod vectors;
@@ -35,7 +36,13 @@ pub use request::{
     Changes, Closed, DELEGATED_FOR, Delegated, Listed, LockKind, LockRange, Locked, Made,
     ReadyObject, RenameHow, Reply, Request, SetHow, Settled, WasRead, When,
 };
-pub use tree::{INLINE_BYTES_LIMIT, LockOwner, LockTable, OwnLocks, Session, Tree, TreeOptions};
+pub use stores::{
+    Belonging, KnownStore, belonging, file_system_id, has_object, is_distributed, is_mark, mark,
+    mark_anyway, record_further_stores, record_stores, recorded_stores, sample_of_objects, unmark,
+};
+pub use tree::{
+    INLINE_BYTES_LIMIT, LockOwner, LockTable, Over, OwnLocks, Session, Tree, TreeOptions,
+};
 pub use wire::{Effect, answer, read_answer};
 
 /// Locks; a thread that panicked left nothing half changed behind the locks of this crate.

@@ -10,6 +10,12 @@ pub(crate) const SUPERBLOCK: &[u8] = b"s";
 /// itself which objects there are.
 pub(crate) const DISTRIBUTED: &[u8] = b"m";
 
+/// The pair that says over which stores the file system lies, where these are several.
+pub(crate) const STORES: &[u8] = b"v";
+
+/// The pair of a store that holds parts of a file system whose names are with another one: which.
+pub(crate) const BELONGS: &[u8] = b"b";
+
 pub(crate) const NODE: u8 = b'i';
 pub(crate) const ENTRY: u8 = b'd';
 pub(crate) const XATTR: u8 = b'x';

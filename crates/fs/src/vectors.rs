@@ -4,6 +4,7 @@
 use crate::entries::{Bucket, hash};
 use crate::files::object_key;
 use crate::node::{Kind, Marks, Node, Place, ROOT, Time};
+use crate::stores::{Belonging, KnownStore, decode_record, encode_record};
 use crate::tree::Superblock;
 use crate::{pairs, record};
 
@@ -66,6 +67,18 @@ fn a_superblock_is_as_the_document_says() {
     let superblock = Superblock { id: 1, seed: SEED, inline_bytes_max: 4096, next_number: 8193 };
     assert_eq!(hex(&superblock.encode()), vector("superblock"));
     assert_eq!(Superblock::decode(&bytes("superblock")), Ok(superblock));
+}
+
+#[test]
+fn servers_are_as_the_document_says() {
+    let id = 0x0011_2233_4455_6677_8899_aabb_ccdd_eeff;
+    let keeper = KnownStore::new(id, "node1:7420");
+    let servers = vec![keeper.clone(), KnownStore::new(1, "b")];
+    assert_eq!(hex(&encode_record(&servers)), vector("servers"));
+    assert_eq!(decode_record(&bytes("servers")), Ok(servers));
+    let mark = Belonging { file_system: 1, keeper };
+    assert_eq!(hex(&mark.encode()), vector("mark"));
+    assert_eq!(Belonging::decode(&bytes("mark")), Ok(mark));
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use terrace_core::{Access, Clock, ErrorKind, Result, Semantics, SystemClock};
 use terrace_fs::{Files, FilesOptions, Metadata, Reply, Request, Session, TreeOptions};
-use terrace_store::{Alone, Store};
+use terrace_store::{Alone, FilesUse, Store};
 
 /// The name of the file system that is meant where none is named, and the namespace of its objects.
 pub const NAME_DEFAULT: &str = "files";
@@ -22,6 +22,9 @@ pub struct Opening {
     pub ready_objects: usize,
     /// Whether anything may be changed.
     pub access: Access,
+    /// Whether what there is may be read where servers are missing over which the file system lies.
+    /// Nothing may be changed then.
+    pub degraded: bool,
     /// How long the bytes of a small file that is open are believed where others use the files, too;
     /// zero: each operation sees what others did before it.
     pub believed_for: Duration,
@@ -46,7 +49,8 @@ impl Metadata for Ours {
 /// # Errors
 ///
 /// `NotFound` where there is no such file system and none is to be made; `Exists` where there are
-/// objects in the place of one that is to be made; `Busy` where somebody has it alone; what store
+/// objects in the place of one that is to be made, and where servers are missing over which it lies;
+/// `Busy` where somebody has it alone; what store
 /// and metadata say.
 pub fn open(store: &Store, opening: &Opening) -> Result<Arc<Files>> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
@@ -60,6 +64,7 @@ pub fn open(store: &Store, opening: &Opening) -> Result<Arc<Files>> {
             made => made?,
         }
     }
+    store.join_files(&opening.name, usage(opening))?;
     let is_alone = !store.is_attached();
     let mut inline_bytes_max = 0;
     let metadata: Arc<dyn Metadata> = match is_alone {
@@ -81,4 +86,12 @@ pub fn open(store: &Store, opening: &Opening) -> Result<Arc<Files>> {
     };
     Files::new(metadata, Arc::new(store.clone()), clock, options)
         .map_err(|failure| failure.into_error("open a file system"))
+}
+
+fn usage(opening: &Opening) -> FilesUse {
+    match (opening.access, opening.degraded) {
+        (Access::Write, _) => FilesUse::Change,
+        (Access::Read, false) => FilesUse::Read,
+        (Access::Read, true) => FilesUse::ReadPart,
+    }
 }

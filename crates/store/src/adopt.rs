@@ -8,6 +8,7 @@ use terrace_core::{Backend, Cursor, Error, ErrorKind, Key, Result};
 use terrace_fs::{NUMBERS_MARGIN, TreeOptions, is_recognized, number_of};
 
 use crate::Store;
+use crate::companions::check_unmarked;
 use crate::files::{MAKE, make_tree};
 use crate::store::Side;
 
@@ -38,6 +39,7 @@ impl Store {
                 .because("there is a file system already; `terrace fsck --repair` mends it")
                 .with("name", name));
         }
+        check_unmarked(&*kv, ADOPT, name)?;
         let Some(highest) = highest_number(&owned.stack, name)? else {
             return Err(Error::new(ErrorKind::NotFound, ADOPT)
                 .because("there are none")
@@ -81,7 +83,7 @@ impl Store {
 }
 
 /// An object of a namespace, if there is any.
-fn first_object(data: &dyn Backend, namespace: &str) -> Result<Option<Key>> {
+pub(crate) fn first_object(data: &dyn Backend, namespace: &str) -> Result<Option<Key>> {
     let mut cursor = Some(Cursor::start());
     while let Some(from) = cursor {
         let mut page = data.list(namespace, "", &from, 1)?;

@@ -6,7 +6,9 @@ use std::io::IoSliceMut;
 
 use serde::{Deserialize, Serialize};
 use terrace_core::{Backend, Error, ErrorKind, Key, Kv, Open, Result};
-use terrace_fs::{Check, Mending, Reached, TreeReport, is_recognized, number_in_place, paths};
+use terrace_fs::{
+    Check, Mending, Reached, TreeReport, is_recognized, number_in_place, paths, recorded_stores,
+};
 
 use crate::Store;
 use crate::control::Call;
@@ -26,6 +28,9 @@ pub struct FilesReport {
     pub name: String,
     /// Whether somebody uses it, so that it was not checked.
     pub is_in_use: bool,
+    /// The stores over which it lies, where these are several and recorded.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub servers: Vec<String>,
     /// How the files are reached that places are about, of which was asked.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub paths: BTreeMap<String, Reached>,
@@ -97,7 +102,10 @@ impl Owned {
             }
             let paths = reached(&*kv, &name, places)?;
             let found = TreeReport::default();
-            let mut report = FilesReport { name, is_in_use: true, paths, found };
+            // Whether it can be read the check says.
+            let servers = recorded_stores(&*kv).ok().flatten().unwrap_or_default();
+            let servers = servers.iter().map(ToString::to_string).collect();
+            let mut report = FilesReport { name, is_in_use: true, servers, paths, found };
             if let Some(_turn) = self.trees.keep_out(&report.name) {
                 let data: &dyn Backend = &self.stack;
                 let (kv, now_ns) = (&*kv, self.clock.wall_ns());

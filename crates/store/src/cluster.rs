@@ -68,7 +68,9 @@ impl Cluster {
         let homes = self.striped.map().pairs_homes(namespace)?;
         if homes.len() > 1 {
             for index in &homes {
-                if !self.remotes[*index].kv(namespace).scan(&KvRange::all(), 1)?.is_empty() {
+                // Also those of a file system's names, but not the mark that these are elsewhere.
+                let found = self.remotes[*index].kv(namespace).scan(&KvRange::all(), 2)?;
+                if found.iter().any(|(key, _)| !terrace_fs::is_mark(key)) {
                     return Ok(*index);
                 }
             }

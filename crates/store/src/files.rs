@@ -11,6 +11,7 @@ use terrace_core::{Access, Clock, Error, ErrorKind, Kv, Result};
 use terrace_fs::{FileClock, Metadata, ROOT, Request, Session, Tree, TreeOptions};
 
 use crate::Store;
+use crate::companions::{check_marks, create_over};
 use crate::owner::Owned;
 use crate::remote_files::RemoteFiles;
 use crate::store::Side;
@@ -125,7 +126,7 @@ impl Owned {
     }
 }
 
-const OPEN: &str = "open a file system";
+pub(crate) const OPEN: &str = "open a file system";
 pub(crate) const MAKE: &str = "make a file system";
 
 pub(crate) fn make_tree(kv: &dyn Kv, options: &TreeOptions) -> Result<()> {
@@ -145,27 +146,22 @@ fn open_tree(kv: Arc<dyn Kv>, clock: &Arc<dyn Clock>, name: &str) -> Result<Arc<
 }
 
 impl Store {
-    /// Makes a file system in a namespace.
+    /// Makes a file system in a namespace. Over several servers its names are with the first one,
+    /// together with a record of all of them, and each other one gets a mark.
     ///
     /// # Errors
     ///
-    /// `Exists` where there is one already, also with another server of several, and where any of
-    /// them has an object of the namespace, see [`Store::adopt_files`]; `Invalid`, `Denied`,
-    /// `Unreachable`, `Io`.
+    /// `Exists` where there is one already, also with another server of several, where any of them
+    /// belongs to one, and where any has an object of the namespace, see [`Store::adopt_files`];
+    /// `Invalid`, `Denied`, `Unreachable`, `Io`.
     pub fn create_files(&self, name: &str, options: &TreeOptions) -> Result<()> {
-        let kv: Arc<dyn Kv> = match &self.side {
-            Side::Owned(owned) => owned.stack.kv(name)?,
-            Side::Attached(link) => {
-                let remote = link.file_servers().first().map(|(_, remote)| (*remote).clone());
-                let remote = remote.expect("whoever is attached is so to somebody");
-                Arc::new(remote.kv(name))
-            }
-        };
         if self.has_files(name)? {
             return Err(Error::new(ErrorKind::Exists, MAKE).with("name", name));
         }
+        let companions = self.companions(name)?;
+        let seen = check_marks(&companions, name)?;
         self.check_no_objects(name)?;
-        make_tree(&*kv, options)
+        create_over(&companions, &seen, name, options)
     }
 
     /// Whether a namespace holds a file system.
@@ -177,6 +173,14 @@ impl Store {
         match &self.side {
             Side::Owned(owned) => holds_files(&*owned.stack.kv(name)?),
             Side::Attached(link) => Ok(keeper(&link.file_servers(), name)?.is_some()),
+        }
+    }
+
+    /// Which of the stores behind this one keeps the metadata of a file system.
+    pub(crate) fn keeper_index(&self, name: &str) -> Result<Option<usize>> {
+        match &self.side {
+            Side::Owned(owned) => Ok(holds_files(&*owned.stack.kv(name)?)?.then_some(0)),
+            Side::Attached(link) => keeper(&link.file_servers(), name),
         }
     }
 
@@ -193,11 +197,12 @@ impl Store {
             Side::Owned(owned) => Ok(Arc::new(Session::new(&owned.shared_tree(name)?))),
             Side::Attached(link) => {
                 let servers = link.file_servers();
-                let Some(remote) = keeper(&servers, name)? else {
+                let Some(index) = keeper(&servers, name)? else {
                     return Err(Error::new(ErrorKind::NotFound, OPEN)
                         .because("the store has none of this name; `terrace mount` makes one")
                         .with("name", name));
                 };
+                let remote = servers[index].1.clone();
                 if servers.len() > 1 {
                     Tree::note_distribution(&remote.kv(name))
                         .map_err(|failure| failure.into_error(OPEN))?;
@@ -254,18 +259,18 @@ fn holds_files(kv: &dyn Kv) -> Result<bool> {
 ///
 /// `Exists` where several have a file system of this name: files of one have the numbers of the
 /// other's, and which objects belong to which nobody could tell.
-fn keeper(servers: &[(&str, &Remote)], name: &str) -> Result<Option<Remote>> {
-    let mut keepers: Vec<(&str, &Remote)> = Vec::new();
-    for (server, remote) in servers {
+fn keeper(servers: &[(&str, &Remote)], name: &str) -> Result<Option<usize>> {
+    let mut keepers: Vec<usize> = Vec::new();
+    for (index, (_, remote)) in servers.iter().enumerate() {
         match Tree::exists(&remote.kv(name)) {
-            Ok(true) => keepers.push((*server, *remote)),
+            Ok(true) => keepers.push(index),
             Ok(false) => {}
             Err(failure) if !keepers.is_empty() && failure.errno() == Errno::HOSTUNREACH => {}
             Err(failure) => return Err(failure.into_error(OPEN)),
         }
     }
     if keepers.len() > 1 {
-        let named: Vec<_> = keepers.iter().map(|(server, _)| *server).collect();
+        let named: Vec<_> = keepers.iter().map(|index| servers[*index].0).collect();
         return Err(Error::new(ErrorKind::Exists, OPEN)
             .because(
                 "several of the servers keep one of this name, each with other files: name the \
@@ -275,5 +280,5 @@ fn keeper(servers: &[(&str, &Remote)], name: &str) -> Result<Option<Remote>> {
             .with("name", name)
             .with("servers", named.join(",")));
     }
-    Ok(keepers.first().map(|(_, remote)| (*remote).clone()))
+    Ok(keepers.first().copied())
 }

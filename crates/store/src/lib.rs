@@ -15,6 +15,7 @@ mod changed;
 mod check_files;
 mod checkpoint;
 mod cluster;
+mod companions;
 mod control;
 mod delegated;
 mod descriptors;
@@ -50,6 +51,7 @@ pub use calibrate::{
 };
 pub use check_files::FilesReport;
 pub use checkpoint::CheckpointUsed;
+pub use companions::{FilesUse, StoresSet};
 pub use descriptors::make_room_for_descriptors;
 pub use files::Alone;
 pub use policy::Guest;

@@ -76,8 +76,20 @@ impl Work<'_> {
     }
 }
 
-/// Opens a file system of a store; makes it where `creates` and it is not there.
-pub(crate) fn open(store: &Store, name: &str, creates: bool) -> Result<Arc<Files>> {
+/// What a file system is opened for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// To copy into it; it is made where it is not there.
+    Import,
+    /// To copy from it.
+    Export,
+    /// The same where servers are missing over which it lies.
+    ExportDegraded,
+}
+
+/// Opens a file system of a store.
+pub(crate) fn open(store: &Store, name: &str, purpose: Purpose) -> Result<Arc<Files>> {
+    let creates = purpose == Purpose::Import;
     let options = TreeOptions {
         user: rustix::process::getuid().as_raw(),
         group: rustix::process::getgid().as_raw(),
@@ -88,6 +100,7 @@ pub(crate) fn open(store: &Store, name: &str, creates: bool) -> Result<Arc<Files
         create: creates.then_some(options),
         ready_objects: if creates { READY_OBJECTS } else { 0 },
         access: if creates { Access::Write } else { Access::Read },
+        degraded: purpose == Purpose::ExportDegraded,
         believed_for: Duration::from_secs(1),
     };
     Ok(terrace_mount::open(store, &opening)?)

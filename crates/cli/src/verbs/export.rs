@@ -13,7 +13,7 @@ use crate::context::{Context, alone};
 use crate::failure::{Failures, Result};
 use crate::interrupt::Interrupt;
 use crate::progress::Progress;
-use crate::trees::{self, Summary, Work};
+use crate::trees::{self, Purpose, Summary, Work};
 
 /// Copy a file system of the store into a local directory
 ///
@@ -39,6 +39,13 @@ pub(crate) struct Export {
     /// The directory there
     #[arg(long, value_name = "PATH", default_value = "/")]
     from: String,
+
+    /// Go on where servers are missing over which the file system lies
+    ///
+    /// What is on those that are named is copied; a file of which a part is elsewhere is said, as others
+    /// that cannot be copied.
+    #[arg(long)]
+    degraded: bool,
 }
 
 impl Verb for Export {
@@ -50,10 +57,11 @@ impl Verb for Export {
 
     fn run(self, context: &Context) -> Result<()> {
         let interrupt = Interrupt::watch()?;
+        let purpose = if self.degraded { Purpose::ExportDegraded } else { Purpose::Export };
         let (summary, failures) = context.with_files_at(
             context.store()?,
             &|| alone(Access::Write),
-            &|store| trees::open(store, &self.name, false),
+            &|store| trees::open(store, &self.name, purpose),
             |_, files| {
                 let source = trees::directory(&files, &self.from, false)?;
                 let mut work = Work {

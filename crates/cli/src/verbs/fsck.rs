@@ -74,6 +74,14 @@ pub(crate) struct Fsck {
     /// were no files. Not for the stores of several servers that clients use as one.
     #[arg(long, value_name = "NAME", requires = "repair")]
     adopt: Option<String>,
+    /// Have a file system lie over the servers that are named, and over no other ones
+    ///
+    /// For one of several servers that are used as one: where a server was lost for good, or has
+    /// another store now, or where the record of its servers cannot be read. Nothing else is checked or
+    /// changed; what was on a server that is left out is not there any more. Nobody may use the file
+    /// system meanwhile.
+    #[arg(long, value_name = "NAME", requires = "repair", conflicts_with = "adopt")]
+    servers: Option<String>,
     /// Go on although a tier was last written before the others
     #[arg(long, requires = "change")]
     accept_old_tiers: bool,
@@ -88,11 +96,15 @@ impl Verb for Fsck {
   terrace fsck --repair                 after a problem was found
   terrace fsck --rebuild                the catalog is lost
   terrace fsck --repair --adopt files   and so are the names of files
+  terrace --store terrace://a,b fsck --repair --servers files   a third server is lost for good
   terrace fsck --json | jq .problems";
 
     fn run(self, context: &Context) -> Result<()> {
         if self.rebuild {
             return rebuild(context, Source::Checkpoint, self.accept_old_tiers, self.verify);
+        }
+        if let Some(name) = &self.servers {
+            return set_servers(context, name);
         }
         if let Some(name) = &self.adopt {
             adopt(context, name)?;
@@ -176,6 +188,22 @@ fn adopt(context: &Context, name: &str) -> Result<()> {
     }
     let mut output = Output::new();
     output.line(format!("made a file system of the objects in {}", show_name(name)))?;
+    output.flush()
+}
+
+/// Has a file system lie over the servers that are named.
+fn set_servers(context: &Context, name: &str) -> Result<()> {
+    let set = context.with_store(|store| Ok(store.set_files_stores(name)?))?;
+    let mut output = Output::new();
+    if context.is_json {
+        output.json(&json!({ "name": name, "servers": set.stores, "left_out": set.left_out }))?;
+        return output.flush();
+    }
+    let name = show_name(name);
+    output.line(format!("file system {name} lies over: {}", set.stores.join(", ")))?;
+    if !set.left_out.is_empty() {
+        output.line(format!("left out: {}", set.left_out.join(", ")))?;
+    }
     output.flush()
 }
 
@@ -350,7 +378,11 @@ fn print_files(report: &FilesReport, output: &mut Output) -> Result<()> {
     }
     if !found.has_objects_checked {
         let reason = "its objects may be on several servers, and were not compared";
-        output.line(format!("note: distributed {name}: {reason}"))?;
+        let servers = match report.servers.is_empty() {
+            true => String::new(),
+            false => format!("; it lies over: {}", report.servers.join(", ")),
+        };
+        output.line(format!("note: distributed {name}: {reason}{servers}"))?;
     }
     let (directories, files) = (found.directories, count(found.files, "file"));
     let directories = match directories {

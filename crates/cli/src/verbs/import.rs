@@ -14,7 +14,7 @@ use crate::failure::{Failures, Result};
 use crate::interrupt::Interrupt;
 use crate::output::{Output, count};
 use crate::progress::Progress;
-use crate::trees::{self, Summary, Work};
+use crate::trees::{self, Purpose, Summary, Work};
 
 /// Copy a local directory into a file system of the store
 ///
@@ -55,7 +55,7 @@ impl Verb for Import {
         let (summary, failures) = context.with_files_at(
             context.store()?,
             &|| alone(Access::Write),
-            &|store| trees::open(store, &self.name, true),
+            &|store| trees::open(store, &self.name, Purpose::Import),
             |_, files| {
                 let target = trees::directory(&files, &self.to, true)?;
                 let mut work = Work {

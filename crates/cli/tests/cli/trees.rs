@@ -39,6 +39,7 @@ fn files_for(store: &Store, access: Access) -> Arc<Files> {
         create: is_writer.then(TreeOptions::default),
         ready_objects: 0,
         access,
+        degraded: false,
         believed_for: Duration::MAX,
     };
     terrace_mount::open(store, &opening).expect("opens")

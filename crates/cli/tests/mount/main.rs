@@ -5,6 +5,7 @@
 mod ahead;
 mod apps;
 mod clients;
+mod companions;
 mod directories;
 mod fsx;
 mod full_catalog;

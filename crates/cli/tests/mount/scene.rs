@@ -107,6 +107,11 @@ impl Scene {
         Mounted::new(self, together(served), name, how)
     }
 
+    /// Mounts what is behind an address.
+    pub(crate) fn mount_address(&self, address: &str, name: &str, how: &[&str]) -> Mounted {
+        Mounted::new(self, address.into(), name, how)
+    }
+
     /// The same for who waits for a server however long that takes to start.
     pub(crate) fn mount_all_patient(
         &self,

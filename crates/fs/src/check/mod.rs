@@ -31,6 +31,7 @@ use crate::failure::{Failure, Result};
 use crate::node::{Kind, Marks, Node, Place, ROOT, Time};
 use crate::pairs;
 use crate::record::{decode, is_whole};
+use crate::stores::decode_record;
 use crate::tree::{INLINE_BYTES_LIMIT, Superblock};
 
 /// How often progress is told, in pairs.
@@ -112,6 +113,7 @@ pub fn check(asked: &Check<'_>, progress: &mut dyn FnMut(u64)) -> Result<TreeRep
     checker.is_distributed = checker.kv.get(pairs::DISTRIBUTED)?.is_some();
     checker.report.has_objects_checked = !checker.is_distributed;
     checker.superblock()?;
+    checker.stores()?;
     checker.nodes()?;
     checker.numbers()?;
     checker.entries()?;
@@ -170,6 +172,21 @@ impl Checker<'_> {
             self.superblock = Some(Known { superblock, is_new: true });
         }
         Ok(())
+    }
+
+    /// Which servers there are nobody knows here: a record that cannot be read is left alone.
+    fn stores(&mut self) -> Result<()> {
+        let Some(bytes) = self.kv.get(pairs::STORES)? else { return Ok(()) };
+        match decode_record(&bytes) {
+            Ok(_) => Ok(()),
+            Err(failure) if is_whole(&bytes) => Err(failure),
+            Err(_) => {
+                let detail = "over which servers it lies cannot be read; `terrace --store ADDRESS \
+                              fsck --repair --servers` with its name records it anew";
+                self.found(DamageKind::DamagedServers, ROOT, detail.into());
+                Ok(())
+            }
+        }
     }
 
     /// No number may be given that something has.

@@ -71,6 +71,8 @@ pub enum DamageKind {
     WrongParent,
     /// A node with names is marked as one without.
     WrongNameless,
+    /// The record of the servers over which it lies cannot be read. It is left alone.
+    DamagedServers,
 }
 
 /// One finding.
@@ -133,6 +135,7 @@ impl DamageKind {
     pub fn word(self) -> &'static str {
         match self {
             Self::DamagedSuperblock => "damaged-superblock",
+            Self::DamagedServers => "damaged-servers",
             Self::UsedNumber => "used-number",
             Self::MissingRoot => "missing-root",
             Self::DamagedNode => "damaged-node",

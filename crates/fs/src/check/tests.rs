@@ -17,6 +17,7 @@ use crate::entries::{Bucket, hash};
 use crate::files::object_key;
 use crate::node::{Kind, Node, Place, ROOT};
 use crate::record::{decode, encode};
+use crate::stores::{KnownStore, record_stores};
 use crate::tree::Superblock;
 use crate::{FileClock, Files, FilesOptions, Made, Request, Session, SetHow, Tree, TreeOptions};
 use crate::{acl, pairs};
@@ -466,6 +467,19 @@ fn objects_that_may_be_on_other_servers_are_not_missed() {
     let report = scene.mends(&[]);
     assert!(!report.has_objects_checked);
     assert_eq!(scene.node(numbers.long).size, LONG as u64);
+}
+
+#[test]
+fn a_record_of_servers_that_cannot_be_read_is_told_and_left_alone() {
+    let (scene, _) = Scene::new();
+    record_stores(&*scene.kv, &[KnownStore::new(1, "a"), KnownStore::new(2, "b")]).expect("noted");
+    assert!(scene.check().is_sound());
+    scene.put(pairs::STORES, b"nonsense");
+    let mending = Mending { entropy: [9; 32], objects_decide: false };
+    for mending in [None, Some(mending), None] {
+        let counts = scene.check_with(mending).counts;
+        assert_eq!(counts.into_keys().collect::<Vec<_>>(), [DamageKind::DamagedServers]);
+    }
 }
 
 #[test]

@@ -31,7 +31,7 @@ use self::hold::Holds;
 pub use self::locks::{LockOwner, LockTable, OwnLocks};
 pub use self::session::Session;
 pub(crate) use self::superblock::Superblock;
-pub use self::superblock::{INLINE_BYTES_LIMIT, TreeOptions};
+pub use self::superblock::{INLINE_BYTES_LIMIT, Over, TreeOptions};
 use crate::clock::{FileClock, Moment};
 use crate::entries::{Bucket, hash};
 use crate::failure::{Failure, Result};
@@ -73,7 +73,27 @@ impl Tree {
         clock: &dyn Clock,
         entropy: &[u8; 32],
     ) -> Result<()> {
-        superblock::create(kv, options, clock, entropy)
+        superblock::create(kv, options, &Over::default(), clock, entropy)
+    }
+
+    /// The same over several stores, which are recorded with it.
+    ///
+    /// # Errors
+    ///
+    /// `EXIST` also where the store belongs to another file system than was seen.
+    pub fn create_over(
+        kv: &dyn Kv,
+        options: &TreeOptions,
+        over: &Over<'_>,
+        clock: &dyn Clock,
+        entropy: &[u8; 32],
+    ) -> Result<()> {
+        superblock::create(kv, options, over, clock, entropy)
+    }
+
+    /// The number of a file system that is made of this.
+    pub fn id_of(entropy: &[u8; 32]) -> u128 {
+        Superblock::new(0, entropy).id
     }
 
     /// Opens the file system that the pairs hold.

@@ -8,6 +8,7 @@ use super::Tree;
 use crate::failure::{Failure, Result};
 use crate::node::{Kind, Marks, Node, Place, ROOT, Time};
 use crate::record::Reader;
+use crate::stores::{Belonging, KnownStore, put_record};
 use crate::{lock, pairs};
 
 /// The version that is written.
@@ -46,6 +47,15 @@ impl Default for TreeOptions {
             first_number: ROOT + 1,
         }
     }
+}
+
+/// Over which stores a file system is made.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Over<'a> {
+    /// All of them, also the one of its pairs; none where that is alone.
+    pub stores: &'a [KnownStore],
+    /// The mark that was found with the pairs and means nothing any more: it is taken away.
+    pub seen: Option<&'a Belonging>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,6 +117,7 @@ impl Superblock {
 pub(super) fn create(
     kv: &dyn Kv,
     options: &TreeOptions,
+    over: &Over<'_>,
     clock: &dyn Clock,
     entropy: &[u8; 32],
 ) -> Result<()> {
@@ -139,16 +150,25 @@ pub(super) fn create(
         marks: Marks::default(),
         may_have_object: false,
     };
-    let mut is_taken = false;
+    let seen = over.seen.map(Belonging::encode);
+    let mut taken = None;
     kv.transact(&mut |txn: &mut dyn Txn| {
-        is_taken = txn.get(pairs::SUPERBLOCK)?.is_some();
-        if is_taken {
+        let is_free = txn.get(pairs::SUPERBLOCK)?.is_none() && txn.get(pairs::BELONGS)? == seen;
+        taken = (!is_free).then(|| Errno::EXIST.into());
+        if !is_free {
             return Ok(());
         }
+        if seen.is_some() {
+            txn.delete(pairs::BELONGS)?;
+        }
         txn.put(&pairs::node(ROOT), &crate::record::encode(&root))?;
-        txn.put(pairs::SUPERBLOCK, &superblock.encode())
+        txn.put(pairs::SUPERBLOCK, &superblock.encode())?;
+        match over.stores {
+            [] => Ok(()),
+            stores => put_record(txn, stores),
+        }
     })?;
-    if is_taken { Err(Errno::EXIST.into()) } else { Ok(()) }
+    taken.map_or(Ok(()), Err)
 }
 
 pub(super) fn read(kv: &dyn Kv) -> Result<Superblock> {

@@ -217,6 +217,23 @@ fn a_map_names_the_servers_for_everybody() {
 }
 
 #[test]
+fn the_mark_of_a_file_system_is_not_taken_for_its_pairs() {
+    let servers = [one(), one(), one()];
+    for number in 0..10 {
+        let name = format!("files{number}");
+        open(&servers, "").create_files(&name, &TreeOptions::default()).expect("there is none");
+        let store = open(&servers, "");
+        assert!(store.kv_get(&name, b"s").expect("gets").is_some(), "{name}");
+        for other in &servers[1..] {
+            let error = other.owner.create_files(&name, &TreeOptions::default());
+            let error = error.expect_err("it belongs to the one of all servers");
+            assert_eq!(error.kind(), ErrorKind::Exists);
+            assert!(error.chain().contains(&servers[0].address), "{}", error.chain());
+        }
+    }
+}
+
+#[test]
 fn a_server_that_is_missing_is_named() {
     let servers = [one(), one()];
     let gone = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");

@@ -59,6 +59,7 @@ fn fill(store: &Path, files: u64, progress: &mut Progress, stop: &AtomicBool) ->
         create: Some(TreeOptions::default()),
         ready_objects: 0,
         access: Access::Write,
+        degraded: false,
         believed_for: Duration::MAX,
     };
     let opened = terrace_mount::open(&store, &opening)?;

@@ -83,6 +83,12 @@ pub(crate) struct Mount {
     #[arg(long)]
     strict: bool,
 
+    /// With `-o ro`: read what there is where servers are missing over which the file system lies
+    ///
+    /// A file of which a part is on a server that is not named cannot be read then.
+    #[arg(long)]
+    degraded: bool,
+
     /// How long names and attributes may be taken for what they were; default: 1s where other
     /// clients use the files, too, for ever where nobody does
     #[arg(long, value_name = "DURATION")]
@@ -134,7 +140,7 @@ pub(crate) struct Mount {
     ///
     /// `ro`, `noatime`, `nosuid`, `nodev`, `noexec` and others of all file systems; `allow_other`
     /// (the default for root) and `private` (for whoever mounts alone); `name=`, `io=`, `threads=`,
-    /// `uring=`, `inline=`, `cache=` and `strict` as the options of the same names.
+    /// `uring=`, `inline=`, `cache=`, `strict` and `degraded` as the options of the same names.
     #[arg(short = 'o', value_name = "OPTIONS")]
     options: Vec<String>,
 }

@@ -28,6 +28,10 @@ pub(super) fn plan(arguments: Mount, context: &Context) -> Result<Plan> {
     for word in &words {
         apply(word, &mut arguments, &mut mount)?;
     }
+    if arguments.degraded && !mount.read_only {
+        let reason = "`degraded` is for reading only: give `-o ro,degraded`";
+        return Err(Error::invalid("mount", reason).into());
+    }
     let (store, place) = match arguments.places.as_slice() {
         [place] => match context.store() {
             Ok(store) => (store.to_string(), place),
@@ -71,6 +75,7 @@ pub(super) fn plan(arguments: Mount, context: &Context) -> Result<Plan> {
             create: (!mount.read_only).then_some(create),
             ready_objects,
             access: if mount.read_only { Access::Read } else { Access::Write },
+            degraded: arguments.degraded,
             believed_for: match arguments.strict {
                 true => Duration::ZERO,
                 false => cached_for.unwrap_or(CACHED_FOR_SHARED),
@@ -114,6 +119,7 @@ fn again(arguments: &Mount) -> Result<Vec<String>> {
         again.push(format!("--log-file={}", text(&file)?));
     }
     again.extend(arguments.strict.then(|| "--strict".into()));
+    again.extend(arguments.degraded.then(|| "--degraded".into()));
     again.extend(arguments.sloppy.then(|| "--sloppy".into()));
     again.extend(arguments.cache.iter().map(|time| format!("--cache={time}")));
     for words in &arguments.options {
@@ -146,6 +152,7 @@ fn apply(word: &str, arguments: &mut Mount, mount: &mut MountOptions) -> Result<
         Some(("inline", size)) => arguments.inline = size.into(),
         Some(("cache", time)) => arguments.cache = Some(time.into()),
         None if word == "strict" => arguments.strict = true,
+        None if word == "degraded" => arguments.degraded = true,
         None if word == "private" => mount.allow_other = false,
         _ => match mount.apply([word]) {
             Err(error) if arguments.sloppy && error.kind() == ErrorKind::InvalidInput => {}
