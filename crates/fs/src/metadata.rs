@@ -49,6 +49,13 @@ pub trait Metadata: Send + Sync {
     /// Whoever was told of a node has forgotten its names: if they ask again, it is because of that.
     fn forgotten(&self, _number: u64) {}
 
+    /// Whether a change that was acknowledged of a node, or of any, may be lost, because whoever keeps the
+    /// metadata ended before it was durable: as far as a [`Request::Sync`] found that has ended since.
+    /// True once for each node, and once for all of them.
+    fn take_loss(&self, _of: Option<u64>) -> bool {
+        false
+    }
+
     /// Whether a node had no extended attribute of this name, or none at all, less than `age_max`
     /// ago, where that is known without asking anybody. What was set through this since then counts.
     fn lacks_xattr(&self, _number: u64, _name: Option<&[u8]>, _age_max: Duration) -> bool {

@@ -65,6 +65,10 @@ impl Server for Named {
     fn life(&self) -> u64 {
         self.remote.life()
     }
+
+    fn whole_since(&self) -> u64 {
+        self.remote.whole_since()
+    }
 }
 
 impl RemoteFiles {
@@ -145,6 +149,10 @@ impl Metadata for RemoteFiles {
 
     fn forgotten(&self, number: u64) {
         self.ahead.forgotten(number);
+    }
+
+    fn take_loss(&self, of: Option<u64>) -> bool {
+        self.held.take_loss(of)
     }
 
     fn lacks_xattr(&self, number: u64, name: Option<&[u8]>, age_max: Duration) -> bool {

@@ -6,12 +6,14 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::Path;
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, SystemTime};
 
 use rustix::fs::XattrFlags;
+use rustix::io::Errno;
 use terrace_core::Random;
 
 use crate::scene::{Scene, Served};
@@ -147,15 +149,99 @@ fn what_was_written_before_an_orderly_restart_can_be_synced_after_it() {
     let Some(scene) = Scene::new() else { return };
     let mut served = Served::start(&scene);
     let mut mounted = scene.mount_all_patient(&[&served], "mnt", &[]);
-    let file = File::create_new(mounted.path().join("long")).expect("made");
+    let path = |name: &str| mounted.path().join(name);
+    let directory = File::open(mounted.path()).expect("open");
+    let long = File::create_new(path("long")).expect("made");
+    let small = File::create_new(path("small")).expect("made");
     for round in 0..3 {
-        file.write_all_at(&vec![round; LONG_BYTES], 0).expect("written");
+        long.write_all_at(&vec![round; LONG_BYTES], 0).expect("written");
+        small.write_all_at(&[round; 100], 0).expect("written");
+        fs::write(path(&format!("name{round}")), b"").expect("made");
         // The kernel may have it still: this is what the server has, and did not sync.
         rustix::fs::sync();
-        file.write_all_at(&vec![round; LONG_BYTES], LONG_BYTES as u64).expect("written");
+        long.write_all_at(&vec![round; LONG_BYTES], LONG_BYTES as u64).expect("written");
         served.restart(&scene);
-        file.sync_all().expect("nothing was lost");
+        for open in [&long, &small, &directory] {
+            open.sync_all().expect("nothing was lost");
+        }
     }
-    drop(file);
+    drop((long, small, directory));
+    mounted.unmount();
+}
+
+/// Everything that a store has on its disks.
+const STORED: [&str; 3] = ["store", "fast", "slow"];
+
+/// Has a directory be as another one is.
+fn copy(from: &Path, to: &Path) {
+    if to.exists() {
+        fs::remove_dir_all(to).expect("removed");
+    }
+    let copied = Command::new("cp").arg("-a").args([from, to]).status().expect("it can be run");
+    assert!(copied.success());
+}
+
+/// Keeps all that a store has, while nobody uses it.
+fn keep(scene: &Scene) {
+    let kept = scene.directory("kept");
+    STORED.iter().for_each(|name| copy(&scene.path(name), &kept.join(name)));
+}
+
+/// Has a store lose all that came after it was kept, as with the power.
+fn lose(scene: &Scene) {
+    let kept = scene.path("kept");
+    STORED.iter().for_each(|name| copy(&kept.join(name), &scene.path(name)));
+}
+
+#[track_caller]
+fn assert_lost(open: &File) {
+    let error = open.sync_all().expect_err("something is lost, and nobody was told of it");
+    assert_eq!(error.raw_os_error(), Some(Errno::IO.raw_os_error()), "{error}");
+    open.sync_all().expect("it was told, and nothing was lost since");
+}
+
+#[test]
+fn what_a_metadata_server_loses_is_told_once_to_each_who_syncs_what_is_in_its_metadata() {
+    let Some(scene) = Scene::new() else { return };
+    let mut served = Served::start(&scene);
+    let mut mounted = scene.mount_all_patient(&[&served], "mnt", &[]);
+    let path = |name: &str| mounted.path().join(name);
+    let names = ["small", "mode", "attribute", "closed", "synced", "others"];
+    names.iter().for_each(|name| fs::write(path(name), b"before").expect("written"));
+    ["renamed", "full"].iter().for_each(|name| fs::create_dir(path(name)).expect("made"));
+    served.stop();
+    keep(&scene);
+    served.start_again(&scene);
+    let open = |name: &str| File::options().read(true).write(true).open(path(name)).expect("open");
+    let (small, another, mode, attribute) =
+        (open("small"), open("small"), open("mode"), open("attribute"));
+    let synced = open("synced");
+    let [root, renamed, full] =
+        [".", "renamed", "full"].map(|name| File::open(path(name)).expect("open"));
+    synced.write_all_at(b"and", 0).expect("written");
+    synced.sync_all().expect("synced");
+    small.write_all_at(b"after", 0).expect("written");
+    mode.set_permissions(PermissionsExt::from_mode(0o600)).expect("set");
+    rustix::fs::fsetxattr(&attribute, "user.name", b"x", XattrFlags::empty()).expect("set");
+    fs::write(path("closed"), b"after").expect("written");
+    fs::rename(path("others"), path("renamed/others")).expect("renamed");
+    fs::write(path("full/new"), b"").expect("made");
+    // What the kernel has still is not lost.
+    rustix::fs::sync();
+    served.kill();
+    lose(&scene);
+    served.start_again(&scene);
+    let after = open("small");
+    for open in
+        [&small, &another, &after, &mode, &attribute, &open("closed"), &root, &renamed, &full]
+    {
+        assert_lost(open);
+    }
+    synced.sync_all().expect("it was synced before");
+    open("small").sync_all().expect("it was told before");
+    assert_eq!(fs::read(path("small")).expect("read"), b"before");
+    small.write_all_at(b"anew", 0).expect("written");
+    small.sync_all().expect("synced");
+    drop((small, another, after, mode, attribute, synced, root, renamed, full));
     mounted.unmount();
 }

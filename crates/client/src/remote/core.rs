@@ -72,13 +72,13 @@ pub(super) struct Life {
     /// Grows when the server has forgotten the session: handles and answers of former lives are
     /// lost.
     pub(super) number: u64,
-    /// Grows when what was done and not synced in former lives may be lost as well.
-    pub(super) losses: u64,
+    /// The first life of which nothing is lost: what was done and not synced in earlier ones may be.
+    pub(super) whole_since: u64,
 }
 
 impl Default for Life {
     fn default() -> Self {
-        Self { number: 1, losses: 0 }
+        Self { number: 1, whole_since: 1 }
     }
 }
 
@@ -598,7 +598,7 @@ impl Turn<'_> {
         if welcome.life != greeted.welcome.life {
             greeted.life.number += 1;
             if !welcome.openings.keep(&greeted.welcome.openings) {
-                greeted.life.losses += 1;
+                greeted.life.whole_since = greeted.life.number;
             }
             core.pool.forget(greeted.life.number);
         }

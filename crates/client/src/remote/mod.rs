@@ -190,6 +190,12 @@ impl Remote {
         self.core.life()
     }
 
+    /// The first life of the session of which nothing is lost, as far as is known: what was done and
+    /// not synced in an earlier one may be, because the server ended before it was durable.
+    pub fn whole_since(&self) -> u64 {
+        self.core.whole_life().whole_since
+    }
+
     /// Asks for one thing without data.
     fn ask(&self, operation: Operation) -> Result<Outcome> {
         self.core.ask_one(operation, &[], &Semantics::default()).map(|(outcome, _)| outcome)

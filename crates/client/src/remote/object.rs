@@ -103,9 +103,7 @@ impl RemoteObject {
         // Under the lock, so that whoever finds the server started anew sees this or comes before.
         let mut state = self.state();
         match life {
-            Some(Life { losses, .. }) if losses == state.handle.life.losses => {
-                state.is_unsynced = true
-            }
+            Some(life) if life.number >= state.handle.life.whole_since => state.is_unsynced = true,
             Some(_) => state.is_lost = true,
             // It was not even asked for.
             None => {}
@@ -136,7 +134,7 @@ impl RemoteObject {
         // Held over the request: one thread opens it, the others use that.
         let handle = self.reopen()?;
         // A server that ended in an orderly way made durable what it had; not what failed before.
-        if handle.life.losses != state.handle.life.losses || state.has_failed {
+        if state.handle.life.number < handle.life.whole_since || state.has_failed {
             // Also where a sync asks just now: nobody knows whether the server that has ended did it.
             state.is_lost |= state.is_unsynced || state.syncs > 0;
         }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use terrace_core::{Access, Object};
 
 use super::Files;
+use super::losses::Heard;
 use super::open::Shared;
 use crate::failure::Result;
 
@@ -14,12 +15,14 @@ pub struct File {
     files: Arc<Files>,
     shared: Arc<Shared>,
     access: Access,
+    heard: Heard,
     is_open: bool,
 }
 
 impl File {
     pub(super) fn new(files: &Arc<Files>, shared: Arc<Shared>, access: Access) -> Self {
-        Self { files: Arc::clone(files), shared, access, is_open: true }
+        let heard = files.losses.open(shared.number);
+        Self { files: Arc::clone(files), shared, access, heard, is_open: true }
     }
 
     /// The number of the file.
@@ -61,6 +64,11 @@ impl File {
 
     pub(super) fn shared(&self) -> &Shared {
         &self.shared
+    }
+
+    /// Which losses its user has heard of.
+    pub(super) fn heard(&self) -> &Heard {
+        &self.heard
     }
 
     fn end(&mut self) -> Result<()> {

@@ -219,7 +219,8 @@ impl File {
     ///
     /// # Errors
     ///
-    /// What tiers and metadata say.
+    /// What tiers and metadata say. `IO`, once for each use of the file, where something that was
+    /// acknowledged may be lost, because a server ended before it was durable.
     pub fn sync(&self) -> Result<()> {
         if let Some(object) = self.object() {
             object.sync()?;
@@ -234,7 +235,9 @@ impl File {
                 self.files().metadata.call(&request)?;
             }
         }
-        self.files().metadata.call(&Request::Sync).map(drop)
+        let metadata = &*self.files().metadata;
+        metadata.call(&Request::Sync)?;
+        self.heard().tell(metadata)
     }
 
     /// Copies a range of another file, from an offset there to one here, into this one; the bytes

@@ -7,6 +7,7 @@ mod closing;
 mod file;
 mod io;
 mod kept;
+mod losses;
 mod open;
 mod ready;
 mod sweep;
@@ -22,6 +23,8 @@ use terrace_core::{Access, Backend, Clock, Key, Open, Semantics, Space, Stat};
 use self::closing::{Closing, Queued};
 pub use self::file::File;
 use self::kept::Kept;
+pub use self::losses::Heard;
+use self::losses::Losses;
 use self::open::Shared;
 use self::ready::Ready;
 use self::sweep::Sweeper;
@@ -73,6 +76,7 @@ pub struct Files {
     open: [Mutex<HashMap<u64, Opened>>; STRIPES],
     told: Told,
     kept: Kept,
+    losses: Arc<Losses>,
     ready: Ready,
     sweeper: Arc<Sweeper>,
     closing: Closing,
@@ -101,7 +105,7 @@ impl Files {
         let ready = Ready::start(&metadata, &data, &sweeper, &options, &clock)?;
         let closing = Closing::start(&metadata, &sweeper, &clock)?;
         let open = std::array::from_fn(|_| Mutex::default());
-        let (told, kept) = (Told::default(), Kept::default());
+        let (told, kept, losses) = (Told::default(), Kept::default(), Arc::default());
         Ok(Arc::new(Self {
             metadata,
             data,
@@ -110,6 +114,7 @@ impl Files {
             open,
             told,
             kept,
+            losses,
             ready,
             sweeper,
             closing,
@@ -399,10 +404,30 @@ impl Files {
     ///
     /// # Errors
     ///
-    /// What tiers and pairs say.
+    /// What tiers and pairs say. `IO`, once, where something of what was acknowledged since it was asked
+    /// last may be lost.
     pub fn sync(&self) -> Result<()> {
         self.data.sync_all()?;
-        self.metadata.call(&Request::Sync).map(drop)
+        self.metadata.call(&Request::Sync)?;
+        match self.metadata.take_loss(None) {
+            true => Err(losses::failure()),
+            false => Ok(()),
+        }
+    }
+
+    /// Has one who opens a directory hear of what is lost of it.
+    pub fn hear(&self, directory: u64) -> Heard {
+        self.losses.open(directory)
+    }
+
+    /// Makes the names in a directory, and what is known of it, survive a loss of power.
+    ///
+    /// # Errors
+    ///
+    /// What the metadata says. `IO`, once for each who has it open, where something of that may be lost.
+    pub fn sync_directory(&self, heard: &Heard) -> Result<()> {
+        self.metadata.call(&Request::Sync)?;
+        heard.tell(&*self.metadata)
     }
 
     /// Longest file whose bytes are kept with the metadata.

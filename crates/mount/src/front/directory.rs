@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
 
 use rustix::io::Errno;
-use terrace_fs::{Kind, Listed};
+use terrace_fs::{Heard, Kind, Listed};
 use terrace_fuse::{DirectoryBuffer, Entry, Opened, Reply};
 
 use super::{Answering, Front, Result, answer};
@@ -26,6 +26,8 @@ pub(super) struct Walk {
     /// The directory above; for programs that compare numbers.
     above: u64,
     ahead: Mutex<Ahead>,
+    /// Which losses its program has heard of.
+    heard: Heard,
 }
 
 /// Entries that were fetched and not passed on yet.
@@ -44,8 +46,8 @@ impl Front {
             return Err(Errno::NOTDIR.into());
         }
         self.note_access(&node);
-        let ahead = Mutex::new(Ahead::none());
-        let handle = self.walks.put(Walk { directory: number, above: node.parent, ahead });
+        let (ahead, heard) = (Mutex::new(Ahead::none()), self.files.hear(number));
+        let handle = self.walks.put(Walk { directory: number, above: node.parent, ahead, heard });
         reply.with(|reply| reply.opened(&Opened { handle, ..Opened::default() }))
     }
 
@@ -95,6 +97,12 @@ impl Front {
         }
         drop(ahead);
         reply.with(|reply: Reply| reply.directory(&buffer))
+    }
+
+    pub(super) fn sync_directory(&self, handle: u64, reply: &mut Answering) -> Result<()> {
+        let walk = self.walks.get(handle).ok_or(Errno::BADF)?;
+        self.files.sync_directory(&walk.heard)?;
+        reply.with(Reply::empty)
     }
 
     fn fetch(&self, directory: u64, position: u64, with_nodes: bool, max: u32) -> Result<Ahead> {

@@ -154,11 +154,6 @@ impl Front {
         reply.with(Reply::empty)
     }
 
-    pub(super) fn sync_names(&self, reply: &mut Answering) -> Result<()> {
-        self.files.metadata().call(&terrace_fs::Request::Sync)?;
-        reply.with(Reply::empty)
-    }
-
     pub(super) fn allocate(
         &self,
         handle: u64,

@@ -220,7 +220,7 @@ impl Front {
                 reply.with(|reply| self.locks.set(node, *lock, *is_waiting, reply))
             }
             Operation::Fsync { handle, .. } => self.sync_file(*handle, reply),
-            Operation::FsyncDir { .. } => self.sync_names(reply),
+            Operation::FsyncDir { handle, .. } => self.sync_directory(*handle, reply),
             Operation::SyncFs => {
                 self.files.sync()?;
                 reply.with(Reply::empty)

@@ -22,10 +22,14 @@
 //! is asked for once more, by the number that it had, and closed with that. Not so once 2048 other
 //! changes of this client came after it, or where its answer is too long to be kept: it may stay open
 //! then until the life ends.
+//!
+//! What was changed and not synced in a life may be lost with the server that it was. A sync in a later
+//! life finds that, and whoever asks hears once of which node.
 
 #[cfg(test)]
 mod tests;
 mod unheard;
+mod unsynced;
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -36,6 +40,7 @@ use terrace_core::{Applied, Error, ErrorKind};
 use terrace_fs::{Closed, Effect, Failure, Locked, OwnLocks, Reply, Request, Result};
 
 use self::unheard::{Unheard, UnheardOpens};
+use self::unsynced::{Answered, Unsynced};
 
 /// Who keeps the metadata of a file system.
 pub(crate) trait Server {
@@ -65,6 +70,10 @@ pub(crate) trait Server {
 
     /// Which life of the session it is, as far as is known here.
     fn life(&self) -> u64;
+
+    /// The first life of which nothing is lost, as far as is known here: what was changed and not
+    /// synced in an earlier one may be.
+    fn whole_since(&self) -> u64;
 }
 
 /// What became of what a request opened or locked.
@@ -133,6 +142,8 @@ pub(crate) struct Held<S: Server> {
     unheard: Mutex<UnheardOpens<S::Unanswered>>,
     /// Locks by node, owner and kind.
     locks: Mutex<HashMap<(u64, u64, bool), OwnLocks>>,
+    /// What was changed and not synced since.
+    unsynced: Unsynced,
 }
 
 impl<S: Server> Held<S> {
@@ -140,7 +151,8 @@ impl<S: Server> Held<S> {
         let told = RwLock::new(Told { life: server.life(), telling: None });
         let misses = AtomicU64::default();
         let (open, closing, locks) = (Mutex::default(), Mutex::default(), Mutex::default());
-        Self { server, told, misses, open, closing, unheard: Mutex::default(), locks }
+        let (unheard, unsynced) = (Mutex::default(), Unsynced::default());
+        Self { server, told, misses, open, closing, unheard, locks, unsynced }
     }
 
     /// Carries a request out, and takes note of what is open and locked after it.
@@ -151,10 +163,15 @@ impl<S: Server> Held<S> {
         if request.effect() == Effect::Hold {
             return self.hold(request);
         }
+        if request.effect() == Effect::Change && self.unsynced.is_full() {
+            // What is durable need not be remembered.
+            self.carry_out(&Request::Sync)?;
+        }
         // Each turn but the last is a life of the session that ended.
         loop {
             self.keep_told()?;
             let before = self.server.life();
+            let changes = self.unsynced.changes();
             let asked = self.server.ask(request, None);
             let is_over = |failure: &Failure| failure.may_pass() && self.server.life() != before;
             // The next server hears first what is open, and whose locks there are.
@@ -162,6 +179,11 @@ impl<S: Server> Held<S> {
                 continue;
             }
             let (reply, life) = asked?;
+            let answered = Answered { life, whole_since: self.server.whole_since() };
+            match request {
+                Request::Sync => self.unsynced.note_sync(changes, answered),
+                _ => self.unsynced.note_change(request, &reply, answered),
+            }
             if self.note(request, &reply, life)? == Noted::Told {
                 return Ok(reply);
             }
@@ -172,6 +194,12 @@ impl<S: Server> Held<S> {
                 opened => return opened.map(|()| reply),
             }
         }
+    }
+
+    /// Whether the last sync that ended, or one before, found that a change of a node, or of any, may be
+    /// lost, and nobody was told so far: true once for each node, and once for all of them.
+    pub(crate) fn take_loss(&self, of: Option<u64>) -> bool {
+        self.unsynced.take_loss(of)
     }
 
     /// Has a server that has forgotten it told what is open here.

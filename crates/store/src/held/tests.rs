@@ -78,6 +78,8 @@ struct State {
     gone: HashSet<u64>,
     /// Whether it never has room where it is told of a certain file.
     refuses: bool,
+    /// The first life of which nothing is lost.
+    whole_since: u64,
     /// What others do behind the next answer.
     then: Option<Box<dyn FnOnce() + Send>>,
 }
@@ -223,6 +225,10 @@ impl Server for Fated {
 
     fn life(&self) -> u64 {
         self.state().life
+    }
+
+    fn whole_since(&self) -> u64 {
+        self.state().whole_since
     }
 }
 
@@ -446,4 +452,27 @@ fn what_a_server_refuses_to_be_told_holds_nobody_up_for_good() {
     client.held.carry_out(&Request::Node { number: ROOT }).expect("it is given up");
     client.open.remove(&REFUSED);
     assert_eq!(client.held.server.state().open, client.open);
+}
+
+#[test]
+fn a_sync_after_a_server_that_ended_finds_what_that_may_have_lost() {
+    for (loses, is_lost) in [(true, true), (false, false)] {
+        let mut client = Client::new(Fated::default());
+        client.open(60, true);
+        let change = Request::Change { number: 60, changes: Changes::default() };
+        client.held.carry_out(&change).expect("carried out");
+        let mut state = client.held.server.state();
+        state.end();
+        state.life = state.current;
+        state.whole_since = if loses { state.life } else { 0 };
+        drop(state);
+        let take_loss = || client.held.take_loss(Some(60));
+        assert!(!take_loss(), "nobody has looked");
+        client.held.carry_out(&Request::Sync).expect("synced");
+        assert_eq!((take_loss(), take_loss()), (is_lost, false));
+        assert_eq!(client.held.take_loss(None), is_lost);
+        client.held.carry_out(&change).expect("carried out");
+        client.held.carry_out(&Request::Sync).expect("synced");
+        assert!(!take_loss(), "nothing of that is lost");
+    }
 }
