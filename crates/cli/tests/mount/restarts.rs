@@ -3,7 +3,7 @@
 //! wait, and see nothing of it.
 
 use std::fs::{self, File};
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::Path;
 use std::process::Command;
@@ -29,6 +29,9 @@ const ROUNDS_BETWEEN: usize = 12;
 
 /// Longer than what is kept with the metadata.
 const LONG_BYTES: usize = 100_000;
+
+/// So long that each of two servers has a part of it.
+const STRIPED_BYTES: usize = 4 << 20;
 
 /// Makes, changes and removes names and small files.
 fn change(directory: &Path, round: u64) -> io::Result<()> {
@@ -243,5 +246,57 @@ fn what_a_metadata_server_loses_is_told_once_to_each_who_syncs_what_is_in_its_me
     small.write_all_at(b"anew", 0).expect("written");
     small.sync_all().expect("synced");
     drop((small, another, after, mode, attribute, synced, root, renamed, full));
+    mounted.unmount();
+}
+
+#[test]
+fn what_a_data_server_may_have_lost_is_told_once_to_each_who_syncs_it() {
+    let (Some(first), Some(second)) = (Scene::new(), Scene::new()) else { return };
+    let (mut names, mut data) = (Served::start(&first), Served::start(&second));
+    let mut mounted = first.mount_all_patient(&[&names, &data], "mnt", &[]);
+    let open = |name: &str| {
+        let path = mounted.path().join(name);
+        let how = File::options().read(true).write(true).create(true).truncate(false).open(path);
+        how.expect("open")
+    };
+    let write = |file: &File, byte| {
+        file.write_all_at(&vec![byte; STRIPED_BYTES], 0).expect("written");
+        // What the kernel has still is not lost.
+        rustix::fs::sync();
+    };
+    let (written, another, synced) = (open("written"), open("written"), open("synced"));
+    [&written, &open("closed"), &synced].iter().for_each(|file| write(file, 1));
+    synced.sync_all().expect("synced");
+    data.kill_and_restart(&second);
+    let after = open("written");
+    for file in [&written, &another, &after, &open("closed")] {
+        assert_lost(file);
+    }
+    for file in [&synced, &open("written"), &open("closed")] {
+        file.sync_all().expect("it was synced, or told before this was opened");
+    }
+    write(&another, 2);
+    written.sync_all().expect("what was written since is there");
+    data.kill_and_restart(&second);
+    written.sync_all().expect("it was synced");
+    write(&written, 3);
+    data.kill_and_restart(&second);
+    for file in [&written, &another, &after] {
+        assert_lost(file);
+    }
+    written.set_permissions(PermissionsExt::from_mode(0o600)).expect("set");
+    write(&written, 4);
+    data.kill_and_restart(&second);
+    names.kill_and_restart(&first);
+    for file in [&written, &another, &after] {
+        // What both may have lost of it.
+        assert_lost(file);
+    }
+    write(&after, 5);
+    another.sync_all().expect("synced");
+    let mut bytes = Vec::new();
+    (&written).read_to_end(&mut bytes).expect("read");
+    assert!(bytes == vec![5; STRIPED_BYTES]);
+    drop((written, another, after, synced));
     mounted.unmount();
 }

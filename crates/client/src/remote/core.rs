@@ -18,6 +18,7 @@ use super::later::LaterDone;
 use super::line::{Line, is_refused, lost};
 use super::options::Options;
 use super::request::{Answer, Filling, Message, odd};
+use super::unsynced::Unsynced;
 use crate::deadline;
 
 /// First and longest pause between two attempts to connect.
@@ -50,6 +51,8 @@ pub(super) struct Core {
     first: Mutex<Option<FrameReader<Timed>>>,
     line: Mutex<Option<Arc<Line>>>,
     pool: Pool,
+    /// What was written to objects and not synced.
+    pub(super) unsynced: Unsynced,
     /// Small transfers on their way.
     transfers: AtomicUsize,
     /// Whether descriptors can be passed.
@@ -136,6 +139,7 @@ impl Core {
             dial,
             pool: Pool::new(options.connections_max),
             transfers: AtomicUsize::new(0),
+            unsynced: Unsynced::default(),
             options,
             clock,
             session,
@@ -670,7 +674,7 @@ fn unsent(error: Error) -> Missed {
     Missed { error, sent_in: None }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // Nothing that these locks protect is ever half changed.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -730,6 +734,7 @@ mod tests {
             dial: Box::new(dial),
             pool: Pool::new(options.connections_max),
             transfers: AtomicUsize::new(0),
+            unsynced: Unsynced::default(),
             options,
             clock: Arc::new(ManualClock::new()),
             session: 1,

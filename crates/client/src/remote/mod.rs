@@ -17,6 +17,7 @@ mod line;
 mod object;
 mod options;
 mod request;
+mod unsynced;
 
 use std::sync::Arc;
 
@@ -36,7 +37,7 @@ pub use self::options::Options;
 
 use self::bulk::read_json_bytes;
 use self::core::Core;
-use self::object::RemoteObject;
+use self::object::{RemoteObject, lost};
 use self::request::{Answer, Message, odd};
 
 /// A store behind a server. Clones are the same session.
@@ -45,6 +46,11 @@ use self::request::{Answer, Message, odd};
 /// another one is made, and what was asked is asked again: the server carries it out once. Only
 /// where the server was started anew meanwhile, a change that got no answer fails with
 /// `Unreachable` and `Applied::Unknown`.
+///
+/// What was written to an open object and not synced may be lost with the server. Then each sync of the
+/// object fails with `Io` through all handles that were open, also through those that wrote nothing, and
+/// through the next ones that are opened, until one of them was told: to go on, open it anew and write it
+/// again. A sync of all objects fails once. What a batch wrote is not among that.
 #[derive(Clone)]
 pub struct Remote {
     core: Arc<Core>,
@@ -212,6 +218,21 @@ impl Core {
     ) -> Result<(Outcome, Vec<u8>)> {
         self.ask(&Message::request(&[operation], parts, semantics))?.one()
     }
+
+    /// Has all made durable.
+    ///
+    /// # Errors
+    ///
+    /// `Io`, once, where something is lost that was written to objects since the last time.
+    fn sync_all(&self) -> Result<()> {
+        let begun = self.unsynced.begin_sync_of_all();
+        let operation = Operation::Sync { is_all: true };
+        done(self.ask_one(operation, &[], &Semantics::default())?.0)?;
+        match self.unsynced.end_sync_of_all(begun, self.whole_life()) {
+            true => Err(lost("sync all objects").with("server", &self.target)),
+            false => Ok(()),
+        }
+    }
 }
 
 /// An outcome of another kind than the operation has.
@@ -341,7 +362,7 @@ impl Backend for Remote {
     }
 
     fn sync_all(&self) -> Result<()> {
-        done(self.ask(Operation::Sync { is_all: true })?)
+        self.core.sync_all()
     }
 }
 

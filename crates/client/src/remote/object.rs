@@ -16,6 +16,7 @@ use super::bulk::Heard;
 use super::core::{Core, Life};
 use super::lent::Lent;
 use super::request::{Answer, Filling, Message};
+use super::unsynced::Written;
 use super::{done, stat_of, unexpected};
 
 /// Most bytes that one request reads or writes; longer transfers are several.
@@ -34,23 +35,14 @@ pub(super) struct RemoteObject {
     created_ns: u64,
     /// Empty for none.
     label: Arc<[u8]>,
-    state: Mutex<State>,
+    handle: Mutex<Handle>,
+    /// What was written to it and not synced.
+    written: Arc<Written>,
+    /// So many losses of it others were told of before this was opened. Later ones make each sync
+    /// fail: nothing makes durable any more what was written.
+    known: u64,
     /// The object's file, where the server lends it; not to who wants operations to be seen whole.
     lent: Option<Lent>,
-}
-
-struct State {
-    handle: Handle,
-    /// Whether something was written that no sync was asked for since.
-    is_unsynced: bool,
-    /// Syncs on their way of what was written before.
-    syncs: usize,
-    /// Whether a sync failed, of what was not synced since: it may be lost, and no server that comes
-    /// later knows.
-    has_failed: bool,
-    /// Whether what was written may have been lost with a former life of the server: later syncs
-    /// fail, because nothing makes it durable any more.
-    is_lost: bool,
 }
 
 #[derive(Clone, Copy)]
@@ -63,7 +55,11 @@ struct Handle {
 impl RemoteObject {
     pub(super) fn open(core: Arc<Core>, opening: Opening, semantics: Semantics) -> Result<Self> {
         let (key, access) = (opening.key.clone(), opening.access);
+        if core.unsynced.is_full() {
+            core.sync_all()?;
+        }
         let (opened, life) = opened(&core, opening, &semantics)?;
+        let (written, known) = core.unsynced.open(&key, opened.created_ns, life);
         let lent = (semantics.atomicity == Atomicity::None && core.is_lent()).then(Lent::default);
         Ok(Self {
             lent,
@@ -73,13 +69,9 @@ impl RemoteObject {
             semantics,
             created_ns: opened.created_ns,
             label: opened.label,
-            state: Mutex::new(State {
-                handle: Handle { number: opened.handle, life },
-                is_unsynced: false,
-                has_failed: false,
-                syncs: 0,
-                is_lost: false,
-            }),
+            handle: Mutex::new(Handle { number: opened.handle, life }),
+            written,
+            known,
         })
     }
 
@@ -100,13 +92,9 @@ impl RemoteObject {
             let operation = Operation::On { handle: handle.number, what: what.clone() };
             self.core.ask_one(operation, parts, &self.semantics).map(|(outcome, _)| outcome)
         });
-        // Under the lock, so that whoever finds the server started anew sees this or comes before.
-        let mut state = self.state();
-        match life {
-            Some(life) if life.number >= state.handle.life.whole_since => state.is_unsynced = true,
-            Some(_) => state.is_lost = true,
-            // It was not even asked for.
-            None => {}
+        // None where it was not even asked for.
+        if let Some(life) = life {
+            self.written.note(life);
         }
         changed
     }
@@ -127,23 +115,17 @@ impl RemoteObject {
     }
 
     fn current(&self) -> Result<Handle> {
-        let mut state = self.state();
-        if state.handle.life.number == self.core.life() {
-            return Ok(state.handle);
+        let mut handle = self.handle();
+        if handle.life.number != self.core.life() {
+            // Held over the request: one thread opens it, the others use that.
+            *handle = self.reopen()?;
+            self.written.find(handle.life);
         }
-        // Held over the request: one thread opens it, the others use that.
-        let handle = self.reopen()?;
-        // A server that ended in an orderly way made durable what it had; not what failed before.
-        if state.handle.life.number < handle.life.whole_since || state.has_failed {
-            // Also where a sync asks just now: nobody knows whether the server that has ended did it.
-            state.is_lost |= state.is_unsynced || state.syncs > 0;
-        }
-        state.handle = handle;
-        Ok(state.handle)
+        Ok(*handle)
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn handle(&self) -> MutexGuard<'_, Handle> {
+        self.handle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn reopen(&self) -> Result<Handle> {
@@ -192,7 +174,8 @@ impl RemoteObject {
 
 impl Drop for RemoteObject {
     fn drop(&mut self) {
-        let handle = self.state().handle;
+        self.core.unsynced.close(&self.key, self.created_ns, &self.written);
+        let handle = *self.handle();
         if handle.life.number != self.core.life() {
             return;
         }
@@ -243,7 +226,7 @@ impl Object for RemoteObject {
         if self.lent.is_some() || self.semantics.atomicity.check_bytes("read", bytes).is_err() {
             return None;
         }
-        let handle = self.state().handle;
+        let handle = *self.handle();
         let length_bytes = u32::try_from(bytes).ok()?;
         let what = OnHandle::Read { offset_bytes, length_bytes };
         let operations = [Operation::On { handle: handle.number, what }];
@@ -332,22 +315,12 @@ impl Object for RemoteObject {
 
     fn sync(&self) -> Result<()> {
         // Before the server is asked: what is written meanwhile is not synced by this.
-        let was_unsynced = {
-            let mut state = self.state();
-            state.syncs += usize::from(state.is_unsynced);
-            std::mem::take(&mut state.is_unsynced)
-        };
+        let begun = self.written.begin_sync();
         let synced = self.ask(OnHandle::Sync, &[]).and_then(done);
-        let mut state = self.state();
-        state.syncs -= usize::from(was_unsynced);
-        state.is_unsynced |= was_unsynced && synced.is_err();
-        state.has_failed = synced.is_err() || state.has_failed && state.is_unsynced;
-        if state.is_lost {
-            return Err(Error::new(ErrorKind::Io, "sync an object")
-                .because("the server was started anew since it was written: it may be incomplete; open it anew and write it again")
-                .with("key", &self.key));
+        match self.written.end_sync(&begun, synced.is_ok(), self.known) {
+            true => Err(lost("sync an object").with("key", &self.key)),
+            false => synced,
         }
-        synced
     }
 
     fn lease_file(&self) -> Result<Option<FileLease>> {
@@ -365,6 +338,13 @@ impl Object for RemoteObject {
     fn label(&self) -> Option<Arc<[u8]>> {
         (!self.label.is_empty()).then(|| Arc::clone(&self.label))
     }
+}
+
+/// How a sync fails where what it is for may be lost.
+pub(super) fn lost(operation: &'static str) -> Error {
+    Error::new(ErrorKind::Io, operation).because(
+        "the server was started anew since it was written: it may be incomplete; open it anew and write it again",
+    )
 }
 
 /// Opens an object; the handle, and the life of the session that it belongs to.

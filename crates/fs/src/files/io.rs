@@ -8,10 +8,10 @@ use rustix::io::Errno;
 use terrace_core::{Access, Buffer, End, Object, ReadBegun, ReadDone};
 
 use super::open::Content;
-use super::{CAPABILITY, File, unexpected};
-use crate::failure::Result;
+use super::{CAPABILITY, File, settled, unexpected};
+use crate::failure::{Failure, Result};
 use crate::node::Node;
-use crate::request::{Changes, Reply, Request, Settled};
+use crate::request::{Changes, Reply, Request};
 use crate::tree::INLINE_BYTES_LIMIT;
 
 /// Copied so much at a time.
@@ -222,22 +222,32 @@ impl File {
     /// What tiers and metadata say. `IO`, once for each use of the file, where something that was
     /// acknowledged may be lost, because a server ended before it was durable.
     pub fn sync(&self) -> Result<()> {
-        if let Some(object) = self.object() {
-            object.sync()?;
-            if self.access() == Access::Write {
-                let stat = object.stat()?;
-                let settled = Settled {
-                    size: stat.size_bytes,
-                    allocated_bytes: stat.allocated_bytes,
-                    modified_ns: stat.modified_ns,
-                };
-                let request = Request::Settle { number: self.number(), settled };
-                self.files().metadata.call(&request)?;
-            }
+        let bytes = self.sync_object();
+        if bytes.as_ref().is_err_and(Failure::may_pass) {
+            return bytes;
         }
+        // Also where bytes are lost: what is lost beside them is told with them.
         let metadata = &*self.files().metadata;
-        metadata.call(&Request::Sync)?;
-        self.heard().tell(metadata)
+        let rest = metadata.call(&Request::Sync).and_then(|_| self.heard().tell(metadata));
+        bytes.and(rest)
+    }
+
+    /// Has the object synced, where it has one, and takes account of what that says.
+    fn sync_object(&self) -> Result<()> {
+        let Some(object) = self.object() else { return Ok(()) };
+        if let Err(error) = object.sync() {
+            let failure = Failure::from(error);
+            if !failure.may_pass() && !self.files().options.is_alone {
+                self.shared().replace_object(self.files(), &object, || self.heard().count());
+            }
+            return Err(failure);
+        }
+        if self.access() == Access::Write {
+            let stat = object.stat()?;
+            let request = Request::Settle { number: self.number(), settled: settled(stat) };
+            self.files().metadata.call(&request)?;
+        }
+        Ok(())
     }
 
     /// Copies a range of another file, from an offset there to one here, into this one; the bytes

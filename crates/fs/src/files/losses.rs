@@ -55,6 +55,13 @@ impl Heard {
     }
 }
 
+impl Heard {
+    /// Counts a loss that was found otherwise, which whoever found it tells his user of.
+    pub(super) fn count(&self) {
+        *lock(&self.count) += 1;
+    }
+}
+
 impl Drop for Heard {
     fn drop(&mut self) {
         let mut open = lock(&self.losses.open);

@@ -212,6 +212,35 @@ impl Shared {
         self.has_set_id.fetch_or(node.permissions & SET_ID != 0, Ordering::AcqRel);
     }
 
+    /// Opens the object anew, of which a sync failed: all later ones through the same handle would, also of
+    /// what is written from now on. `lose` notes for all that have the file open that something is lost,
+    /// before any of them can sync the new one.
+    pub(super) fn replace_object(
+        &self,
+        files: &Files,
+        failed: &Arc<dyn Object>,
+        lose: impl FnOnce(),
+    ) {
+        let mut content = self.change();
+        let Content::Object(object, access) = &mut *content else { return };
+        // Another one has done it by now.
+        if !Arc::ptr_eq(object, failed) {
+            return;
+        }
+        let how = Open { access: *access, semantics: files.options.semantics, ..Open::default() };
+        let opened = files.key(self.number).and_then(|key| Ok(files.data.open(&key, &how)?));
+        match opened {
+            Ok(opened) => {
+                lose();
+                *object = opened.into();
+            }
+            // The old one goes on failing.
+            Err(failure) => {
+                tracing::debug!(file = self.number, %failure, "cannot open an object anew");
+            }
+        }
+    }
+
     /// Gives a small file an object, because it outgrows what is kept with the metadata.
     pub(super) fn move_out(&self, files: &Files) -> Result<()> {
         let mut content = self.change();

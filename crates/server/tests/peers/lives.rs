@@ -82,6 +82,36 @@ fn a_sync_fails_where_what_was_written_was_in_a_server_that_has_ended() {
 }
 
 #[test]
+fn a_loss_is_told_to_all_that_had_the_object_open_and_to_who_opens_it_before_it_was_told() {
+    let (kept, endpoint) = (store(), free_endpoint());
+    let server = start(&kept, &endpoint);
+    let client = connect(&endpoint, options()).expect("connect");
+    let open = |name| client.open(&key(name), &Open::write()).expect("open");
+    for name in ["written", "closed"] {
+        let object = client.open(&key(name), &Open::create_new()).expect("open");
+        object.write(0, b"bytes").expect("write");
+    }
+    let (first, second) = (open("written"), open("written"));
+    drop(server);
+    let _server = start(&kept, &endpoint);
+    for object in [&first, &second, &open("closed")] {
+        for _ in 0..2 {
+            let error = object.sync().expect_err("nobody made it durable before the server ended");
+            assert_eq!(error.kind(), ErrorKind::Io, "{error}");
+        }
+    }
+    for object in [open("written"), open("closed")] {
+        object.sync().expect("it was told");
+        object.write(0, b"again").expect("write");
+        object.sync().expect("this is durable");
+    }
+    first.sync().expect_err("it fails as long as this is open");
+    let error = client.sync_all().expect_err("who asks for all was not told");
+    assert_eq!(error.kind(), ErrorKind::Io, "{error}");
+    client.sync_all().expect("it was told");
+}
+
+#[test]
 fn another_object_of_the_same_name_is_not_the_one_that_was_open() {
     let (kept, endpoint) = (store(), free_endpoint());
     let server = start(&kept, &endpoint);
