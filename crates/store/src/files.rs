@@ -185,7 +185,7 @@ impl Store {
     }
 
     /// The metadata of a file system, for one of several users. What that has open is closed when
-    /// this is dropped.
+    /// this is dropped. Whether the servers are all of its own [`Store::join_files`] says before.
     ///
     /// # Errors
     ///
@@ -203,10 +203,6 @@ impl Store {
                         .with("name", name));
                 };
                 let remote = servers[index].1.clone();
-                if servers.len() > 1 {
-                    Tree::note_distribution(&remote.kv(name))
-                        .map_err(|failure| failure.into_error(OPEN))?;
-                }
                 let files = RemoteFiles::new(remote, name, link.files.begin(name)?);
                 // Who has it alone says so now, and not to the first who uses it.
                 let asked = files.call(&Request::Node { number: ROOT });

@@ -296,6 +296,35 @@ fn a_server_that_was_added_belongs_to_it_from_then_on() {
 }
 
 #[test]
+fn one_that_was_made_by_a_store_alone_is_taken_over_several_servers() {
+    let Some(mut three) = Three::new() else { return };
+    let mut alone = three.scene().mount("alone", &[]);
+    fill_all(&alone);
+    alone.unmount();
+    // Who only reads changes nothing.
+    let mut mounted = three.mount([1, 0], &["-o", "ro"]);
+    check_all(&mounted);
+    mounted.unmount();
+    alone.mount(three.scene());
+    check_all(&alone);
+    alone.unmount();
+    let mut mounted = three.mount([1, 0], &[]);
+    check_all(&mounted);
+    fill(&mounted, 60..64, LONG);
+    mounted.unmount();
+    let other = three.served[1].listens_on().to_string();
+    says(&refused_mount(three.scene(), "store"), &[&other]);
+    three.served[0].stop();
+    says(&refused_mount(three.scene(), "store"), &[&other, "fsck --repair --servers files"]);
+    let output = three.scene().ok(["fsck", "--repair", "--servers", "files"]);
+    says(&output, &["left out", &other]);
+    alone.mount(three.scene());
+    check_all(&alone);
+    fs::read(alone.path().join("f60")).expect_err("a part of it is elsewhere");
+    alone.unmount();
+}
+
+#[test]
 fn a_server_with_objects_of_somebody_else_is_not_taken_in() {
     let Some(three) = Three::new() else { return };
     let scene = three.scene();

@@ -462,7 +462,7 @@ fn where_objects_decide_a_file_without_one_was_deleted() {
 #[test]
 fn objects_that_may_be_on_other_servers_are_not_missed() {
     let (scene, numbers) = Scene::new();
-    Tree::note_distribution(&*scene.kv).expect("noted");
+    record_stores(&*scene.kv, &[KnownStore::new(1, "a"), KnownStore::new(2, "b")]).expect("noted");
     scene.data.delete(&object_key(NAMESPACE, numbers.long).unwrap()).expect("deleted");
     let report = scene.mends(&[]);
     assert!(!report.has_objects_checked);

@@ -130,18 +130,6 @@ impl Tree {
         Ok(kv.get(pairs::SUPERBLOCK)?.is_some())
     }
 
-    /// Notes that the bytes of files may be on several servers from now on.
-    ///
-    /// # Errors
-    ///
-    /// What the pairs say.
-    pub fn note_distribution(kv: &dyn Kv) -> Result<()> {
-        if kv.get(pairs::DISTRIBUTED)?.is_none() {
-            kv.transact(&mut |txn| txn.put(pairs::DISTRIBUTED, b""))?;
-        }
-        Ok(())
-    }
-
     /// The number that tells it from all others.
     pub fn id(&self) -> u128 {
         self.superblock.id

@@ -8,7 +8,8 @@ use std::time::Duration;
 use terrace_fs::TreeOptions;
 use terrace_server::{Limits, Server};
 use terrace_store::{
-    Backend, BackendExt, ErrorKind, MoveKind, ObjectExt, Open, Persistency, Store, SystemClock,
+    Backend, BackendExt, ErrorKind, FilesUse, MoveKind, ObjectExt, Open, Persistency, Store,
+    SystemClock,
 };
 
 use crate::scene::{Scene, key};
@@ -230,6 +231,40 @@ fn the_mark_of_a_file_system_is_not_taken_for_its_pairs() {
             assert_eq!(error.kind(), ErrorKind::Exists);
             assert!(error.chain().contains(&servers[0].address), "{}", error.chain());
         }
+    }
+}
+
+#[test]
+fn of_two_that_are_made_at_the_same_time_at_most_one_is() {
+    let servers = [one(), one(), one()];
+    let [first, second, third] = &servers;
+    for number in 0..30 {
+        let name = format!("files{number}");
+        let orders = match number % 3 {
+            0 => [vec![first, second, third], vec![second, third]],
+            1 => [vec![first, third, second], vec![second, third]],
+            _ => [vec![first, second, third], vec![third, second, first]],
+        };
+        let stores = orders.map(|order| {
+            let addresses: Vec<_> = order.iter().map(|one| one.address.as_str()).collect();
+            let address = format!("terrace://{}/?secret=none", addresses.join(","));
+            Store::open(&address).unwrap_or_else(|error| panic!("{}", error.chain()))
+        });
+        let make = &|store: &Store| store.create_files(&name, &TreeOptions::default());
+        let made = std::thread::scope(|scope| {
+            let makers = stores.each_ref().map(|store| scope.spawn(move || make(store)));
+            makers.map(|maker| maker.join().expect("it ends"))
+        });
+        let count = made.iter().filter(|made| made.is_ok()).count();
+        for error in made.into_iter().filter_map(Result::err) {
+            assert_eq!(error.kind(), ErrorKind::Exists, "{}", error.chain());
+        }
+        let all = open(&servers, "");
+        assert_eq!(all.has_files(&name).expect("at most one keeps it"), count == 1, "{name}");
+        if count == 0 {
+            all.create_files(&name, &TreeOptions::default()).expect("nothing is in the way");
+        }
+        all.join_files(&name, FilesUse::Change).expect("nothing is in the way");
     }
 }
 
