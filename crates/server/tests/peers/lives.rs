@@ -346,6 +346,20 @@ fn what_a_server_made_durable_before_it_ended_can_be_synced_after_it() {
 }
 
 #[test]
+fn what_was_written_is_not_lost_where_the_same_store_goes_on_without_the_session() {
+    let (kept, endpoint) = (store(), free_endpoint());
+    *kept.openings.lock().expect("nobody panicked") = Openings { this: 2, before: 0 };
+    let server = start(&kept, &endpoint);
+    let client = connect(&endpoint, options()).expect("connect");
+    let object = client.open(&key("object"), &Open::create_new()).expect("open");
+    object.write(0, b"bytes").expect("write");
+    drop(server);
+    let _server = start(&kept, &endpoint);
+    object.sync().expect("the process that had it has it still");
+    assert_eq!((client.life(), client.whole_since()), (2, 1));
+}
+
+#[test]
 fn a_ticket_of_a_former_life_is_not_durable() {
     let (kept, endpoint) = (store(), free_endpoint());
     let server = start(&kept, &endpoint);
