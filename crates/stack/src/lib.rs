@@ -68,6 +68,7 @@ mod stat;
 mod superblock;
 mod survivors;
 mod swap;
+mod tail;
 mod tiers;
 mod transfer;
 mod usage;

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use terrace_core::{Buffer, Error, ErrorKind, Object, Outcome, Result};
 
-use super::{FINAL_BYTES_MAX, Job, Stop, Target};
+use super::{FINAL_BYTES_MAX, Job, OPERATION, Stop, Target};
 use crate::dirty::Dirty;
 use crate::ledger::Count;
 use crate::verify::{Piece, Verifier};
@@ -56,6 +56,8 @@ impl Job<'_> {
         }
         self.shared.failpoints.hit("move.tracked")?;
         self.one.enter("copy");
+        // What is lost by now is found before anything is copied, what is lost meanwhile by the switch.
+        self.shared.check_primary(OPERATION, self.segment)?;
         let location = self.segment.location.load_full();
         let source = location.primary.open(self.shared.backend(&location.primary))?;
         let source = source.as_ref().expect("it was just opened");

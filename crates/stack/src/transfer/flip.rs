@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use terrace_core::{EventKind, Outcome, Result, Role};
 
-use super::{ATTEMPTS_MAX, Job, Stop, stop};
+use super::{ATTEMPTS_MAX, Job, OPERATION, Stop, stop};
 use crate::account::Class;
 use crate::catalog::{GarbageRow, Write};
 use crate::drops::Drop as Superseded;
@@ -34,11 +34,18 @@ impl Job<'_> {
         result
     }
 
-    /// Marks a copy as the coming primary. Settling the switch before marks its source as a copy,
-    /// which may be the very same file, and must be over.
+    /// Marks a copy as the coming primary, unless it has lost its end. Settling the switch before
+    /// marks its source as a copy, which may be the very same file, and must be over.
     fn announce(&self, site: &Site) -> Result<()> {
         self.shared.settle(self.entry, self.segment)?;
         let _changes = crate::lock(&self.entry.changes);
+        let location = self.segment.location.load_full();
+        // As long as it is one the segment has no other length: who writes drops it first, for which
+        // he needs the lock. One that was dropped is found to be gone by the switch.
+        if location.copies.iter().any(|copy| copy.place.file == site.place.file) {
+            let found_bytes = site.stat(self.shared.backend(site))?.size_bytes;
+            self.shared.check_tail(OPERATION, site, found_bytes, self.segment.length())?;
+        }
         self.mark(site, Role::Primary)
     }
 

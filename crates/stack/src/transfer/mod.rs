@@ -34,6 +34,9 @@ const FINAL_BYTES_MAX: u64 = 256 << 10;
 /// Rounds and attempts to switch before a segment counts as too hot.
 const ATTEMPTS_MAX: u32 = 40;
 
+/// What a migration calls itself where it finds damage.
+const OPERATION: &str = "migrate a segment";
+
 /// Why a migration ends early.
 enum Stop {
     Outcome(Outcome, String),

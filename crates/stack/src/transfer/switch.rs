@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use terrace_core::{Error, ErrorKind, EventKind, Outcome, Result, Role};
 
-use super::{FINAL_BYTES_MAX, Job, Stop, Target, stop};
+use super::{FINAL_BYTES_MAX, Job, OPERATION, Stop, Target, stop};
 use crate::account::Class;
 use crate::catalog::{GarbageRow, Write};
 use crate::dirty::Dirty;
@@ -70,7 +70,7 @@ impl Job<'_> {
         self.finish_file(&location.primary, target, length).map_err(|error| early(error.into()))?;
         let checksum = checksum.filter(|_| !was_written);
         if checksum.is_some() && location.checksum.is_some_and(|known| checksum != Some(known)) {
-            let error = Error::new(ErrorKind::Corrupt, "migrate a segment")
+            let error = Error::new(ErrorKind::Corrupt, OPERATION)
                 .because("its bytes fail their checksum; see terrace scrub")
                 .with("tier", &self.shared.tier(location.primary.place.tier).name);
             return Err(early(Stop::Failed(error)));
@@ -147,6 +147,8 @@ impl Job<'_> {
     fn finish_file(&self, source: &Site, target: &mut Target<'_>, length: u64) -> Result<()> {
         let handle = source.open(self.shared.backend(source))?;
         let stat = handle.as_ref().expect("it was just opened").stat()?;
+        // The target would have zeros there, and a checksum of them.
+        self.shared.check_tail(OPERATION, source, stat.size_bytes, length)?;
         let target_bytes = target.object.stat()?.size_bytes;
         let has_too_much = target.promised_bytes > self.room_bytes();
         if target_bytes != length || has_too_much {
