@@ -117,6 +117,10 @@ pub(crate) struct Segment {
     pub(crate) settle: Mutex<()>,
     /// Who uses its file past the stack.
     pub(crate) holds: Holds,
+    /// It was cut where writers pass no gate, and may be shorter than what is noted of it.
+    is_cut: AtomicBool,
+    /// Its file was found to be as long as it is.
+    is_whole: AtomicBool,
 }
 
 /// What a segment takes on the tier of its primary. Held while a location switches, so that room
@@ -367,6 +371,8 @@ impl Segment {
             gate: Mutex::default(),
             settle: Mutex::default(),
             holds: Holds::default(),
+            is_cut: AtomicBool::new(false),
+            is_whole: AtomicBool::new(record.length_bytes == 0),
         }
     }
 
@@ -389,6 +395,32 @@ impl Segment {
     /// Takes back what was promised behind `end_bytes`.
     pub(crate) fn promise_only(&self, end_bytes: u64) {
         self.promised_bytes.store(end_bytes, Ordering::Release);
+    }
+
+    /// Notes that it is about to be cut where writers pass no gate.
+    pub(crate) fn note_cut(&self) {
+        self.is_cut.store(true, Ordering::Release);
+    }
+
+    /// Whether it was, and nobody has taken over the length of its file since.
+    pub(crate) fn was_cut(&self) -> bool {
+        self.is_cut.load(Ordering::Acquire)
+    }
+
+    /// Forgets that it was cut, before the length of its file is taken over; whether it was.
+    pub(crate) fn take_cut(&self) -> bool {
+        self.is_cut.swap(false, Ordering::AcqRel)
+    }
+
+    /// Whether its file was found to have all of its bytes.
+    #[inline]
+    pub(crate) fn is_whole(&self) -> bool {
+        self.is_whole.load(Ordering::Relaxed)
+    }
+
+    /// Notes that its file has all of its bytes.
+    pub(crate) fn note_whole(&self) {
+        self.is_whole.store(true, Ordering::Relaxed);
     }
 
     /// Marks a range as written; only for those whom the guard told to.

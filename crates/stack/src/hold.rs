@@ -47,7 +47,7 @@ impl Shared {
         access: Access,
     ) -> Result<Option<File>> {
         for _ in 0..LOOKS_MAX {
-            if !self.may_hold(entry, first, access) {
+            if !self.may_hold(entry, first, access) || !self.is_held_whole(first)? {
                 return Ok(None);
             }
             // Once somebody can write, the next who can makes nothing worse.
@@ -83,6 +83,16 @@ impl Shared {
         (access == Access::Write || is_best)
             && tier.capability.leases
             && (first.holds.is_held() || !is_wanted_elsewhere())
+    }
+
+    /// Whether the file ends where the object does: else who uses it past the stack would find an
+    /// end, or zeros, in place of bytes that are lost. All who hold it use one file.
+    fn is_held_whole(&self, first: &Segment) -> Result<bool> {
+        if first.holds.is_held() {
+            return Ok(true);
+        }
+        let location = first.location.load_full();
+        self.has_its_end("hold a file", first, &location.primary)
     }
 
     /// Whether whoever writes to a tier had better be able to go on elsewhere.
@@ -239,17 +249,16 @@ impl Shared {
         Ok(())
     }
 
-    /// The same behind a closed gate, where a file may also be found shorter.
+    /// The same behind a closed gate.
     pub(crate) fn measure_closed(&self, entry: &Arc<Entry>, segment: &Segment) -> Result<()> {
         if !segment.holds.is_written() || entry.is_deleted() {
             return Ok(());
         }
-        let mut bytes = self.file_bytes(segment)?;
-        if self.is_bare {
-            // Writers pass no gate then, and what one has noted meanwhile stays.
-            bytes = bytes.max(segment.length());
-        }
-        if segment.length_bytes.swap(bytes, Ordering::AcqRel) != bytes {
+        let bytes = self.file_bytes(segment)?;
+        // Nobody cuts a file past the stack, and what a writer without a gate has noted meanwhile
+        // stays. One that is shorter has lost its end.
+        let before = segment.length_bytes.fetch_max(bytes, Ordering::AcqRel);
+        if bytes > before {
             self.note_length(entry, segment, bytes);
         }
         Ok(())

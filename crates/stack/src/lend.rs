@@ -36,6 +36,10 @@ impl Shared {
             if !is_whole() || !self.tier(site.place.tier).capability.leases {
                 return Ok(None);
             }
+            // Whoever reads it takes its end for the object's.
+            if !self.has_its_end("lend a file", first, site)? {
+                return Ok(None);
+            }
             let open = site.open_once(self.backend(site))?;
             let Some(lease) = open.lease_file()? else { return Ok(None) };
             // A tier that is a stack: a reader looks at one word.

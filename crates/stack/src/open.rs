@@ -318,6 +318,7 @@ fn assemble(parts: &mut Parts, header: &Header, entries: &[TierEntry], epoch: u6
         clock: Arc::clone(&parts.clock),
         failpoints: parts.failpoints.clone(),
         is_bare,
+        is_unrecovered: !header.is_clean && parts.settings.access == Access::Read,
         recording: std::sync::Mutex::default(),
         parking: Parking::default(),
         leases: Arc::default(),

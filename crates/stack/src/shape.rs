@@ -650,7 +650,10 @@ impl Shared {
                 segment.guard.open(&self.parking);
                 continue;
             }
-            if let Err(error) = self.measure_closed(entry, segment) {
+            let measured = self
+                .measure_closed(entry, segment)
+                .and_then(|()| self.check_new_end(segment, inside.min(segment.length())));
+            if let Err(error) = measured {
                 segment.guard.open(&self.parking);
                 return Err(error);
             }
@@ -667,6 +670,9 @@ impl Shared {
             } else {
                 // One that is shorter may have room behind its end to give back.
                 let inside = inside.min(length);
+                if self.is_bare {
+                    segment.note_cut();
+                }
                 let cut =
                     location.primary.open(self.backend(&location.primary)).and_then(|handle| {
                         let object = handle.as_ref().expect("it was just opened");

@@ -55,6 +55,8 @@ pub(crate) struct Shared {
     pub(crate) failpoints: Failpoints,
     /// One tier, no policy and no trace: I/O goes straight to the tier.
     pub(crate) is_bare: bool,
+    /// The store was not closed and is only read: lengths of files are newer than those noted.
+    pub(crate) is_unrecovered: bool,
     /// The trace that is recorded, or the end of the last one.
     pub(crate) recording: Mutex<Recording>,
     pub(crate) entries: Entries,
@@ -280,7 +282,7 @@ impl Shared {
 
     /// Gives back what a segment reserved beyond its length and what it was promised, and accounts
     /// its length.
-    pub(crate) fn trim_room(&self, entry: &Entry, segment: &Segment) {
+    pub(crate) fn trim_room(&self, entry: &Arc<Entry>, segment: &Segment) {
         let mut accounted = crate::lock(&segment.accounted);
         // Whoever opened it meanwhile may have asked for room that he has not filled yet. Writers
         // ask under this lock and only while the object is open; a closing store lets none write.
@@ -290,19 +292,33 @@ impl Shared {
             return;
         }
         if self.is_bare || segment.holds.is_written() {
-            // A cut beside a write, and a write past the stack, may have left another length than
-            // was noted.
-            let location = segment.location.load_full();
-            let handle = location.primary.open(self.backend(&location.primary));
-            let stat = handle.and_then(|handle| handle.as_ref().expect("just opened").stat());
-            if let Ok(stat) = stat {
-                segment.length_bytes.store(stat.size_bytes, Ordering::Release);
-                if segment.holds.is_written() {
-                    self.account_found(entry, segment, stat.size_bytes, &mut accounted);
-                }
-            }
+            self.take_length(entry, segment, &mut accounted);
         }
         self.fit_room(entry, segment, &mut accounted);
+    }
+
+    /// Takes over the length of a file of which another one than that was noted: by a cut beside a
+    /// write, or a write past the stack. Without a cut, a file that is shorter has lost its end.
+    fn take_length(&self, entry: &Arc<Entry>, segment: &Segment, accounted: &mut Accounted) {
+        let location = segment.location.load_full();
+        let handle = location.primary.open(self.backend(&location.primary));
+        let was_cut = segment.take_cut();
+        let stat = handle.and_then(|handle| handle.as_ref().expect("just opened").stat());
+        let Ok(stat) = stat else {
+            if was_cut {
+                segment.note_cut();
+            }
+            return;
+        };
+        let before = segment.length();
+        let bytes = if was_cut { stat.size_bytes } else { stat.size_bytes.max(before) };
+        segment.length_bytes.store(bytes, Ordering::Release);
+        if segment.holds.is_written() {
+            self.account_found(entry, segment, bytes, accounted);
+        }
+        if bytes != before {
+            self.note_unflushed(entry);
+        }
     }
 
     /// Gives back what was reserved beyond the new end of a segment that was cut. Its gate is

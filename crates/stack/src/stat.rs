@@ -37,11 +37,11 @@ impl Shared {
             let location = segment.location.load_full();
             let site = self.reachable(&location);
             let one = site.stat(self.backend(site))?;
-            self.add(&mut sum, segment.start_bytes, &one);
-            if segment.holds.is_written() {
-                // It may be written past the stack.
-                sum.size_bytes = segment.start_bytes + one.size_bytes;
-            }
+            // It may be written past the stack.
+            let may_differ = self.is_bare || segment.holds.is_written();
+            // Asked behind the look at the file, which a cut comes before.
+            let is_its = segment.was_cut() || self.is_unrecovered;
+            add(&mut sum, segment.start_bytes, &one, may_differ.then_some(is_its));
         }
         Ok(sum)
     }
@@ -58,17 +58,21 @@ impl Shared {
             let place = place.unwrap_or(&segment.primary);
             let name = place.key(record.object_id, segment.number);
             let one = self.tier(place.tier).backend.stat(&name)?;
-            self.add(&mut sum, segment.start_bytes, &one);
+            let its_end = self.is_bare.then_some(self.is_unrecovered);
+            add(&mut sum, segment.start_bytes, &one, its_end);
         }
         Ok(sum)
     }
+}
 
-    fn add(&self, sum: &mut Stat, start_bytes: u64, one: &Stat) {
-        // Empty segments behind the end are room for it.
-        if self.is_bare && (start_bytes == 0 || one.size_bytes > 0) {
-            sum.size_bytes = start_bytes + one.size_bytes;
-        }
-        sum.allocated_bytes += one.allocated_bytes;
-        sum.modified_ns = sum.modified_ns.max(one.modified_ns);
+/// Adds what a file says. Where that may reach further than what is noted, `is_its` says whether it
+/// counts also where it is shorter: else its end is lost.
+fn add(sum: &mut Stat, start_bytes: u64, one: &Stat, is_its: Option<bool>) {
+    // Empty segments behind the end are room for it.
+    if let Some(is_its) = is_its.filter(|_| start_bytes == 0 || one.size_bytes > 0) {
+        let end_bytes = start_bytes + one.size_bytes;
+        sum.size_bytes = if is_its { end_bytes } else { sum.size_bytes.max(end_bytes) };
     }
+    sum.allocated_bytes += one.allocated_bytes;
+    sum.modified_ns = sum.modified_ns.max(one.modified_ns);
 }

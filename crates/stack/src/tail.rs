@@ -6,6 +6,8 @@
 //! whatever cuts one does both behind the gate. So whoever passes the guard, or has closed the gate,
 //! finds a file that is as long as the segment, or longer.
 
+use std::sync::Arc;
+
 use terrace_core::{Error, ErrorKind, Result};
 
 use crate::entry::{Segment, Site};
@@ -41,11 +43,91 @@ impl Shared {
     ///
     /// `Corrupt`, what the tier says.
     pub(crate) fn check_primary(&self, operation: &'static str, segment: &Segment) -> Result<()> {
-        // As a writer, so that nobody cuts the file between the two looks, or moves it.
+        let location = segment.location.load_full();
+        self.check_file(operation, segment, &location.primary)
+    }
+
+    /// The same of a file of the segment; of one that is none any more nothing is said.
+    ///
+    /// # Errors
+    ///
+    /// `Corrupt`, what the tier says.
+    pub(crate) fn check_file(
+        &self,
+        operation: &'static str,
+        segment: &Segment,
+        site: &Site,
+    ) -> Result<()> {
+        // As a writer, so that nobody cuts the file between the looks, or moves it.
+        let (_entered, _) = segment.guard.enter(&self.parking);
+        // Before the location: a copy that is one then was one when this was its length.
+        let length = segment.length();
+        let location = segment.location.load_full();
+        let is_it = |one: &Arc<Site>| one.place == site.place;
+        let Some(site) = location.sites().find(|one| is_it(one)) else { return Ok(()) };
+        let found_bytes = site.open_once(self.backend(site))?.stat()?.size_bytes;
+        // Asked behind the look at the file, which a cut comes before.
+        if segment.was_cut() || self.is_unrecovered {
+            return Ok(());
+        }
+        self.check_tail(operation, site, found_bytes, length)
+    }
+
+    /// Refuses a cut behind a closed gate of which the new end would be one of zeros: the primary has
+    /// lost bytes in front of it.
+    ///
+    /// # Errors
+    ///
+    /// `Corrupt`, what the tier says.
+    pub(crate) fn check_new_end(&self, segment: &Segment, end_bytes: u64) -> Result<()> {
+        if end_bytes == 0 || segment.is_whole() || segment.was_cut() {
+            return Ok(());
+        }
+        let location = segment.location.load_full();
+        let site = &location.primary;
+        let found_bytes = site.open_once(self.backend(site))?.stat()?.size_bytes;
+        self.check_tail("cut a file", site, found_bytes, end_bytes)
+    }
+
+    /// Whether a file of the segment has all of its bytes; says so in the log where it has not.
+    ///
+    /// # Errors
+    ///
+    /// What the tier says.
+    pub(crate) fn has_its_end(
+        &self,
+        operation: &'static str,
+        segment: &Segment,
+        site: &Site,
+    ) -> Result<bool> {
+        match self.check_file(operation, segment, site) {
+            Ok(()) => Ok(true),
+            Err(error) if error.kind() == ErrorKind::Corrupt => {
+                tracing::warn!(%error, "a file of a tier is damaged");
+                Ok(false)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Finds out whether the primary has all bytes of the segment, which is noted there. Refuses one
+    /// that has lost some in front of `end_bytes`: what is written behind these would make zeros of
+    /// them.
+    ///
+    /// # Errors
+    ///
+    /// `Corrupt`, what the tier says.
+    #[cold]
+    pub(crate) fn check_left(&self, segment: &Segment, end_bytes: u64) -> Result<()> {
         let (_entered, _) = segment.guard.enter(&self.parking);
         let length = segment.length();
-        let site = &segment.location.load_full().primary;
+        let location = segment.location.load_full();
+        let site = &location.primary;
         let found_bytes = site.open_once(self.backend(site))?.stat()?.size_bytes;
-        self.check_tail(operation, site, found_bytes, length)
+        if found_bytes >= length || segment.was_cut() {
+            segment.note_whole();
+            return Ok(());
+        }
+        self.check_tail("write", site, found_bytes, end_bytes.min(length))
     }
 }

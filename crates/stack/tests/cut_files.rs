@@ -3,11 +3,14 @@
 
 mod common;
 
+use common::directories::Directories;
 use common::hooked::Call;
 use common::world::{
-    LONG, World, assert_sound, cutting, eventually, key, migrate, outcome_of, put,
+    LONG, ROOMY, World, assert_sound, cutting, eventually, key, migrate, outcome_of, put,
 };
-use terrace_core::{Backend, BackendExt, Key, ObjectExt, Open, TierIndex};
+use terrace_core::{
+    Access, Backend, BackendExt, End, ErrorKind, Key, ObjectExt, Open, Persistency, TierIndex,
+};
 use terrace_stack::report::{MoveReport, ScrubReport};
 use terrace_stack::{MoveKind, ScrubOptions, Stack};
 
@@ -198,4 +201,176 @@ fn holes_and_lengths_found_after_a_crash_are_migrated() {
     migrate(&stack, &name, FAST, MoveKind::Copy);
     assert!(stack.read_all(&name).expect("reads") == expected);
     assert_sound(&world, &stack);
+}
+
+fn worlds() -> [World; 2] {
+    [World::two(), World::with(&[("only", ROOMY, Persistency::Storage)])]
+}
+
+/// Neither an early end nor zeros come in the place of what is lost, and nothing is accounted for less.
+#[test]
+fn reading_what_is_lost_fails_and_changes_nothing() {
+    for is_reopened in [false, true] {
+        for world in worlds() {
+            let mut stack = world.create();
+            let name = key("cut");
+            put(&stack, &name, &[7; WHOLE]);
+            if is_reopened {
+                stack.close().expect("closes");
+                drop(stack);
+                stack = world.open();
+            }
+            let file = stored(&stack, &name);
+            cut(&world, 0, &file, LEFT);
+            let before = stack.tiers()[0].used_bytes;
+            assert_eq!(stack.stat(&name).expect("stats").size_bytes, WHOLE as u64);
+            for open in [Open::read(), Open::write()] {
+                let object = stack.open(&name, &open).expect("opens");
+                assert_eq!(object.stat().expect("stats").size_bytes, WHOLE as u64);
+                let mut buffer = [0; LEFT];
+                assert_eq!(object.read(0, &mut buffer).expect("is there"), LEFT);
+                assert!(buffer == [7; LEFT]);
+                for offset in [1, LEFT - 1, LEFT, WHOLE - 1] {
+                    let error = object.read(offset as u64, &mut buffer).expect_err("is lost");
+                    assert_eq!(error.kind(), ErrorKind::Corrupt, "{}", error.chain());
+                    assert!(error.chain().contains("lost its end"), "{}", error.chain());
+                }
+                for offset in [WHOLE, WHOLE + 1] {
+                    assert_eq!(object.read(offset as u64, &mut buffer).expect("is behind"), 0);
+                }
+                assert!(object.next_data(0).expect("is there").is_some());
+                let hole = object.next_data(LEFT as u64).expect_err("it is no hole");
+                assert_eq!(hole.kind(), ErrorKind::Corrupt);
+                drop(object);
+            }
+            assert_eq!(stack.read_all(&name).expect_err("is lost").kind(), ErrorKind::Corrupt);
+            assert_eq!(stack.stat(&name).expect("stats").size_bytes, WHOLE as u64);
+            assert_eq!(stack.tiers()[0].used_bytes, before);
+            assert_eq!(kinds(&stack), ["wrong-length"]);
+            stack.close().expect("closes");
+            drop(stack);
+            let stack = world.open();
+            assert_eq!(kinds(&stack), ["wrong-length"]);
+            assert_eq!(stack.stat(&name).expect("stats").size_bytes, WHOLE as u64);
+            put_back(&world, 0, &file);
+            assert!(stack.read_all(&name).expect("reads") == [7; WHOLE]);
+            assert_sound(&world, &stack);
+        }
+    }
+}
+
+#[test]
+fn what_a_copy_has_lost_is_read_from_the_primary() {
+    let world = World::two();
+    let stack = world.create();
+    let name = key("copied");
+    put(&stack, &name, &[7; WHOLE]);
+    migrate(&stack, &name, SLOW, MoveKind::Promote);
+    let copy = world.disk(0).files().remove(0).key;
+    cut(&world, 0, &copy, LEFT);
+    assert!(stack.read_all(&name).expect("reads") == [7; WHOLE]);
+}
+
+/// What would lie between the end of the file and the bytes that are written would be zeros.
+#[test]
+fn nothing_is_written_behind_what_is_lost() {
+    for world in worlds() {
+        let stack = world.create();
+        let name = key("cut");
+        put(&stack, &name, &[7; WHOLE]);
+        stack.close().expect("closes");
+        drop(stack);
+        let stack = world.open();
+        let file = stored(&stack, &name);
+        cut(&world, 0, &file, LEFT);
+        let object = stack.open(&name, &Open::write()).expect("opens");
+        let refused = [
+            object.write(LEFT as u64 + 1, b"x"),
+            object.append(&[std::io::IoSlice::new(b"x")]).map(drop),
+            object.set_len(LEFT as u64 + 1),
+            object.set_len(WHOLE as u64 + 1),
+            object.allocate(0..2 * WHOLE as u64, End::Grows),
+        ];
+        for result in refused {
+            let error = result.expect_err("is refused");
+            assert_eq!(error.kind(), ErrorKind::Corrupt, "{}", error.chain());
+        }
+        assert!(world.stored(0, file.as_str()) == Some(vec![7; LEFT]));
+        assert_eq!(object.stat().expect("stats").size_bytes, WHOLE as u64);
+        object.write(0, b"there").expect("it is there");
+        drop(object);
+        assert_eq!(kinds(&stack), ["wrong-length"]);
+        // Who writes everything again, or does without the rest, has a file that is whole.
+        let object = stack.open(&name, &Open::write()).expect("opens");
+        for start in (0..WHOLE).step_by(1000) {
+            object.write(start as u64, &[8; 1000]).expect("writes");
+        }
+        drop(object);
+        assert!(stack.read_all(&name).expect("reads") == [8; WHOLE]);
+        assert_sound(&world, &stack);
+        cut(&world, 0, &file, LEFT);
+        let object = stack.open(&name, &Open::write()).expect("opens");
+        object.set_len(LEFT as u64).expect("cuts");
+        object.append(&[std::io::IoSlice::new(b"x")]).expect("appends");
+        drop(object);
+        assert_eq!(stack.read_all(&name).expect("reads").len(), LEFT + 1);
+        assert_sound(&world, &stack);
+    }
+}
+
+/// A cut beside reads and writes is none that loses anything.
+#[test]
+fn cuts_beside_reads_and_writes_are_no_damage() {
+    for world in worlds() {
+        let stack = world.create();
+        let name = key("busy");
+        put(&stack, &name, &[7; WHOLE]);
+        let open = || stack.open(&name, &Open::write()).expect("opens");
+        let (reader, writer, cutter) = (open(), open(), open());
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for _ in 0..500 {
+                    cutter.set_len(LEFT as u64).expect("cuts");
+                    cutter.set_len(WHOLE as u64).expect("grows");
+                }
+            });
+            scope.spawn(|| {
+                for at in 0..1000 {
+                    writer.write(at * 17 % WHOLE as u64, &[7; 3000]).expect("writes");
+                }
+            });
+            let mut buffer = vec![0; 2 * WHOLE];
+            for at in 0..2000 {
+                reader.read(at * 13 % WHOLE as u64, &mut buffer).expect("reads");
+                reader.next_data(at * 11 % WHOLE as u64).expect("looks");
+                reader.stat().expect("stats");
+            }
+        });
+        drop((reader, writer, cutter));
+        assert_sound(&world, &stack);
+    }
+}
+
+/// For whoever reads or writes the file of a tier himself, its end is the object's.
+#[test]
+fn a_file_that_lost_its_tail_is_neither_lent_nor_held() {
+    for machine in [Directories::two(), Directories::with(&[("only", ROOMY)])] {
+        let stack = machine.create();
+        let name = key("cut");
+        put(&stack, &name, &[7; WHOLE]);
+        let file = stack.explain(&name).expect("exists").segments[0].stored_as.clone();
+        let path = machine.path_of(0, &file);
+        let cut = std::fs::File::options().write(true).open(path).expect("opens");
+        for (bytes, is_whole) in [(WHOLE, true), (LEFT, false)] {
+            cut.set_len(bytes as u64).expect("cuts");
+            let object = stack.open(&name, &Open::read()).expect("opens");
+            assert_eq!(object.lease_file().expect("asks").is_some(), is_whole);
+            assert_eq!(object.hold_file(Access::Read).expect("asks").is_some(), is_whole);
+        }
+        let object = stack.open(&name, &Open::write()).expect("opens");
+        assert!(object.hold_file(Access::Write).expect("asks").is_none());
+        drop(object);
+        assert_eq!(kinds(&stack), ["wrong-length"]);
+        stack.close().expect("closes");
+    }
 }

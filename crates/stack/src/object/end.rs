@@ -81,7 +81,7 @@ impl StackObject {
         let edge_bytes = grown.end.min(length_bytes.next_multiple_of(BLOCK_BYTES_MAX));
         // Looked at when nobody can write any more.
         let is_unwritten = || {
-            let edge = self.peek(length_bytes..edge_bytes)?;
+            let edge = self.peek_closed(length_bytes..edge_bytes)?;
             Ok(edge.iter().all(|byte| *byte == 0) && self.find_data(edge_bytes)?.is_none())
         };
         if self.cut_back(length_bytes, grown.end, promised, &is_unwritten)? {

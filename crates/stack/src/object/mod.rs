@@ -17,7 +17,7 @@ use terrace_core::{
 
 use self::write::{Again, Reach, Sent};
 use crate::entries::Opened;
-use crate::entry::Segment;
+use crate::entry::{Segment, Site};
 use crate::holds::Holder;
 use crate::ring::Took;
 use crate::shared::Shared;
@@ -88,6 +88,13 @@ impl StackObject {
         if !is_whole || location.is_clean() && self.access == Access::Write {
             return Ok(None);
         }
+        if self.access == Access::Write && !self.first.is_whole() {
+            // What has lost its end is written the long way, which looks before each write.
+            self.shared.check_left(&self.first, 0)?;
+            if !self.first.is_whole() {
+                return Ok(None);
+            }
+        }
         let handle = location.primary.open(self.shared.backend(&location.primary))?;
         let file = handle.as_ref().expect("it was just opened");
         Ok(Some(&***self.straight.get_or_init(|| Arc::clone(file))))
@@ -142,7 +149,8 @@ impl StackObject {
     ) -> Result<usize> {
         let shared = &*self.shared;
         let started_ns = shared.clock.now_ns();
-        let (count, tier) = self.read_files(segment, offset_bytes, buffers)?;
+        let check = |site: &Site, end_bytes| self.check_end(segment, site, end_bytes);
+        let (count, tier) = self.read_files(segment, offset_bytes, buffers, check)?;
         let latency_ns = shared.clock.now_ns() - started_ns;
         shared.tier(tier).ledger.access(false, count as u64, latency_ns);
         self.entry.ledger.access(false, count as u64, latency_ns);
@@ -152,20 +160,27 @@ impl StackObject {
     }
 
     /// Reads from the best file of a segment, or another valid one; the bytes, and the tier that
-    /// had them.
+    /// had them. Where a file ends before the buffers do, `check` says whether it may.
     #[inline(always)]
     fn read_files(
         &self,
         segment: &Segment,
         offset_bytes: u64,
         buffers: &mut [IoSliceMut<'_>],
+        check: impl Fn(&Site, u64) -> Result<()>,
     ) -> Result<(usize, TierIndex)> {
+        let want: usize = buffers.iter().map(|buffer| buffer.len()).sum();
         let location = segment.location.load();
         let site = location.read_site();
         let mut tier = site.place.tier;
-        let read = |site: &crate::entry::Site, buffers: &mut [IoSliceMut<'_>]| {
+        let read = |site: &Site, buffers: &mut [IoSliceMut<'_>]| {
             let handle = site.open(self.shared.backend(site))?;
-            handle.as_ref().expect("it was just opened").read_at(offset_bytes, buffers)
+            let file = handle.as_ref().expect("it was just opened");
+            let count = file.read_at(offset_bytes, buffers)?;
+            if count < want {
+                check(site, offset_bytes.saturating_add(count as u64))?;
+            }
+            Ok(count)
         };
         let mut result = read(site, buffers);
         if result.is_err() && location.copies.len() > usize::from(location.best == 0) {
@@ -182,11 +197,48 @@ impl StackObject {
 
     /// The bytes of a range inside the object, for the stack itself: it counts as no access.
     pub(crate) fn peek(&self, range: Range<u64>) -> Result<Vec<u8>> {
+        self.peek_with(range, |segment, site, end_bytes| self.check_end(segment, site, end_bytes))
+    }
+
+    /// The same for whoever has closed the gate; what is lost reads as zeros.
+    fn peek_closed(&self, range: Range<u64>) -> Result<Vec<u8>> {
+        self.peek_with(range, |_, _, _| Ok(()))
+    }
+
+    fn peek_with(
+        &self,
+        range: Range<u64>,
+        check: impl Fn(&Segment, &Site, u64) -> Result<()>,
+    ) -> Result<Vec<u8>> {
         let mut data = vec![0; range.end.saturating_sub(range.start) as usize];
         for (segment, inside, part) in self.shared.pieces(&self.entry, range.start, data.len()) {
-            self.read_files(&segment, inside, &mut [IoSliceMut::new(&mut data[part])])?;
+            let buffer = &mut [IoSliceMut::new(&mut data[part])];
+            let check = |site: &Site, end_bytes| check(&segment, site, end_bytes);
+            self.read_files(&segment, inside, buffer, check)?;
         }
         Ok(data)
+    }
+
+    /// Refuses the end that a read has come to where it is not the segment's.
+    #[cold]
+    fn check_end(&self, segment: &Segment, site: &Site, end_bytes: u64) -> Result<()> {
+        match end_bytes >= segment.length() {
+            true => Ok(()),
+            false => self.shared.check_file("read", segment, site),
+        }
+    }
+
+    /// Refuses a hole up to `end_bytes` that is none: where the file that is to have it ends.
+    fn check_hole(&self, hole: Range<u64>) -> Result<()> {
+        for segment in self.entry.segments.load_full().iter() {
+            let end_bytes = segment.start_bytes.saturating_add(segment.length());
+            if hole.start < end_bytes && end_bytes <= hole.end {
+                let location = segment.location.load_full();
+                let site = self.shared.reachable(&location);
+                self.shared.check_file("find data", segment, site)?;
+            }
+        }
+        Ok(())
     }
 
     fn explain(&self, error: Error, tier: terrace_core::TierIndex) -> Error {
@@ -247,10 +299,15 @@ impl StackObject {
 
 impl Object for StackObject {
     fn read_at(&self, offset_bytes: u64, buffers: &mut [IoSliceMut<'_>]) -> Result<usize> {
-        if let Some(file) = self.straight()? {
-            return file.read_at(offset_bytes, buffers);
-        }
         let want: usize = buffers.iter().map(|buffer| buffer.len()).sum();
+        if let Some(file) = self.straight()? {
+            let count = file.read_at(offset_bytes, buffers)?;
+            if count < want {
+                let end_bytes = offset_bytes.saturating_add(count as u64);
+                self.check_end(&self.first, &self.first.location.load().primary, end_bytes)?;
+            }
+            return Ok(count);
+        }
         let end_bytes = check_extent("read", offset_bytes, want as u64)?;
         if self.is_simple(end_bytes) {
             let count = self.read_segment(&self.first, offset_bytes, buffers)?;
@@ -349,7 +406,10 @@ impl Object for StackObject {
     fn next_data(&self, offset_bytes: u64) -> Result<Option<Range<u64>>> {
         check_extent("find data", offset_bytes, 0)?;
         self.shared.measure(&self.entry, &self.first)?;
-        self.find_data(offset_bytes)
+        let found = self.find_data(offset_bytes)?;
+        let hole_end = found.as_ref().map_or(u64::MAX, |found| found.start);
+        self.check_hole(offset_bytes..hole_end)?;
+        Ok(found)
     }
 
     fn stat(&self) -> Result<Stat> {

@@ -77,6 +77,11 @@ impl StackObject {
         let started_ns = shared.clock.now_ns();
         let mut guard_ns = 0;
         let grows = reach != Reach::Inside;
+        if grows && !segment.is_whole() {
+            // Bytes may follow those that are left; what is a shape alone would put zeros there.
+            let behind = if sent == Sent::Bytes { extent.start } else { extent.end };
+            shared.check_left(segment, behind)?;
+        }
         loop {
             if grows && extent.end > segment.room_bytes.load(Ordering::Acquire) {
                 shared.take_room(&self.entry, segment, extent.end)?;

@@ -138,6 +138,23 @@ impl Directories {
         sum
     }
 
+    /// The file of a tier that has this key.
+    pub(crate) fn path_of(&self, tier: usize, file: &str) -> PathBuf {
+        let name = file.rsplit('/').next().expect("there is one");
+        let mut folders = vec![self.root.path().join(self.tiers[tier].0)];
+        while let Some(folder) = folders.pop() {
+            for entry in std::fs::read_dir(&folder).expect("lists") {
+                let path = entry.expect("lists").path();
+                if path.is_dir() {
+                    folders.push(path);
+                } else if path.file_name().is_some_and(|found| found == name) {
+                    return path;
+                }
+            }
+        }
+        panic!("{file} is not there");
+    }
+
     /// Checks a store that nobody uses: the stack's own check, which compares the accounts, and
     /// every tier against its directory.
     #[track_caller]
