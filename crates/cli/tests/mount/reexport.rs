@@ -2,7 +2,7 @@
 //! Mounts that an NFS server exports: handles lead to files by their number, whatever the kernel has
 //! forgotten, and nfs-ganesha serves them to a client.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
@@ -238,6 +238,8 @@ fn exports(how: How) {
     asker.ok(json!(["nfs-close", "/written"]));
     assert_eq!(fs::read_to_string(mount.join("written")).expect("it is there"), text);
     fs::write(mount.join("made"), &text).expect("room");
+    // Whoever syncs it next would be told that it may be lost with a server that is killed.
+    File::open(mount.join("made")).and_then(|file| file.sync_all()).expect("synced");
     asker.ok(json!(["nfs-open", "/made"]));
     assert_eq!(asker.ok(json!(["nfs-read", "/made", 0, text.len()])), text);
     assert_eq!(asker.ok(json!(["nfs-list", "/"])), json!(["made", "written"]));
