@@ -72,6 +72,7 @@ pub const TARGETS: &[Target] = &[
     // Counts the client only; the server has its own bounds.
     target("wire-session", wire::session, 32 << 20, 4096, 150),
     target("fuse-request", fuse::request, 16 << 10, 64, 20_000),
+    target("files-servers", files::servers, 256 << 10, 256, 10_000),
     // A file system is made for each input, and a request for numbers of a few bytes brings 4096.
     target("files-requests", files::requests, 16 << 20, 4096, 2_000),
     target("policy-state", policies::state, 512 << 10, 256, 10_000),
