@@ -161,13 +161,20 @@ pub(crate) fn complain(line: impl fmt::Display) {
 /// first decides the status.
 pub(crate) struct Failures {
     is_json: bool,
+    /// Whether what is not there was found by walking, and is gone since.
+    passes_gone: bool,
     status: Option<u8>,
 }
 
 impl Failures {
     /// None so far.
     pub(crate) fn new(is_json: bool) -> Self {
-        Self { is_json, status: None }
+        Self { is_json, passes_gone: false, status: None }
+    }
+
+    /// None so far of a command that may walk: what others remove while it does is no failure.
+    pub(crate) fn walking(is_json: bool, is_recursive: bool) -> Self {
+        Self { passes_gone: is_recursive, ..Self::new(is_json) }
     }
 
     /// Takes note of a result. Returns the value if there is one, and passes on what ends the
@@ -175,6 +182,9 @@ impl Failures {
     pub(crate) fn note<T>(&mut self, result: Result<T>) -> Result<Option<T>> {
         match result {
             Ok(value) => Ok(Some(value)),
+            Err(failure) if self.passes_gone && failure.kind() == Some(ErrorKind::NotFound) => {
+                Ok(None)
+            }
             Err(failure @ (Failure::Failed(_) | Failure::Reported(_))) => {
                 failure.report(self.is_json);
                 self.status.get_or_insert(failure.status());
@@ -213,6 +223,17 @@ mod tests {
             let status = status_of(kind);
             assert!(STATUSES.iter().any(|(known, _)| *known == status), "{word} has {status}");
         }
+    }
+
+    #[test]
+    fn what_goes_while_a_command_walks_is_no_failure() {
+        let gone = || -> Result<()> { Err(Error::new(ErrorKind::NotFound, "look").into()) };
+        let mut failures = Failures::walking(false, true);
+        assert_eq!(failures.note(gone()).expect("goes on"), None);
+        failures.finish().expect("there was none");
+        let mut failures = Failures::walking(false, false);
+        assert_eq!(failures.note(gone()).expect("goes on"), None);
+        assert_eq!(failures.finish().expect_err("it was named").status(), 3);
     }
 
     #[test]

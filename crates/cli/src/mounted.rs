@@ -72,9 +72,21 @@ pub(crate) fn steered(arguments: &[String], is_recursive: bool) -> Result<Option
     if !is_recursive {
         return Ok(Some(named));
     }
-    let found = paths(arguments, true)?;
-    found.iter().flatten().try_for_each(|path| attribute(path, STORE).map(drop))?;
-    Ok(found)
+    let mut found = Vec::new();
+    for path in paths(arguments, true)?.unwrap_or_default() {
+        if unless_gone(attribute(&path, STORE), true)?.is_some() {
+            found.push(path);
+        }
+    }
+    Ok(Some(found))
+}
+
+/// What is said of a path; nothing where that was found by walking, and somebody has removed it since.
+pub(crate) fn unless_gone<T>(said: Result<T>, was_found: bool) -> Result<Option<T>> {
+    match said {
+        Err(failure) if was_found && failure.kind() == Some(ErrorKind::NotFound) => Ok(None),
+        said => said.map(Some),
+    }
 }
 
 /// The files that arguments stand for, where they are paths.
@@ -124,16 +136,17 @@ pub(crate) fn select(
     selected.is_recursive = false;
     let mut store: Option<String> = None;
     for path in paths {
-        let theirs = attribute(&path, STORE)?;
+        let Some(theirs) = unless_gone(attribute(&path, STORE), is_recursive)? else { continue };
         if store.as_ref().is_some_and(|store| *store != theirs) {
             return Err(Error::invalid("find the objects", "they are in several stores")
                 .with("path", path.display())
                 .into());
         }
         store = Some(theirs);
-        match key(&path)? {
-            None => selected.small.push(path),
-            Some(key) => selected.keys.push(key),
+        match unless_gone(key(&path), is_recursive)? {
+            None => {}
+            Some(None) => selected.small.push(path),
+            Some(Some(key)) => selected.keys.push(key),
         }
     }
     if let Some(store) = store {
@@ -184,22 +197,23 @@ fn followed(argument: &str) -> Result<PathBuf> {
 
 /// The files that a path stands for: itself, or with `is_recursive` everything below it.
 fn files(path: &Path, is_recursive: bool) -> Result<Vec<PathBuf>> {
-    let failed = |path: &Path| {
-        let path = path.display().to_string();
-        move |error| Error::from_io("find files", error).with("path", path)
-    };
     if !is_recursive {
         return Ok(vec![path.into()]);
     }
     let mut found = Vec::new();
     let mut ahead = VecDeque::from([path.to_path_buf()]);
+    let mut is_named = true;
     while let Some(path) = ahead.pop_front() {
-        let kind = std::fs::symlink_metadata(&path).map_err(failed(&path))?.file_type();
-        if kind.is_dir() {
-            for entry in std::fs::read_dir(&path).map_err(failed(&path))? {
-                ahead.push_back(entry.map_err(failed(&path))?.path());
+        let was_found = !std::mem::replace(&mut is_named, false);
+        let failed = |error| Error::from_io("find files", error).with("path", path.display());
+        let looked = std::fs::symlink_metadata(&path).map_err(|error| failed(error).into());
+        let Some(looked) = unless_gone(looked, was_found)? else { continue };
+        if looked.is_dir() {
+            let entries = std::fs::read_dir(&path).map_err(|error| failed(error).into());
+            for entry in unless_gone(entries, was_found)?.into_iter().flatten() {
+                ahead.push_back(entry.map_err(failed)?.path());
             }
-        } else if kind.is_file() {
+        } else if looked.is_file() {
             found.push(path);
         }
     }

@@ -53,7 +53,7 @@ impl Objects {
         is_pinned: bool,
         change: fn(&Store, &Key) -> terrace_core::Result<()>,
     ) -> Result<()> {
-        let mut failures = Failures::new(context.is_json);
+        let mut failures = Failures::walking(context.is_json, self.recursive);
         let mut output = Output::new();
         let meant = mounted::meant(context, &self.keys);
         if let Some(paths) = mounted::steered(&meant, self.recursive)? {

@@ -95,3 +95,18 @@ fn what_is_pinned_below_a_directory_stays() {
     wait_until("the log tells", || scene.has_logged("mnt", "cannot move all that is below"));
     assert_eq!(paths.map(|path| tier(&path).expect("it is there")), ["fast", "slow"]);
 }
+
+#[test]
+fn what_others_remove_meanwhile_is_passed_over() {
+    let Some(scene) = Scene::new() else { return };
+    let mounted = scene.mount("mnt", &["--io", "served"]);
+    let (top, files) = make(&mounted);
+    let (removed, left) = files.split_at(files.len() / 2);
+    std::thread::scope(|scope| {
+        scope.spawn(|| removed.iter().for_each(|file| fs::remove_file(file).expect("removed")));
+        scene.ok(["migrate", "-r", top.to_str().expect("UTF-8"), "--to", "slow"]);
+    });
+    for file in left {
+        assert_eq!(tier(file).expect("it is there"), "slow", "{}", file.display());
+    }
+}

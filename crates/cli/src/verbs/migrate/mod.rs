@@ -32,7 +32,7 @@ const REASON: &str = "terrace migrate";
 /// Ctrl-C cancels the migrations that have not ended.
 ///
 /// With -r the arguments are what `terrace ls` takes: NAMESPACE or NAMESPACE/PREFIX; or directories of a
-/// mounted store.
+/// mounted store. What others remove meanwhile is passed over.
 #[derive(Args, Debug)]
 pub(crate) struct Migrate {
     /// The objects, or files of a mounted store: /PATH, ./PATH
@@ -59,6 +59,10 @@ pub(crate) struct Migrate {
     /// Move everything in a namespace, under a prefix of it, or in a directory
     #[arg(short, long)]
     recursive: bool,
+
+    /// Whether the keys were found by walking.
+    #[arg(skip)]
+    was_walked: bool,
 
     /// Print what would be moved, and move nothing
     #[arg(long, requires = "to")]
@@ -101,12 +105,13 @@ impl Verb for Migrate {
         let selected = mounted::select(context, &meant, self.recursive)?;
         let context = &selected.context;
         self.keys = selected.keys;
+        self.was_walked = self.recursive;
         self.recursive = selected.is_recursive;
         if let (Some(tier), false) = (&self.to, self.dry_run) {
             for path in &selected.small {
                 // With that it gets an object, which is then waited for as all others are.
-                mounted::steer(path, "tier", tier)?;
-                self.keys.extend(mounted::key(path)?);
+                let steered = mounted::steer(path, "tier", tier).and_then(|()| mounted::key(path));
+                self.keys.extend(mounted::unless_gone(steered, self.was_walked)?.flatten());
             }
         }
         match (&self.cancel, &self.drop_copy, &self.to) {
@@ -132,7 +137,7 @@ impl Migrate {
 
     fn migrate(&self, context: &Context, tier: &str) -> Result<()> {
         let interrupt = Interrupt::watch()?;
-        let mut failures = Failures::new(context.is_json);
+        let mut failures = Failures::walking(context.is_json, self.was_walked);
         let kind = self.kind();
         context.with_store(|store| {
             if self.no_wait && !store.is_attached() {
@@ -186,7 +191,7 @@ impl Migrate {
     }
 
     fn drop_copies(&self, context: &Context, tier: &str) -> Result<()> {
-        let mut failures = Failures::new(context.is_json);
+        let mut failures = Failures::walking(context.is_json, self.was_walked);
         let mut output = Output::new();
         context.with_store(|store| {
             for_each_key(store, &self.keys, self.recursive, &mut failures, &mut |_, key| {
