@@ -12,6 +12,7 @@ use crate::account::Class;
 use crate::doubt;
 use crate::entry::Entry;
 use crate::files::{self, FileName};
+use crate::marks;
 use crate::promises::{self, PromiseRow};
 use crate::record::{Place, Record, SegmentRecord};
 use crate::report::{CheckReport, Problem};
@@ -189,7 +190,12 @@ impl Check<'_> {
                     _ => identity.generation == place.generation && identity.role == role,
                 };
             if !is_right && self.is_current(key, record) {
-                let detail = format!("{name} on {} says it is {identity:?}", tier.name);
+                let words = marks::in_words(&identity, self.shared.store_id);
+                let label = match identity.label == record.label {
+                    true => "",
+                    false => ", with another label",
+                };
+                let detail = format!("{name} on {} says {words}{label}", tier.name);
                 self.problem("wrong-identity", key.as_str(), detail);
             }
         } else if tier.capability.identity {
@@ -293,7 +299,8 @@ impl Check<'_> {
             Ok(Some(identity)) if is_new(&identity) && !is_idle(self.shared) => {}
             Ok(Some(identity)) if self.is_named(&identity, name) => {}
             Ok(Some(identity)) => {
-                let detail = format!("{name} says it is {identity:?}, no record names it");
+                let words = marks::in_words(&identity, self.shared.store_id);
+                let detail = format!("{name} says {words}; no record names it");
                 self.problem("unknown-file", &tier.name, detail);
             }
             _ => self.problem("unknown-file", &tier.name, format!("{name} has no identity")),

@@ -14,6 +14,7 @@ use crate::guard::Guard;
 use crate::holds::Holds;
 use crate::ledger::ObjectLedger;
 use crate::located::Located;
+use crate::marks;
 use crate::record::{Owner, Place, Record, SegmentRecord, Settling};
 use crate::swap::Swap;
 use crate::usage::Usage;
@@ -260,11 +261,9 @@ impl Site {
             return Ok(());
         }
         let found = backend.identity(&self.key)?;
-        let is_mine = found.as_ref().is_some_and(|identity| {
-            (identity.object_id, identity.segment) == (self.object_id, self.segment)
-                && identity.generation >= self.place.generation
-        });
-        if is_mine {
+        let (object_id, segment) = (self.object_id, self.segment);
+        let is_mine = |identity| marks::is_of(identity, object_id, segment, &self.place);
+        if found.as_ref().is_some_and(is_mine) {
             return Ok(());
         }
         Err(Error::new(ErrorKind::Corrupt, "open a stored file")

@@ -41,6 +41,7 @@ mod ledger;
 mod lend;
 mod located;
 mod log;
+mod marks;
 mod mover;
 mod object;
 mod offline;

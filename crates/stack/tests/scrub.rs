@@ -9,7 +9,9 @@ use common::hooked::Call;
 use common::world::{
     LONG, ROOMY, World, assert_sound, bounded, eventually, key, migrate, outcome_of, put,
 };
-use terrace_core::{Backend, BackendExt, ErrorKind, Key, ObjectExt, Open, Persistency, TierIndex};
+use terrace_core::{
+    Backend, BackendExt, ErrorKind, Identity, Key, ObjectExt, Open, Persistency, TierIndex,
+};
 use terrace_stack::report::ScrubReport;
 use terrace_stack::{MoveKind, ScrubOptions, Stack};
 
@@ -158,6 +160,48 @@ fn rot_of_what_was_never_moved_is_found_and_nothing_is_deleted() {
     assert_ne!(outcome_of(&ended), "done", "a migration must not give rot a new checksum");
     assert!(ended.detail.contains("checksum"), "{ended:?}");
     assert_eq!(scrub(&stack).problem_count, 1);
+}
+
+/// What nobody is given to read is no object that is right, and what may be somebody's is not deleted.
+#[test]
+fn a_file_that_is_not_the_one_that_is_meant_is_a_problem() {
+    for (has_checksum, has_copy) in [(false, false), (true, false), (true, true)] {
+        let world = World::two();
+        let stack = world.create();
+        let name = key("strange");
+        put(&stack, &name, &[1; 9000]);
+        if has_copy {
+            migrate(&stack, &name, SLOW, MoveKind::Promote);
+        } else if has_checksum {
+            scrub(&stack);
+        }
+        let tier = usize::from(has_copy);
+        let file = stored(&stack, &name);
+        let disk = world.disk(tier).open();
+        let right = disk.identity(&file).expect("reads").expect("has one");
+        let other = Identity { object_id: right.object_id + 1, ..right.clone() };
+        for wrong in [Some(&other), None] {
+            match wrong {
+                Some(other) => disk.set_identity(&file, other).expect("sets"),
+                None => {
+                    let data = disk.read_all(&file).expect("reads");
+                    disk.delete(&file).expect("deletes");
+                    disk.write_all(&file, &data).expect("writes");
+                }
+            }
+            let report = scrub(&stack);
+            assert_eq!((report.problem_count, report.skipped), (1, 0), "{report:?}");
+            assert_eq!(report.problems[0].kind, "wrong-identity");
+            assert_eq!((report.recorded, report.repairs.as_slice()), (0, &[][..]));
+            assert!(!report.problems[0].detail.contains("Identity {"), "{report:?}");
+            let check = stack.check(false, &mut |_, _| {}).expect("checks");
+            assert!(check.problems.iter().all(|found| !found.detail.contains("Identity {")));
+            assert_eq!(world.stored(tier, file.as_str()), Some(vec![1; 9000]));
+        }
+        disk.set_identity(&file, &right).expect("sets");
+        assert_eq!(scrub(&stack).problem_count, 0);
+        assert_sound(&world, &stack);
+    }
 }
 
 #[test]

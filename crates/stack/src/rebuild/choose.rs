@@ -9,6 +9,7 @@ use super::saved::SavedCatalog;
 use crate::Parts;
 use crate::catalog::GarbageRow;
 use crate::doubt::{File, differing, of_nobody};
+use crate::marks;
 use crate::record::{Owner, Place, Record, SegmentRecord};
 use crate::report::Problem;
 
@@ -167,7 +168,7 @@ impl Chooser {
             return Err(format!("belongs to another store, {:032x}", identity.store_id));
         }
         if (identity.object_id, identity.segment) != (name.object_id, name.segment) {
-            return Err(format!("says it is {identity:?}"));
+            return Err(format!("says {}", marks::in_words(identity, self.store_id)));
         }
         Ok(Candidate { file, identity, length_bytes: stat.size_bytes })
     }

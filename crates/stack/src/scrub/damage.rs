@@ -11,7 +11,7 @@ use terrace_core::{
 };
 
 use super::Scrub;
-use super::read::{Found, STEP_BYTES};
+use super::read::{Found, STEP_BYTES, WRONG_IDENTITY};
 use super::record::is_same;
 use crate::account::Class;
 use crate::catalog::{GarbageRow, Write};
@@ -43,7 +43,7 @@ impl Scrub<'_> {
         let mut good = None;
         let mut bad = Vec::new();
         for site in location.sites() {
-            match self.file(site.place.tier, &site.key, segment.length())? {
+            match self.file((object_id, number), &site.place, segment.length())? {
                 Found::Whole(sum) if sum == checksum => good = good.or(Some(Arc::clone(site))),
                 Found::Whole(_) => {
                     let tier = &self.shared.tier(site.place.tier).name;
@@ -63,6 +63,8 @@ impl Scrub<'_> {
         for (site, kind, detail) in bad {
             let is_primary = Arc::ptr_eq(site, &location.primary);
             let mended = match &good {
+                // It may be somebody's whom nobody here knows, and what replaces it would delete it.
+                _ if kind == WRONG_IDENTITY => Err("nothing is changed; see terrace fsck".into()),
                 Some(_) if !self.can_write() => Err("nothing may be changed".into()),
                 None => Err("no other file of it is right".into()),
                 Some(good) if is_primary => self.mend(&entry, &segment, &location, good),

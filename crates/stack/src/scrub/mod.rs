@@ -184,8 +184,7 @@ impl<'a> Scrub<'a> {
     /// closer.
     fn compare(&mut self, key: &Key, object_id: u64, segment: &SegmentRecord) -> Result<()> {
         for place in std::iter::once(&segment.primary).chain(&segment.copies) {
-            let name = place.key(object_id, segment.number);
-            let found = self.file(place.tier, &name, segment.length_bytes)?;
+            let found = self.file((object_id, segment.number), place, segment.length_bytes)?;
             match found {
                 Found::Whole(sum) if Some(sum) == segment.checksum => {}
                 Found::Stopped => return Ok(()),

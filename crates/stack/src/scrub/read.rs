@@ -7,12 +7,19 @@ use std::time::Duration;
 use terrace_core::{ErrorKind, Key, Object, Open, Persistency, Result, Semantics, TierIndex};
 
 use super::Scrub;
+use crate::marks;
+use crate::record::Place;
+use crate::shared::Shared;
+use crate::tiers::TierState;
 
 /// Bytes that are read at a time.
 pub(super) const STEP_BYTES: usize = 256 << 10;
 
 /// Longest sleep before it is asked again whether to go on.
 const NAP: Duration = Duration::from_millis(20);
+
+/// The problem of a file that is not certainly the one that the catalog means.
+pub(super) const WRONG_IDENTITY: &str = "wrong-identity";
 
 /// What a file holds.
 #[derive(Debug, PartialEq, Eq)]
@@ -28,29 +35,42 @@ pub(super) enum Found {
 }
 
 impl Scrub<'_> {
-    /// Reads a file. Fails only where that says nothing about the file.
-    pub(super) fn file(&mut self, tier: TierIndex, name: &Key, length: u64) -> Result<Found> {
+    /// Reads the file of a segment, given by the number of its object and its own, that is in
+    /// `place`. Fails only where that says nothing about the file.
+    pub(super) fn file(
+        &mut self,
+        (object_id, segment): (u64, u32),
+        place: &Place,
+        length: u64,
+    ) -> Result<Found> {
+        let (tier, name) = (place.tier, &place.key(object_id, segment));
         let state = self.shared.tier(tier);
         if state.offline.is_some() {
             return Ok(Found::Offline);
         }
         let how = Open::read().with_semantics(Semantics::at_level(Persistency::None));
-        let read = match state.backend.open(name, &how) {
-            Ok(object) => self.bytes(tier, &*object, length),
-            Err(error) => Err(error),
+        let opened = state.backend.open(name, &how);
+        let wrong = match &opened {
+            Ok(_) => wrong_mark(self.shared, state, name, (object_id, segment), place),
+            Err(_) => Ok(None),
         };
         self.report.files += 1;
-        let place = |text: String| format!("{name} on {}: {text}", state.name);
+        let at = |text: String| format!("{name} on {}: {text}", state.name);
+        let read = match wrong {
+            Ok(None) => opened.and_then(|object| self.bytes(tier, &*object, length)),
+            Ok(Some(says)) => return Ok(Found::Bad(WRONG_IDENTITY, at(says))),
+            Err(error) => Err(error),
+        };
         Ok(match read {
             Ok(Some((bytes, sum))) if bytes == length => Found::Whole(sum),
             Ok(Some((bytes, _))) => {
-                Found::Bad("wrong-length", place(format!("it has {bytes} bytes, not {length}")))
+                Found::Bad("wrong-length", at(format!("it has {bytes} bytes, not {length}")))
             }
             Ok(None) => Found::Stopped,
             Err(error) if error.kind() == ErrorKind::NotFound => {
-                Found::Bad("missing-file", place(error.chain()))
+                Found::Bad("missing-file", at(error.chain()))
             }
-            Err(error) => Found::Bad("unreadable-file", place(error.chain())),
+            Err(error) => Found::Bad("unreadable-file", at(error.chain())),
         })
     }
 
@@ -145,6 +165,24 @@ impl Scrub<'_> {
             self.shared.clock.sleep(Duration::from_nanos(left_ns).min(NAP));
         }
     }
+}
+
+/// What speaks against a file being the one that the catalog means, which nobody is given to read then.
+fn wrong_mark(
+    shared: &Shared,
+    state: &TierState,
+    name: &Key,
+    (object_id, segment): (u64, u32),
+    place: &Place,
+) -> Result<Option<String>> {
+    if !state.capability.identity {
+        return Ok(None);
+    }
+    Ok(match state.backend.identity(name)? {
+        Some(found) if marks::is_of(&found, object_id, segment, place) => None,
+        Some(found) => Some(format!("it says {}", marks::in_words(&found, shared.store_id))),
+        None => Some("it has no identity".into()),
+    })
 }
 
 /// Asks the operating system to forget the clean pages of a file, so that it is read from its

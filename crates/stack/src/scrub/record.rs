@@ -59,7 +59,8 @@ impl Scrub<'_> {
         let mut sums = Vec::new();
         let mut bad = None;
         for site in watched.sites() {
-            match self.file(site.place.tier, &site.key, segment.length())? {
+            let of = (entry.object_id, segment.number);
+            match self.file(of, &site.place, segment.length())? {
                 Found::Whole(sum) => sums.push(sum),
                 Found::Bad(kind, detail) => bad = Some((kind, detail)),
                 Found::Stopped => return Ok(()),
@@ -100,8 +101,7 @@ impl Scrub<'_> {
     /// Reads the files where nothing may be changed.
     fn look(&mut self, key: &Key, object_id: u64, segment: &SegmentRecord) -> Result<()> {
         for place in std::iter::once(&segment.primary).chain(&segment.copies) {
-            let name = place.key(object_id, segment.number);
-            match self.file(place.tier, &name, segment.length_bytes)? {
+            match self.file((object_id, segment.number), place, segment.length_bytes)? {
                 Found::Bad(kind, detail) => self.problem(kind, key, detail),
                 Found::Offline => self.report.skipped += 1,
                 Found::Whole(_) | Found::Stopped => {}
