@@ -39,8 +39,8 @@ fn cut(world: &World, tier: usize, file: &Key, bytes: usize) {
 
 fn try_migrate(stack: &Stack, name: &Key, to: TierIndex, kind: MoveKind) -> MoveReport {
     let tickets = stack.migrate(name, to, kind, 0, "test").expect("queued");
-    let ended = tickets.iter().map(|ticket| stack.wait(*ticket, LONG).expect("known"));
-    ended.map(|report| report.expect("ends")).last().expect("there is one")
+    let mut ended = tickets.iter().map(|ticket| stack.wait(*ticket, LONG).expect("known"));
+    ended.next_back().expect("there is one").expect("ends")
 }
 
 fn kinds(stack: &Stack) -> Vec<String> {

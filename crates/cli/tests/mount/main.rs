@@ -6,6 +6,7 @@ mod ahead;
 mod apps;
 mod clients;
 mod companions;
+mod cut_tails;
 mod directories;
 mod fsx;
 mod full_catalog;
