@@ -60,6 +60,7 @@ pub(crate) fn problem(shared: &Shared, row: &GarbageRow) -> Problem {
     let name = name(row);
     let identity = tier.backend.identity(&name).ok().flatten();
     let Some(identity) = identity else {
+        let name = tier.name_of(&name);
         return finding(&tier.name, format!("{name} on {} cannot be read", tier.name));
     };
     let record = shared.catalog.get(&identity.key).ok().flatten();
@@ -67,20 +68,23 @@ pub(crate) fn problem(shared: &Shared, row: &GarbageRow) -> Problem {
     let segments = record.iter().flat_map(|record| &record.segments);
     match segments.into_iter().find(|segment| segment.number == row.segment) {
         Some(segment) => {
+            let other = shared.tier(segment.primary.tier);
             let newer = File {
-                name: segment.primary.key(row.object_id, row.segment),
-                tier: &shared.tier(segment.primary.tier).name,
+                name: other.name_of(&segment.primary.key(row.object_id, row.segment)),
+                tier: &other.name,
                 bytes: segment.length_bytes,
             };
-            differing(&identity.key, &File { name, tier: &tier.name, bytes: row.bytes }, &newer)
+            let older = File { name: tier.name_of(&name), tier: &tier.name, bytes: row.bytes };
+            differing(&identity.key, &older, &newer)
         }
-        None => of_nobody(&identity.key, &name, &tier.name),
+        None => of_nobody(&identity.key, &tier.name_of(&name), &tier.name),
     }
 }
 
 /// One of two files that differ.
 pub(crate) struct File<'a> {
-    pub(crate) name: Key,
+    /// What people know it by.
+    pub(crate) name: String,
     pub(crate) tier: &'a str,
     pub(crate) bytes: u64,
 }
@@ -96,7 +100,7 @@ pub(crate) fn differing(key: &Key, older: &File<'_>, newer: &File<'_>) -> Proble
 }
 
 /// What is said of a file in doubt whose object was deleted since.
-pub(crate) fn of_nobody(key: &Key, name: &Key, tier: &str) -> Problem {
+pub(crate) fn of_nobody(key: &Key, name: &str, tier: &str) -> Problem {
     finding(key, format!("{name} on {tier} is of an object that was deleted: remove it"))
 }
 

@@ -89,7 +89,7 @@ pub use log::{
     push_log_commit, push_log_end, read_log_end, read_log_head,
 };
 pub use offline::Offline;
-pub use parts::{Parts, Settings, Tactics, Tier};
+pub use parts::{Parts, PathOf, Settings, Tactics, Tier};
 pub use rebuild::{RebuildOptions, Saved};
 pub use scrub::{SCRUB_BYTES_PER_S, ScrubOptions};
 pub use stack::{MoveKind, MoveTicket, Stack};

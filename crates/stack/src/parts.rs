@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use terrace_core::{
-    Access, Backend, Clock, Failpoints, Figures, Kv, Persistency, Policy, SystemClock, Watermarks,
+    Access, Backend, Clock, Failpoints, Figures, Key, Kv, Persistency, Policy, SystemClock,
+    Watermarks,
 };
 
 /// A backend with its figures.
@@ -21,7 +22,12 @@ pub struct Tier {
     pub watermarks: Watermarks,
     /// Why it cannot be used; only allowed with [`Access::Read`] and [`Settings::degraded`].
     pub offline: Option<String>,
+    /// Where it is a directory: the path below that of the file with a key.
+    pub path_of: Option<PathOf>,
 }
+
+/// Tells the path of the file that a key names, below the directory of its tier.
+pub type PathOf = fn(&Key) -> String;
 
 impl Tier {
     /// A tier with default figures.
@@ -32,7 +38,13 @@ impl Tier {
             figures: Figures::default(),
             watermarks: Watermarks::default(),
             offline: None,
+            path_of: None,
         }
+    }
+
+    /// What people know the file with a key by: its path, where the tier is a directory.
+    pub(crate) fn name_of(&self, file: &Key) -> String {
+        self.path_of.map_or_else(|| file.to_string(), |path_of| path_of(file))
     }
 
     /// The same with a capacity.

@@ -128,6 +128,9 @@ pub struct SegmentReport {
     pub generation: u64,
     /// The name of the file that holds it, in the tier.
     pub stored_as: String,
+    /// The path of that file below the directory of its tier, where that is one.
+    #[serde(default)]
+    pub path: Option<String>,
     /// The migration that waits or runs.
     pub moving: Option<MoveReport>,
     /// How it is held in its file, and so does not move: `reading`, `writing`, or `left`, where

@@ -238,6 +238,7 @@ impl Stack {
                 copies: location.copies.iter().map(|copy| name(copy.place.tier)).collect(),
                 generation: place.generation,
                 stored_as: location.primary.key.to_string(),
+                path: shared.tier(place.tier).path_of.map(|of| of(&location.primary.key)),
                 moving: moving.map(|one| one.report(shared)),
                 held: segment.holds.word().map(Into::into),
                 history: history::explain(shared, &entry, segment, place.tier)?,

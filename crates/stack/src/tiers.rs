@@ -7,11 +7,11 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
-use terrace_core::{Access, Backend, Capability, Figures, Persistency, TierIndex, Watermarks};
+use terrace_core::{Access, Backend, Capability, Figures, Key, Persistency, TierIndex, Watermarks};
 
-use crate::Tier;
 use crate::account::Account;
 use crate::ledger::Ledger;
+use crate::{PathOf, Tier};
 
 /// A tier of an open stack.
 pub(crate) struct TierState {
@@ -20,6 +20,7 @@ pub(crate) struct TierState {
     pub(crate) figures: Figures,
     pub(crate) watermarks: Watermarks,
     pub(crate) offline: Option<String>,
+    pub(crate) path_of: Option<PathOf>,
     pub(crate) capability: Capability,
     pub(crate) account: Account,
     /// Primaries, and new segments whose files are being made.
@@ -61,6 +62,7 @@ impl TierState {
             figures: tier.figures,
             watermarks: tier.watermarks,
             offline: tier.offline.clone(),
+            path_of: tier.path_of,
             capability: tier.backend.capability(),
             account: Account::default(),
             segments: AtomicU64::new(0),
@@ -70,6 +72,11 @@ impl TierState {
             is_draining: AtomicBool::new(is_draining),
             is_retired: AtomicBool::new(false),
         }
+    }
+
+    /// What people know the file with a key by: its path, where the tier is a directory.
+    pub(crate) fn name_of(&self, file: &Key) -> String {
+        self.path_of.map_or_else(|| file.to_string(), |path_of| path_of(file))
     }
 
     /// Most bytes that existing data may grow to.

@@ -358,8 +358,8 @@ fn a_file_that_lost_its_tail_is_neither_lent_nor_held() {
         let stack = machine.create();
         let name = key("cut");
         put(&stack, &name, &[7; WHOLE]);
-        let file = stack.explain(&name).expect("exists").segments[0].stored_as.clone();
-        let path = machine.path_of(0, &file);
+        let path = stack.explain(&name).expect("exists").segments[0].path.clone();
+        let path = machine.file(0, &path.expect("it is in a directory"));
         let cut = std::fs::File::options().write(true).open(path).expect("opens");
         for (bytes, is_whole) in [(WHOLE, true), (LEFT, false)] {
             cut.set_len(bytes as u64).expect("cuts");

@@ -153,6 +153,25 @@ fn look(stack: &Stack) -> (Vec<String>, u64) {
     (found.collect(), stack.tiers()[FAST].garbage_bytes)
 }
 
+/// A person who is to look at files has to find them.
+#[test]
+fn files_in_doubt_are_named_by_their_paths() {
+    let (world, _) = in_doubt();
+    let stack = world.open_with(|parts| {
+        parts
+            .tiers
+            .iter_mut()
+            .for_each(|tier| tier.path_of = Some(|file| format!("at/{}", file.name())));
+    });
+    let report = stack.check(true, &mut |_, _| {}).expect("checks");
+    let detail = &doubtful(&report.problems)[0].detail;
+    for tier in [FAST, SLOW] {
+        let path = format!("at/{} on ", only_file(&world, tier).name());
+        assert!(detail.contains(&path), "{detail}");
+    }
+    stack.close().expect("closes");
+}
+
 #[test]
 fn a_file_in_doubt_is_named_and_accounted_until_it_is_removed() {
     let (world, data) = in_doubt();

@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustix::fs::Access as Permission;
-use terrace_backends::object::{File, FileSettings, Rates, Throttle};
+use terrace_backends::object::{File, FileSettings, Rates, Throttle, path_below};
 use terrace_backends::{Place, open_backend};
-use terrace_core::{Access, Backend, Clock, Error, ErrorKind, Result};
+use terrace_core::{Access, Backend, Clock, Error, ErrorKind, Key, Result};
 use terrace_stack::{Offline, Tier};
 
 use crate::Settings;
@@ -76,6 +76,7 @@ fn tier_of(tier: &TierSettings, backend: Arc<dyn Backend>, offline: Option<Strin
         figures: tier.figures,
         watermarks: tier.watermarks,
         offline,
+        path_of: tier.path.is_some().then_some(path_below as fn(&Key) -> String),
     }
 }
 

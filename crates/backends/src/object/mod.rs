@@ -10,7 +10,7 @@ mod throttle;
 pub use faulty::{Effect, FaultPoint, Faults, Faulty, When};
 #[doc(hidden)]
 pub use file::fuzzing;
-pub use file::{File, FileSettings};
+pub use file::{File, FileSettings, path_below};
 pub use memory::Memory;
 pub use null::Null;
 pub use throttle::{Rates, Throttle};

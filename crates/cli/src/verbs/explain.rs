@@ -104,7 +104,9 @@ fn print_segment(segment: &SegmentReport, of: usize, output: &mut Output) -> Res
         copies => format!(", clean copies on {}", copies.join(", ")),
     };
     output.line(format!("{which}on {}{copies}", segment.tier))?;
-    output.line(format!("  stored as {}", show_name(&segment.stored_as)))?;
+    // Below the directory of the tier, where that is one.
+    let stored_as = segment.path.as_ref().unwrap_or(&segment.stored_as);
+    output.line(format!("  stored as {}", show_name(stored_as)))?;
     if let Some(moving) = &segment.moving {
         output.line(format!("  now: {}", show_move(moving)))?;
     }

@@ -36,6 +36,11 @@ fn migrate_moves_and_explain_says_who_did_it() {
     let explained = scene.ok(["explain", "a/x"]);
     assert!(explained.contains("on slow") && explained.contains("by user"), "{explained}");
     let explained = &scene.json(["explain", "a/x"])[0];
+    let segment = &explained["segments"][0];
+    let (tier, path) = (segment["tier"].as_str(), segment["path"].as_str());
+    let path = path.expect("its tier is a directory");
+    assert!(scene.path(tier.expect("a name")).join(path).is_file(), "{path}");
+    assert!(scene.ok(["explain", "a/x"]).contains(&format!("  stored as {path}\n")));
     assert_eq!(explained["key"], "a/x");
     assert_eq!(explained["segments"][0]["tier"], "slow");
     let history = explained["segments"][0]["history"].as_array().expect("a list");

@@ -322,18 +322,19 @@ impl Choice {
     /// Nobody needs them any more, but only a person removes them.
     fn leave_doubtful(&mut self, parts: &Parts, key: &Key, files: &[Candidate<'_>]) {
         for file in files {
-            let tier = &parts.tiers[file.file.name.tier.index()].name;
+            let tier = &parts.tiers[file.file.name.tier.index()];
             self.doubtful.push(file.row());
-            self.problems.push(of_nobody(key, &file.file.name.key(), tier));
+            let name = tier.name_of(&file.file.name.key());
+            self.problems.push(of_nobody(key, &name, &tier.name));
         }
     }
 
     fn describe_doubtful(&mut self, parts: &Parts, key: &Key, segments: &[SegmentRecord]) {
         for row in &self.doubtful {
-            let file = |place: &Place, bytes| File {
-                name: place.key(row.object_id, row.segment),
-                tier: &parts.tiers[place.tier.index()].name,
-                bytes,
+            let file = |place: &Place, bytes| {
+                let tier = &parts.tiers[place.tier.index()];
+                let name = tier.name_of(&place.key(row.object_id, row.segment));
+                File { name, tier: &tier.name, bytes }
             };
             let newer = segments.iter().find(|segment| segment.number == row.segment);
             let Some(newer) = newer else { continue };

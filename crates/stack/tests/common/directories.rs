@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use tempfile::TempDir;
-use terrace_backends::object::{File, FileSettings};
+use terrace_backends::object::{File, FileSettings, path_below};
 use terrace_core::{Backend, ErrorKind, Space};
 use terrace_stack::{Parts, Stack, Tier};
 use terrace_testkit::{SimKv, SimWorld};
@@ -73,7 +73,8 @@ impl Directories {
             let settings = FileSettings { capacity_bytes: *capacity_bytes, read_only: false };
             let directory = File::open(&self.root.path().join(name), settings).expect("opens");
             let backend = Hooked::new(Arc::new(directory), control.clone());
-            Tier::new(name, Arc::new(backend)).with_capacity(*capacity_bytes)
+            let tier = Tier::new(name, Arc::new(backend)).with_capacity(*capacity_bytes);
+            Tier { path_of: Some(path_below), ..tier }
         };
         let mut parts = Parts::new(self.tiers.iter().map(tier).collect(), self.kv.open());
         parts.settings.boot_id = self.sim.boot_id();
@@ -138,21 +139,9 @@ impl Directories {
         sum
     }
 
-    /// The file of a tier that has this key.
-    pub(crate) fn path_of(&self, tier: usize, file: &str) -> PathBuf {
-        let name = file.rsplit('/').next().expect("there is one");
-        let mut folders = vec![self.root.path().join(self.tiers[tier].0)];
-        while let Some(folder) = folders.pop() {
-            for entry in std::fs::read_dir(&folder).expect("lists") {
-                let path = entry.expect("lists").path();
-                if path.is_dir() {
-                    folders.push(path);
-                } else if path.file_name().is_some_and(|found| found == name) {
-                    return path;
-                }
-            }
-        }
-        panic!("{file} is not there");
+    /// A file of a tier.
+    pub(crate) fn file(&self, tier: usize, path: &str) -> PathBuf {
+        self.root.path().join(self.tiers[tier].0).join(path)
     }
 
     /// Checks a store that nobody uses: the stack's own check, which compares the accounts, and

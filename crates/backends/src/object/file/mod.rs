@@ -42,6 +42,12 @@ pub struct File {
     shared: Arc<Shared>,
 }
 
+/// The path of the file that a key names, below the directory of its tier.
+pub fn path_below(key: &Key) -> String {
+    // It is ASCII: everything else is escaped.
+    String::from_utf8_lossy(ObjectPath::new(key).as_bytes()).into_owned()
+}
+
 /// How to open a [`File`] backend.
 #[derive(Clone, Copy, Debug)]
 pub struct FileSettings {
