@@ -344,19 +344,27 @@ impl Files {
             if let Some(file) = self.open_file(number)
                 && let Some(stat) = file.object_stat()?
             {
-                changes.settled_ns = Some(stat.modified_ns);
-                // Else it would say at the end that it did not change since, and yet is longer.
-                self.metadata.call(&Request::Settle { number, settled: settled(stat) })?;
+                changes.settled_ns = Some(self.settle(number, stat)?);
             }
         }
         let mut node = self.ask_node(&Request::Change { number, changes })?;
         if changes.modified.is_some() && changes.settled_ns.is_none() && node.is_written {
             // Somebody else writes to it, or died while it had it open.
-            changes.settled_ns = Some(self.data.stat(&self.key(number)?)?.modified_ns);
+            let stat = self.data.stat(&self.key(number)?)?;
+            changes.settled_ns = Some(self.settle(number, stat)?);
             node = self.ask_node(&Request::Change { number, changes })?;
         }
         self.note_change(&node, false)?;
         self.as_known(node)
+    }
+
+    /// Has the metadata take account of what an object says before its time of modification is set;
+    /// when the object last changed. Else who closes the file last would say that it did not change
+    /// since, and yet is shorter or longer: then it would be asked for its length for ever.
+    fn settle(&self, number: u64, stat: Stat) -> Result<u64> {
+        let settled = settled(stat);
+        self.metadata.call(&Request::Settle { number, settled })?;
+        Ok(settled.modified_ns)
     }
 
     /// Cuts or grows the object of a file; what remains to be changed.
@@ -366,7 +374,8 @@ impl Files {
         }
         let (_, file) = self.open_stale(number, Access::Write)?;
         file.set_len(size)?;
-        let settled_ns = file.shared().object_stat()?.map(|stat| stat.modified_ns);
+        let stat = file.shared().object_stat()?;
+        let settled_ns = stat.map(|stat| self.settle(number, stat)).transpose()?;
         let modified = changes.modified.or(Some(When::Now));
         Ok(Changes { size: None, modified, settled_ns, ..changes })
     }
@@ -635,9 +644,8 @@ impl Files {
         if self.options.is_alone && self.options.access == Access::Write {
             // Who had it open died: from now on it need not be asked for.
             // Where it cannot be noted it is asked for again.
-            let (number, settled) = (node.number, settled(stat));
-            if let Err(failure) = self.metadata.call(&Request::Settle { number, settled }) {
-                tracing::debug!(file = number, %failure, "cannot note what an object says");
+            if let Err(failure) = self.settle(node.number, stat) {
+                tracing::debug!(file = node.number, %failure, "cannot note what an object says");
             }
         }
         Ok(node.with_object(&stat))

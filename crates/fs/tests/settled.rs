@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What the metadata knows of the length of a file, once nobody has it open for writing.
+
+mod common;
+
+use std::sync::Arc;
+
+use terrace_backends::kv;
+use terrace_backends::object::Memory;
+use terrace_core::{Access, Backend, SystemClock};
+use terrace_fs::{
+    Changes, FileClock, Files, Kind, Made, Metadata, Node, ROOT, Reply, Request, Session, Time,
+    Tree, TreeOptions, When,
+};
+
+use common::files;
+
+/// Longer than what is kept with the metadata.
+const LENGTH: usize = 10_000;
+
+/// A time that no file has by itself.
+const AT: Time = Time { seconds: 1_000, nanos: 5 };
+
+/// Two users of the files of one file system, and what the metadata says without either.
+struct Scene {
+    one: Arc<Files>,
+    other: Arc<Files>,
+    noted: Session,
+}
+
+impl Scene {
+    fn new() -> Self {
+        let kv = Arc::new(kv::Memory::default());
+        let clock = SystemClock::default();
+        Tree::create(&*kv, &TreeOptions::default(), &clock, &[7; 32]).expect("it is empty");
+        let tree = Tree::open(kv, FileClock::following(Arc::new(clock))).expect("just made");
+        let data: Arc<dyn Backend> = Arc::new(Memory::new(1 << 20));
+        let user = || files(Arc::new(Session::new(&tree)), &data, false);
+        Self { one: user(), other: user(), noted: Session::new(&tree) }
+    }
+
+    /// Makes a file with an object.
+    fn make(&self) -> u64 {
+        let made = Made { kind: Kind::File, permissions: 0o644, ..Made::default() };
+        let (node, file) = self.one.create(ROOT, b"file", made, false).expect("it is new");
+        file.write(0, &vec![7; LENGTH], false).expect("there is room");
+        file.close().expect("it is open");
+        node.number
+    }
+
+    /// What is known without the object.
+    fn noted(&self, number: u64) -> Node {
+        match self.noted.call(&Request::Node { number }).expect("it is there") {
+            Reply::Node(node) => node,
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+fn cut(size: usize) -> Changes {
+    Changes { size: Some(size as u64), ..Changes::default() }
+}
+
+#[test]
+fn the_length_of_a_file_that_was_cut_is_noted() {
+    for size in [0, LENGTH / 2, LENGTH, 2 * LENGTH] {
+        let scene = Scene::new();
+        let number = scene.make();
+        let changed = scene.one.change(number, cut(size)).expect("there is room");
+        let noted = scene.noted(number);
+        assert!(!noted.is_written, "{size}");
+        assert_eq!((noted.size, noted.modified), (size as u64, changed.modified));
+    }
+}
+
+#[test]
+fn the_length_of_a_file_that_was_cut_while_it_was_open_is_noted_when_it_is_closed() {
+    for size in [0, LENGTH / 2, LENGTH, 2 * LENGTH] {
+        for is_cut_by_other in [false, true] {
+            let scene = Scene::new();
+            let number = scene.make();
+            let (_, file) = scene.one.open(number, Access::Write).expect("it is there");
+            let cutter = if is_cut_by_other { &scene.other } else { &scene.one };
+            let changed = cutter.change(number, cut(size)).expect("there is room");
+            assert!(scene.noted(number).is_written, "it is open, {size} {is_cut_by_other}");
+            file.close().expect("it is open");
+            let noted = scene.noted(number);
+            assert!(!noted.is_written, "{size} {is_cut_by_other}");
+            assert_eq!((noted.size, noted.modified), (size as u64, changed.modified));
+        }
+    }
+}
+
+#[test]
+fn the_length_of_a_file_whose_time_was_set_while_it_was_written_is_noted_when_it_is_closed() {
+    for is_set_by_other in [false, true] {
+        let scene = Scene::new();
+        let number = scene.make();
+        let (_, file) = scene.one.open(number, Access::Write).expect("it is there");
+        file.write(LENGTH as u64, &[7], false).expect("there is room");
+        let setter = if is_set_by_other { &scene.other } else { &scene.one };
+        let changes = Changes { modified: Some(When::At(AT)), ..Changes::default() };
+        setter.change(number, changes).expect("it is there");
+        file.close().expect("it is open");
+        let noted = scene.noted(number);
+        assert!(!noted.is_written, "{is_set_by_other}");
+        assert_eq!((noted.size, noted.modified), (LENGTH as u64 + 1, AT), "{is_set_by_other}");
+    }
+}
