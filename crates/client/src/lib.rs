@@ -6,5 +6,6 @@ mod remote;
 pub mod striped;
 
 pub use remote::{
-    Address, CallAnswer, Dial, Effect, Heard, Options, Remote, RemoteKv, TlsAddress, Unanswered,
+    Address, CallAnswer, Dial, Effect, Heard, Options, Remote, RemoteKv, ReopenGuard, TlsAddress,
+    Unanswered,
 };

@@ -49,6 +49,17 @@ pub trait Metadata: Send + Sync {
     /// Whoever was told of a node has forgotten its names: if they ask again, it is because of that.
     fn forgotten(&self, _number: u64) {}
 
+    /// Whether a file can still be used as it was opened and locked through this. Asks nobody, unless
+    /// whoever keeps the metadata has forgotten this user, as far as is known, and is to be told again.
+    ///
+    /// # Errors
+    ///
+    /// `STALE` where the file was removed, and is gone since; `IO` where another one has got a lock of
+    /// it, of which its owner here does not know; where that cannot be told now, that it may be later.
+    fn check(&self, _number: u64) -> Result<()> {
+        Ok(())
+    }
+
     /// Whether a change that was acknowledged of a node, or of any, may be lost, because whoever keeps the
     /// metadata ended before it was durable: as far as a [`Request::Sync`] found that has ended since.
     /// True once for each node, and once for all of them.

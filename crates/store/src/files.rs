@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rustix::io::Errno;
-use terrace_client::Remote;
+use terrace_client::{Remote, ReopenGuard};
 use terrace_core::{Access, Clock, Error, ErrorKind, Kv, Result};
 use terrace_fs::{FileClock, Metadata, ROOT, Request, Session, Tree, TreeOptions};
 
@@ -207,7 +207,12 @@ impl Store {
                 // Who has it alone says so now, and not to the first who uses it.
                 let asked = files.call(&Request::Node { number: ROOT });
                 asked.map_err(|failure| failure.into_error(OPEN))?;
-                Ok(Arc::new(files))
+                let files = Arc::new(files);
+                for (_, server) in &servers {
+                    let guard: Arc<dyn ReopenGuard> = files.clone();
+                    server.guard_reopening(&guard);
+                }
+                Ok(files)
             }
         }
     }

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use terrace_client::{Remote, Unanswered};
-use terrace_core::{Clock, SystemClock};
+use terrace_client::{Remote, ReopenGuard, Unanswered};
+use terrace_core::{Clock, Key, SystemClock};
 use terrace_fs::{Effect, Metadata, Node, Reply, Request, Result, read_answer};
 
 use crate::ahead::NamesAhead;
@@ -19,6 +19,7 @@ use crate::recent::RecentNodes;
 /// The metadata of a file system that a server keeps: a round trip for each request.
 pub(crate) struct RemoteFiles {
     held: Held<Named>,
+    name: Box<str>,
     recent: RecentNodes,
     ahead: NamesAhead,
     absent: AbsentAttributes,
@@ -80,6 +81,7 @@ impl RemoteFiles {
             ahead: NamesAhead::new(Arc::clone(&clock)),
             absent: AbsentAttributes::new(Arc::clone(&clock)),
             delegated: DelegatedNames::new(clock),
+            name: name.into(),
             _using: using,
         }
     }
@@ -91,6 +93,17 @@ fn unless_away(asked: Result<Reply>) -> Result<Result<Reply>> {
     match asked {
         Err(failure) if failure.may_pass() => Err(failure),
         answered => Ok(answered),
+    }
+}
+
+impl ReopenGuard for RemoteFiles {
+    /// What is written is not to come to a file of which another client has got the lock by now.
+    fn before_reopen(&self, key: &Key) -> terrace_core::Result<()> {
+        if key.namespace() != &*self.name {
+            return Ok(());
+        }
+        let Ok(number) = u64::from_str_radix(key.name(), 16) else { return Ok(()) };
+        self.held.check_there(number).map_err(|failure| failure.into_error("use an open file"))
     }
 }
 
@@ -149,6 +162,10 @@ impl Metadata for RemoteFiles {
 
     fn forgotten(&self, number: u64) {
         self.ahead.forgotten(number);
+    }
+
+    fn check(&self, number: u64) -> Result<()> {
+        self.held.check(number)
     }
 
     fn take_loss(&self, of: Option<u64>) -> bool {

@@ -17,6 +17,7 @@ use super::ids::Ids;
 use super::later::LaterDone;
 use super::line::{Line, is_refused, lost};
 use super::options::Options;
+use super::reopening::Reopening;
 use super::request::{Answer, Filling, Message, odd};
 use super::unsynced::Unsynced;
 use crate::deadline;
@@ -53,6 +54,8 @@ pub(super) struct Core {
     pool: Pool,
     /// What was written to objects and not synced.
     pub(super) unsynced: Unsynced,
+    /// Who is asked before an object is opened again.
+    pub(super) reopening: Reopening,
     /// Small transfers on their way.
     transfers: AtomicUsize,
     /// Whether descriptors can be passed.
@@ -140,6 +143,7 @@ impl Core {
             pool: Pool::new(options.connections_max),
             transfers: AtomicUsize::new(0),
             unsynced: Unsynced::default(),
+            reopening: Reopening::default(),
             options,
             clock,
             session,
@@ -735,6 +739,7 @@ mod tests {
             pool: Pool::new(options.connections_max),
             transfers: AtomicUsize::new(0),
             unsynced: Unsynced::default(),
+            reopening: Reopening::default(),
             options,
             clock: Arc::new(ManualClock::new()),
             session: 1,

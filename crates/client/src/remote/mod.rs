@@ -16,6 +16,7 @@ mod lent;
 mod line;
 mod object;
 mod options;
+mod reopening;
 mod request;
 mod unsynced;
 
@@ -34,6 +35,7 @@ pub use self::core::Unanswered;
 pub use self::dial::{Address, Dial, TlsAddress};
 pub use self::kv::RemoteKv;
 pub use self::options::Options;
+pub use self::reopening::ReopenGuard;
 
 use self::bulk::read_json_bytes;
 use self::core::Core;
@@ -188,6 +190,12 @@ impl Remote {
         let parts = [request];
         let message = Message::request(&[operation], &parts, &Semantics::default());
         files_answer(self.core.ask_once(&message.only_in(Some(life)), unanswered)?)
+    }
+
+    /// Has a guard asked before an object that is open is opened again in a later life of the session, as
+    /// long as anybody else has the guard.
+    pub fn guard_reopening(&self, guard: &Arc<dyn ReopenGuard>) {
+        self.core.reopening.add(guard);
     }
 
     /// Which life of its session a client has: another one after the server was started anew, or

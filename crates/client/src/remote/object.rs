@@ -117,6 +117,7 @@ impl RemoteObject {
     fn current(&self) -> Result<Handle> {
         let mut handle = self.handle();
         if handle.life.number != self.core.life() {
+            self.core.reopening.check(&self.key)?;
             // Held over the request: one thread opens it, the others use that.
             *handle = self.reopen()?;
             self.written.find(handle.life);

@@ -28,8 +28,9 @@ impl File {
     ///
     /// # Errors
     ///
-    /// What the tiers say.
+    /// What the tiers say; as [`File::check`].
     pub fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<usize> {
+        self.check()?;
         self.shared().freshen(self.files())?;
         match &*self.shared().look() {
             Content::Object(object, _) => {
@@ -37,6 +38,16 @@ impl File {
             }
             Content::Inline { bytes, size, .. } => Ok(read_inline(bytes, *size, offset, buffer)),
         }
+    }
+
+    /// Whether it can still be used as it was opened, and as programs here have locked it.
+    ///
+    /// # Errors
+    ///
+    /// `STALE` where it was removed, and is gone because its server did not hear of this user for too
+    /// long; `IO` where another one has got a lock since that a program here had of it.
+    pub fn check(&self) -> Result<()> {
+        self.files().metadata.check(self.number())
     }
 
     /// All bytes of a file that is kept with the metadata, and has some, where those that are known
@@ -63,7 +74,10 @@ impl File {
         bytes: usize,
         done: &mut dyn FnMut() -> ReadDone,
     ) -> Option<ReadBegun> {
-        self.object()?.read_later(offset, bytes, done)
+        let object = self.object()?;
+        // Why it cannot be used is said to who reads it at once.
+        self.check().ok()?;
+        object.read_later(offset, bytes, done)
     }
 
     /// Writes at an offset. `clears_set_id` where the writer has no right to keep set-user-ID and
@@ -71,7 +85,7 @@ impl File {
     ///
     /// # Errors
     ///
-    /// `BADF` where it is open for reading alone, `NOSPC`, what the tiers say.
+    /// `BADF` where it is open for reading alone, `NOSPC`, what the tiers say; as [`File::check`].
     pub fn write(&self, offset: u64, data: &[u8], clears_set_id: bool) -> Result<()> {
         self.change_bytes(
             clears_set_id,
@@ -219,7 +233,7 @@ impl File {
     ///
     /// # Errors
     ///
-    /// What tiers and metadata say. `IO`, once for each use of the file, where something that was
+    /// What tiers and metadata say; as [`File::check`]. `IO`, once for each use of the file, where something that was
     /// acknowledged may be lost, because a server ended before it was durable.
     pub fn sync(&self) -> Result<()> {
         let bytes = self.sync_object();
@@ -229,7 +243,8 @@ impl File {
         // Also where bytes are lost: what is lost beside them is told with them.
         let metadata = &*self.files().metadata;
         let rest = metadata.call(&Request::Sync).and_then(|_| self.heard().tell(metadata));
-        bytes.and(rest)
+        // Now it would be known that it is gone.
+        self.check().and(bytes).and(rest)
     }
 
     /// Has the object synced, where it has one, and takes account of what that says.
@@ -296,6 +311,7 @@ impl File {
         if self.access() == Access::Read {
             return Err(Errno::BADF.into());
         }
+        self.check()?;
         if self.shared().take_capability() {
             // Before, so that nobody runs what is written with it.
             self.clear_capability().inspect_err(|_| self.shared().note_capability())?;
@@ -305,6 +321,8 @@ impl File {
         if clears_set_id && changed.is_err() {
             self.shared().note_set_id();
         }
+        // With this it may have come to light that a server had forgotten it before.
+        self.check()?;
         changed
     }
 

@@ -331,6 +331,7 @@ impl Files {
 
     fn change_there(self: &Arc<Self>, number: u64, mut changes: Changes) -> Result<Node> {
         if let Some(size) = changes.size {
+            self.metadata.check(number)?;
             match self.metadata.call(&Request::Change { number, changes })? {
                 Reply::Node(node) => {
                     self.note_change(&node, true)?;
@@ -378,6 +379,15 @@ impl Files {
         let settled_ns = stat.map(|stat| self.settle(number, stat)).transpose()?;
         let modified = changes.modified.or(Some(When::Now));
         Ok(Changes { size: None, modified, settled_ns, ..changes })
+    }
+
+    /// Whether a file can still be used as it was opened and locked here; as [`File::check`].
+    ///
+    /// # Errors
+    ///
+    /// As [`File::check`].
+    pub fn check(&self, number: u64) -> Result<()> {
+        self.metadata.check(number)
     }
 
     /// Others may have written to a file: who reads it from now on sees what they did, however long its

@@ -11,7 +11,9 @@
 //!   with his own question. Who asks next goes on with that telling, by the number that it had: the
 //!   server carries it out once. Not so once 2048 other changes of this client came after it: it gets
 //!   another number then, and what it opens may be open twice until the life ends.
-//! - What cannot be open or locked any more is lost, and said in the log. Any other failure of the
+//! - What cannot be open or locked any more is lost, and said in the log. Who goes on to use the file
+//!   fails: where it is gone, until it is closed, and where another client has got a lock of it, until
+//!   who had that gives it back, gets it anew, or closes the file. Any other failure of the
 //!   server stops the telling like no answer; after 16 of them the next one is told.
 //! - Where the life ends meanwhile, the next one is told of all.
 //!
@@ -26,6 +28,7 @@
 //! What was changed and not synced in a life may be lost with the server that it was. A sync in a later
 //! life finds that, and whoever asks hears once of which node.
 
+mod lost;
 #[cfg(test)]
 mod tests;
 mod unheard;
@@ -39,6 +42,7 @@ use rustix::io::Errno;
 use terrace_core::{Applied, Error, ErrorKind};
 use terrace_fs::{Closed, Effect, Failure, Locked, OwnLocks, Reply, Request, Result};
 
+use self::lost::{Lost, given_back};
 use self::unheard::{Unheard, UnheardOpens};
 use self::unsynced::{Answered, Unsynced};
 
@@ -142,6 +146,8 @@ pub(crate) struct Held<S: Server> {
     unheard: Mutex<UnheardOpens<S::Unanswered>>,
     /// Locks by node, owner and kind.
     locks: Mutex<HashMap<(u64, u64, bool), OwnLocks>>,
+    /// What a later life of the session could not be told of.
+    lost: Lost,
     /// What was changed and not synced since.
     unsynced: Unsynced,
 }
@@ -151,8 +157,8 @@ impl<S: Server> Held<S> {
         let told = RwLock::new(Told { life: server.life(), telling: None });
         let misses = AtomicU64::default();
         let (open, closing, locks) = (Mutex::default(), Mutex::default(), Mutex::default());
-        let (unheard, unsynced) = (Mutex::default(), Unsynced::default());
-        Self { server, told, misses, open, closing, unheard, locks, unsynced }
+        let (unheard, lost, unsynced) = (Mutex::default(), Lost::default(), Unsynced::default());
+        Self { server, told, misses, open, closing, unheard, locks, lost, unsynced }
     }
 
     /// Carries a request out, and takes note of what is open and locked after it.
@@ -172,7 +178,7 @@ impl<S: Server> Held<S> {
             self.keep_told()?;
             let before = self.server.life();
             let changes = self.unsynced.changes();
-            let asked = self.server.ask(request, None);
+            let asked = self.server.ask(request, self.life_for(request)?);
             let is_over = |failure: &Failure| failure.may_pass() && self.server.life() != before;
             // The next server hears first what is open, and whose locks there are.
             if request.is_repeatable() && asked.as_ref().is_err_and(is_over) {
@@ -196,10 +202,55 @@ impl<S: Server> Held<S> {
         }
     }
 
+    /// In which life of the session alone something may be done: bytes of a file that is locked here are
+    /// not changed in one that was not told of the lock.
+    fn life_for(&self, request: &Request<'_>) -> Result<Option<u64>> {
+        let Some(number) = written(request) else { return Ok(None) };
+        // Before it is looked which locks there are.
+        let life = self.told().life;
+        self.lost.check(number)?;
+        Ok(self.is_locked(number).then_some(life))
+    }
+
     /// Whether the last sync that ended, or one before, found that a change of a node, or of any, may be
     /// lost, and nobody was told so far: true once for each node, and once for all of them.
     pub(crate) fn take_loss(&self, of: Option<u64>) -> bool {
         self.unsynced.take_loss(of)
+    }
+
+    /// Whether a file can be used as it was opened and locked here, as far as is known: asks nobody
+    /// whom nothing is to be told.
+    ///
+    /// # Errors
+    ///
+    /// `STALE` where it was removed, and is gone; `IO` where another client has got a lock that
+    /// somebody here had of it; where that cannot be told at the moment, a failure that may pass.
+    pub(crate) fn check(&self, number: u64) -> Result<()> {
+        match self.keep_told() {
+            // Only who has locked it depends on what the server says.
+            Err(failure) if self.is_locked(number) => Err(failure),
+            _ => self.lost.check(number),
+        }
+    }
+
+    /// The same, where the server may have forgotten this client and nobody here knows of it yet.
+    ///
+    /// # Errors
+    ///
+    /// As [`Held::check`].
+    pub(crate) fn check_there(&self, number: u64) -> Result<()> {
+        if self.is_locked(number) {
+            match self.carry_out(&Request::Node { number }) {
+                Err(failure) if failure.may_pass() => return Err(failure),
+                _ => {}
+            }
+        }
+        self.check(number)
+    }
+
+    /// Whether anybody here has locked any of a file.
+    fn is_locked(&self, number: u64) -> bool {
+        self.locks().keys().any(|(of, ..)| *of == number)
     }
 
     /// Has a server that has forgotten it told what is open here.
@@ -283,12 +334,27 @@ impl<S: Server> Held<S> {
                     }
                     // It fails with whatever is done with it next.
                     warn_of_loss(request, &failure);
+                    self.note_loss(request, &failure);
                 }
             }
             telling.left.pop_front();
             (telling.unanswered, telling.refusals) = (None, 0);
         }
         Ok(())
+    }
+
+    /// Notes what no server will know any more. A file that could not be opened for another reason is
+    /// still there; a lock that could not be had may be another's by now.
+    fn note_loss(&self, request: &Request<'_>, failure: &Failure) {
+        match request {
+            Request::Open { .. } if failure.errno() != Errno::STALE => {}
+            Request::Lock { number, owner, is_flock, locked } => {
+                self.lost.note(request);
+                // Nor is a later one to give it back unseen.
+                self.note_lock((*number, *owner, *is_flock), &given_back(locked));
+            }
+            _ => self.lost.note(request),
+        }
     }
 
     /// Opens or locks, in a life of the session that knows what else is: one that is told of it
@@ -456,7 +522,9 @@ impl<S: Server> Held<S> {
     fn note_held(&self, request: &Request<'_>, reply: &Reply) {
         match (request, reply) {
             (Request::Lock { number, owner, is_flock, locked }, _) => {
-                self.note_lock((*number, *owner, *is_flock), locked);
+                let whose = (*number, *owner, *is_flock);
+                self.lost.forget_lock(whose, locked);
+                self.note_lock(whose, locked);
             }
             (Request::Open { number, is_for_writing }, _) => {
                 self.note_open(*number, *is_for_writing);
@@ -483,6 +551,7 @@ impl<S: Server> Held<S> {
         *count = count.saturating_sub(1);
         if *counts == [0, 0] {
             open.remove(&closed.number);
+            self.lost.forget(closed.number);
         }
     }
 }
@@ -496,6 +565,15 @@ fn also_closing(request: &Request<'_>, more: &[Closed]) -> Option<Request<'stati
         id: *id,
         acknowledged: *acknowledged,
     })
+}
+
+/// The file whose bytes a request changes.
+fn written(request: &Request<'_>) -> Option<u64> {
+    match request {
+        Request::Write { number, .. } => Some(*number),
+        Request::Change { number, changes } if changes.size.is_some() => Some(*number),
+        _ => None,
+    }
 }
 
 /// Whether a server will never know as open or locked what it was told of.

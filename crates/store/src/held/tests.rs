@@ -80,6 +80,8 @@ struct State {
     refuses: bool,
     /// The first life of which nothing is lost.
     whole_since: u64,
+    /// Whether another client has locked everything.
+    has_locked_all: bool,
     /// What others do behind the next answer.
     then: Option<Box<dyn FnOnce() + Send>>,
 }
@@ -123,6 +125,11 @@ impl State {
                     counts[usize::from(*is_for_writing)] -= 1;
                 }
                 Reply::Numbers(Vec::new())
+            }
+            Request::Lock { locked, .. }
+                if self.has_locked_all && locked.range.kind != LockKind::Unlock =>
+            {
+                return Err(Failure::of(Errno::AGAIN));
             }
             Request::Lock { locked, .. } => {
                 self.locks.push(locked.range);
@@ -475,4 +482,96 @@ fn a_sync_after_a_server_that_ended_finds_what_that_may_have_lost() {
         client.held.carry_out(&Request::Sync).expect("synced");
         assert!(!take_loss(), "nothing of that is lost");
     }
+}
+
+/// A client with a lock of the file that it has open, which another one has got since; whether the client
+/// knows that it was forgotten.
+fn without_its_lock(knows: bool) -> Client {
+    let mut client = Client::new(Fated::default());
+    client.open(60, true);
+    client.lock(60, LockRange { start: 0, end: 99, kind: LockKind::Write });
+    client.held.check(60).expect("it has its lock");
+    let mut state = client.held.server.state();
+    state.end();
+    state.has_locked_all = true;
+    if knows {
+        state.life = state.current;
+    }
+    drop(state);
+    client
+}
+
+fn errno(checked: Result<()>) -> Option<Errno> {
+    checked.err().map(|failure| failure.errno())
+}
+
+#[test]
+fn a_file_whose_lock_another_client_has_cannot_be_used() {
+    let client = without_its_lock(true);
+    assert_eq!(errno(client.held.check(60)), Some(Errno::IO));
+    client.held.check(61).expect("that is another one");
+    // What another life of the session would give back is as lost: others had it meanwhile.
+    let mut state = client.held.server.state();
+    state.end();
+    state.life = state.current;
+    state.has_locked_all = false;
+    drop(state);
+    assert_eq!(errno(client.held.check(60)), Some(Errno::IO));
+    assert_eq!(client.held.server.state().locks, []);
+}
+
+#[test]
+fn a_lost_lock_is_found_before_anything_is_done_under_it() {
+    let client = without_its_lock(false);
+    client.held.check(60).expect("nobody has heard of anything");
+    assert_eq!(errno(client.held.check_there(60)), Some(Errno::IO));
+    for at_end in [false, true] {
+        let client = without_its_lock(false);
+        let write =
+            Request::Write { number: 60, offset: 3, data: b"x", at_end, clears_set_id: false };
+        client.held.carry_out(&write).expect_err("another one has the lock");
+        assert_eq!(client.held.server.state().changes, 0);
+        assert_eq!(errno(client.held.check(60)), Some(Errno::IO));
+    }
+}
+
+#[test]
+fn a_lost_lock_counts_until_its_owner_gives_it_up() {
+    let range = |start, end, kind| LockRange { start, end, kind };
+    let mut client = without_its_lock(true);
+    client.look();
+    client.lock(60, range(0, 49, LockKind::Unlock));
+    assert_eq!(errno(client.held.check(60)), Some(Errno::IO), "a part of it is left");
+    client.lock(60, range(50, u64::MAX, LockKind::Unlock));
+    client.held.check(60).expect("it has given up");
+
+    let mut client = without_its_lock(true);
+    client.look();
+    client.lock(60, range(0, 99, LockKind::Write));
+    assert_eq!(errno(client.held.check(60)), Some(Errno::IO), "the other one has it still");
+    client.held.server.state().has_locked_all = false;
+    client.lock(60, range(0, 99, LockKind::Write));
+    client.held.check(60).expect("it has its lock");
+
+    let mut client = without_its_lock(true);
+    client.look();
+    client.close(60, true);
+    client.held.check(60).expect("it was closed");
+}
+
+#[test]
+fn a_file_that_is_gone_when_it_is_told_cannot_be_used() {
+    let mut client = forgotten();
+    client.held.server.state().gone.insert(60);
+    assert_eq!(errno(client.held.check(60)), Some(Errno::STALE));
+    client.held.check(REFUSED).expect("it is there");
+    client.look();
+    assert_eq!(errno(client.held.check(60)), Some(Errno::STALE));
+    client.held.server.state().gone.clear();
+    client.open.insert(60, [1, 0]);
+    let mut state = client.held.server.state();
+    state.open.entry(60).or_default()[0] += 1;
+    drop(state);
+    client.close(60, false);
+    client.held.check(60).expect("it was closed");
 }
