@@ -12,6 +12,7 @@ mod fsx;
 mod full_catalog;
 mod given;
 mod killed;
+mod listing;
 mod locks;
 mod lost_catalog;
 mod made;
