@@ -39,8 +39,9 @@ fn cut(world: &World, tier: usize, file: &Key, bytes: usize) {
 
 fn try_migrate(stack: &Stack, name: &Key, to: TierIndex, kind: MoveKind) -> MoveReport {
     let tickets = stack.migrate(name, to, kind, 0, "test").expect("queued");
-    let mut ended = tickets.iter().map(|ticket| stack.wait(*ticket, LONG).expect("known"));
-    ended.next_back().expect("there is one").expect("ends")
+    let ended = tickets.iter().map(|ticket| stack.wait(*ticket, LONG).expect("known"));
+    let mut reports: Vec<_> = ended.map(|report| report.expect("ends")).collect();
+    reports.pop().expect("there is one")
 }
 
 fn kinds(stack: &Stack) -> Vec<String> {
