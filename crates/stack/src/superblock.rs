@@ -65,18 +65,6 @@ fn says(tier: &TierState) -> bool {
     tier.is_online() && tier.capability.identity && !tier.is_volatile()
 }
 
-/// Has a tier that says that its store is closed say so no more: the catalog is made anew, as of a
-/// crash.
-pub(crate) fn reopen(tier: &Tier) -> Result<()> {
-    match tier.backend.superblock()? {
-        Some(found) if found.feature_bits & CLOSED != 0 => {
-            let next = Superblock { feature_bits: found.feature_bits & !CLOSED, ..found };
-            tier.backend.set_superblock(&next).map_err(|error| error.with("tier", &tier.name))
-        }
-        _ => Ok(()),
-    }
-}
-
 /// Compares a tier with the catalog's header.
 ///
 /// # Errors
@@ -122,7 +110,7 @@ pub(crate) fn check(tier: &Tier, header: &Header) -> Result<()> {
     }
     let reason = if found.epoch > epoch && !is_begun(&found, epoch, header) {
         "the store was opened with another one since"
-    } else if found.epoch == header.epoch && found.feature_bits & CLOSED != 0 && !header.is_clean {
+    } else if found.epoch == header.epoch && found.feature_bits & CLOSED != 0 && is_open(header) {
         "the store was closed with another one since"
     } else {
         return Ok(());
@@ -138,4 +126,10 @@ pub(crate) fn check(tier: &Tier, header: &Header) -> Result<()> {
 fn is_begun(found: &Superblock, epoch: u64, header: &Header) -> bool {
     found.feature_bits & OPENING != 0
         && (found.epoch == epoch + 1 || found.epoch == header.epoch + 1)
+}
+
+/// Whether an opening goes on, or was ended by a crash, as the catalog has it: not so where it was made
+/// anew, which settles the opening without a close.
+fn is_open(header: &Header) -> bool {
+    !header.is_clean && header.settled_epoch < header.epoch
 }

@@ -44,6 +44,12 @@ fn assert_refused(world: &mut World, copy: &[Pair]) {
     world.lose_catalog();
     let report = Stack::rebuild(&world.parts(), &RebuildOptions::default(), &mut |_, _| {});
     assert_eq!(report.expect("rebuilds").objects, 2);
+    // Where it was interrupted before the new one is used, the old one is still there.
+    let rebuilt = world.kv().pairs();
+    put_back(world, copy);
+    let error = world.try_open_with(|_| {}).map(drop).expect_err("an old copy");
+    assert_eq!(error.kind(), ErrorKind::Stale);
+    put_back(world, &rebuilt);
     for _ in 0..2 {
         let stack = world.open();
         assert_eq!(stack.read_all(&key("before")).expect("reads"), [1; 5000]);

@@ -31,7 +31,6 @@ use crate::header::{Header, TierEntry};
 use crate::open::{boot_number, check_parts, keeps_identity};
 use crate::record::{Record, TierNumbers};
 use crate::report::{Problem, RebuildReport};
-use crate::superblock;
 use crate::{Parts, Tier};
 
 /// How to make a catalog anew.
@@ -329,7 +328,6 @@ impl Rebuild<'_> {
         // The bytes as well: the next opening deletes what they supersede.
         for tier in self.parts.tiers.iter().filter(|tier| keeps_identity(tier)) {
             tier.backend.sync_all()?;
-            superblock::reopen(tier)?;
         }
         Catalog::create(&*self.parts.catalog, &self.header)?;
         Ok(self.report)
