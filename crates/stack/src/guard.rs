@@ -2,7 +2,7 @@
 //! What writers pass and a migration closes: one atomic word per segment.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// Writers that entered before tracking began: bits 0 to 23.
@@ -15,6 +15,9 @@ const TRACKED_MASK: u64 = PLAIN_MASK << 24;
 const TRACK: u64 = 1 << 62;
 /// No writer may enter.
 const GATE: u64 = 1 << 63;
+
+/// How long one look at a closed gate lasts; those who must have it closed look again.
+const GATE_LOOK: Duration = Duration::from_millis(20);
 
 /// How often somebody who waits looks again by himself. A wake-up is sent at every change, so this
 /// only bounds what a bug could cost.
@@ -65,6 +68,14 @@ pub(crate) struct Entered<'a> {
     parking: &'a Parking,
     /// Whether what is written must be marked before leaving.
     pub(crate) is_tracked: bool,
+}
+
+/// A gate that is closed, with no writer inside; it opens when this goes.
+#[derive(Debug)]
+pub(crate) struct Closed<'a> {
+    guard: &'a Guard,
+    parking: &'a Parking,
+    _owned: MutexGuard<'a, ()>,
 }
 
 impl Guard {
@@ -123,10 +134,22 @@ impl Guard {
     /// Keeps new writers out and waits once, up to `longest`, for those inside. When it returns
     /// false, writers are still inside and the gate is still closed.
     ///
-    /// Only the owner of the segment's migration may close the gate.
+    /// Only the owner of the gate may close it.
     pub(crate) fn close(&self, parking: &Parking, longest: Duration) -> bool {
         self.word.fetch_or(GATE, Ordering::AcqRel);
         self.wait_empty(parking, PLAIN_MASK | TRACKED_MASK, longest)
+    }
+
+    /// Becomes the owner of the gate, keeps new writers out, and waits for those inside, however
+    /// long they take.
+    pub(crate) fn close_all<'a>(
+        &'a self,
+        owner: &'a Mutex<()>,
+        parking: &'a Parking,
+    ) -> Closed<'a> {
+        let owned = owner.lock().unwrap_or_else(PoisonError::into_inner);
+        while !self.close(parking, GATE_LOOK) {}
+        Closed { guard: self, parking, _owned: owned }
     }
 
     /// Lets writers in again.
@@ -155,6 +178,12 @@ impl Drop for Entered<'_> {
         if somebody_waits {
             self.parking.wake(self.guard);
         }
+    }
+}
+
+impl Drop for Closed<'_> {
+    fn drop(&mut self) {
+        self.guard.open(self.parking);
     }
 }
 

@@ -224,11 +224,8 @@ impl Shared {
         segment: &Arc<Segment>,
         reach_bytes: u64,
     ) -> Result<()> {
-        let _gate = crate::lock(&segment.gate);
-        self.close_gate(segment);
-        let taken_back = self.take_back_closed(entry, segment, reach_bytes);
-        segment.guard.open(&self.parking);
-        taken_back
+        let _closed = self.close(segment);
+        self.take_back_closed(entry, segment, reach_bytes)
     }
 
     fn take_back_closed(&self, entry: &Entry, segment: &Segment, reach_bytes: u64) -> Result<()> {

@@ -4,7 +4,6 @@
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use terrace_core::{
     Error, ErrorKind, EventKind, Layout, Persistency, Placement, Result, TierIndex,
@@ -14,6 +13,7 @@ use crate::account::Class;
 use crate::catalog::{GarbageRow, Write};
 use crate::drops::Drop as Superseded;
 use crate::entry::{Entry, Segment, Site};
+use crate::guard::Closed;
 use crate::promises;
 use crate::record::{Record, SegmentRecord};
 use crate::ring::Took;
@@ -42,9 +42,6 @@ impl NoRoom {
 
 /// Why an object goes on nowhere else.
 const IN_ONE_FILE: &str = "the object stays in one file";
-
-/// How long one look at a closed gate lasts; those who must have it closed look again.
-const GATE_LOOK: Duration = Duration::from_millis(20);
 
 impl Shared {
     /// Takes room on the segment's tier, and in its namespace's quota, so that it may grow to
@@ -368,11 +365,8 @@ impl Shared {
         bytes: u64,
     ) -> Result<bool> {
         let _changes = crate::lock(&entry.changes);
-        let _gate = crate::lock(&segment.gate);
-        self.close_gate(segment);
-        let result = self.relocate_closed(entry, segment, tried, bytes);
-        segment.guard.open(&self.parking);
-        result
+        let _closed = self.close(segment);
+        self.relocate_closed(entry, segment, tried, bytes)
     }
 
     fn relocate_closed(
@@ -469,7 +463,7 @@ impl Shared {
         refused: Error,
     ) -> Result<()> {
         let _changes = crate::lock(&entry.changes);
-        let _gate = crate::lock(&segment.gate);
+        let _closed = self.close(segment);
         let old_limit = segment.limit_bytes.load(Ordering::Acquire);
         let full = segment.location.load().primary.place.tier;
         if extent.end > old_limit || full != tried {
@@ -480,7 +474,6 @@ impl Shared {
             // Who uses its file past the stack would not see another segment.
             return Err(refused.with("held", IN_ONE_FILE));
         }
-        self.close_gate(segment);
         // What was promised stays its own: the next segment begins behind it.
         let reach = segment.reach();
         // A write into the middle of what is there needs no room: the tier itself is full.
@@ -504,7 +497,7 @@ impl Shared {
             .find(|tier| free(tier) >= left)
             .or_else(|| others.iter().max_by_key(|tier| free(tier)))
             .copied();
-        let result = match has_next {
+        match has_next {
             Some(next) if !is_inside && reach > 0 => {
                 segment.limit_bytes.store(reach, Ordering::Release);
                 let start = segment.start_bytes + reach;
@@ -515,15 +508,12 @@ impl Shared {
                 added
             }
             _ => Err(refused),
-        };
-        segment.guard.open(&self.parking);
-        result
+        }
     }
 
-    /// Keeps writers out and waits for those inside, however long their device takes; the caller
-    /// holds `segment.gate`.
-    pub(crate) fn close_gate(&self, segment: &Segment) {
-        while !segment.guard.close(&self.parking, GATE_LOOK) {}
+    /// Keeps writers out and waits for those inside, however long their device takes.
+    pub(crate) fn close<'a>(&'a self, segment: &'a Segment) -> Closed<'a> {
+        segment.guard.close_all(&segment.gate, &self.parking)
     }
 
     /// Cuts an object to `bytes`, unless it reaches beyond `beyond_bytes` by now: false then.
@@ -587,11 +577,9 @@ impl Shared {
         let records =
             old[..keep].iter().map(|segment| segment.record(&segment.location.load())).collect();
         let record = entry.record(records);
-        let gates: Vec<_> = cut.iter().map(|segment| crate::lock(&segment.gate)).collect();
-        cut.iter().for_each(|segment| self.close_gate(segment));
+        let closed: Vec<_> = cut.iter().map(|segment| self.close(segment)).collect();
         let is_wanted = if entry.length() > beyond_bytes { Ok(false) } else { is_wanted() };
         if !matches!(is_wanted, Ok(true)) {
-            cut.iter().for_each(|segment| segment.guard.open(&self.parking));
             return is_wanted;
         }
         let mut superseded = Vec::new();
@@ -622,8 +610,7 @@ impl Shared {
             last.limit_bytes.store(limit, Ordering::Release);
         }
         drop(held);
-        cut.iter().for_each(|segment| segment.guard.open(&self.parking));
-        drop(gates);
+        drop(closed);
         result?;
         self.drops.add(superseded);
         Ok(true)
@@ -643,24 +630,16 @@ impl Shared {
             if segment.location.load().is_clean() {
                 self.make_unclean(entry, segment)?;
             }
-            let _gate = crate::lock(&segment.gate);
-            self.close_gate(segment);
+            let closed = self.close(segment);
             let location = segment.location.load();
             if location.is_clean() {
-                segment.guard.open(&self.parking);
                 continue;
             }
-            let measured = self
-                .measure_closed(entry, segment)
-                .and_then(|()| self.check_new_end(segment, inside.min(segment.length())));
-            if let Err(error) = measured {
-                segment.guard.open(&self.parking);
-                return Err(error);
-            }
+            self.measure_closed(entry, segment)?;
+            self.check_new_end(segment, inside.min(segment.length()))?;
             let length = segment.length();
             let is_wanted = if length > beyond { Ok(false) } else { is_wanted() };
             if !matches!(is_wanted, Ok(true)) {
-                segment.guard.open(&self.parking);
                 return is_wanted;
             }
             let now_ns = self.clock.now_ns();
@@ -700,7 +679,7 @@ impl Shared {
                 }
                 cut.and_then(|()| self.failpoints.hit("truncate.file"))
             };
-            segment.guard.open(&self.parking);
+            drop(closed);
             let took_ns = self.clock.now_ns() - now_ns;
             self.tier(tier).ledger.access(true, 0, took_ns);
             self.post(EventKind::SetLen, segment, tier, now_ns, (0, inside), Took::of(took_ns));

@@ -4,7 +4,7 @@
 mod common;
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 use common::hooked::{Call, Verdict};
@@ -582,5 +582,39 @@ fn a_cut_during_a_migration_of_what_is_cut_off() {
             assert_sound(&world, &stack);
             assert_same_after_reopening(&world, stack, &name, &data);
         }
+    }
+}
+
+#[test]
+fn growing_an_object_cuts_off_nothing_that_is_written_meanwhile() {
+    for behind in [96, 96_000] {
+        let world = World::two();
+        let stack = world.create();
+        let name = key("grown");
+        put(&stack, &name, &stamped(1, 1, 0, 32));
+        let one: Arc<dyn Object> = stack.open(&name, &Open::write()).expect("opens").into();
+        let other: Arc<dyn Object> = stack.open(&name, &Open::write()).expect("opens").into();
+        // Between the look at how long the file is and the change of that.
+        world.tier(0).hold(|moment| moment.call == Call::SetLen && !moment.is_done);
+        let grower = std::thread::spawn(move || one.set_len(64));
+        world.tier(0).wait_until_held();
+        let (done, is_done) = mpsc::channel();
+        let writer = std::thread::spawn(move || {
+            let written = other.write(behind, &stamped(1, 2, behind, 64));
+            // Nobody listens any more where it took longer.
+            let _ = done.send(());
+            written
+        });
+        // Long enough for a write that does not wait for the end.
+        let _ = is_done.recv_timeout(Duration::from_millis(100));
+        world.tier(0).release();
+        grower.join().expect("no panic").expect("grows");
+        writer.join().expect("no panic").expect("writes");
+        let mut data = stamped(1, 1, 0, 32);
+        data.resize(behind as usize, 0);
+        data.extend(stamped(1, 2, behind, 64));
+        assert_eq!(stack.read_all(&name).expect("reads"), data);
+        assert_sound(&world, &stack);
+        assert_same_after_reopening(&world, stack, &name, &data);
     }
 }

@@ -39,10 +39,17 @@ impl StackObject {
             let tried = segment.location.load().primary.place.tier;
             let extent = segment.length().min(inside)..inside;
             let grow = |object: &dyn Object| {
-                if object.stat()?.size_bytes < inside { object.set_len(inside) } else { Ok(()) }
+                if object.stat()?.size_bytes >= inside {
+                    return Ok(());
+                }
+                if self.shared.is_bare {
+                    // Who writes past the guard may write behind the new end now: that is cut off.
+                    segment.note_cut();
+                }
+                object.set_len(inside)
             };
             let grown =
-                self.change_segment(&segment, extent.clone(), Reach::Grows, Sent::Shape, grow);
+                self.change_segment(&segment, extent.clone(), Reach::Grows, Sent::End, grow);
             match grown {
                 Ok(()) => goal = bytes,
                 Err(Again::Restructured) => {}

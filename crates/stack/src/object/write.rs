@@ -9,6 +9,7 @@ use terrace_core::{Access, Error, ErrorKind, EventKind, Object, Result};
 
 use super::{StackObject, check_extent};
 use crate::entry::{Location, Segment};
+use crate::guard::{Closed, Entered};
 use crate::ledger::Count;
 use crate::ring::Took;
 use crate::shape::NoRoom;
@@ -54,8 +55,28 @@ pub(super) enum Reach {
 pub(super) enum Sent {
     /// All its bytes.
     Bytes,
-    /// Where the file is to have a hole, room or its end: no bytes.
+    /// Where the file is to have a hole or room: no bytes.
     Shape,
+    /// Where the file is to end, which depends on where it ends: nobody else writes meanwhile.
+    End,
+}
+
+/// How a change got into a segment.
+enum Passed<'a> {
+    /// Among other writers.
+    Among(Entered<'a>),
+    /// With everybody else kept out.
+    Alone { _closed: Closed<'a> },
+}
+
+impl Passed<'_> {
+    /// Whether what is changed must be marked before leaving.
+    fn is_tracked(&self) -> bool {
+        match self {
+            Passed::Among(entered) => entered.is_tracked,
+            Passed::Alone { .. } => true,
+        }
+    }
 }
 
 /// Changes a part of an object: takes the segment's file, the offset in it, and the part's range.
@@ -86,7 +107,13 @@ impl StackObject {
             if grows && extent.end > segment.room_bytes.load(Ordering::Acquire) {
                 shared.take_room(&self.entry, segment, extent.end)?;
             }
-            let (entered, waited) = segment.guard.enter(&shared.parking);
+            let (entered, waited) = match sent {
+                Sent::Bytes | Sent::Shape => {
+                    let (entered, waited) = segment.guard.enter(&shared.parking);
+                    (Passed::Among(entered), waited)
+                }
+                Sent::End => (Passed::Alone { _closed: shared.close(segment) }, false),
+            };
             if waited {
                 let waited_ns = shared.clock.now_ns() - started_ns;
                 guard_ns = waited_ns;
@@ -129,7 +156,7 @@ impl StackObject {
             if grows {
                 self.grown(segment, &location, extent.end, result.is_ok());
             }
-            if entered.is_tracked {
+            if entered.is_tracked() {
                 segment.mark(extent.start, extent.end);
             }
             drop(entered);
