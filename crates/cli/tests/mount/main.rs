@@ -15,6 +15,7 @@ mod killed;
 mod listing;
 mod locks;
 mod lost_catalog;
+mod lost_locks;
 mod made;
 mod many;
 mod natives;

@@ -92,8 +92,11 @@ impl RemoteObject {
             let operation = Operation::On { handle: handle.number, what: what.clone() };
             self.core.ask_one(operation, parts, &self.semantics).map(|(outcome, _)| outcome)
         });
-        // None where it was not even asked for.
-        if let Some(life) = life {
+        // None where it was not even asked for. What failed, and has ended with its life, is not lost:
+        // who asked for it knows that it is not there.
+        if let Some(life) = life
+            && (changed.is_ok() || life.number == self.core.life())
+        {
             self.written.note(life);
         }
         changed
