@@ -46,7 +46,7 @@ impl Mount {
         Ok(Self { session, front, threads: options.threads.max(1) })
     }
 
-    /// Whether the kernel reads and writes tiers' files itself, where nothing speaks against it.
+    /// Whether the kernel is to read and write tiers' files itself, where it can.
     pub fn passes_through(&self) -> bool {
         self.front.prefers_passthrough()
     }

@@ -178,4 +178,6 @@ fn passthrough_that_cannot_be_is_refused_with_the_reason() {
     let output = run(&scene, &["mount", "--io", "passthrough", "store", "mnt"]);
     assert!(!output.status.success() && !is_mounted(&path), "{}", errors(&output));
     assert!(errors(&output).contains("throttled"), "{}", errors(&output));
+    // Where it is not asked for, the mount says that nothing is passed through.
+    assert!(!scene.mount("mnt", &[]).passes_through());
 }

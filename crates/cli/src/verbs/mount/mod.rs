@@ -276,7 +276,8 @@ impl Plan {
     }
 
     fn print_ready(&self, context: &Context, mounted: &Mounted) -> Result<()> {
-        let passes = mounted.passes_through();
+        let wanted = mounted.passes_through();
+        let refusal = if wanted { mounted.passthrough_refusal() } else { None };
         let mut output = Output::new();
         if context.is_json {
             output.json(&json!({
@@ -285,11 +286,15 @@ impl Plan {
                 "name": self.opening.name,
                 "directory": self.directory,
                 "process": std::process::id(),
-                "passthrough": passes,
+                "passthrough": wanted && refusal.is_none(),
                 "uring": mounted.uses_uring(),
             }))?;
         } else {
-            let how = if passes { "passthrough where possible" } else { "served" };
+            let how = match refusal {
+                None if wanted => "passthrough where possible".into(),
+                None => "served".into(),
+                Some(reason) => format!("served; {reason}"),
+            };
             let directory = self.directory.display();
             output.line(format!("mounted {} at {directory}: {how}", self.store))?;
         }
