@@ -163,6 +163,20 @@ fn links_are_followed_and_directories_named_by_who_explains() {
 }
 
 #[test]
+fn a_store_is_not_mounted_over_itself() {
+    let Some(scene) = Scene::new() else { return };
+    for (place, what) in [("store", "the store"), (".", "the store"), ("fast", "tier fast")] {
+        let output = run(&scene, &["mount", "store", place]);
+        assert_eq!(output.status.code(), Some(2), "{place}: {}", errors(&output));
+        let errors = errors(&output);
+        assert!(errors.contains(&format!("would hide {what}")), "{errors}");
+        assert!(!is_mounted(&scene.path(place).canonicalize().expect("it is there")));
+    }
+    fs::create_dir(scene.path("store/inside")).expect("made");
+    scene.mount("store/inside", &[]).unmount();
+}
+
+#[test]
 fn passthrough_that_cannot_be_is_refused_with_the_reason() {
     let Some(scene) = Scene::new() else { return };
     let (path, served) = (scene.directory("mnt"), Served::start(&scene));

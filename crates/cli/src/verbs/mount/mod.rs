@@ -2,6 +2,7 @@
 //! `terrace mount`.
 
 mod background;
+mod place;
 mod words;
 
 use std::path::{Path, PathBuf};
@@ -220,6 +221,9 @@ impl Plan {
 
     /// Mounts, and serves until it is unmounted.
     fn serve(&self, context: &Context) -> Result<()> {
+        if !Store::is_behind_servers(&self.store) {
+            place::check(Path::new(&self.store), &self.directory)?;
+        }
         let interrupt = Interrupt::watch()?;
         let _log = Log::start(&self.log_level, Form::Text)?;
         let output = match self.is_detached {
