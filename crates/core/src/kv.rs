@@ -52,6 +52,12 @@ pub trait Kv: Send + Sync {
     /// Blocks until the commit of `ticket` and all before it are durable. Waiting threads share
     /// one sync. A failed sync is sticky: every later `wait` fails.
     fn wait(&self, ticket: Ticket) -> Result<()>;
+
+    /// Whether there is room for more pairs: false where its disk is all but full, and only what
+    /// makes room should be committed.
+    fn has_room(&self) -> bool {
+        true
+    }
 }
 
 /// What a transaction may do. Reads see the transaction's own writes.

@@ -14,6 +14,7 @@ use crate::copy::Touched;
 use crate::header::Header;
 use crate::log::LogPoint;
 use crate::record::{Place, Record, TierNumbers};
+use crate::thrift::Thrifty;
 
 pub(crate) const HEADER_KEY: &[u8] = b"h";
 pub(crate) const OBJECT: u8 = b'o';
@@ -448,7 +449,7 @@ impl Catalog {
         changes: &[PairChange<'_>],
     ) -> Result<(usize, Ticket)> {
         let mut removed = 0;
-        let ticket = self.transact(&mut |txn| {
+        let ticket = self.application_transact(&mut |txn| {
             removed = 0;
             for (key, value) in changes {
                 let full = scoped(APPLICATION, namespace, key);
@@ -462,16 +463,24 @@ impl Catalog {
             }
             Ok(())
         })?;
-        self.last_ticket.fetch_max(ticket.0, Ordering::AcqRel);
         Ok((removed, ticket))
     }
 
-    /// Runs a transaction over full keys, which [`application_prefix`] begins.
+    /// Runs a transaction over full keys, which [`application_prefix`] begins. Where the disk is all
+    /// but full, it may not add more than it takes away.
     pub(crate) fn application_transact(
         &self,
         body: &mut dyn FnMut(&mut dyn Txn) -> Result<()>,
     ) -> Result<Ticket> {
-        let ticket = self.transact(body)?;
+        let has_room = self.kv.has_room();
+        let ticket = self.transact(&mut |txn| {
+            if has_room {
+                return body(txn);
+            }
+            let mut thrifty = Thrifty::new(txn);
+            body(&mut thrifty)?;
+            thrifty.check()
+        })?;
         self.last_ticket.fetch_max(ticket.0, Ordering::AcqRel);
         Ok(ticket)
     }

@@ -223,6 +223,7 @@ impl Shared {
 
     /// Makes the file of a new object on the tier that the placer chooses, or the next with room.
     pub(crate) fn draft(&self, key: &Key, how: &Open, level: Persistency) -> Result<Draft> {
+        self.check_room("create object")?;
         let counted = Counted::new(self.usages.of(key.namespace()), key)?;
         let placement = Placement {
             key,

@@ -70,6 +70,7 @@ mod superblock;
 mod survivors;
 mod swap;
 mod tail;
+mod thrift;
 mod tiers;
 mod transfer;
 mod usage;

@@ -27,15 +27,15 @@ pub(crate) type Piece = (Arc<Segment>, u64, Range<usize>);
 pub(crate) enum NoRoom {
     /// Its tier has none, or the object is gone; it may go on elsewhere.
     Here(Error),
-    /// Its namespace may not take up more, wherever it is.
-    InQuota(Error),
+    /// It may not take up more, wherever it is: its namespace, or the catalog, has no room.
+    Anywhere(Error),
 }
 
 impl NoRoom {
     /// The error, for those to whom it is all one.
     pub(crate) fn into_error(self) -> Error {
         match self {
-            NoRoom::Here(error) | NoRoom::InQuota(error) => error,
+            NoRoom::Here(error) | NoRoom::Anywhere(error) => error,
         }
     }
 }
@@ -73,12 +73,13 @@ impl Shared {
             if end_bytes <= room {
                 return Ok(());
             }
+            self.check_room("write").map_err(NoRoom::Anywhere)?;
             let index = segment.location.load().primary.place.tier;
             let tier = self.tier(index);
             let need = end_bytes - room;
             // No room that could be made on any tier would help.
             if !entry.usage.has_room(need) {
-                return Err(NoRoom::InQuota(entry.usage.refusal(need, &entry.key)));
+                return Err(NoRoom::Anywhere(entry.usage.refusal(need, &entry.key)));
             }
             let step = need.max((room / 4).min(STEP_BYTES_MAX));
             for bytes in [step, need] {
@@ -92,7 +93,7 @@ impl Shared {
                 }
                 tier.account.free(Class::Reserved, bytes);
                 if bytes == need {
-                    return Err(NoRoom::InQuota(entry.usage.refusal(need, &entry.key)));
+                    return Err(NoRoom::Anywhere(entry.usage.refusal(need, &entry.key)));
                 }
             }
             drop(accounted);

@@ -32,6 +32,7 @@ use crate::ring::{Change, Mailbox, Posted, Took};
 use crate::runner::Desk;
 use crate::scrub::Scrubbing;
 use crate::slots::Slots;
+use crate::thrift;
 use crate::tiers::{TierState, Tiers};
 use crate::usage::Usages;
 use crate::watch::{Fill, Watches};
@@ -123,6 +124,11 @@ impl Shared {
             return Err(Error::new(ErrorKind::Busy, operation).because("the store is closing"));
         }
         Ok(())
+    }
+
+    /// Refuses what grows where the disk of the catalog has room only for what makes room.
+    pub(crate) fn check_room(&self, operation: &'static str) -> Result<()> {
+        if self.catalog.kv().has_room() { Ok(()) } else { Err(thrift::refusal(operation)) }
     }
 
     /// A location with the best site for reading chosen.

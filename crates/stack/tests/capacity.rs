@@ -3,19 +3,22 @@
 
 mod common;
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use common::directories::Directories;
 use common::hooked::{Call, Verdict};
 use common::world::{
-    LONG, ROOMY, World, assert_sound, cutting, eventually, key, migrate, promise_nothing, put,
+    LONG, ROOMY, World, assert_sound, cutting, eventually, key, migrate, outcome_of,
+    promise_nothing, put,
 };
 use terrace_core::{
-    Backend, BackendExt, End, Error, ErrorKind, Key, ObjectExt, Open, Persistency, TierIndex,
+    Backend, BackendExt, End, Error, ErrorKind, Key, Kv, ObjectExt, Open, Persistency, TierIndex,
 };
 use terrace_stack::report::HistoryReport;
 use terrace_stack::{MoveKind, Stack};
+use terrace_testkit::{KvLayer, Layered};
 
 const FAST: TierIndex = TierIndex(0);
 const SLOW: TierIndex = TierIndex(1);
@@ -621,5 +624,62 @@ fn a_device_that_is_full_sooner_than_its_tier_is_left() {
     object.allocate(10_000..100_000, End::Grows).expect("it goes on elsewhere");
     assert_eq!(stack.explain(&name).expect("exists").segments[1].tier, "slow");
     drop(object);
+    assert_sound(&world, &stack);
+}
+
+/// A catalog whose disk is all but full, or is not.
+struct Filling {
+    pairs: Arc<dyn Kv>,
+    is_full: AtomicBool,
+}
+
+impl KvLayer for Filling {
+    fn inner(&self) -> &dyn Kv {
+        &*self.pairs
+    }
+
+    fn has_room(&self) -> bool {
+        !self.is_full.load(Ordering::Relaxed)
+    }
+}
+
+#[test]
+fn what_makes_room_goes_on_where_the_disk_of_the_catalog_is_full() {
+    let world = small(ROOMY, 1 << 20);
+    world.create_parts(|_| {});
+    let pairs = world.parts().catalog;
+    let catalog = Arc::new(Layered(Filling { pairs, is_full: AtomicBool::new(false) }));
+    let stack = world.open_with(|parts| parts.catalog = Arc::clone(&catalog) as Arc<dyn Kv>);
+    let [kept, gone] = ["kept", "gone"].map(key);
+    put(&stack, &kept, &[1; 10_000]);
+    put(&stack, &gone, &[2; 10_000]);
+    let pair = |name: &[u8], value: Option<&[u8]>| {
+        stack.kv_apply("test", &[(name, value)], Persistency::Process)
+    };
+    pair(b"old", Some(&[1; 3000])).expect("there is room");
+    let refused = |what: &str, done: Result<(), Error>| {
+        let error = done.expect_err(what);
+        assert_eq!(error.kind(), ErrorKind::NoSpace, "{what}: {}", error.chain());
+    };
+    catalog.is_full.store(true, Ordering::Relaxed);
+    refused("an object", try_put(&stack, &key("new"), &[3; 100]));
+    let object = stack.open(&kept, &Open::write()).expect("it is there");
+    refused("a longer one", object.write(10_000, &[3; 1 << 20]));
+    refused("a longer one", object.set_len(1 << 20));
+    refused("a pair", pair(b"new", Some(b"value")).map(drop));
+    refused("a longer pair", pair(b"old", Some(&[2; 3600])).map(drop));
+    let tickets = stack.migrate(&kept, SLOW, MoveKind::Move, 0, "test").expect("queued");
+    let ended = stack.wait(tickets[0], LONG).expect("known").expect("ends");
+    assert_eq!(outcome_of(&ended), "no-space", "it may be the same disk");
+    object.write(0, &[4; 10_000]).expect("that takes no room");
+    pair(b"old", Some(&[3; 3100])).expect("that takes hardly any");
+    pair(b"old", None).expect("that makes room");
+    object.set_len(5000).expect("that makes room");
+    stack.delete(&gone).expect("that makes room");
+    catalog.is_full.store(false, Ordering::Relaxed);
+    put(&stack, &key("new"), &[5; 100]);
+    object.write(5000, &[5; 10]).expect("there is room again");
+    drop(object);
+    assert_eq!(stack.read_all(&kept).expect("reads"), [&[4; 5000][..], &[5; 10]].concat());
     assert_sound(&world, &stack);
 }

@@ -44,6 +44,11 @@ pub trait KvLayer: Send + Sync {
     fn transact(&self, body: Body<'_>) -> Result<Ticket> {
         self.inner().transact(body)
     }
+
+    /// As [`Kv::has_room`].
+    fn has_room(&self) -> bool {
+        self.inner().has_room()
+    }
 }
 
 /// Pairs with a layer over them.
@@ -80,5 +85,9 @@ impl<L: KvLayer> Kv for Layered<L> {
 
     fn wait(&self, ticket: Ticket) -> Result<()> {
         self.inner().wait(ticket)
+    }
+
+    fn has_room(&self) -> bool {
+        self.0.has_room()
     }
 }

@@ -22,6 +22,7 @@ use terrace_core::{
 use super::changing::{self, Changing, Committed};
 use super::group_sync::GroupSync;
 use super::journal::Journal;
+use super::spare::{self, Spare};
 use super::sync_mark::SyncMark;
 use super::{FAILED, bounds, check_key, check_ticket};
 
@@ -80,6 +81,7 @@ pub struct Fjall {
     mark: SyncMark,
     /// Number of the last sync, in this life of the store or before.
     syncs: AtomicU64,
+    spare: Spare,
 }
 
 /// Opens a directory, which is made where it is missing.
@@ -95,6 +97,10 @@ impl Fjall {
     /// `Busy` (somebody has it open), `Corrupt` (damaged files, or durable commits are missing),
     /// `Unsupported` (written by another version of fjall), `Denied`, `NoSpace`, `Io`.
     pub fn open(path: &Path) -> Result<Self> {
+        spare::with_all(path, || Self::open_as_is(path))
+    }
+
+    fn open_as_is(path: &Path) -> Result<Self> {
         const OPERATION: &str = "open the fjall engine";
         // Without its version file fjall would begin anew over the old tables.
         if SyncMark::exists(path, MARK) && !path.join("version").exists() {
@@ -102,6 +108,7 @@ impl Fjall {
                 .because("its version file is missing")
                 .with("path", path.display()));
         }
+        let spare = Spare::open(path);
         let (database, pairs) = guarded(OPERATION, path, || {
             let database = Database::builder(path)
                 .cache_size(CACHE_BYTES)
@@ -140,6 +147,7 @@ impl Fjall {
             journal: Journal::open(path.into())?,
             mark,
             syncs: AtomicU64::new(syncs),
+            spare,
         })
     }
 
@@ -159,6 +167,7 @@ impl Fjall {
     }
 
     fn commit(&self, changes: Changes) -> Result<Ticket> {
+        self.spare.look();
         self.make_room(&changes)?;
         self.commit_sequence.fetch_add(1, Ordering::AcqRel);
         let applied = self.call("commit", || self.apply(changes));
@@ -206,6 +215,7 @@ impl Fjall {
 
     /// Makes every commit durable that there is now. One thread at a time calls this.
     fn sync(&self) -> Result<Ticket> {
+        self.spare.look();
         let durable = Ticket(self.committed.load(Ordering::Acquire));
         let number = self.syncs.load(Ordering::Relaxed) + 1;
         // The journal is in order: with this record it holds every commit before it.
@@ -270,6 +280,10 @@ impl Kv for Fjall {
     fn wait(&self, ticket: Ticket) -> Result<()> {
         check_ticket(ticket, self.committed.load(Ordering::Acquire))?;
         self.group.wait(ticket, || self.sync())
+    }
+
+    fn has_room(&self) -> bool {
+        self.spare.has_room()
     }
 }
 

@@ -7,6 +7,7 @@ mod group_sync;
 mod journal;
 mod lmdb;
 mod memory;
+mod spare;
 mod sync_mark;
 
 use std::ops::Bound;

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A server whose catalog lies on a disk of its own, which gets full.
+//! A disk with a catalog on it, alone or beside the tiers, which gets full.
 
-use std::fs;
+use std::ffi::CStr;
+use std::fs::{self, File};
+use std::io::ErrorKind;
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 use std::process::Command;
@@ -11,26 +13,44 @@ use rustix::mount::{MountFlags, UnmountFlags};
 
 use crate::scene::{Scene, Served, wait_until};
 
-/// Left free for the catalog, which grows by more than that with the files that are made.
+/// Left free for the catalog, which is less than what it has to have to grow.
 const LEFT_BYTES: u64 = 200_000;
 
 const FILES: u32 = 10_000;
+
+/// Made while there is room.
+const KEPT: u32 = 300;
 
 /// A small file system in memory.
 pub(crate) struct Small(pub(crate) PathBuf);
 
 impl Small {
     pub(crate) fn mount(path: PathBuf) -> Self {
-        rustix::mount::mount("none", &path, "tmpfs", MountFlags::empty(), c"size=24m")
+        Self::with_size(path, c"size=24m")
+    }
+
+    fn with_size(path: PathBuf, size: &CStr) -> Self {
+        rustix::mount::mount("none", &path, "tmpfs", MountFlags::empty(), size)
             .expect("root may mount");
         Self(path)
     }
 
     pub(crate) fn fill(&self) {
+        self.fill_to(LEFT_BYTES);
+    }
+
+    /// Leaves so much, where there is more.
+    fn fill_to(&self, left_bytes: u64) {
         let room = rustix::fs::statvfs(&self.0).expect("it is mounted");
-        let bytes = room.f_bavail * room.f_frsize - LEFT_BYTES;
-        let file = fs::File::create(self.0.join("fill")).expect("there is room");
-        rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, bytes).expect("there is room");
+        let bytes = (room.f_bavail * room.f_frsize).saturating_sub(left_bytes);
+        if bytes == 0 {
+            return;
+        }
+        let file = File::options().append(true).create(true).open(self.0.join("fill"));
+        let file = file.expect("it can be opened");
+        let end_bytes = file.metadata().expect("it is open").len();
+        rustix::fs::fallocate(&file, FallocateFlags::empty(), end_bytes, bytes)
+            .expect("there is room");
     }
 }
 
@@ -46,16 +66,25 @@ fn a_server_with_a_full_catalog_says_what_to_do_and_ends() {
     let Some(scene) = Scene::new() else { return };
     let small = Small::mount(scene.directory("small"));
     let catalog = scene.path("store/catalog");
+    // It is made anew, as is right for the disk.
+    fs::remove_file(catalog.join("spare")).expect("it is there");
     let moved = Command::new("mv").arg(&catalog).arg(&small.0).status().expect("it runs");
     assert!(moved.success());
     symlink(small.0.join("catalog"), &catalog).expect("the name is free");
     let mut served = Served::start(&scene);
     let mut mounted = scene.mount_served(&served, "one", &[]);
     let write = |number| fs::write(mounted.path().join(format!("file{number}")), [7; 3000]);
-    write(0).expect("there is room");
+    fs::write(mounted.path().join("kept"), [7; 3000]).expect("there is room");
+    (0..KEPT).for_each(|number| write(number).expect("there is room"));
     small.fill();
-    let is_full = (1..FILES).any(|number| write(number).is_err());
-    assert!(is_full, "the disk is full");
+    let full = (KEPT..FILES).find_map(|number| write(number).err()).expect("the disk is full");
+    assert_eq!(full.kind(), ErrorKind::StorageFull, "{full}");
+    // What is kept for removing goes, too, where others take it.
+    let mut removals = (0..KEPT).map(|number| {
+        small.fill_to(0);
+        fs::remove_file(mounted.path().join(format!("file{number}")))
+    });
+    assert!(removals.any(|removed| removed.is_err()), "nothing is left");
     let what = "the catalog takes no changes";
     wait_until("the server says so", || scene.has_logged("server", what));
     fs::remove_file(small.0.join("fill")).expect("it is there");
@@ -69,6 +98,62 @@ fn a_server_with_a_full_catalog_says_what_to_do_and_ends() {
     assert!(status.code().is_some_and(|code| code != 0), "it ends, and not well: {status}");
     served = Served::start(&scene);
     mounted = scene.mount_served(&served, "two", &[]);
-    assert_eq!(fs::read(mounted.path().join("file0")).expect("it is there"), [7; 3000]);
+    assert_eq!(fs::read(mounted.path().join("kept")).expect("it is there"), [7; 3000]);
     fs::write(mounted.path().join("after"), b"again").expect("there is room");
+}
+
+/// The exit status of what finds no room.
+const NO_SPACE: i32 = 4;
+
+/// Longer than the disk is.
+const TOO_LONG: usize = 200 << 20;
+
+#[test]
+fn what_fills_the_disk_of_a_store_can_be_removed() {
+    for engine in ["fjall", "lmdb"] {
+        for io in ["served", "auto"] {
+            let Some(scene) = Scene::new() else { return };
+            let small = Small::with_size(scene.directory("small"), c"size=96m");
+            scene.ok(["init", "small/store", "--catalog", engine, "--policy", "none"]);
+            let mut mounted = scene.mount_store("small/store", "one", &["--io", io]);
+            let path = |name: &str| mounted.path().join(name);
+            let refused = |what: &str, done: std::io::Result<()>| {
+                let error = done.expect_err(what);
+                assert_eq!(error.kind(), ErrorKind::StorageFull, "{engine} {io} {what}: {error}");
+            };
+            for number in 0..KEPT {
+                fs::write(path(&format!("kept{number}")), [8; 3000]).expect("there is room");
+            }
+            refused("a long file", fs::write(path("long"), vec![7; TOO_LONG]));
+            // As long as there is any room, some may be made.
+            let full = (0..FILES)
+                .find_map(|number| fs::write(path(&format!("more{number}")), [7; 3000]).err());
+            refused("small files", full.map_or(Ok(()), Err));
+            for number in 0..KEPT {
+                refused("another long file", fs::write(path("longer"), vec![7; 1 << 20]));
+                refused("a directory", fs::create_dir(path(&format!("directory{number}"))));
+            }
+            fs::rename(path("kept0"), path("renamed")).expect("that takes no room");
+            fs::remove_file(path("kept1")).expect("that takes no room");
+            assert_eq!(fs::read(path("kept2")).expect("it is there"), [8; 3000]);
+            for _ in 0..5 {
+                let moved = scene.command(["migrate", "./one/long", "--to", "slow"]).output();
+                let moved = moved.expect("the binary runs");
+                assert_eq!(moved.status.code(), Some(NO_SPACE), "{engine} {io}: {moved:?}");
+            }
+            mounted.unmount();
+            mounted.mount(&scene);
+            let path = |name: &str| mounted.path().join(name);
+            assert_eq!(fs::read(path("renamed")).expect("it is there"), [8; 3000]);
+            fs::remove_file(path("long")).expect("that takes no room");
+            wait_until("there is room again", || {
+                fs::write(path("again"), vec![9; 1 << 20]).is_ok()
+            });
+            fs::create_dir(path("directory")).expect("there is room");
+            assert_eq!(fs::read(path("again")).expect("it is there"), vec![9; 1 << 20]);
+            mounted.unmount();
+            scene.ok(["--store", "small/store", "fsck"]);
+            drop(small);
+        }
+    }
 }

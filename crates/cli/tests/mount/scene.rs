@@ -112,6 +112,11 @@ impl Scene {
         Mounted::new(self, address.into(), name, how)
     }
 
+    /// Mounts another store of it.
+    pub(crate) fn mount_store(&self, store: &str, name: &str, how: &[&str]) -> Mounted {
+        Mounted::new(self, store.into(), name, how)
+    }
+
     /// The same for who waits for a server however long that takes to start.
     pub(crate) fn mount_all_patient(
         &self,

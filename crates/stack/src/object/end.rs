@@ -59,7 +59,7 @@ impl StackObject {
                     // First what the full tier has room for, then the rest in another segment.
                     goal = if fits > 0 { segment.start_bytes + start + fits } else { bytes };
                 }
-                Err(Again::Failed(error) | Again::OverQuota(error)) => return Err(error),
+                Err(Again::Failed(error) | Again::Anywhere(error)) => return Err(error),
             }
         }
         Ok(())

@@ -396,7 +396,7 @@ impl Object for StackObject {
             let punch = |object: &dyn Object| object.punch(inside..end);
             match self.change_segment(&segment, inside..end, Reach::Inside, Sent::Shape, punch) {
                 Ok(()) => {}
-                Err(Again::Failed(error) | Again::OverQuota(error)) => return Err(error),
+                Err(Again::Failed(error) | Again::Anywhere(error)) => return Err(error),
                 Err(Again::Restructured) => return self.punch(range),
             }
         }

@@ -18,8 +18,8 @@ use crate::shape::NoRoom;
 pub(super) enum Again {
     /// The segment ends before the piece does.
     Restructured,
-    /// The namespace may not take up more: another tier does not help.
-    OverQuota(Error),
+    /// It may not take up more, and another tier does not help.
+    Anywhere(Error),
     Failed(Error),
 }
 
@@ -27,7 +27,7 @@ impl From<NoRoom> for Again {
     fn from(refusal: NoRoom) -> Self {
         match refusal {
             NoRoom::Here(error) => Again::Failed(error),
-            NoRoom::InQuota(error) => Again::OverQuota(error),
+            NoRoom::Anywhere(error) => Again::Anywhere(error),
         }
     }
 }
@@ -252,7 +252,7 @@ impl StackObject {
             let write = |object: &dyn Object| object.write_at(offset_bytes, data);
             match self.change_segment(&self.first, extent, Reach::Grows, Sent::Bytes, write) {
                 Ok(()) => return Ok(total as u64),
-                Err(Again::OverQuota(error)) => return Err(error),
+                Err(Again::Anywhere(error)) => return Err(error),
                 Err(Again::Failed(error)) if error.kind() != ErrorKind::NoSpace => {
                     return Err(error);
                 }
@@ -332,13 +332,13 @@ impl StackObject {
                                 let (entry, shared) = (&self.entry, &self.shared);
                                 shared.make_fit(entry, &segment, tried, extent, error)?;
                             }
-                            Err(Again::Failed(error) | Again::OverQuota(error)) => {
+                            Err(Again::Failed(error) | Again::Anywhere(error)) => {
                                 return Err(error);
                             }
                         }
                     }
                 }
-                Err(Again::Failed(error) | Again::OverQuota(error)) => return Err(error),
+                Err(Again::Failed(error) | Again::Anywhere(error)) => return Err(error),
             }
             tries = if at > before { 0 } else { tries + 1 };
             if tries > TRIES_MAX {

@@ -207,6 +207,10 @@ impl Job<'_> {
 
     fn reserve(&self) -> Result<Target<'_>, Stop> {
         let tier = self.shared.tier(self.to());
+        if !self.shared.catalog.kv().has_room() && !has_much_room(tier) {
+            let reason = "the disk of the catalog is full, and the tier may be on the same one";
+            return Err(Stop::Outcome(Outcome::NoSpace, reason.into()));
+        }
         let bytes = self.room_bytes();
         let limit = match self.one.request.wish {
             MoveWish::Move | MoveWish::Drain => tier.capacity_bytes(),
@@ -305,4 +309,12 @@ impl Job<'_> {
         }
         Err((stop(Outcome::HotWrite), false))
     }
+}
+
+/// Whether a tier has more room than a disk that is too full for the catalog.
+fn has_much_room(tier: &TierState) -> bool {
+    const BYTES: u64 = 64 << 20;
+    tier.backend
+        .space()
+        .is_ok_and(|space| space.capacity_bytes.saturating_sub(space.used_bytes) >= BYTES)
 }

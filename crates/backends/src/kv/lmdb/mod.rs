@@ -35,6 +35,7 @@ use self::journal::{Changes, Journal, encode};
 use self::tree::Tree;
 use super::changing::{Changing, Committed};
 use super::group_sync::GroupSync;
+use super::spare::{self, Spare};
 use super::sync_mark::SyncMark;
 use super::{check_key, check_ticket};
 
@@ -70,6 +71,7 @@ pub struct Lmdb {
     engine: Arc<Engine>,
     /// Held through a transaction, so that it sees nobody else's changes.
     writer: Mutex<Writer>,
+    spare: Spare,
 }
 
 struct Writer {
@@ -92,7 +94,7 @@ impl Lmdb {
     /// `Busy` (somebody has it open), `Corrupt` (damaged files, or durable commits are missing),
     /// `Unsupported` (written by another version of LMDB), `Denied`, `NoSpace`, `Io`.
     pub fn open(path: &Path) -> Result<Self> {
-        Self::open_within(path, LIMITS, Failpoints::default())
+        spare::with_all(path, || Self::open_within(path, LIMITS, Failpoints::default()))
     }
 
     fn open_within(path: &Path, limits: Limits, failpoints: Failpoints) -> Result<Self> {
@@ -106,6 +108,7 @@ impl Lmdb {
                 .because("it is open already, here or in another process")
                 .with("path", path.display()),
         })?;
+        let spare = Spare::open(path);
         let (durable_mark, durable) = SyncMark::open(path, DURABLE_MARK)?;
         let (length_mark, length_bytes) = SyncMark::open(path, LENGTH_MARK)?;
         let missing_journal = JOURNALS.iter().find(|name| !path.join(name).exists());
@@ -155,7 +158,7 @@ impl Lmdb {
         }
         engine.length_mark.write(engine.tree().file_bytes()?)?;
         let writer = Writer { record: Vec::new(), applying: None };
-        Ok(Self { engine: Arc::new(engine), writer: Mutex::new(writer) })
+        Ok(Self { engine: Arc::new(engine), writer: Mutex::new(writer), spare })
     }
 
     fn writer(&self) -> MutexGuard<'_, Writer> {
@@ -165,6 +168,7 @@ impl Lmdb {
 
     fn commit(&self, writer: &mut Writer, changes: Changes) -> Result<Ticket> {
         let engine = &self.engine;
+        self.spare.look();
         self.make_room(writer)?;
         engine.journals.iter().try_for_each(Journal::check)?;
         let (sequence, journal) = {
@@ -252,7 +256,12 @@ impl Kv for Lmdb {
 
     fn wait(&self, ticket: Ticket) -> Result<()> {
         check_ticket(ticket, self.engine.state().committed)?;
+        self.spare.look();
         self.engine.group.wait(ticket, || self.engine.sync())
+    }
+
+    fn has_room(&self) -> bool {
+        self.spare.has_room()
     }
 }
 
