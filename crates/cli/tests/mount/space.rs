@@ -3,10 +3,16 @@
 
 use std::fs;
 use std::path::Path;
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
 
 use rustix::fs::statvfs;
 
-use crate::scene::{Scene, Served};
+use crate::scene::{Mounted, Scene, Served, together, wait_until};
+
+/// Much longer than anybody waits for a server that does not answer.
+const WAIT_TIME_MAX: Duration = Duration::from_secs(60);
 
 /// Size of a file system, and what is available on it.
 fn room(path: &Path) -> (u64, u64) {
@@ -27,4 +33,32 @@ fn tiers_without_capacity_have_the_room_of_their_file_system() {
         let expected = below_available / 2..below_available / 2 * 3;
         assert!(expected.contains(&available), "{available} of {below_available}");
     }
+}
+
+/// The same within a bounded time.
+fn room_in_time(mounted: &Mounted) -> (u64, u64) {
+    let (sender, receiver) = mpsc::channel();
+    let path = mounted.path().to_owned();
+    thread::spawn(move || sender.send(room(&path)));
+    receiver.recv_timeout(WAIT_TIME_MAX).expect("no server is waited for for long")
+}
+
+#[test]
+fn a_data_server_that_is_silent_has_the_room_that_it_told_last() {
+    let Some(scene) = Scene::new() else { return };
+    let scenes = [Scene::new(), Scene::new()].map(|scene| scene.expect("there is one"));
+    let served = [&scene, &scenes[0], &scenes[1]].map(Served::start);
+    let patient = scene.mount_all_patient(&served.each_ref(), "patient", &[]);
+    let impatient = together(&served.each_ref()) + "&deadline=1s";
+    let impatient = scene.mount_address(&impatient, "impatient", &[]);
+    fs::write(patient.path().join("file"), vec![7; 100_000]).expect("there is room");
+    let before = room_in_time(&patient);
+    served[1].set_silent(true);
+    assert_eq!(room_in_time(&patient), before);
+    assert_eq!(room_in_time(&patient), before);
+    // This one has never heard of its room.
+    let (size, _) = room_in_time(&impatient);
+    assert_eq!(size, before.0 / 3 * 2);
+    served[1].set_silent(false);
+    wait_until("it counts again", || room_in_time(&impatient) == before);
 }

@@ -18,6 +18,7 @@ mod object;
 mod parallel;
 mod piece;
 mod places;
+mod room;
 mod scatter;
 mod servers;
 
@@ -35,6 +36,7 @@ pub use self::servers::{Server, ServerMap};
 use self::append::Abandoned;
 use self::layout::Layout;
 use self::piece::Piece;
+use self::room::Room;
 
 /// Whether what has this label is a part of an object over several stores: its first piece, which
 /// has its name, or one of the others.
@@ -50,8 +52,10 @@ pub fn is_part(key: &Key, label: &[u8]) -> bool {
 ///   the layout; the rest are objects on other stores under reserved names.
 /// - Calls that touch several stores run on all of them at the same time. What is atomic on one
 ///   store is not atomic over several: after a failure each store may have done its part or not.
-/// - Nothing is kept here between calls but open handles, and which appends failed without giving
-///   their places back, so that any number of processes may use the same stores.
+/// - Nothing is kept here between calls but open handles, which appends failed without giving their
+///   places back, and how much room each store had last, so that any number of processes may use the
+///   same stores.
+/// - The room of a store that does not answer counts as it was last.
 pub struct Striped {
     shared: Arc<Shared>,
 }
@@ -63,6 +67,8 @@ struct Shared {
     target: String,
     ids: Mutex<[Random; 2]>,
     abandoned: Abandoned,
+    /// By index of the server in the map.
+    rooms: Vec<Arc<Room>>,
 }
 
 impl Striped {
@@ -93,7 +99,8 @@ impl Striped {
         };
         let ids = Mutex::new([Random::new(seed as u64), Random::new((seed >> 64) as u64)]);
         let abandoned = Abandoned::default();
-        let shared = Shared { map, distribution, capability, target, ids, abandoned };
+        let rooms = map.members().iter().map(|_| Arc::default()).collect();
+        let shared = Shared { map, distribution, capability, target, ids, abandoned, rooms };
         Ok(Self { shared: Arc::new(shared) })
     }
 

@@ -1,13 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A store that counts what is asked of it.
+//! A store that counts what is asked of it, and can fall silent.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex};
 
 use terrace_core::{
-    Backend, Capability, Create, Cursor, Identity, Key, Object, Op, Open, Page, Result, Semantics,
-    Space, Stat, Superblock, Temperature,
+    Applied, Backend, Capability, Create, Cursor, Error, ErrorKind, Identity, Key, Object, Op,
+    Open, Page, Result, Semantics, Space, Stat, Superblock, Temperature,
 };
+
+/// What becomes of who asks for the room of a store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Speech {
+    Answers,
+    /// It waits until that changes.
+    IsSilent,
+    /// It is told that there was no answer in time.
+    IsGivenUp,
+}
 
 pub(crate) struct Counted {
     inner: Arc<dyn Backend>,
@@ -15,12 +25,22 @@ pub(crate) struct Counted {
     others: AtomicUsize,
     /// The hint of every object that was created, by its name.
     hints: Mutex<Vec<(String, Temperature)>>,
+    speech: Mutex<Speech>,
+    /// Told when that changes.
+    changed: Condvar,
 }
 
 impl Counted {
     pub(crate) fn new(inner: Arc<dyn Backend>) -> Self {
         let (batches, others) = (AtomicUsize::new(0), AtomicUsize::new(0));
-        Self { inner, batches, others, hints: Mutex::default() }
+        let (speech, changed) = (Mutex::new(Speech::Answers), Condvar::new());
+        Self { inner, batches, others, hints: Mutex::default(), speech, changed }
+    }
+
+    /// Decides what becomes of who asks for its room, or waits for that.
+    pub(crate) fn set_speech(&self, speech: Speech) {
+        *self.speech.lock().expect("never poisoned") = speech;
+        self.changed.notify_all();
     }
 
     /// Batches, and other calls that touch objects, since this was asked last.
@@ -73,7 +93,17 @@ impl Backend for Counted {
     }
 
     fn space(&self) -> Result<Space> {
-        self.other().space()
+        let other = self.other();
+        let speech = self.speech.lock().expect("never poisoned");
+        let is_silent = |speech: &mut Speech| *speech == Speech::IsSilent;
+        let speech = *self.changed.wait_while(speech, is_silent).expect("never poisoned");
+        match speech {
+            Speech::IsGivenUp => {
+                let kind = ErrorKind::Unreachable { applied: Applied::No };
+                Err(Error::new(kind, "ask the server"))
+            }
+            _ => other.space(),
+        }
     }
 
     fn execute(&self, operations: &mut [Op<'_>], semantics: &Semantics) {

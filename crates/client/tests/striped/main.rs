@@ -9,3 +9,4 @@ mod growth;
 mod model;
 mod objects;
 mod pairs;
+mod space;

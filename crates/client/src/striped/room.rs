@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The room of all servers, also while some of them do not answer.
+
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use terrace_core::{Applied, Error, ErrorKind, Result, Space};
+
+use super::{Member, Shared, all};
+use crate::deadline;
+
+/// After so long without an answer of anybody, servers of which something is known are not waited
+/// for any more.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// What is known of the room of one server.
+#[derive(Debug, Default)]
+pub(super) struct Room(Mutex<Known>);
+
+#[derive(Debug, Default)]
+struct Known {
+    /// What it said last.
+    last: Option<Space>,
+    /// Whether it did not answer the last time. It is waited for then as if something was known.
+    is_away: bool,
+    /// Threads that ask it.
+    asking: usize,
+    /// Whether nobody waits for these any more: it is not asked again before one of them has ended.
+    is_late: bool,
+}
+
+/// Who asks a server, until it answers or the deadline is over.
+struct Asking(Arc<Room>);
+
+/// What a server said, by its index.
+type Answer = (usize, Result<Space>);
+
+impl Shared {
+    /// The sum of what all servers say. One that does not answer counts as what it said last, and as
+    /// nothing where it never said anything.
+    ///
+    /// # Errors
+    ///
+    /// What one of them says; `Unreachable` where nothing is known of any.
+    pub(super) fn space(&self) -> Result<Space> {
+        let answers = self.hear_rooms();
+        let members = self.map.members().iter().zip(&self.rooms).zip(answers);
+        let spaces = members.map(|((member, room), answer)| {
+            answer.unwrap_or_else(|| Err(silent())).or_else(|error| room.instead(error, member))
+        });
+        let spaces: Vec<_> = spaces.collect();
+        let is_known = spaces.iter().any(Result::is_ok);
+        let counts = |space: &Result<Space>| !is_known || !space.as_ref().is_err_and(is_away);
+        let spaces = all(spaces.into_iter().filter(counts).collect())?;
+        let sum = |part: fn(&Space) -> u64| spaces.iter().map(part).fold(0, u64::saturating_add);
+        Ok(Space {
+            capacity_bytes: sum(|space| space.capacity_bytes),
+            used_bytes: sum(|space| space.used_bytes),
+            file_system: None,
+        })
+    }
+
+    /// Asks all servers that are not known to be silent; `None` for whom nobody waits.
+    fn hear_rooms(&self) -> Vec<Option<Result<Space>>> {
+        let mut answers: Vec<Option<Result<Space>>> = self.rooms.iter().map(|_| None).collect();
+        let (sender, receiver) = channel();
+        let servers = self.map.members().iter().zip(&self.rooms).enumerate();
+        let mut asked: Vec<usize> = servers
+            .filter(|(index, (member, room))| room.ask(*index, member, &sender))
+            .map(|(index, _)| index)
+            .collect();
+        drop(sender);
+        while !asked.is_empty() {
+            let may_go_on = asked.iter().all(|index| self.rooms[*index].is_known());
+            let heard = match may_go_on {
+                true => receiver.recv_timeout(PATIENCE),
+                false => receiver.recv().map_err(RecvTimeoutError::from),
+            };
+            let Ok((index, answer)) = heard else { break };
+            asked.retain(|other| *other != index);
+            answers[index] = Some(answer);
+        }
+        asked.iter().for_each(|index| self.rooms[*index].give_up());
+        answers
+    }
+}
+
+impl Room {
+    /// Has a thread ask its server, unless others do in vain; whether it does.
+    fn ask(self: &Arc<Self>, index: usize, member: &Member, sender: &Sender<Answer>) -> bool {
+        let mut known = self.known();
+        if known.is_late {
+            return false;
+        }
+        known.asking += 1;
+        drop(known);
+        let asking = Asking(Arc::clone(self));
+        let (backend, sender) = (Arc::clone(&member.backend), sender.clone());
+        let carried = deadline::carried();
+        thread::spawn(move || {
+            terrace_affinity::roam();
+            let (answer, _) = carried.resume(|| backend.space());
+            asking.0.note(&answer);
+            drop(asking);
+            // Nobody listens any more where it took too long.
+            let _ = sender.send((index, answer));
+        });
+        true
+    }
+
+    fn note(&self, answer: &Result<Space>) {
+        let mut known = self.known();
+        known.is_away = answer.as_ref().is_err_and(is_away);
+        known.last = answer.as_ref().ok().copied().or(known.last);
+    }
+
+    /// Whether it need not be waited for.
+    fn is_known(&self) -> bool {
+        let known = self.known();
+        known.last.is_some() || known.is_away
+    }
+
+    /// Takes the server for silent until one of those who ask it has ended.
+    fn give_up(&self) {
+        let mut known = self.known();
+        known.is_late = known.asking > 0;
+    }
+
+    /// What counts in place of an answer.
+    fn instead(&self, error: Error, member: &Member) -> Result<Space> {
+        match self.known().last {
+            Some(last) if is_away(&error) => Ok(last),
+            _ => Err(member.blame(error)),
+        }
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        // It is never half changed.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Asking {
+    fn drop(&mut self) {
+        let mut known = self.0.known();
+        known.asking -= 1;
+        known.is_late = false;
+    }
+}
+
+/// Whether a server did not answer.
+fn is_away(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::Unreachable { .. })
+}
+
+fn silent() -> Error {
+    Error::new(ErrorKind::Unreachable { applied: Applied::No }, "ask the server for its room")
+        .because("it did not answer before")
+}
