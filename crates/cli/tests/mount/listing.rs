@@ -2,6 +2,7 @@
 //! Listing a directory while one of the servers that keep bytes does not answer.
 
 use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::mpsc;
 use std::thread;
@@ -55,4 +56,29 @@ fn a_listing_asks_no_server_for_what_is_known_of_files_that_were_cut() {
     let lengths = ["cut", "emptied"].map(|name| mounted.path().join(name));
     let lengths = lengths.map(|path| path.metadata().expect("it is there").len());
     assert_eq!(lengths, [150_000, 0]);
+}
+
+#[test]
+fn a_listing_asks_no_server_how_long_files_are_that_are_written() {
+    let Some(scene) = Scene::new() else { return };
+    let scenes = [Scene::new(), Scene::new()].map(|scene| scene.expect("there is one"));
+    let served = [&scene, &scenes[0], &scenes[1]].map(Served::start);
+    let address = together(&served.each_ref()) + "&stripe=64KiB&deadline=10min";
+    let mounted = ["writing", "looking"].map(|name| scene.mount_address(&address, name, &[]));
+    let [writing, looking] = [0, 1].map(|index| mounted[index].path().to_owned());
+    let written = File::create(writing.join("written")).expect("there is room");
+    written.write_all_at(&vec![7; LENGTH], 0).expect("there is room");
+    fs::write(writing.join("closed"), vec![7; LENGTH]).expect("there is room");
+    served[1].set_silent(true);
+    let listed = [&looking, &writing].map(|path| names(path.clone()));
+    served[1].set_silent(false);
+    let expected = Some(vec!["closed".to_string(), "written".to_string()]);
+    assert_eq!(listed, [expected.clone(), expected]);
+    // Who looks at them is told.
+    for path in [&looking, &writing] {
+        let lengths = ["closed", "written"].map(|name| path.join(name));
+        let lengths = lengths.map(|path| path.metadata().expect("it is there").len());
+        assert_eq!(lengths, [LENGTH as u64; 2]);
+    }
+    drop(written);
 }

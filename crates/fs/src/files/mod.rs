@@ -7,6 +7,7 @@ mod closing;
 mod file;
 mod io;
 mod kept;
+mod list;
 mod losses;
 mod open;
 mod ready;
@@ -32,9 +33,7 @@ use self::told::Told;
 use crate::failure::{Failure, Result};
 use crate::metadata::Metadata;
 use crate::node::{Kind, Node};
-use crate::request::{
-    Changes, Closed, Listed, Made, RenameHow, Reply, Request, Settled, WasRead, When,
-};
+use crate::request::{Changes, Closed, Made, RenameHow, Reply, Request, Settled, WasRead, When};
 
 /// So many locks stand between opening a file and closing it for the last time.
 const STRIPES: usize = 64;
@@ -178,33 +177,6 @@ impl Files {
     pub fn node(&self, number: u64) -> Result<Node> {
         let node = self.ask_node(&Request::Node { number })?;
         self.as_known(node)
-    }
-
-    /// Entries of a directory behind a position, with what is known of them where that is asked for;
-    /// nothing is of what was removed meanwhile, or whose server does not answer.
-    ///
-    /// # Errors
-    ///
-    /// What the metadata says.
-    pub fn list(
-        &self,
-        directory: u64,
-        after: u64,
-        max: u32,
-        with_nodes: bool,
-    ) -> Result<Vec<Listed>> {
-        match self.metadata.call(&Request::List { directory, after, max, with_nodes })? {
-            Reply::Listing(mut entries) => {
-                for entry in &mut entries {
-                    if let Some(node) = entry.node.take() {
-                        // What cannot be asked of one concerns none of the others.
-                        entry.node = self.as_known(node).ok();
-                    }
-                }
-                Ok(entries)
-            }
-            other => Err(unexpected(&other)),
-        }
     }
 
     /// Makes something that is no open file.

@@ -106,7 +106,8 @@ impl Front {
     }
 
     fn fetch(&self, directory: u64, position: u64, with_nodes: bool, max: u32) -> Result<Ahead> {
-        let entries = self.files.list(directory, position, max, with_nodes)?;
+        // A list of names waits for nobody but who has the names.
+        let entries = self.files.list_at_once(directory, position, max, with_nodes)?;
         let is_end = entries.len() < max as usize;
         Ok(Ahead { position, entries: entries.into(), has_nodes: with_nodes, is_end })
     }
@@ -121,7 +122,7 @@ impl Front {
                 }
                 has_room
             }
-            // It was removed meanwhile, or its server does not answer: whoever looks at it hears which.
+            // It was removed meanwhile, or somebody writes it: who looks at it hears which.
             (None, true) => {
                 let mode = entry.kind.bits();
                 add_alone(buffer, entry.number, entry.position, &entry.name, mode)
