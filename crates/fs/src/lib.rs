@@ -33,7 +33,7 @@ pub use files::{CAPABILITY, File, Files, FilesOptions, Heard};
 pub use metadata::Metadata;
 pub use node::{Kind, Marks, NAME_BYTES_MAX, Node, Place, ROOT, TARGET_BYTES_MAX, Time};
 pub use request::{
-    Changes, Closed, DELEGATED_FOR, Delegated, Listed, LockKind, LockRange, Locked, Made,
+    Changes, Closed, DELEGATED_FOR, Delegated, Left, Listed, LockKind, LockRange, Locked, Made,
     ReadyObject, RenameHow, Reply, Request, SetHow, Settled, WasRead, When,
 };
 pub use stores::{

@@ -263,8 +263,20 @@ pub struct Closed {
     pub number: u64,
     /// As it was opened.
     pub is_for_writing: bool,
-    /// What its object says, where it may have changed.
-    pub settled: Option<Settled>,
+    /// What is known of its object.
+    pub left: Left,
+}
+
+/// How who closes a file left its object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Left {
+    /// Nobody knows: it cannot have been changed where it was open for reading alone, and else it
+    /// could not be asked.
+    Unknown,
+    /// As it says.
+    Settled(Settled),
+    /// As it was: it was open for writing, and not written. A server of before does not know this.
+    Untouched,
 }
 
 /// A node that was read.

@@ -112,7 +112,7 @@ mod tests {
     use rustix::io::Errno;
 
     use super::*;
-    use crate::request::Changes;
+    use crate::request::{Changes, Left, Settled};
 
     struct Always(failure::Result<Reply>);
 
@@ -133,6 +133,17 @@ mod tests {
             let bytes = answer(&Always(ended.clone()), &request).expect("it is a request");
             assert_eq!(read_answer(&bytes), ended);
         }
+    }
+
+    #[test]
+    fn how_a_file_was_left_is_read_by_servers_that_know_of_lengths_alone() {
+        let settled = Settled { size: 7, allocated_bytes: 4096, modified_ns: 9 };
+        for (left, known) in [(Left::Unknown, None), (Left::Settled(settled), Some(settled))] {
+            let left = postcard::to_allocvec(&left).expect("it is short");
+            assert_eq!(left, postcard::to_allocvec(&known).expect("it is short"));
+        }
+        let left = postcard::to_allocvec(&Left::Untouched).expect("it is short");
+        assert!(postcard::from_bytes::<Option<Settled>>(&left).is_err());
     }
 
     #[test]

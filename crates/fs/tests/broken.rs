@@ -4,17 +4,19 @@
 mod common;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use rustix::io::Errno;
 use terrace_backends::kv;
 use terrace_backends::object::{Effect, FaultPoint, Faults, Faulty, Memory, When};
-use terrace_core::{Access, Applied, Backend, ErrorKind, SystemClock};
+use terrace_core::{Access, Applied, Backend, Clock, ErrorKind, SystemClock};
 use terrace_fs::{
     Changes, FileClock, Files, Kind, Made, Metadata, ROOT, Reply, Request, Session, Time, Tree,
     TreeOptions, When as At,
 };
+use terrace_testkit::ManualClock;
 
-use common::files;
+use common::{files, files_with};
 
 const NAME: &[u8] = b"file";
 
@@ -106,4 +108,62 @@ fn a_file_whose_time_was_set_while_it_was_open_is_known_once_it_is_closed() {
     let Ok(Reply::Node(node)) = session.call(&Request::Node { number }) else { panic!("gone") };
     assert_eq!((node.size, node.is_written), (LENGTH as u64, false));
     assert_eq!(node.modified, modified);
+}
+
+#[test]
+fn nobody_waits_twice_for_servers_that_do_not_answer() {
+    let scene = Scene::new();
+    let writer = scene.user();
+    let clock = Arc::new(ManualClock::new());
+    let session = Arc::new(Session::new(&scene.tree));
+    let user = files_with(session, &scene.data, false, Arc::clone(&clock) as Arc<dyn Clock>);
+    let (number, _file) = create(&writer, NAME);
+    let (other, _other_file) = create(&writer, b"other");
+    scene.break_objects(ErrorKind::Unreachable { applied: Applied::Unknown });
+    let look = || user.lookup(ROOT, NAME).map(|node| node.size).map_err(|it| it.errno());
+    assert_eq!(look(), Err(Errno::HOSTUNREACH));
+    scene.faults.clear();
+    // They would answer now, if they were asked.
+    assert_eq!(look(), Err(Errno::HOSTUNREACH));
+    let changes = Changes { modified: Some(At::Now), ..Changes::default() };
+    let failure = user.change(number, changes).expect_err("its length cannot be told");
+    assert_eq!(failure.errno(), Errno::HOSTUNREACH);
+    assert_eq!(user.node(other).expect("it was not asked for before").size, LENGTH as u64);
+    clock.advance(Duration::from_secs(1));
+    assert_eq!(look(), Ok(LENGTH as u64));
+}
+
+/// What is known of a file, without asking its object.
+fn noted(scene: &Scene, number: u64) -> (u64, bool) {
+    let session = Session::new(&scene.tree);
+    let Ok(Reply::Node(node)) = session.call(&Request::Node { number }) else { panic!("gone") };
+    (node.size, node.is_written)
+}
+
+#[test]
+fn a_file_that_cannot_be_opened_is_left_as_it_was() {
+    let scene = Scene::new();
+    let (user, other) = (scene.user(), scene.user());
+    let (number, file) = create(&user, NAME);
+    file.close().expect("closed");
+    let unreachable = ErrorKind::Unreachable { applied: Applied::Unknown };
+    for point in [FaultPoint::Open, FaultPoint::Stat] {
+        for is_read in [false, true] {
+            let reader = is_read.then(|| user.open(number, Access::Read).expect("it is there"));
+            scene.faults.add(&[point], When::Always, Effect::Fail(unreachable));
+            let opened = user.open(number, Access::Write).map(drop);
+            assert_eq!(opened.expect_err("it cannot be").errno(), Errno::HOSTUNREACH);
+            scene.faults.clear();
+            drop(reader);
+            assert_eq!(noted(&scene, number), (LENGTH as u64, false), "{point:?} {is_read}");
+        }
+    }
+    // Who has it open at the same time may have written to it.
+    let (_, written) = other.open(number, Access::Write).expect("it is there");
+    scene.break_objects(unreachable);
+    let opened = user.open(number, Access::Write).map(drop);
+    assert_eq!(opened.expect_err("it cannot be").errno(), Errno::HOSTUNREACH);
+    written.close().expect("closed");
+    other.close().expect("closed");
+    assert!(noted(&scene, number).1, "nobody knows how long it is");
 }

@@ -7,8 +7,8 @@ use std::time::Duration;
 use rustix::io::Errno;
 use terrace_backends::kv::Memory;
 use terrace_fs::{
-    Closed, DELEGATED_FOR, FileClock, Kind, Made, Metadata, Node, ROOT, ReadyObject, RenameHow,
-    Reply, Request, Session, Tree, TreeOptions,
+    Closed, DELEGATED_FOR, FileClock, Kind, Left, Made, Metadata, Node, ROOT, ReadyObject,
+    RenameHow, Reply, Request, Session, Tree, TreeOptions,
 };
 use terrace_testkit::ManualClock;
 
@@ -67,7 +67,8 @@ fn open(session: &Session, number: u64) -> terrace_fs::Result<Node> {
 
 /// Closes; the objects that are to be deleted then.
 fn close(session: &Session, id: u64, numbers: &[u64]) -> Vec<u64> {
-    let closed = |number: &u64| Closed { number: *number, is_for_writing: true, settled: None };
+    let closed =
+        |number: &u64| Closed { number: *number, is_for_writing: true, left: Left::Unknown };
     let closed = numbers.iter().map(closed).collect();
     match session.call(&Request::Close { closed, read: Vec::new(), id, acknowledged: id }) {
         Ok(Reply::Numbers(garbage)) => garbage,

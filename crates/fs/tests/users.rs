@@ -8,8 +8,8 @@ use rustix::io::Errno;
 use terrace_backends::kv::Memory;
 use terrace_core::SystemClock;
 use terrace_fs::{
-    Closed, FileClock, Kind, Made, Metadata, Node, ROOT, ReadyObject, Reply, Request, Session,
-    Settled, Tree, TreeOptions,
+    Closed, FileClock, Kind, Left, Made, Metadata, Node, ROOT, ReadyObject, Reply, Request,
+    Session, Settled, Tree, TreeOptions,
 };
 
 /// Requests to close that were made.
@@ -49,8 +49,8 @@ fn node(session: &Session, number: u64) -> Node {
 }
 
 fn close(session: &Session, number: u64, size: u64, modified_ns: u64) {
-    let settled = Some(Settled { size, allocated_bytes: size, modified_ns });
-    let closed = vec![Closed { number, is_for_writing: true, settled }];
+    let left = Left::Settled(Settled { size, allocated_bytes: size, modified_ns });
+    let closed = vec![Closed { number, is_for_writing: true, left }];
     let id = CLOSES.fetch_add(1, Ordering::Relaxed);
     let close = Request::Close { closed, read: Vec::new(), id, acknowledged: id };
     session.call(&close).expect("it is open");
@@ -94,6 +94,62 @@ fn who_is_alone_is_believed_at_once() {
     close(&a, number, 5, 11);
     let node = node(&a, number);
     assert_eq!((node.size, node.is_written), (5, false));
+}
+
+fn close_as(session: &Session, number: u64, left: Left) {
+    let closed = vec![Closed { number, is_for_writing: true, left }];
+    let id = CLOSES.fetch_add(1, Ordering::Relaxed);
+    let close = Request::Close { closed, read: Vec::new(), id, acknowledged: id };
+    session.call(&close).expect("it is open");
+}
+
+#[test]
+fn a_file_is_untouched_only_where_nobody_may_have_written_to_it() {
+    let tree = tree();
+    let (a, b) = (Session::new(&tree), Session::new(&tree));
+    let number = make(&a, b"file", Some(reserve(&a))).expect("it is new").number;
+    // It was made, and written, with this use.
+    close_as(&a, number, Left::Untouched);
+    assert!(node(&a, number).is_written, "made");
+    let open = |session: &Session| {
+        session.call(&Request::Open { number, is_for_writing: true }).expect("it is there");
+    };
+    let settle = || {
+        open(&a);
+        let now = node(&a, number);
+        close(&a, number, now.size, now.settled_ns);
+        assert!(!node(&a, number).is_written);
+    };
+    settle();
+    open(&a);
+    open(&b);
+    close_as(&a, number, Left::Untouched);
+    assert!(node(&a, number).is_written, "the other one may write to it");
+    close_as(&b, number, Left::Untouched);
+    assert!(!node(&a, number).is_written, "nobody did");
+    for is_last in [false, true] {
+        open(&a);
+        open(&b);
+        if is_last {
+            close_as(&a, number, Left::Untouched);
+        }
+        close_as(&b, number, Left::Unknown);
+        if !is_last {
+            close_as(&a, number, Left::Untouched);
+        }
+        assert!(node(&a, number).is_written, "one may have: {is_last}");
+        // It stays so for who opens it later.
+        open(&a);
+        close_as(&a, number, Left::Untouched);
+        assert!(node(&a, number).is_written, "later: {is_last}");
+        settle();
+    }
+    // A client that dies may have written.
+    open(&a);
+    open(&b);
+    drop(b);
+    close_as(&a, number, Left::Untouched);
+    assert!(node(&a, number).is_written, "one died");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What a request changes.
 
-use terrace_fs::{Effect, LockKind, Request};
+use terrace_fs::{Effect, Left, LockKind, Request};
 
 /// Which nodes a request changes, as far as can be seen from it.
 #[derive(PartialEq, Eq)]
@@ -41,7 +41,8 @@ impl Changed {
             | Request::MoveOut { number, .. } => Self::These(vec![*number]),
             Request::Close { closed, read, .. } => {
                 // Of one that was only read nothing changes, but that it goes without a name.
-                let written = closed.iter().filter(|it| it.is_for_writing || it.settled.is_some());
+                let written =
+                    closed.iter().filter(|it| it.is_for_writing || it.left != Left::Unknown);
                 let written = written.map(|closed| closed.number);
                 let nodes: Vec<_> = written.chain(read.iter().map(|read| read.number)).collect();
                 if nodes.is_empty() { Self::None } else { Self::These(nodes) }

@@ -150,7 +150,7 @@ fn nodes(reply: &Reply, mut each: impl FnMut(&Node)) {
 
 #[cfg(test)]
 mod tests {
-    use terrace_fs::{Closed, Kind, Listed, ROOT, RenameHow, Request, Time, WasRead};
+    use terrace_fs::{Closed, Kind, Left, Listed, ROOT, RenameHow, Request, Time, WasRead};
     use terrace_testkit::ManualClock;
 
     use super::*;
@@ -289,7 +289,7 @@ mod tests {
             let begun = begin(&recent, &open);
             let node = Node { number, links: 1, ..Node::default() };
             end(&recent, begun, Some(&Reply::Opened { node, content: Vec::new() }));
-            let closed = vec![Closed { number, is_for_writing, settled: None }];
+            let closed = vec![Closed { number, is_for_writing, left: Left::Unknown }];
             let close = Request::Close { closed, read: Vec::new(), id: 1, acknowledged: 0 };
             let begun = begin(&recent, &close);
             end(&recent, begun, Some(&Reply::Numbers(Vec::new())));
@@ -332,7 +332,7 @@ mod tests {
         change(&recent, 5);
         assert!(!is_known(7), "it lost a name");
         let read = WasRead { number: 6, changed: Time::default() };
-        let closed = Closed { number: 5, is_for_writing: true, settled: None };
+        let closed = Closed { number: 5, is_for_writing: true, left: Left::Unknown };
         let close =
             Request::Close { closed: vec![closed], read: vec![read], id: 1, acknowledged: 0 };
         let begun = begin(&recent, &close);

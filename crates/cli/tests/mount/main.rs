@@ -4,6 +4,7 @@
 
 mod ahead;
 mod apps;
+mod away;
 mod clients;
 mod companions;
 mod cut_tails;

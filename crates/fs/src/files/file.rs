@@ -58,6 +58,15 @@ impl File {
         self.end()
     }
 
+    /// Closes what could not be used: nothing was done with it.
+    pub(super) fn close_unused(mut self) {
+        self.is_open = false;
+        // Why it could not be used is what its user hears.
+        if let Err(failure) = self.files.close_file(self.shared.number, self.access, true) {
+            tracing::debug!(file = self.shared.number, %failure, "cannot close a file");
+        }
+    }
+
     pub(super) fn files(&self) -> &Files {
         &self.files
     }
@@ -73,7 +82,7 @@ impl File {
 
     fn end(&mut self) -> Result<()> {
         match std::mem::replace(&mut self.is_open, false) {
-            true => self.files.close_file(self.shared.number, self.access),
+            true => self.files.close_file(self.shared.number, self.access, false),
             false => Ok(()),
         }
     }

@@ -16,7 +16,7 @@ use super::{Files, is_gone, unexpected};
 use crate::failure::Result;
 use crate::lock;
 use crate::node::{Kind, Node};
-use crate::request::{Closed, RenameHow, Reply, Request};
+use crate::request::{Closed, Left, RenameHow, Reply, Request};
 
 /// So long after somebody came too late what is looked up is kept: in any directory. He is known to
 /// have come to a node, not on which way, and walks all of that again, where links lead to others.
@@ -133,7 +133,7 @@ impl Files {
         };
         let until_ns = self.clock.now_ns().saturating_add(FOUND.as_nanos() as u64);
         if node.kind == Kind::File {
-            let closed = Closed { number, is_for_writing: false, settled: None };
+            let closed = Closed { number, is_for_writing: false, left: Left::Unknown };
             self.closing.push_later(until_ns, closed);
         }
         lock(&self.kept.found).insert(number, Found { until_ns, target });
@@ -195,7 +195,7 @@ impl Files {
         self.metadata.forgotten(number);
         lock(&self.kept.links).remove(&number);
         match lock(&self.kept.files).remove(&number) {
-            true => self.close_with_metadata(number, false, None),
+            true => self.close_with_metadata(number, false, Left::Unknown),
             false => Ok(()),
         }
     }
@@ -204,7 +204,8 @@ impl Files {
     pub(super) fn forget_all(&self) -> Result<()> {
         lock(&self.kept.links).clear();
         let kept: Vec<_> = lock(&self.kept.files).drain().collect();
-        kept.into_iter().try_for_each(|number| self.close_with_metadata(number, false, None))
+        kept.into_iter()
+            .try_for_each(|number| self.close_with_metadata(number, false, Left::Unknown))
     }
 
     /// Keeps what has this name, where that is its last one, before the kernel knows that it is

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Files as programs use them: metadata and bytes together.
 
+mod away;
 mod background;
 mod claim;
 mod closing;
@@ -21,6 +22,7 @@ use std::time::Duration;
 use rustix::io::Errno;
 use terrace_core::{Access, Backend, Clock, Key, Open, Semantics, Space, Stat};
 
+use self::away::Away;
 use self::closing::{Closing, Queued};
 pub use self::file::File;
 use self::kept::Kept;
@@ -33,7 +35,9 @@ use self::told::Told;
 use crate::failure::{Failure, Result};
 use crate::metadata::Metadata;
 use crate::node::{Kind, Node};
-use crate::request::{Changes, Closed, Made, RenameHow, Reply, Request, Settled, WasRead, When};
+use crate::request::{
+    Changes, Closed, Left, Made, RenameHow, Reply, Request, Settled, WasRead, When,
+};
 
 /// So many locks stand between opening a file and closing it for the last time.
 const STRIPES: usize = 64;
@@ -73,6 +77,7 @@ pub struct Files {
     clock: Arc<dyn Clock>,
     options: FilesOptions,
     open: [Mutex<HashMap<u64, Opened>>; STRIPES],
+    away: Away,
     told: Told,
     kept: Kept,
     losses: Arc<Losses>,
@@ -86,6 +91,8 @@ struct Opened {
     file: Arc<Shared>,
     readers: u64,
     writers: u64,
+    /// How often it was opened for writing since it was not open at all.
+    opened_for_writing: u64,
 }
 
 impl Files {
@@ -111,6 +118,7 @@ impl Files {
             clock,
             options,
             open,
+            away: Away::default(),
             told,
             kept,
             losses,
@@ -221,18 +229,19 @@ impl Files {
             // that one can have removed and closed it.
             let opened = self.open_in(&mut open, node.number, Access::Write);
             drop(open);
-            let closed = self.close_with_metadata(node.number, true, None);
+            let closed = self.close_with_metadata(node.number, true, Left::Unknown);
             let (_, file) = opened?;
             return closed.map(|()| (node, file));
         }
         let file = match Shared::open(self, &node, Vec::new(), Access::Write) {
             Ok(file) => Arc::new(file),
             Err(failure) => {
-                let _ = self.close_with_metadata(node.number, true, None);
+                let _ = self.close_with_metadata(node.number, true, Left::Unknown);
                 return Err(failure);
             }
         };
-        let opened = Opened { file: Arc::clone(&file), readers: 0, writers: 1 };
+        let file_here = Arc::clone(&file);
+        let opened = Opened { file: file_here, readers: 0, writers: 1, opened_for_writing: 1 };
         open.insert(node.number, opened);
         drop(open);
         Ok((node, File::new(self, file, Access::Write)))
@@ -465,17 +474,28 @@ impl Files {
     /// `ISDIR`, `INVAL` for what has no bytes, `STALE`.
     pub fn open(self: &Arc<Self>, number: u64, access: Access) -> Result<(Node, File)> {
         let (node, file) = self.note_gone(self.open_stale(number, access))?;
-        let node = match node {
-            Some(node) => self.with_object(node)?,
+        match self.as_opened(node, &file) {
+            Ok(node) => {
+                file.shared().note_permissions(&node);
+                Ok((node, file))
+            }
+            Err(failure) => {
+                file.close_unused();
+                Err(failure)
+            }
+        }
+    }
+
+    /// What is known of a file that was just opened, when that was told something of it.
+    fn as_opened(&self, told: Option<Node>, file: &File) -> Result<Node> {
+        match told {
+            Some(node) => self.with_object(node),
             // Somebody here has it open: what was known of it then is not what others closed since.
             None if !self.options.is_alone && file.object().is_none() => {
-                let node = file.shared().refresh(self)?;
-                self.with_object(node)?
+                self.with_object(file.shared().refresh(self)?)
             }
-            None => self.with_object(self.ask_node(&Request::Node { number })?)?,
-        };
-        file.shared().note_permissions(&node);
-        Ok((node, file))
+            None => self.with_object(self.ask_node(&Request::Node { number: file.number() })?),
+        }
     }
 
     /// Opens an existing file; with what is known of it where that was asked for on the way.
@@ -512,21 +532,29 @@ impl Files {
                 None => Shared::open(self, &node, content, access).map(Arc::new),
             };
             let file = file.inspect_err(|_| {
-                let _ = self.close_with_metadata(number, is_for_writing, None);
+                let _ = self.close_unused_with_metadata(number, is_for_writing);
             })?;
-            open.entry(number).or_insert_with(|| Opened { file, readers: 0, writers: 0 });
+            open.entry(number).or_insert_with(|| Opened {
+                file,
+                readers: 0,
+                writers: 0,
+                opened_for_writing: 0,
+            });
             told = Some(node);
         }
         let opened = open.get_mut(&number).expect("it was there or was just put there");
         match access {
             Access::Read => opened.readers += 1,
-            Access::Write => opened.writers += 1,
+            Access::Write => {
+                opened.writers += 1;
+                opened.opened_for_writing += 1;
+            }
         }
         Ok((told, File::new(self, Arc::clone(&opened.file), access)))
     }
 
-    /// Closes what `open` opened.
-    fn close_file(&self, number: u64, access: Access) -> Result<()> {
+    /// Closes what `open` opened; `is_unused` where nothing was done with it.
+    fn close_file(&self, number: u64, access: Access, is_unused: bool) -> Result<()> {
         let mut open = self.stripe(number);
         let Some(opened) = open.get_mut(&number) else { return Ok(()) };
         let count = match access {
@@ -535,6 +563,7 @@ impl Files {
         };
         *count -= 1;
         let is_last = *count == 0;
+        let is_untouched = is_unused && opened.opened_for_writing == 1;
         let is_closed = opened.readers == 0 && opened.writers == 0;
         let file = Arc::clone(&opened.file);
         if is_closed {
@@ -545,30 +574,37 @@ impl Files {
             return Ok(());
         }
         let is_for_writing = access == Access::Write;
-        let settled = match is_for_writing {
+        if is_for_writing && is_untouched {
+            // Who could not ask its object would wait in vain once more.
+            drop(file);
+            return self.close_unused_with_metadata(number, is_for_writing);
+        }
+        let left = match is_for_writing {
             // What cannot be asked now is asked by whoever looks at it later.
             true => file.object_stat().ok().flatten().map(settled),
             false => None,
         };
+        let left = left.map_or(Left::Unknown, Left::Settled);
         // Before the object goes: it may be deleted with this.
         drop(file);
-        if !self.options.is_alone && settled.is_none() {
+        if !self.options.is_alone && left == Left::Unknown {
             // Nobody learns anything from it that would have to be soon.
             self.closing.push(|queued| {
-                queued.closed.push(Closed { number, is_for_writing, settled });
+                queued.closed.push(Closed { number, is_for_writing, left });
             });
             return Ok(());
         }
-        self.close_with_metadata(number, is_for_writing, settled)
+        self.close_with_metadata(number, is_for_writing, left)
     }
 
-    fn close_with_metadata(
-        &self,
-        number: u64,
-        is_for_writing: bool,
-        settled: Option<Settled>,
-    ) -> Result<()> {
-        let closed = vec![Closed { number, is_for_writing, settled }];
+    /// Tells the metadata that a file is closed of which no user here has changed anything.
+    fn close_unused_with_metadata(&self, number: u64, is_for_writing: bool) -> Result<()> {
+        let left = if is_for_writing { Left::Untouched } else { Left::Unknown };
+        self.close_with_metadata(number, is_for_writing, left)
+    }
+
+    fn close_with_metadata(&self, number: u64, is_for_writing: bool, left: Left) -> Result<()> {
+        let closed = vec![Closed { number, is_for_writing, left }];
         self.closing.tell(Queued { closed, ..Queued::default() })
     }
 
@@ -615,6 +651,18 @@ impl Files {
     }
 
     fn ask_object(&self, node: Node) -> Result<Node> {
+        let number = node.number;
+        if self.away.contains(number, self.clock.now_ns()) {
+            return Err(Errno::HOSTUNREACH.into());
+        }
+        self.ask_object_anyway(node).inspect_err(|failure| {
+            if failure.errno() == Errno::HOSTUNREACH {
+                self.away.note(number, self.clock.now_ns());
+            }
+        })
+    }
+
+    fn ask_object_anyway(&self, node: Node) -> Result<Node> {
         let stat = match self.open_file(node.number) {
             Some(file) => file.object_stat()?,
             None => None,

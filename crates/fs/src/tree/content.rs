@@ -8,7 +8,7 @@ use super::{LockOwner, Tree, discard, find_node, get_node, put_node};
 use crate::failure::Result;
 use crate::node::{Kind, Node, Place};
 use crate::pairs;
-use crate::request::{CLAIMED, LockKind, Reply, Settled, claim};
+use crate::request::{CLAIMED, Left, LockKind, Reply, Settled, claim};
 
 /// How a small file is written.
 pub(super) struct Written<'a> {
@@ -38,7 +38,8 @@ impl Tree {
             Kind::Directory => return Err(Errno::ISDIR.into()),
             _ => return Err(Errno::INVAL.into()),
         }
-        if is_for_writing && node.place == Place::Object && !node.is_written {
+        let was_settled = node.place == Place::Object && !node.is_written;
+        if is_for_writing && was_settled {
             node = self.change(|txn| {
                 let mut node = get_node(&mut *txn, number)?;
                 node.is_written = node.place == Place::Object;
@@ -47,6 +48,9 @@ impl Tree {
             })?;
         }
         let hold = holds.entry(number).or_default();
+        if is_for_writing && hold.writers == 0 {
+            hold.is_untouched = was_settled;
+        }
         hold.opens += 1;
         hold.writers += u64::from(is_for_writing);
         hold.is_nameless = node.links == 0;
@@ -82,12 +86,13 @@ impl Tree {
         number: u64,
         opens: u64,
         writers: u64,
-        settled: Option<Settled>,
+        left: Left,
     ) -> Result<bool> {
         let mut holds = self.holds.lock(number);
         let Some(hold) = holds.get_mut(&number) else { return Err(Errno::BADF.into()) };
         hold.opens = hold.opens.saturating_sub(opens);
         hold.writers = hold.writers.saturating_sub(writers);
+        hold.is_untouched &= writers == 0 || left == Left::Untouched;
         let hold = *hold;
         if hold.opens == 0 {
             holds.remove(&number);
@@ -99,8 +104,15 @@ impl Tree {
                 Some(node) if node.links == 0 => discard(txn, &node),
                 _ => Ok(false),
             })?;
-        } else if let Some(settled) = settled {
+        } else if let Left::Settled(settled) = left {
             self.settle_node(number, &settled, hold.writers > 0)?;
+        } else if left == Left::Untouched && hold.is_untouched && hold.writers == 0 {
+            self.change(|txn| match find_node(&mut *txn, number)? {
+                Some(node) if node.place == Place::Object => {
+                    put_node(txn, &Node { is_written: false, ..node })
+                }
+                _ => Ok(()),
+            })?;
         }
         drop(holds);
         Ok(has_garbage)

@@ -16,6 +16,9 @@ pub(super) struct Hold {
     pub(super) opens: u64,
     /// How often for writing.
     pub(super) writers: u64,
+    /// Whether its object is as the node says, because nobody who has it open for writing, or had
+    /// since then, has written to it.
+    pub(super) is_untouched: bool,
     /// Whether it has no name, so that it goes with the last close.
     pub(super) is_nameless: bool,
 }

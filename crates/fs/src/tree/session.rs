@@ -15,7 +15,7 @@ use super::rename::Spot;
 use crate::failure::Result;
 use crate::lock;
 use crate::metadata::Metadata;
-use crate::request::{Closed, Delegated, Made, Reply, Request, WasRead};
+use crate::request::{Closed, Delegated, Left, Made, Reply, Request, WasRead};
 
 /// One user of a [`Tree`]. What it has open is closed, and what it has locked given back, when it is
 /// dropped.
@@ -131,7 +131,7 @@ impl Session {
 
     /// Whether the object of what was closed is to be deleted.
     fn close(&self, closed: &Closed) -> Result<bool> {
-        let Closed { number, is_for_writing, settled } = *closed;
+        let Closed { number, is_for_writing, left } = *closed;
         let mut open = lock(&self.open);
         let Some((opens, writers)) = open.get_mut(&number) else {
             return Err(Errno::BADF.into());
@@ -142,7 +142,7 @@ impl Session {
             open.remove(&number);
         }
         drop(open);
-        self.tree.close_node(number, 1, is_for_writing.into(), settled)
+        self.tree.close_node(number, 1, is_for_writing.into(), left)
     }
 }
 
@@ -151,7 +151,7 @@ impl Drop for Session {
         self.tree.locks.leave(self.id);
         for (number, (opens, writers)) in lock(&self.open).drain() {
             // What cannot be closed now is found without a user later.
-            if let Err(failure) = self.tree.close_node(number, opens, writers, None) {
+            if let Err(failure) = self.tree.close_node(number, opens, writers, Left::Unknown) {
                 tracing::warn!(node = number, %failure, "cannot close what a client had open");
             }
         }

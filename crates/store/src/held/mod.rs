@@ -40,7 +40,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 
 use rustix::io::Errno;
 use terrace_core::{Applied, Error, ErrorKind};
-use terrace_fs::{Closed, Effect, Failure, Locked, OwnLocks, Reply, Request, Result};
+use terrace_fs::{Closed, Effect, Failure, Left, Locked, OwnLocks, Reply, Request, Result};
 
 use self::lost::{Lost, given_back};
 use self::unheard::{Unheard, UnheardOpens};
@@ -384,7 +384,7 @@ impl<S: Server> Held<S> {
         let mut unanswered = None;
         let asked = self.server.ask_once(request, life, &mut unanswered);
         if let Some(unanswered) = unanswered {
-            let closed = Closed { number, is_for_writing, settled: None };
+            let closed = Closed { number, is_for_writing, left: Left::Unknown };
             self.unheard().add(Unheard { life, closed, unanswered });
         }
         Ok((asked?, life))
@@ -424,10 +424,15 @@ impl<S: Server> Held<S> {
             Some(closing) => closing,
             None => self.begin_to_close(id, closed)?,
         };
-        let asked = match also_closing(request, &unheard) {
-            Some(request) => self.server.ask(&request, Some(life)),
-            None => self.server.ask(request, Some(life)),
-        };
+        let more = also_closing(request, &unheard);
+        let request = more.as_ref().unwrap_or(request);
+        let mut asked = self.server.ask(request, Some(life));
+        if let Err(failure) = &asked
+            && failure.errno() == Errno::INVAL
+            && let Some(request) = closing_as_before(request)
+        {
+            asked = self.server.ask(&request, Some(life));
+        }
         let asked = asked.map(|(reply, _)| reply);
         if asked.as_ref().is_err_and(|failure| failure.may_pass() && self.server.life() == life) {
             return asked;
@@ -561,6 +566,23 @@ fn also_closing(request: &Request<'_>, more: &[Closed]) -> Option<Request<'stati
     let Request::Close { closed, read, id, acknowledged } = request else { return None };
     (!more.is_empty()).then(|| Request::Close {
         closed: [&closed[..], more].concat(),
+        read: read.clone(),
+        id: *id,
+        acknowledged: *acknowledged,
+    })
+}
+
+/// A request to close for a server that does not know that files can be left untouched; `None` where
+/// it knows all of it.
+fn closing_as_before(request: &Request<'_>) -> Option<Request<'static>> {
+    let Request::Close { closed, read, id, acknowledged } = request else { return None };
+    let is_untouched = |one: &Closed| one.left == Left::Untouched;
+    let known = |one: &Closed| match is_untouched(one) {
+        true => Closed { left: Left::Unknown, ..*one },
+        false => *one,
+    };
+    closed.iter().any(is_untouched).then(|| Request::Close {
+        closed: closed.iter().map(known).collect(),
         read: read.clone(),
         id: *id,
         acknowledged: *acknowledged,

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::*;
-use terrace_fs::{Changes, Delegated, Kind, LockKind, LockRange, Made, Node, ROOT, SetHow};
+use terrace_fs::{Changes, Delegated, Kind, Left, LockKind, LockRange, Made, Node, ROOT, SetHow};
 
 /// Where a server ends, and another one begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,6 +82,8 @@ struct State {
     whole_since: u64,
     /// Whether another client has locked everything.
     has_locked_all: bool,
+    /// Whether it does not know that files can be left untouched.
+    is_of_before: bool,
     /// What others do behind the next answer.
     then: Option<Box<dyn FnOnce() + Send>>,
 }
@@ -116,6 +118,11 @@ impl State {
                 let node = Node { number, ..Node::default() };
                 let directory = Node::default();
                 Reply::Made { node, directory, delegated: Delegated::default() }
+            }
+            Request::Close { closed, .. }
+                if self.is_of_before && closed.iter().any(|one| one.left == Left::Untouched) =>
+            {
+                return Err(Failure::of(Errno::INVAL));
             }
             // Asked again, it closes nothing twice.
             Request::Close { id, .. } if !self.closes.insert(*id) => Reply::Numbers(Vec::new()),
@@ -275,7 +282,7 @@ impl Client {
         }
         *count -= 1;
         self.closes += 1;
-        let closed = vec![Closed { number, is_for_writing, settled: None }];
+        let closed = vec![Closed { number, is_for_writing, left: Left::Unknown }];
         let (id, acknowledged) = (self.closes, self.closes);
         let close = Request::Close { closed, read: Vec::new(), id, acknowledged };
         while self.held.carry_out(&close).is_err() {}
@@ -291,6 +298,26 @@ impl Client {
         // Some get no answer.
         let _ = self.held.carry_out(&Request::Node { number: ROOT });
     }
+}
+
+#[test]
+fn a_server_of_before_closes_what_is_left_untouched() {
+    let server = Fated::default();
+    server.state().is_of_before = true;
+    let mut client = Client::new(server);
+    for is_for_writing in [false, true] {
+        client.open(50, is_for_writing);
+    }
+    let closed = vec![Closed { number: 50, is_for_writing: true, left: Left::Untouched }];
+    let close = Request::Close { closed, read: Vec::new(), id: 1, acknowledged: 1 };
+    client.held.carry_out(&close).expect("it is open");
+    let is_read = HashMap::from([(50, [1, 0])]);
+    assert_eq!(client.held.server.state().open, is_read);
+    // Nor is it opened again.
+    client.held.server.state().end();
+    client.look();
+    client.look();
+    assert_eq!(client.held.server.state().open, is_read);
 }
 
 /// How many requests there were while something could happen to them.

@@ -62,10 +62,12 @@ impl<U> UnheardOpens<U> {
 
 #[cfg(test)]
 mod tests {
+    use terrace_fs::Left;
+
     use super::*;
 
     fn unheard(life: u64, number: u64) -> Unheard<u64> {
-        let closed = Closed { number, is_for_writing: false, settled: None };
+        let closed = Closed { number, is_for_writing: false, left: Left::Unknown };
         Unheard { life, closed, unanswered: number }
     }
 

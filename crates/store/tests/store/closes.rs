@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Files that are closed while the server does not answer.
 
-use terrace_fs::{Closed, Kind, Made, Metadata, ROOT, Reply, Request, TreeOptions};
+use terrace_fs::{Closed, Kind, Left, Made, Metadata, ROOT, Reply, Request, TreeOptions};
 
 use crate::scene::Scene;
 
 const NAME: &str = "files";
 
 fn close(metadata: &dyn Metadata, id: u64, number: u64) -> terrace_fs::Result<Reply> {
-    let closed = vec![Closed { number, is_for_writing: false, settled: None }];
+    let closed = vec![Closed { number, is_for_writing: false, left: Left::Unknown }];
     metadata.call(&Request::Close { closed, read: Vec::new(), id, acknowledged: id })
 }
 

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use terrace_fs::{
-    Closed, Kind, Made, Metadata, ROOT, RenameHow, Reply, Request, Result, TreeOptions,
+    Closed, Kind, Left, Made, Metadata, ROOT, RenameHow, Reply, Request, Result, TreeOptions,
 };
 
 use crate::scene::Scene;
@@ -60,7 +60,7 @@ fn check(way: Way, removes_itself: bool) {
     let Ok(Reply::Opened { node, content }) = content else { panic!("{content:?}") };
     assert_eq!((node.links, &content[..]), (0, &data[..]));
     // It is open there now, and not only kept.
-    let closed = vec![Closed { number, is_for_writing: false, settled: None }];
+    let closed = vec![Closed { number, is_for_writing: false, left: Left::Unknown }];
     let close = Request::Close { closed, read: Vec::new(), id: 1, acknowledged: 1 };
     holder.call(&close).expect("it is open");
 }

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Files whose servers did not say how long they are.
+//!
+//! The kernel asks twice for what one call of a program wants, where the first answer is an error, and
+//! a program that is told of one often tries another way. Nobody is to wait twice for that.
+
+use std::collections::HashMap;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use crate::lock;
+
+/// So long after its servers gave no answer nobody waits for them to say how long a file is.
+const AWAY: Duration = Duration::from_secs(1);
+
+/// Most files that are remembered.
+const FILES_MAX: usize = 4096;
+
+/// When it was that there was no answer, by number of the file.
+#[derive(Default)]
+pub(super) struct Away(Mutex<HashMap<u64, u64>>);
+
+impl Away {
+    /// Notes that servers of a file did not answer.
+    pub(super) fn note(&self, number: u64, now_ns: u64) {
+        let mut away = lock(&self.0);
+        if away.len() >= FILES_MAX {
+            away.retain(|_, since_ns| is_recent(*since_ns, now_ns));
+        }
+        if away.len() < FILES_MAX {
+            away.insert(number, now_ns);
+        }
+    }
+
+    /// Whether that was a moment ago.
+    pub(super) fn contains(&self, number: u64, now_ns: u64) -> bool {
+        lock(&self.0).get(&number).is_some_and(|since_ns| is_recent(*since_ns, now_ns))
+    }
+}
+
+fn is_recent(since_ns: u64, now_ns: u64) -> bool {
+    Duration::from_nanos(now_ns.saturating_sub(since_ns)) < AWAY
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_remembered_is_bounded_and_forgotten() {
+        let away = Away::default();
+        let later_ns = AWAY.as_nanos() as u64;
+        for number in 0..=FILES_MAX as u64 {
+            away.note(number, 1);
+        }
+        assert!(away.contains(0, later_ns));
+        assert!(!away.contains(FILES_MAX as u64, later_ns), "there was no room");
+        assert!(!away.contains(0, later_ns + 1));
+        away.note(FILES_MAX as u64, later_ns + 1);
+        assert_eq!(lock(&away.0).len(), 1);
+        assert!(away.contains(FILES_MAX as u64, later_ns + 1));
+    }
+}
