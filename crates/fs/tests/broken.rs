@@ -167,3 +167,18 @@ fn a_file_that_cannot_be_opened_is_left_as_it_was() {
     other.close().expect("closed");
     assert!(noted(&scene, number).1, "nobody knows how long it is");
 }
+
+#[test]
+fn who_cannot_cut_a_file_does_not_wait_to_close_it() {
+    let scene = Scene::new();
+    let user = scene.user();
+    let (number, file) = create(&user, NAME);
+    file.close().expect("closed");
+    let unreachable = ErrorKind::Unreachable { applied: Applied::Unknown };
+    scene.faults.add(&[FaultPoint::Resize], When::Always, Effect::Fail(unreachable));
+    let changes = Changes { size: Some(5), ..Changes::default() };
+    let failure = user.change(number, changes).expect_err("it cannot be cut");
+    assert_eq!(failure.errno(), Errno::HOSTUNREACH);
+    user.close().expect("closed");
+    assert!(noted(&scene, number).1, "its object was not asked for its length");
+}

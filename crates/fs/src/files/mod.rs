@@ -355,7 +355,7 @@ impl Files {
             return Err(Errno::FBIG.into());
         }
         let (_, file) = self.open_stale(number, Access::Write)?;
-        file.set_len(size)?;
+        file.set_len(size).inspect_err(|failure| self.note_away(number, failure))?;
         let stat = file.shared().object_stat()?;
         let settled_ns = stat.map(|stat| self.settle(number, stat)).transpose()?;
         let modified = changes.modified.or(Some(When::Now));
@@ -580,6 +580,8 @@ impl Files {
             return self.close_unused_with_metadata(number, is_for_writing);
         }
         let left = match is_for_writing {
+            // Who waited for it in vain a moment ago does not wait again only to close it.
+            true if self.away.contains(number, self.clock.now_ns()) => None,
             // What cannot be asked now is asked by whoever looks at it later.
             true => file.object_stat().ok().flatten().map(settled),
             false => None,
@@ -655,11 +657,14 @@ impl Files {
         if self.away.contains(number, self.clock.now_ns()) {
             return Err(Errno::HOSTUNREACH.into());
         }
-        self.ask_object_anyway(node).inspect_err(|failure| {
-            if failure.errno() == Errno::HOSTUNREACH {
-                self.away.note(number, self.clock.now_ns());
-            }
-        })
+        self.ask_object_anyway(node).inspect_err(|failure| self.note_away(number, failure))
+    }
+
+    /// Takes note of what an object was asked for in vain.
+    fn note_away(&self, number: u64, failure: &Failure) {
+        if failure.errno() == Errno::HOSTUNREACH {
+            self.away.note(number, self.clock.now_ns());
+        }
     }
 
     fn ask_object_anyway(&self, node: Node) -> Result<Node> {
