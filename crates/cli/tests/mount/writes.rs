@@ -23,6 +23,9 @@ const ALL: [How; 4] = [How::Served, How::Passed, How::Network, How::Strict];
 /// Kept with the metadata, and kept as an object.
 const LENGTHS: [usize; 2] = [100, 10_000];
 
+/// Before anything here was read, in seconds since 1970.
+const LONG_AGO: i64 = 1_000_000_000;
+
 fn open(path: &Path) -> File {
     OpenOptions::new().read(true).write(true).open(path).expect("it is there")
 }
@@ -160,7 +163,6 @@ fn an_attribute_is_not_made_and_replaced_at_once() {
 
 #[test]
 fn only_reading_changes_when_a_file_was_read() {
-    const LONG_AGO: i64 = 1_000_000_000;
     for how in ALL {
         let Some(place) = Place::new(how, &[]) else { return };
         let path = place.mounted.path().join("file");
@@ -262,4 +264,27 @@ fn what_a_write_says_it_wrote_is_what_there_is() {
             assert!(found.len() == written && found[..data.len()] == data[..], "{how:?}");
         }
     }
+}
+
+#[test]
+fn who_has_read_a_file_from_the_cache_is_seen_by_who_looks_at_it() {
+    let Some(scene) = Scene::new() else { return };
+    let mut mounted = scene.mount("mnt", &["--io", "served"]);
+    for length in LENGTHS {
+        let path = mounted.path().join(format!("file{length}"));
+        fs::write(&path, vec![7; length]).expect("there is room");
+        for round in 0..3 {
+            // From here on nobody asks for what the kernel has cached.
+            fs::read(&path).expect("readable");
+            let time = |seconds| Timespec { tv_sec: seconds, tv_nsec: 0 };
+            let (last_access, last_modification) = (time(LONG_AGO), time(LONG_AGO + 1));
+            let times = Timestamps { last_access, last_modification };
+            rustix::fs::futimens(open(&path), &times).expect("it is ours");
+            let accessed = || fs::metadata(&path).expect("it is there").atime();
+            assert_eq!(accessed(), LONG_AGO, "{length} {round}");
+            fs::read(&path).expect("readable");
+            assert_ne!(accessed(), LONG_AGO, "{length} {round}: it was read");
+        }
+    }
+    mounted.unmount();
 }

@@ -99,6 +99,13 @@ impl Front {
         }
         // That it cannot be noted is no reason to fail the read.
         let _ = self.files.note_read(node);
+        // Alone the kernel believes for ever what it was told, and does not tell of what it reads
+        // from its cache.
+        if !self.is_shared
+            && let Err(error) = self.notifier.inval_inode(node.number, -1, 0)
+        {
+            tracing::debug!(%error, "cannot tell the kernel that attributes changed");
+        }
     }
 
     pub(super) fn status(&self, reply: &mut Answering) -> Result<()> {
