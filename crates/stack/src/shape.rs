@@ -324,7 +324,7 @@ impl Shared {
         let tier = self.tier(location.primary.place.tier);
         let free = tier.capacity_bytes().saturating_sub(tier.account.taken());
         let reach = segment.room_bytes.load(Ordering::Acquire).saturating_add(free);
-        let fits = reach.min(extent.end).saturating_sub(extent.start);
+        let fits = reach.min(extent.end).saturating_sub(extent.start).min(left_on(tier));
         // All of it would fit, and the tier refused all the same: the device itself is full.
         if fits > 0 && fits < extent.end - extent.start {
             return Ok(fits);
@@ -389,6 +389,7 @@ impl Shared {
                 && state.keeps(entry.persistency())
                 && state.takes_data()
                 && sum <= state.capacity_bytes()
+                && bytes <= left_on(state)
         };
         let tiers = self.tiers.indexed().map(|(tier, _)| tier);
         let Some(next) = tiers.clone().filter(|tier| *tier > full).chain(tiers).find(has_room)
@@ -481,7 +482,7 @@ impl Shared {
         let is_inside = extent.end <= reach;
         let free = |tier: &TierIndex| {
             let tier = self.tier(*tier);
-            tier.capacity_bytes().saturating_sub(tier.account.taken())
+            tier.capacity_bytes().saturating_sub(tier.account.taken()).min(left_on(tier))
         };
         let others: Vec<_> = (full.index() + 1..self.tiers.len())
             .chain(0..full.index())
@@ -704,6 +705,12 @@ impl Shared {
         }
         pieces
     }
+}
+
+/// What is left on the device of a tier, which may be less than of its capacity.
+fn left_on(tier: &TierState) -> u64 {
+    let space = tier.backend.space();
+    space.map_or(u64::MAX, |space| space.capacity_bytes.saturating_sub(space.used_bytes))
 }
 
 /// The segment that holds an offset.

@@ -29,7 +29,7 @@ impl Small {
         Self::with_size(path, c"size=24m")
     }
 
-    fn with_size(path: PathBuf, size: &CStr) -> Self {
+    pub(crate) fn with_size(path: PathBuf, size: &CStr) -> Self {
         rustix::mount::mount("none", &path, "tmpfs", MountFlags::empty(), size)
             .expect("root may mount");
         Self(path)

@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The room that a mount tells.
 
-use std::fs;
+use std::fs::{self, File};
+use std::io::{ErrorKind, Write};
 use std::path::Path;
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use rustix::fs::statvfs;
+use rustix::fs::{FallocateFlags, fallocate, statvfs};
+use rustix::io::Errno;
 
+use crate::full_catalog::Small;
 use crate::scene::{Mounted, Scene, Served, together, wait_until};
 
 /// Much longer than anybody waits for a server that does not answer.
@@ -61,4 +64,40 @@ fn a_data_server_that_is_silent_has_the_room_that_it_told_last() {
     assert_eq!(size, before.0 / 3 * 2);
     served[1].set_silent(false);
     wait_until("it counts again", || room_in_time(&impatient) == before);
+}
+
+#[test]
+fn full_file_systems_of_tiers_are_full_and_not_busy() {
+    let Some(scene) = Scene::new() else { return };
+    let disks = ["a", "b"].map(|name| Small::with_size(scene.directory(name), c"size=16m"));
+    let tiers = ["--tier", "fast=a/tier", "--tier", "slow=b/tier"];
+    scene.ok(["init", "two", "--policy", "none"].into_iter().chain(tiers));
+    let mut mounted = scene.mount_store("two", "mnt", &["--io", "served"]);
+    let path = mounted.path().join("file");
+    for piece_bytes in [4096, 300_000, 1 << 20] {
+        let mut file = File::create(&path).expect("there is room");
+        let mut written = 0;
+        let error = loop {
+            match file.write(&vec![7; piece_bytes]) {
+                Ok(bytes) => written += bytes as u64,
+                Err(error) => break error,
+            }
+            assert!(written < 32 << 20, "more was taken than there is");
+        };
+        assert_eq!(error.kind(), ErrorKind::StorageFull, "{piece_bytes}: {error}");
+        assert_eq!(file.metadata().expect("it is open").len(), written, "{piece_bytes}");
+        assert!(written > 28 << 20, "{piece_bytes}: both are used, and not {written} alone");
+        drop(file);
+        fs::remove_file(&path).expect("it is there");
+        wait_until("there is room again", || room(mounted.path()).1 > 30 << 20);
+    }
+    let file = File::create(&path).expect("there is room");
+    let allocate = |bytes| fallocate(&file, FallocateFlags::empty(), 0, bytes);
+    assert_eq!(allocate(100 << 20), Err(Errno::NOSPC));
+    wait_until("all of it is given back", || room(mounted.path()).1 > 30 << 20);
+    allocate(24 << 20).expect("both have room for a part");
+    drop(file);
+    mounted.unmount();
+    scene.ok(["--store", "two", "fsck"]);
+    drop(disks);
 }

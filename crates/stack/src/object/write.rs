@@ -300,8 +300,11 @@ impl StackObject {
     ) -> Result<()> {
         /// Tries before an object that keeps changing its shape is given up.
         const TRIES_MAX: u32 = 1000;
+        /// Tries that a tier gets that says that it is full, though by its account it is not.
+        const FULL_TRIES_MAX: usize = 3;
         let mut at = range.start;
         let mut tries = 0;
+        let mut full_tries = 0;
         while at < range.end {
             let before = at;
             let (segment, inside) = self.shared.segment_for_write(&self.entry, at)?;
@@ -319,6 +322,10 @@ impl StackObject {
                 Ok(()) => at += room,
                 Err(Again::Restructured) => {}
                 Err(Again::Failed(error)) if error.kind() == ErrorKind::NoSpace => {
+                    full_tries += 1;
+                    if full_tries > FULL_TRIES_MAX * self.shared.tiers.len() {
+                        return Err(error);
+                    }
                     let extent = inside..inside + room;
                     let fits = self.shared.make_fit(&self.entry, &segment, tried, extent, error)?;
                     if fits > 0 {
@@ -340,7 +347,7 @@ impl StackObject {
                 }
                 Err(Again::Failed(error) | Again::Anywhere(error)) => return Err(error),
             }
-            tries = if at > before { 0 } else { tries + 1 };
+            (tries, full_tries) = if at > before { (0, 0) } else { (tries + 1, full_tries) };
             if tries > TRIES_MAX {
                 return Err(Error::new(ErrorKind::Busy, "write").with("key", &self.entry.key));
             }
