@@ -30,6 +30,9 @@ pub(crate) fn is_path(argument: &str) -> bool {
         || matches!(argument, "." | "..")
 }
 
+/// Why a directory has no object.
+const IS_DIRECTORY: &str = "it is a directory, and only files are on tiers: name a file in it";
+
 /// Arguments as they are meant: where no store is named there are no keys, and what names a file of a
 /// mounted store is a path, whatever it begins with.
 pub(crate) fn meant(context: &Context, arguments: &[String]) -> Vec<String> {
@@ -135,14 +138,25 @@ pub(crate) fn select(
     selected.keys.clear();
     selected.is_recursive = false;
     let mut store: Option<String> = None;
+    let mut note_store = |theirs: String, path: &Path| match &store {
+        Some(store) if *store != theirs => {
+            Err(Error::invalid("find the objects", "they are in several stores")
+                .with("path", path.display()))
+        }
+        _ => {
+            store = Some(theirs);
+            Ok(())
+        }
+    };
+    if is_recursive {
+        // Below a directory there may be no file to tell.
+        for path in self::paths(arguments, false)?.unwrap_or_default() {
+            note_store(attribute(&path, STORE)?, &path)?;
+        }
+    }
     for path in paths {
         let Some(theirs) = unless_gone(attribute(&path, STORE), is_recursive)? else { continue };
-        if store.as_ref().is_some_and(|store| *store != theirs) {
-            return Err(Error::invalid("find the objects", "they are in several stores")
-                .with("path", path.display())
-                .into());
-        }
-        store = Some(theirs);
+        note_store(theirs, &path)?;
         match unless_gone(key(&path), is_recursive)? {
             None => {}
             Some(None) => selected.small.push(path),
@@ -157,6 +171,10 @@ pub(crate) fn select(
 
 /// The key of a file's object; `None` where it has none still.
 pub(crate) fn key(path: &Path) -> Result<Option<String>> {
+    let failed = |error| Error::from_io(OPERATION, error).with("path", path.display());
+    if std::fs::symlink_metadata(path).map_err(failed)?.is_dir() {
+        return Err(Error::invalid(OPERATION, IS_DIRECTORY).with("path", path.display()).into());
+    }
     match attribute(path, TIER)? == WITH_METADATA {
         true => Ok(None),
         false => attribute(path, KEY).map(Some),
@@ -182,8 +200,7 @@ pub(crate) fn file(argument: &str) -> Result<String> {
     }
     let path = followed(argument)?;
     if path.is_dir() {
-        let reason = "it is a directory, and only files are on tiers: name a file in it";
-        return Err(Error::invalid(OPERATION, reason).with("path", argument).into());
+        return Err(Error::invalid(OPERATION, IS_DIRECTORY).with("path", argument).into());
     }
     let no_text = || Error::invalid(OPERATION, "the path is not UTF-8").with("path", argument);
     Ok(path.into_os_string().into_string().map_err(|_| no_text())?)

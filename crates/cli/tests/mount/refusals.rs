@@ -158,8 +158,14 @@ fn links_are_followed_and_directories_named_by_who_explains() {
     fs::create_dir(mounted.path().join("dir")).expect("made");
     let explained = scene.ok(["explain", "./mnt/file"]);
     assert_eq!(scene.ok(["explain", "./mnt/link"]), explained);
-    let output = run(&scene, &["explain", "./mnt/dir"]);
-    assert!(errors(&output).contains("it is a directory"), "{}", errors(&output));
+    for arguments in [&["explain", "./mnt/dir"][..], &["migrate", "./mnt/dir", "--to", "slow"]] {
+        let output = run(&scene, arguments);
+        assert!(errors(&output).contains("it is a directory"), "{}", errors(&output));
+    }
+    // There is nothing to do in a directory without files.
+    let mut migrate = scene.command(["migrate", "-r", "./mnt/dir", "--to", "slow"]);
+    let output = migrate.env_remove("TERRACE_STORE").output().expect("the binary runs");
+    assert!(output.status.success(), "{}", errors(&output));
 }
 
 #[test]
