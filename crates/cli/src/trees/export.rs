@@ -221,18 +221,13 @@ impl Export<'_, '_> {
     }
 
     /// Owner, permissions, attributes, times: in this order, because each changes what is behind it.
-    fn attributes(&self, node: &Node, path: &Path) -> Result<()> {
+    fn attributes(&mut self, node: &Node, path: &Path) -> Result<()> {
         let failed = |errno: Errno| about(Error::from_io("set attributes", errno.into()), path);
         let is_root = rustix::process::geteuid().is_root();
-        let (user, group) = (Uid::from_raw(node.user), Gid::from_raw(node.group));
-        match chownat(CWD, path, Some(user), Some(group), AtFlags::SYMLINK_NOFOLLOW) {
-            // Only root may give files away; others keep them, as with `cp -a`.
-            Err(Errno::PERM) if !is_root => {}
-            done => done.map_err(failed)?,
-        }
+        give(node, path).map_err(failed)?;
+        let permissions = self.permissions(node, path)?;
         if node.kind != Kind::Symlink {
-            let mode = Mode::from_raw_mode(node.permissions);
-            chmodat(CWD, path, mode, AtFlags::empty()).map_err(failed)?;
+            chmodat(CWD, path, permissions, AtFlags::empty()).map_err(failed)?;
         }
         let wanted = self.wanted(node).map_err(|failure| said(failure, path))?;
         for (name, _) in local::attributes(path)? {
@@ -253,6 +248,23 @@ impl Export<'_, '_> {
         Ok(())
     }
 
+    /// The permissions for a file that has the owner and the group that it can have. Its
+    /// set-user-ID bit lends what its owner may do and its set-group-ID bit what its group may: each
+    /// goes with the one for whom it was set, or else the file would lend what others may.
+    fn permissions(&mut self, node: &Node, path: &Path) -> Result<Mode> {
+        let given = fs::symlink_metadata(path)
+            .map_err(|error| about(Error::from_io("set attributes", error), path))?;
+        let (has_user, has_group) = (given.uid() == node.user, given.gid() == node.group);
+        let wanted = Mode::from_raw_mode(node.permissions);
+        let mut permissions = wanted;
+        permissions.set(Mode::SUID, has_user && wanted.contains(Mode::SUID));
+        permissions.set(Mode::SGID, has_group && wanted.contains(Mode::SGID));
+        let summary = &mut self.work.summary;
+        summary.owners_lost += u64::from(!has_user || !has_group);
+        summary.set_ids_lost += u64::from(permissions != wanted);
+        Ok(permissions)
+    }
+
     fn wanted(&self, node: &Node) -> terrace_fs::Result<Vec<local::Attribute>> {
         let (mut wanted, number) = (Vec::new(), node.number);
         if !node.has_xattrs {
@@ -268,6 +280,21 @@ impl Export<'_, '_> {
             }
         }
         Ok(wanted)
+    }
+}
+
+/// Gives a file to its owner and its group. Only root may give to any; others keep it, as with
+/// `cp -a`, and give it to a group alone that they are in.
+fn give(node: &Node, path: &Path) -> rustix::io::Result<()> {
+    let (user, group) = (Uid::from_raw(node.user), Gid::from_raw(node.group));
+    let to = |user| chownat(CWD, path, user, Some(group), AtFlags::SYMLINK_NOFOLLOW);
+    let is_root = rustix::process::geteuid().is_root();
+    match to(Some(user)) {
+        Err(Errno::PERM) if !is_root => match to(None) {
+            Err(Errno::PERM) => Ok(()),
+            done => done,
+        },
+        done => done,
     }
 }
 

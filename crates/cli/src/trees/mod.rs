@@ -47,6 +47,10 @@ pub(crate) struct Summary {
     pub(crate) special: u64,
     /// Bytes that were copied.
     pub(crate) bytes: u64,
+    /// Of what was copied: what could not be given to its owner or its group, as only root may.
+    pub(crate) owners_lost: u64,
+    /// Of these: what has lost its set-user-ID or set-group-ID bit with them.
+    pub(crate) set_ids_lost: u64,
     /// What could not be copied; each was said.
     pub(crate) failed: u64,
 }

@@ -92,6 +92,8 @@ pub(super) fn print(context: &Context, done: &str, summary: &Summary) -> Result<
         (summary.links, "further names"),
         (summary.symlinks, "symbolic links"),
         (summary.special, "devices, pipes and sockets"),
+        (summary.owners_lost, "without their owner or group"),
+        (summary.set_ids_lost, "without their set-user-ID or set-group-ID"),
         (summary.failed, "failed"),
     ] {
         if number > 0 {

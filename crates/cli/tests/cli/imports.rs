@@ -5,8 +5,10 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::os::unix::ffi::OsStringExt;
-use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, chown};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
 use rustix::fs::{
     AtFlags, CWD, FileType, Mode, Timespec, Timestamps, XattrFlags, getxattr, makedev, mknodat,
@@ -14,7 +16,7 @@ use rustix::fs::{
 };
 use rustix::process::{Signal, geteuid};
 
-use crate::scene::{Scene, piped, signal};
+use crate::scene::{Ran, Scene, finish, piped, signal};
 
 /// Far behind the last byte before.
 const HOLE: u64 = 3 << 20;
@@ -116,7 +118,7 @@ fn plant(scene: &Scene) -> PathBuf {
         let kind = FileType::CharacterDevice;
         mknodat(CWD, root.join("device"), kind, fifo, device).expect("made");
         std::os::unix::fs::lchown(root.join("link"), Some(1234), Some(5678)).expect("given");
-        std::os::unix::fs::chown(root.join("small"), Some(1), Some(2)).expect("given");
+        chown(root.join("small"), Some(1), Some(2)).expect("given");
     }
     for path in ["small", "below"] {
         setxattr(root.join(path), COLOUR, b"blue", XattrFlags::empty()).expect("set");
@@ -205,6 +207,70 @@ fn what_cannot_be_copied_is_said_and_the_rest_goes_on() {
     assert_ne!(ran.status, Some(0));
     assert_eq!(fs::read(scene.path("target/a")).expect("is there"), b"a");
     assert!(scene.fails(3, ["export", "--name", "none", "target"]).contains("name=none"));
+}
+
+/// Whoever may not give files away.
+const ORDINARY: u32 = 1234;
+
+/// Runs a command as an ordinary user, to whom the directory of the scene belongs.
+fn run_as_ordinary(scene: &Scene, arguments: &[&str]) -> Ran {
+    // Where the binary is, only its owner may be allowed to look.
+    let binary = scene.path("terrace");
+    if !binary.exists() {
+        let built = env!("CARGO_BIN_EXE_terrace");
+        if fs::hard_link(built, &binary).is_err() {
+            fs::copy(built, &binary).expect("there is room");
+        }
+    }
+    let mut command = Command::new(binary);
+    command.args(arguments).current_dir(scene.path("")).stdin(Stdio::null());
+    command.env("TERRACE_STORE", "store").env("HOME", scene.path(""));
+    finish(piped(command.uid(ORDINARY).gid(ORDINARY)))
+}
+
+#[test]
+fn files_of_others_lose_the_bits_that_lend_what_their_owner_may() {
+    if !geteuid().is_root() {
+        return;
+    }
+    let scene = Scene::empty();
+    chown(scene.path(""), Some(ORDINARY), Some(ORDINARY)).expect("given");
+    let owners = [("all", 0, 0), ("group", 0, ORDINARY), ("user", ORDINARY, 0)];
+    for (name, user, group) in owners.into_iter().chain([("own", ORDINARY, ORDINARY)]) {
+        for path in [scene.path("source").join(name), scene.path("source/below").join(name)] {
+            match path.ends_with(format!("below/{name}")) {
+                true => fs::create_dir_all(&path).expect("made"),
+                false => drop(scene.file(&format!("source/{name}"), name)),
+            }
+            chown(&path, Some(user), Some(group)).expect("given");
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o6755)).expect("set");
+        }
+    }
+    scene.file("source/plain", b"plain");
+    for arguments in [&["init", "store"][..], &["import", "source"]] {
+        let ran = run_as_ordinary(&scene, arguments);
+        assert_eq!((ran.status, ran.stderr.as_str()), (Some(0), ""), "{ran:?}");
+    }
+    let ran = run_as_ordinary(&scene, &["export", "target"]);
+    assert_eq!((ran.status, ran.stderr.as_str()), (Some(0), ""), "{ran:?}");
+    for directory in ["target", "target/below"] {
+        let modes = [("all", 0o755), ("group", 0o2755), ("user", 0o4755), ("own", 0o6755)];
+        for (name, mode) in modes {
+            let found = fs::metadata(scene.path(directory).join(name)).expect("is there");
+            assert_eq!((found.uid(), found.gid()), (ORDINARY, ORDINARY), "{directory}/{name}");
+            assert_eq!(found.mode() & 0o7777, mode, "{directory}/{name}");
+        }
+    }
+    // Beside those the directories themselves, and the file without such bits.
+    let expected = ", 9 without their owner or group, 6 without their set-user-ID or set-group-ID";
+    assert!(ran.stdout.trim_end().ends_with(expected), "{ran:?}");
+    let ran = run_as_ordinary(&scene, &["--json", "export", "target"]);
+    let report: serde_json::Value = serde_json::from_str(&ran.stdout).expect("JSON");
+    assert_eq!((&report["owners_lost"], &report["set_ids_lost"]), (&9.into(), &6.into()));
+    // With the right to give them away they come back as they were: nothing was lost on the way in.
+    let report = &scene.json(["export", "whole"])[0];
+    assert_eq!((&report["owners_lost"], &report["set_ids_lost"]), (&0.into(), &0.into()));
+    assert_same(&scene.path("source"), &scene.path("whole"));
 }
 
 #[test]
