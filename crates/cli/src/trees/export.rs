@@ -34,7 +34,7 @@ struct Level {
 
 struct Export<'a, 'w> {
     work: &'a mut Work<'w>,
-    /// Files with several names: the first of these.
+    /// What has several names, but for directories: the first of these.
     linked: HashMap<u64, PathBuf>,
     buffer: Buffer,
 }
@@ -108,11 +108,24 @@ impl Export<'_, '_> {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
             Err(error) => return Err(about(Error::from_io("read a file", error), &path).into()),
         };
-        match node.kind {
-            Kind::Directory => self.directory(&path, node, there.as_ref()).map(Some),
-            Kind::File => self.file(&path, node, there.as_ref()).map(|()| None),
-            _ => self.other(&path, node, there.as_ref()).map(|()| None),
+        if node.kind.is_directory() {
+            return self.directory(&path, node, there.as_ref()).map(Some);
         }
+        if node.links > 1
+            && let Some(first) = self.linked.get(&node.number)
+        {
+            link(first, &path, there.as_ref())?;
+            self.work.summary.links += 1;
+            return Ok(None);
+        }
+        match node.kind {
+            Kind::File => self.file(&path, node, there.as_ref())?,
+            _ => self.other(&path, node, there.as_ref())?,
+        }
+        if node.links > 1 {
+            self.linked.insert(node.number, path);
+        }
+        Ok(None)
     }
 
     fn directory(&self, path: &Path, node: &Node, there: Option<&Metadata>) -> Result<Level> {
@@ -125,28 +138,12 @@ impl Export<'_, '_> {
     }
 
     fn file(&mut self, path: &Path, node: &Node, there: Option<&Metadata>) -> Result<()> {
-        if node.links > 1
-            && let Some(first) = self.linked.get(&node.number)
-        {
-            let failed = |error| about(Error::from_io("make a link", error), path);
-            let other = fs::symlink_metadata(first).map_err(failed)?;
-            if there.is_none_or(|there| (there.dev(), there.ino()) != (other.dev(), other.ino())) {
-                clear(path, there)?;
-                linkat(CWD, first.as_path(), CWD, path, AtFlags::empty())
-                    .map_err(|errno| failed(errno.into()))?;
-            }
-            self.work.summary.links += 1;
-            return Ok(());
-        }
         if there.is_some_and(|there| is_unchanged(node, there)) {
             self.work.summary.unchanged += 1;
         } else {
             self.copy(path, node, there)?;
             self.attributes(node, path)?;
             self.work.summary.files += 1;
-        }
-        if node.links > 1 {
-            self.linked.insert(node.number, path.into());
         }
         Ok(())
     }
@@ -281,6 +278,17 @@ impl Export<'_, '_> {
         }
         Ok(wanted)
     }
+}
+
+/// Makes a further name of a file, or of anything else but a directory, where it is not one already.
+fn link(first: &Path, path: &Path, there: Option<&Metadata>) -> Result<()> {
+    let failed = |error| about(Error::from_io("make a link", error), path);
+    let other = fs::symlink_metadata(first).map_err(failed)?;
+    if there.is_none_or(|there| (there.dev(), there.ino()) != (other.dev(), other.ino())) {
+        clear(path, there)?;
+        linkat(CWD, first, CWD, path, AtFlags::empty()).map_err(|errno| failed(errno.into()))?;
+    }
+    Ok(())
 }
 
 /// Gives a file to its owner and its group. Only root may give to any; others keep it, as with

@@ -37,7 +37,7 @@ struct Spot<'a> {
 
 struct Import<'a, 'w> {
     work: &'a mut Work<'w>,
-    /// Files with several names, by device and inode.
+    /// What has several names, but for directories, by device and inode.
     linked: HashMap<(u64, u64), u64>,
     buffer: Buffer,
 }
@@ -95,11 +95,35 @@ impl Import<'_, '_> {
             Err(failure) => return Err(said(failure, &path)),
         };
         let spot = Spot { directory, name, there: there.as_ref() };
-        match local::kind(&metadata) {
-            Kind::Directory => self.directory(path, spot).map(Some),
-            Kind::File => self.file(&path, &metadata, spot).map(|()| None),
-            kind => self.other(&path, &metadata, kind, spot).map(|()| None),
+        let kind = local::kind(&metadata);
+        if kind.is_directory() {
+            return self.directory(path, spot).map(Some);
         }
+        let identity = (metadata.nlink() > 1).then(|| (metadata.dev(), metadata.ino()));
+        let first = identity.and_then(|identity| self.linked.get(&identity).copied());
+        if let Some(number) = first {
+            self.link(&path, number, spot)?;
+            return Ok(None);
+        }
+        let number = match kind {
+            Kind::File => self.file(&path, &metadata, spot)?,
+            kind => self.other(&path, &metadata, kind, spot)?,
+        };
+        if let Some(identity) = identity {
+            self.linked.insert(identity, number);
+        }
+        Ok(None)
+    }
+
+    /// Makes a further name of what was copied, where it is not one already.
+    fn link(&mut self, path: &Path, number: u64, spot: Spot<'_>) -> Result<()> {
+        if spot.there.is_none_or(|there| there.number != number) {
+            self.clear(path, spot)?;
+            let linked = self.work.files.link(number, spot.directory, spot.name);
+            linked.map_err(|failure| said(failure, path))?;
+        }
+        self.work.summary.links += 1;
+        Ok(())
     }
 
     fn directory(&mut self, path: PathBuf, spot: Spot<'_>) -> Result<Level> {
@@ -116,19 +140,9 @@ impl Import<'_, '_> {
         self.enter(path, number)
     }
 
-    fn file(&mut self, path: &Path, metadata: &Metadata, spot: Spot<'_>) -> Result<()> {
-        let identity = (metadata.dev(), metadata.ino());
-        let is_linked = metadata.nlink() > 1;
-        if is_linked && let Some(number) = self.linked.get(&identity).copied() {
-            if spot.there.is_none_or(|there| there.number != number) {
-                self.clear(path, spot)?;
-                let linked = self.work.files.link(number, spot.directory, spot.name);
-                linked.map_err(|failure| said(failure, path))?;
-            }
-            self.work.summary.links += 1;
-            return Ok(());
-        }
-        let number = match spot.there.filter(|there| is_unchanged(there, metadata)) {
+    /// Copies a file where it is new or changed; its number.
+    fn file(&mut self, path: &Path, metadata: &Metadata, spot: Spot<'_>) -> Result<u64> {
+        match spot.there.filter(|there| is_unchanged(there, metadata)) {
             Some(there) => {
                 self.work.summary.unchanged += 1;
                 let mode = metadata.mode() & 0o7777;
@@ -136,18 +150,14 @@ impl Import<'_, '_> {
                 if there.permissions != mode || (there.user, there.group) != owner {
                     self.attributes(there.number, path, metadata)?;
                 }
-                there.number
+                Ok(there.number)
             }
             None => {
                 let number = self.copy(path, metadata, spot)?;
                 self.work.summary.files += 1;
-                number
+                Ok(number)
             }
-        };
-        if is_linked {
-            self.linked.insert(identity, number);
         }
-        Ok(())
     }
 
     fn copy(&mut self, path: &Path, metadata: &Metadata, spot: Spot<'_>) -> Result<u64> {
@@ -223,14 +233,14 @@ impl Import<'_, '_> {
         }
     }
 
-    /// Symbolic links, pipes, sockets, devices.
+    /// Symbolic links, pipes, sockets, devices; the number.
     fn other(
         &mut self,
         path: &Path,
         metadata: &Metadata,
         kind: Kind,
         spot: Spot<'_>,
-    ) -> Result<()> {
+    ) -> Result<u64> {
         let failed = |error| about(Error::from_io("read a link", error), path);
         let target = match kind {
             Kind::Symlink => fs::read_link(path).map_err(failed)?,
@@ -244,7 +254,9 @@ impl Import<'_, '_> {
                 asked == Ok(terrace_fs::Reply::Bytes(target.as_os_str().as_bytes().into()))
             };
             let is_device = matches!(kind, Kind::CharacterDevice | Kind::BlockDevice);
+            // One that is a further name there alone would lend its attributes to the others.
             there.kind == kind
+                && (there.links == 1 || metadata.nlink() > 1)
                 && (!is_device || there.device == device)
                 && (kind != Kind::Symlink || has_target())
         };
@@ -262,7 +274,8 @@ impl Import<'_, '_> {
             Kind::Symlink => self.work.summary.symlinks += 1,
             _ => self.work.summary.special += 1,
         }
-        self.attributes(number, path, metadata)
+        self.attributes(number, path, metadata)?;
+        Ok(number)
     }
 
     /// Makes room for something of another kind; a directory only where it is empty.

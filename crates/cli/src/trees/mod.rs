@@ -3,7 +3,7 @@
 //!
 //! A file is unchanged where size and modification time are; times are set when everything else
 //! is, so that whatever was interrupted is copied again. In memory are the directories on the way
-//! down and, for each file with several names, one of these.
+//! down and, for whatever else has several names, one of these.
 
 mod export;
 mod import;
@@ -39,7 +39,7 @@ pub(crate) struct Summary {
     pub(crate) files: u64,
     /// Files that were there already.
     pub(crate) unchanged: u64,
-    /// Further names of files.
+    /// Further names of whatever is no directory.
     pub(crate) links: u64,
     /// Symbolic links.
     pub(crate) symlinks: u64,

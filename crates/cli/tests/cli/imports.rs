@@ -71,7 +71,7 @@ fn see(directory: &Path) -> BTreeMap<PathBuf, Seen> {
             true => None,
             false => getxattr(&path, COLOUR, &mut value[..]).ok().map(|n| value[..n].to_vec()),
         };
-        let same = (kind.is_file() && metadata.nlink() > 1)
+        let same = (!kind.is_dir() && metadata.nlink() > 1)
             .then(|| first.entry(metadata.ino()).or_insert_with(|| relative.clone()).clone());
         let rest = Rest {
             mode: metadata.mode(),
@@ -120,6 +120,7 @@ fn plant(scene: &Scene) -> PathBuf {
         std::os::unix::fs::lchown(root.join("link"), Some(1234), Some(5678)).expect("given");
         chown(root.join("small"), Some(1), Some(2)).expect("given");
     }
+    link_others(&root, "below");
     for path in ["small", "below"] {
         setxattr(root.join(path), COLOUR, b"blue", XattrFlags::empty()).expect("set");
     }
@@ -134,6 +135,16 @@ fn plant(scene: &Scene) -> PathBuf {
     }
     set_modified(&root.join("empty"), -5);
     root
+}
+
+/// What is no file and no directory gets a further name in a directory.
+fn link_others(root: &Path, directory: &str) {
+    for name in ["link", "fifo", "socket", "device"] {
+        if fs::symlink_metadata(root.join(name)).is_ok() {
+            let further = root.join(directory).join(format!("{name} too"));
+            fs::hard_link(root.join(name), further).expect("linked");
+        }
+    }
 }
 
 #[track_caller]
@@ -178,6 +189,32 @@ fn what_is_there_is_not_copied_again() {
     assert_eq!(again["files"], 2);
     scene.ok(["export", "--from", "a/b", "target"]);
     assert_same(&source, &scene.path("target"));
+}
+
+#[test]
+fn a_further_name_may_come_in_a_later_run() {
+    let scene = Scene::new();
+    let source = plant(&scene);
+    scene.ok(["import", "source"]);
+    scene.ok(["export", "target"]);
+    fs::create_dir(source.join("later")).expect("made");
+    link_others(&source, "later");
+    fs::hard_link(source.join("small"), source.join("later/small")).expect("linked");
+    let again = &scene.json(["import", "source"])[0];
+    let others = if geteuid().is_root() { 4 } else { 3 };
+    // Two files have two names, one of them three now, and all others three.
+    assert_eq!(again["links"], 3 + 2 * others);
+    assert_eq!(again["files"], 0);
+    scene.ok(["export", "target"]);
+    assert_same(&source, &scene.path("target"));
+    // What is a file of its own again is so on the other side.
+    fs::remove_file(source.join("later/link too")).expect("removed");
+    std::os::unix::fs::symlink("below/nowhere", source.join("later/link too")).expect("linked");
+    scene.ok(["import", "source"]);
+    scene.ok(["export", "target"]);
+    assert_same(&source, &scene.path("target"));
+    let printed = scene.ok(["fsck"]);
+    assert!(printed.ends_with(": no problems\n"), "{printed}");
 }
 
 #[test]
