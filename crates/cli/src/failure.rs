@@ -96,12 +96,20 @@ impl From<Error> for Failure {
     }
 }
 
+/// Turns an error of the local file system, which is no tier, into ours: where it has no room, that
+/// says nothing of the tiers.
+pub(crate) fn from_local(operation: &'static str, error: io::Error) -> Error {
+    let is_full = matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded);
+    let error = Error::from_io(operation, error);
+    if is_full { error.because("no space left on the local disk") } else { error }
+}
+
 /// Turns a failure to write to standard output into ours.
 pub(crate) fn from_output(error: io::Error) -> Failure {
     if error.kind() == io::ErrorKind::BrokenPipe {
         return Failure::ReaderGone;
     }
-    Error::from_io("write to standard output", error).into()
+    from_local("write to standard output", error).into()
 }
 
 /// The exit statuses with their meaning; documented in `docs/cli.md` and in every help page.
@@ -110,7 +118,7 @@ pub(crate) const STATUSES: &[(u8, &str)] = &[
     (1, "failed: input/output error; fsck, scrub, item check: problems found"),
     (2, "the command line, or a value in it, is wrong"),
     (3, "not found"),
-    (4, "no space left on any allowed tier, or a quota is used up"),
+    (4, "no space left on any allowed tier or the local disk, or a quota is used up"),
     (5, "in use by somebody else: retry later"),
     (6, "exists already"),
     (7, "permission denied, or the object is pinned"),

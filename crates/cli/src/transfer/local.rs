@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use terrace_core::Error;
 
 use super::{Source, Target};
-use crate::failure::{Result, from_output};
+use crate::failure::{Result, from_local, from_output};
 use crate::interrupt::Interrupt;
 
 /// A local file or standard input.
@@ -85,7 +85,7 @@ impl LocalTarget {
     /// Prepares to write a file. Parent directories must exist.
     pub(crate) fn create(path: &Path) -> Result<Self> {
         Self::try_create(path).map_err(|error| {
-            Error::from_io("write the file", error).with("file", path.display()).into()
+            from_local("write the file", error).with("file", path.display()).into()
         })
     }
 
@@ -110,7 +110,7 @@ impl LocalTarget {
     }
 
     fn fail(&self, error: io::Error) -> Error {
-        Error::from_io("write the file", error).with("file", self.path.display())
+        from_local("write the file", error).with("file", self.path.display())
     }
 }
 

@@ -17,7 +17,7 @@ use terrace_core::{Access, Buffer, Error};
 use terrace_fs::{Kind, Listed, Node, Reply, Request, Time};
 
 use super::{PIECE_BYTES, Work, about, local};
-use crate::failure::{Failure, Result};
+use crate::failure::{Failure, Result, from_local};
 
 /// Entries that are fetched at once.
 const LISTED: u32 = 512;
@@ -42,7 +42,7 @@ struct Export<'a, 'w> {
 /// Copies what is in a directory of the file system into a local one, which is made if it is missing.
 pub(crate) fn export(work: &mut Work<'_>, source: Node, target: &Path) -> Result<()> {
     fs::create_dir_all(target)
-        .map_err(|error| about(Error::from_io("make a directory", error), target))?;
+        .map_err(|error| about(from_local("make a directory", error), target))?;
     let mut export = Export { work, linked: HashMap::new(), buffer: Buffer::zeroed(PIECE_BYTES) };
     let mut levels = vec![Level::new(target.into(), source)];
     while let Some(level) = levels.last_mut() {
@@ -106,7 +106,7 @@ impl Export<'_, '_> {
         let there = match fs::symlink_metadata(&path) {
             Ok(there) => Some(there),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
-            Err(error) => return Err(about(Error::from_io("read a file", error), &path).into()),
+            Err(error) => return Err(about(from_local("read a file", error), &path).into()),
         };
         if node.kind.is_directory() {
             return self.directory(&path, node, there.as_ref()).map(Some);
@@ -132,7 +132,7 @@ impl Export<'_, '_> {
         if !there.is_some_and(Metadata::is_dir) {
             clear(path, there)?;
             fs::create_dir(path)
-                .map_err(|error| about(Error::from_io("make a directory", error), path))?;
+                .map_err(|error| about(from_local("make a directory", error), path))?;
         }
         Ok(Level::new(path.into(), node.clone()))
     }
@@ -149,7 +149,7 @@ impl Export<'_, '_> {
     }
 
     fn copy(&mut self, path: &Path, node: &Node, there: Option<&Metadata>) -> Result<()> {
-        let failed = |error| about(Error::from_io("write a file", error), path);
+        let failed = |error| about(from_local("write a file", error), path);
         // First of all: what was copied before stays where this cannot be.
         let (_, source) = self
             .work
@@ -199,14 +199,14 @@ impl Export<'_, '_> {
     /// Symbolic links, pipes, sockets, devices.
     fn other(&mut self, path: &Path, node: &Node, there: Option<&Metadata>) -> Result<()> {
         clear(path, there)?;
-        let failed = |errno: Errno| about(Error::from_io("make a file", errno.into()), path);
+        let failed = |errno: Errno| about(from_local("make a file", errno.into()), path);
         if node.kind == Kind::Symlink {
             let asked = self.work.files.metadata().call(&Request::Target { number: node.number });
             let Reply::Bytes(target) = asked.map_err(|failure| said(failure, path))? else {
                 return Ok(());
             };
             std::os::unix::fs::symlink(OsStr::from_bytes(&target), path)
-                .map_err(|error| about(Error::from_io("make a link", error), path))?;
+                .map_err(|error| about(from_local("make a link", error), path))?;
             self.work.summary.symlinks += 1;
         } else {
             let kind = FileType::from_raw_mode(node.mode());
@@ -219,7 +219,7 @@ impl Export<'_, '_> {
 
     /// Owner, permissions, attributes, times: in this order, because each changes what is behind it.
     fn attributes(&mut self, node: &Node, path: &Path) -> Result<()> {
-        let failed = |errno: Errno| about(Error::from_io("set attributes", errno.into()), path);
+        let failed = |errno: Errno| about(from_local("set attributes", errno.into()), path);
         let is_root = rustix::process::geteuid().is_root();
         give(node, path).map_err(failed)?;
         let permissions = self.permissions(node, path)?;
@@ -250,7 +250,7 @@ impl Export<'_, '_> {
     /// goes with the one for whom it was set, or else the file would lend what others may.
     fn permissions(&mut self, node: &Node, path: &Path) -> Result<Mode> {
         let given = fs::symlink_metadata(path)
-            .map_err(|error| about(Error::from_io("set attributes", error), path))?;
+            .map_err(|error| about(from_local("set attributes", error), path))?;
         let (has_user, has_group) = (given.uid() == node.user, given.gid() == node.group);
         let wanted = Mode::from_raw_mode(node.permissions);
         let mut permissions = wanted;
@@ -282,7 +282,7 @@ impl Export<'_, '_> {
 
 /// Makes a further name of a file, or of anything else but a directory, where it is not one already.
 fn link(first: &Path, path: &Path, there: Option<&Metadata>) -> Result<()> {
-    let failed = |error| about(Error::from_io("make a link", error), path);
+    let failed = |error| about(from_local("make a link", error), path);
     let other = fs::symlink_metadata(first).map_err(failed)?;
     if there.is_none_or(|there| (there.dev(), there.ino()) != (other.dev(), other.ino())) {
         clear(path, there)?;
@@ -313,7 +313,7 @@ fn clear(path: &Path, there: Option<&Metadata>) -> Result<()> {
         Some(there) if there.is_dir() => fs::remove_dir(path),
         Some(_) => fs::remove_file(path),
     };
-    Ok(removed.map_err(|error| about(Error::from_io("remove a file", error), path))?)
+    Ok(removed.map_err(|error| about(from_local("remove a file", error), path))?)
 }
 
 fn is_unchanged(node: &Node, there: &Metadata) -> bool {

@@ -5,12 +5,11 @@ use std::path::{Path, PathBuf};
 use std::{fs, io};
 
 use clap::{Args, Command};
-use terrace_core::Error;
 
 use super::{Group, Verb};
 use crate::command;
 use crate::context::Context;
-use crate::failure::Result;
+use crate::failure::{Result, from_local};
 use crate::output::Output;
 
 /// Write the manual pages
@@ -41,7 +40,7 @@ impl Verb for Man {
         };
         let written = fs::create_dir_all(directory).and_then(|()| write_pages(directory, &command));
         Ok(written.map_err(|error| {
-            Error::from_io("write the manual pages", error).with("path", directory.display())
+            from_local("write the manual pages", error).with("path", directory.display())
         })?)
     }
 }

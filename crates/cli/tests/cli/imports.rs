@@ -14,6 +14,7 @@ use rustix::fs::{
     AtFlags, CWD, FileType, Mode, Timespec, Timestamps, XattrFlags, getxattr, makedev, mknodat,
     setxattr, utimensat,
 };
+use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use rustix::process::{Signal, geteuid};
 
 use crate::scene::{Ran, Scene, finish, piped, signal};
@@ -308,6 +309,40 @@ fn files_of_others_lose_the_bits_that_lend_what_their_owner_may() {
     let report = &scene.json(["export", "whole"])[0];
     assert_eq!((&report["owners_lost"], &report["set_ids_lost"]), (&0.into(), &0.into()));
     assert_same(&scene.path("source"), &scene.path("whole"));
+}
+
+/// A small file system in memory.
+struct Small(PathBuf);
+
+impl Small {
+    fn mount(path: PathBuf) -> Self {
+        fs::create_dir(&path).expect("made");
+        mount("none", &path, "tmpfs", MountFlags::empty(), c"size=64k").expect("root may mount");
+        Self(path)
+    }
+}
+
+impl Drop for Small {
+    fn drop(&mut self) {
+        // Where it fails, the test has failed before.
+        let _ = unmount(&self.0, UnmountFlags::DETACH);
+    }
+}
+
+#[test]
+fn a_full_local_disk_is_not_taken_for_a_full_tier() {
+    if !geteuid().is_root() {
+        return;
+    }
+    let scene = Scene::new();
+    scene.file("source/long", vec![7; 300_000]);
+    scene.ok(["import", "source"]);
+    let small = Small::mount(scene.path("target"));
+    let said = scene.fails(4, ["export", "target"]);
+    drop(small);
+    assert!(said.contains("no space left on the local disk file=target/long"), "{said}");
+    assert!(said.contains("No space left on device"), "{said}");
+    assert!(!said.contains("tier"), "{said}");
 }
 
 #[test]

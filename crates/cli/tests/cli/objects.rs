@@ -42,6 +42,16 @@ fn put_and_get_report_as_json() {
 }
 
 #[test]
+fn a_full_local_disk_is_not_taken_for_a_full_tier() {
+    let scene = Scene::new();
+    scene.ok_with(b"hello", ["put", "run/a"]);
+    let said = scene.fails(4, ["get", "run/a", "/dev/full"]);
+    let expected = "terrace: cannot write the file: no space left on the local disk file=/dev/full: \
+                    No space left on device (os error 28)";
+    assert_eq!(said, expected);
+}
+
+#[test]
 fn any_legal_name_is_stored_and_listed_as_it_is() {
     let scene = Scene::new();
     let long = format!("run/{}", "ü".repeat(200));

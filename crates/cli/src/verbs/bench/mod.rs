@@ -13,7 +13,6 @@ use std::time::Duration;
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
-use terrace_core::Error;
 use terrace_core::units::{parse_bytes, parse_duration};
 
 use super::{Group, Verb};
@@ -22,7 +21,7 @@ use crate::bench::{
     fast_place, migrate, mount, net, overhead, prediction, served, size, slow_place, study,
 };
 use crate::context::Context;
-use crate::failure::{Failure, Result};
+use crate::failure::{Failure, Result, from_local};
 use crate::interrupt::Interrupt;
 use crate::output::Output;
 
@@ -357,7 +356,7 @@ impl Verb for Bench {
                 };
                 let cases = until_interrupted(|stop| study::run(&settings, stop))?;
                 std::fs::write(&picture, study::picture::draw(&cases)).map_err(|error| {
-                    Error::from_io("write the picture", error).with("file", picture.display())
+                    from_local("write the picture", error).with("file", picture.display())
                 })?;
                 show(context, &json!({ "cases": cases, "picture": picture }), || {
                     let mut lines = tables::study(&cases).lines();

@@ -8,7 +8,7 @@ use terrace_core::{Error, Key};
 
 use super::{Copying, End, names};
 use crate::address::{self, Place, Range};
-use crate::failure::{Failure, Result};
+use crate::failure::{Failure, Result, from_local};
 use crate::selection::for_each_page;
 
 impl Copying<'_> {
@@ -63,7 +63,7 @@ impl Copying<'_> {
         {
             let made = fs::create_dir_all(parent);
             made.map_err(|error| {
-                Error::from_io("make the directory", error).with("path", parent.display())
+                from_local("make the directory", error).with("path", parent.display())
             })?;
         }
         self.copy(source, target)

@@ -17,7 +17,7 @@ use super::contenders::Contender;
 use super::report::{Replayed, Report};
 use super::{page, stories};
 use crate::context::Context;
-use crate::failure::Result;
+use crate::failure::{Result, from_local};
 use crate::modelled::Modelled;
 use crate::output::Output;
 use crate::progress::Progress;
@@ -95,9 +95,8 @@ pub(super) fn run(
     }
     output.flush()?;
     if let Some(file) = wanted.page {
-        std::fs::write(file, page::page(&report, modelled)?).map_err(|error| {
-            Error::from_io("write the report", error).with("file", file.display())
-        })?;
+        std::fs::write(file, page::page(&report, modelled)?)
+            .map_err(|error| from_local("write the report", error).with("file", file.display()))?;
     }
     // The others are worth having all the same.
     match failures.pop_front() {

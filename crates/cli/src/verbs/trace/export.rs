@@ -12,7 +12,7 @@ use terrace_core::Error;
 use super::choice::{Choice, Found};
 use super::line;
 use crate::context::Context;
-use crate::failure::Result;
+use crate::failure::{Result, from_local};
 use crate::output::Output;
 
 #[derive(Args, Debug)]
@@ -55,7 +55,7 @@ impl Export {
     }
 
     fn to_file(&self, context: &Context, path: &Path) -> Result<()> {
-        let failed = |error| Error::from_io("write the export", error).with("file", path.display());
+        let failed = |error| from_local("write the export", error).with("file", path.display());
         let mut file = BufWriter::new(File::create(path).map_err(failed)?);
         let mut records: u64 = 0;
         let came = self.write(context, &mut |text| {

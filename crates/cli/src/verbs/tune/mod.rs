@@ -18,7 +18,7 @@ use self::report::Report;
 use super::replay::named;
 use super::{Group, Verb};
 use crate::context::Context;
-use crate::failure::Result;
+use crate::failure::{Result, from_local};
 use crate::modelled::{Manner, Modelled};
 use crate::output::Output;
 use crate::progress::Progress;
@@ -177,7 +177,7 @@ impl Verb for Tune {
             Some(file) => {
                 let page = page::page(&report, &modelled)?;
                 Ok(std::fs::write(file, page).map_err(|error| {
-                    Error::from_io("write the report", error).with("file", file.display())
+                    from_local("write the report", error).with("file", file.display())
                 })?)
             }
         }
