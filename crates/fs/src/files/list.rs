@@ -3,6 +3,7 @@
 
 use super::{Files, unexpected};
 use crate::failure::Result;
+use crate::node::Node;
 use crate::request::{Listed, Reply, Request};
 
 impl Files {
@@ -19,12 +20,7 @@ impl Files {
         max: u32,
         with_nodes: bool,
     ) -> Result<Vec<Listed>> {
-        let mut entries = self.entries(directory, after, max, with_nodes)?;
-        for entry in &mut entries {
-            // What cannot be asked of one concerns none of the others.
-            entry.node = entry.node.take().and_then(|node| self.as_known(node).ok());
-        }
-        Ok(entries)
+        self.listed((directory, after, max, with_nodes), |_| true)
     }
 
     /// The same with what can be told without asking the tiers: where others use the files, too,
@@ -40,26 +36,25 @@ impl Files {
         max: u32,
         with_nodes: bool,
     ) -> Result<Vec<Listed>> {
-        let mut entries = self.entries(directory, after, max, with_nodes)?;
-        let is_settled = |entry: &Listed| entry.node.as_ref().is_none_or(|node| !node.is_written);
+        let may_ask = |node: &Node| self.options.is_alone || !node.is_written;
+        self.listed((directory, after, max, with_nodes), may_ask)
+    }
+
+    fn listed(
+        &self,
+        (directory, after, max, with_nodes): (u64, u64, u32, bool),
+        is_told: impl Fn(&Node) -> bool,
+    ) -> Result<Vec<Listed>> {
+        let request = Request::List { directory, after, max, with_nodes };
+        let mut entries = match self.metadata.call(&request)? {
+            Reply::Listing(entries) => entries,
+            other => return Err(unexpected(&other)),
+        };
         for entry in &mut entries {
-            let may_ask = self.options.is_alone || is_settled(entry);
-            let node = entry.node.take().filter(|_| may_ask);
+            let node = entry.node.take().filter(&is_told);
+            // What cannot be asked of one concerns none of the others.
             entry.node = node.and_then(|node| self.as_known(node).ok());
         }
         Ok(entries)
-    }
-
-    fn entries(
-        &self,
-        directory: u64,
-        after: u64,
-        max: u32,
-        with_nodes: bool,
-    ) -> Result<Vec<Listed>> {
-        match self.metadata.call(&Request::List { directory, after, max, with_nodes })? {
-            Reply::Listing(entries) => Ok(entries),
-            other => Err(unexpected(&other)),
-        }
     }
 }
