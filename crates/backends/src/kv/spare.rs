@@ -54,8 +54,8 @@ pub(super) struct Spare {
     file: Option<File>,
     /// What is to be kept.
     whole_bytes: u64,
-    /// What is kept now.
-    kept_bytes: Mutex<u64>,
+    /// Held while it is looked at.
+    looking: Mutex<()>,
     is_scarce: AtomicBool,
     clock: SystemClock,
     /// When to look again.
@@ -73,8 +73,6 @@ impl Spare {
             .truncate(false)
             .open(directory.join(NAME))
             .ok();
-        let held = |file: &File| file.metadata().map_or(0, |file| file.blocks() * 512);
-        let kept_bytes = file.as_ref().map_or(0, held);
         let whole_bytes = rustix::fs::statvfs(directory).map_or(0, |all| {
             let bytes = (all.f_blocks * all.f_frsize / PART).min(BYTES_MAX);
             bytes - bytes % BLOCK_BYTES
@@ -83,7 +81,7 @@ impl Spare {
             directory: directory.into(),
             file,
             whole_bytes,
-            kept_bytes: Mutex::new(kept_bytes),
+            looking: Mutex::default(),
             is_scarce: AtomicBool::new(false),
             clock: SystemClock::default(),
             due_ns: AtomicU64::new(0),
@@ -106,28 +104,30 @@ impl Spare {
         if now_ns < self.due_ns.load(Ordering::Relaxed) {
             return;
         }
-        let mut kept_bytes = self.kept_bytes.lock().unwrap_or_else(PoisonError::into_inner);
+        let _looking = self.looking.lock().unwrap_or_else(PoisonError::into_inner);
         let (Some(file), Some(mut available_bytes)) = (&self.file, self.available()) else {
             return;
         };
+        // The file says it: who tries to open the engine as well comes by here before it is refused.
+        let mut kept_bytes = file.metadata().map_or(0, |file| file.blocks() * 512);
         let least_bytes = self.whole_bytes / 2;
-        let missing_bytes = self.whole_bytes.saturating_sub(*kept_bytes);
-        if available_bytes < least_bytes && *kept_bytes > 0 {
+        let missing_bytes = self.whole_bytes.saturating_sub(kept_bytes);
+        if available_bytes < least_bytes && kept_bytes > 0 {
             let wanted_bytes = (least_bytes - available_bytes).next_multiple_of(BLOCK_BYTES);
             let left_bytes = kept_bytes.saturating_sub(wanted_bytes);
             if file.set_len(left_bytes).is_ok() {
-                available_bytes += *kept_bytes - left_bytes;
-                *kept_bytes = left_bytes;
+                available_bytes += kept_bytes - left_bytes;
+                kept_bytes = left_bytes;
             }
         } else if missing_bytes > 0 && available_bytes >= missing_bytes + self.whole_bytes {
             // Where the file system cannot do that, the rest of this works without.
-            let range = (*kept_bytes, missing_bytes);
+            let range = (kept_bytes, missing_bytes);
             if rustix::fs::fallocate(file, FallocateFlags::empty(), range.0, range.1).is_ok() {
                 available_bytes -= missing_bytes;
-                *kept_bytes = self.whole_bytes;
+                kept_bytes = self.whole_bytes;
             }
         }
-        let is_scarce = available_bytes + *kept_bytes < self.whole_bytes + least_bytes;
+        let is_scarce = available_bytes + kept_bytes < self.whole_bytes + least_bytes;
         self.is_scarce.store(is_scarce, Ordering::Relaxed);
         let pause_ns = match available_bytes / 4 > self.whole_bytes {
             true => (available_bytes / FILLED_BYTES_PER_NS_MAX).min(1_000_000_000),
