@@ -3,7 +3,8 @@
 
 mod common;
 
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
+use std::thread;
 use std::time::Duration;
 
 use rustix::io::Errno;
@@ -22,6 +23,9 @@ const NAME: &[u8] = b"file";
 
 /// Longer than what is kept with the metadata.
 const LENGTH: usize = 10_000;
+
+/// Nothing that is waited for takes nearly as long.
+const WAIT_TIME_MAX: Duration = Duration::from_secs(20);
 
 struct Scene {
     tree: Arc<Tree>,
@@ -181,4 +185,30 @@ fn who_cannot_cut_a_file_does_not_wait_to_close_it() {
     assert_eq!(failure.errno(), Errno::HOSTUNREACH);
     user.close().expect("closed");
     assert!(noted(&scene, number).1, "its object was not asked for its length");
+}
+
+#[test]
+fn a_file_whose_servers_are_silent_holds_up_no_other_file() {
+    let scene = Scene::new();
+    let user = scene.user();
+    let others: Vec<_> =
+        (0..80).map(|it| create(&user, format!("other-{it}").as_bytes()).0).collect();
+    let (number, file) = create(&user, NAME);
+    file.close().expect("closed");
+    scene.faults.add(&[FaultPoint::Open], When::Nth(1), Effect::Hang);
+    let opening = {
+        let user = Arc::clone(&user);
+        thread::spawn(move || user.open(number, Access::Read).map(drop))
+    };
+    scene.faults.wait_hanging(1);
+    let (sender, opened) = mpsc::channel();
+    let looking = thread::spawn(move || {
+        let open = |other: u64| user.open(other, Access::Read)?.1.close();
+        let _ = sender.send(others.into_iter().try_for_each(open));
+    });
+    let opened = opened.recv_timeout(WAIT_TIME_MAX);
+    scene.faults.release();
+    opened.expect("nobody waits").expect("they are there");
+    opening.join().expect("no panic").expect("it is there in the end");
+    looking.join().expect("no panic");
 }

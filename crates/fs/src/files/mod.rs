@@ -13,10 +13,10 @@ mod losses;
 mod open;
 mod ready;
 mod sweep;
+mod table;
 mod told;
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::io::Errno;
@@ -31,6 +31,7 @@ use self::losses::Losses;
 use self::open::Shared;
 use self::ready::Ready;
 use self::sweep::Sweeper;
+use self::table::{Opened, Table};
 use self::told::Told;
 use crate::failure::{Failure, Result};
 use crate::metadata::Metadata;
@@ -38,9 +39,6 @@ use crate::node::{Kind, Node};
 use crate::request::{
     Changes, Closed, Left, Made, RenameHow, Reply, Request, Settled, WasRead, When,
 };
-
-/// So many locks stand between opening a file and closing it for the last time.
-const STRIPES: usize = 64;
 
 /// The extended attribute that says what a program may do. Whoever writes to the file takes it away.
 pub const CAPABILITY: &[u8] = b"security.capability";
@@ -76,7 +74,7 @@ pub struct Files {
     data: Arc<dyn Backend>,
     clock: Arc<dyn Clock>,
     options: FilesOptions,
-    open: [Mutex<HashMap<u64, Opened>>; STRIPES],
+    open: Table,
     away: Away,
     told: Told,
     kept: Kept,
@@ -84,15 +82,6 @@ pub struct Files {
     ready: Ready,
     sweeper: Arc<Sweeper>,
     closing: Closing,
-}
-
-/// A file that is open here.
-struct Opened {
-    file: Arc<Shared>,
-    readers: u64,
-    writers: u64,
-    /// How often it was opened for writing since it was not open at all.
-    opened_for_writing: u64,
 }
 
 impl Files {
@@ -110,14 +99,13 @@ impl Files {
         let sweeper = Arc::new(Sweeper::start(&metadata, &data, &options, &clock)?);
         let ready = Ready::start(&metadata, &data, &sweeper, &options, &clock)?;
         let closing = Closing::start(&metadata, &sweeper, &clock)?;
-        let open = std::array::from_fn(|_| Mutex::default());
         let (told, kept, losses) = (Told::default(), Kept::default(), Arc::default());
         Ok(Arc::new(Self {
             metadata,
             data,
             clock,
             options,
-            open,
+            open: Table::default(),
             away: Away::default(),
             told,
             kept,
@@ -223,12 +211,12 @@ impl Files {
                 return Err(failure);
             }
         };
-        let mut open = self.stripe(node.number);
-        if open.contains_key(&node.number) {
+        let mut here = self.open.hold(node.number);
+        if here.opened.is_some() {
             // Somebody found and opened it since it has a name: it is one use more of that, before
             // that one can have removed and closed it.
-            let opened = self.open_in(&mut open, node.number, Access::Write);
-            drop(open);
+            let opened = self.open_in(&mut here.opened, node.number, Access::Write);
+            drop(here);
             let closed = self.close_with_metadata(node.number, true, Left::Unknown);
             let (_, file) = opened?;
             return closed.map(|()| (node, file));
@@ -242,8 +230,8 @@ impl Files {
         };
         let file_here = Arc::clone(&file);
         let opened = Opened { file: file_here, readers: 0, writers: 1, opened_for_writing: 1 };
-        open.insert(node.number, opened);
-        drop(open);
+        here.opened = Some(opened);
+        drop(here);
         Ok((node, File::new(self, file, Access::Write)))
     }
 
@@ -323,7 +311,7 @@ impl Files {
             }
         } else if changes.modified.is_some() {
             // What is said from here on holds, whatever the object says of the time before.
-            if let Some(file) = self.open_file(number)
+            if let Some(file) = self.open.file(number)
                 && let Some(stat) = file.object_stat()?
             {
                 changes.settled_ns = Some(self.settle(number, stat)?);
@@ -374,14 +362,14 @@ impl Files {
     /// Others may have written to a file: who reads it from now on sees what they did, however long its
     /// bytes are believed.
     pub fn doubt(&self, number: u64) {
-        if let Some(file) = self.open_file(number) {
+        if let Some(file) = self.open.file(number) {
             file.doubt();
         }
     }
 
     /// Notes that a file has [`CAPABILITY`] from now on.
     pub fn note_capability(&self, number: u64) {
-        if let Some(file) = self.open_file(number) {
+        if let Some(file) = self.open.file(number) {
             file.note_capability();
         }
     }
@@ -500,18 +488,18 @@ impl Files {
 
     /// Opens an existing file; with what is known of it where that was asked for on the way.
     fn open_stale(self: &Arc<Self>, number: u64, access: Access) -> Result<(Option<Node>, File)> {
-        self.open_in(&mut self.stripe(number), number, access)
+        self.open_in(&mut self.open.hold(number).opened, number, access)
     }
 
     /// The same, where nobody opens or closes it meanwhile.
     fn open_in(
         self: &Arc<Self>,
-        open: &mut HashMap<u64, Opened>,
+        open: &mut Option<Opened>,
         number: u64,
         access: Access,
     ) -> Result<(Option<Node>, File)> {
         let is_for_writing = access == Access::Write;
-        let known = open.get(&number);
+        let known = open.as_ref();
         let is_registered = known.is_some_and(|opened| match access {
             Access::Read => opened.readers > 0,
             Access::Write => opened.writers > 0,
@@ -534,7 +522,7 @@ impl Files {
             let file = file.inspect_err(|_| {
                 let _ = self.close_unused_with_metadata(number, is_for_writing);
             })?;
-            open.entry(number).or_insert_with(|| Opened {
+            open.get_or_insert_with(|| Opened {
                 file,
                 readers: 0,
                 writers: 0,
@@ -542,7 +530,7 @@ impl Files {
             });
             told = Some(node);
         }
-        let opened = open.get_mut(&number).expect("it was there or was just put there");
+        let opened = open.as_mut().expect("it was there or was just put there");
         match access {
             Access::Read => opened.readers += 1,
             Access::Write => {
@@ -555,8 +543,8 @@ impl Files {
 
     /// Closes what `open` opened; `is_unused` where nothing was done with it.
     fn close_file(&self, number: u64, access: Access, is_unused: bool) -> Result<()> {
-        let mut open = self.stripe(number);
-        let Some(opened) = open.get_mut(&number) else { return Ok(()) };
+        let mut here = self.open.hold(number);
+        let Some(opened) = &mut here.opened else { return Ok(()) };
         let count = match access {
             Access::Read => &mut opened.readers,
             Access::Write => &mut opened.writers,
@@ -567,7 +555,7 @@ impl Files {
         let is_closed = opened.readers == 0 && opened.writers == 0;
         let file = Arc::clone(&opened.file);
         if is_closed {
-            open.remove(&number);
+            here.opened = None;
             self.told.close(number);
         }
         if !is_last {
@@ -668,7 +656,7 @@ impl Files {
     }
 
     fn ask_object_anyway(&self, node: Node) -> Result<Node> {
-        let stat = match self.open_file(node.number) {
+        let stat = match self.open.file(node.number) {
             Some(file) => file.object_stat()?,
             None => None,
         };
@@ -688,16 +676,7 @@ impl Files {
 
     /// Takes note of what was changed by a request, for files that are open here.
     fn note_change(&self, node: &Node, is_cut: bool) -> Result<()> {
-        self.open_file(node.number).map_or(Ok(()), |file| file.note_change(self, node, is_cut))
-    }
-
-    /// The file with this number, where it is open here.
-    fn open_file(&self, number: u64) -> Option<Arc<Shared>> {
-        self.stripe(number).get(&number).map(|opened| Arc::clone(&opened.file))
-    }
-
-    fn stripe(&self, number: u64) -> std::sync::MutexGuard<'_, HashMap<u64, Opened>> {
-        crate::lock(&self.open[number as usize % STRIPES])
+        self.open.file(node.number).map_or(Ok(()), |file| file.note_change(self, node, is_cut))
     }
 
     fn ask_node(&self, request: &Request<'_>) -> Result<Node> {
