@@ -137,6 +137,37 @@ fn nobody_waits_twice_for_servers_that_do_not_answer() {
     assert_eq!(look(), Ok(LENGTH as u64));
 }
 
+#[test]
+fn nobody_waits_twice_for_bytes_that_do_not_come() {
+    let scene = Scene::new();
+    let clock = Arc::new(ManualClock::new());
+    let session = Arc::new(Session::new(&scene.tree));
+    let user = files_with(session, &scene.data, false, Arc::clone(&clock) as Arc<dyn Clock>);
+    let (_, file) = create(&user, NAME);
+    let read = |offset: u64, bytes: usize| {
+        file.read(offset, &mut vec![0; bytes]).map_err(|failure| failure.errno())
+    };
+    let unreachable = ErrorKind::Unreachable { applied: Applied::Unknown };
+    scene.faults.add(&[FaultPoint::Read], When::Always, Effect::Fail(unreachable));
+    // As the kernel does: first ahead of who reads, then what is wanted of it.
+    assert_eq!(read(1000, 8192), Err(Errno::HOSTUNREACH));
+    scene.faults.clear();
+    assert_eq!(
+        read(1000, 4096),
+        Err(Errno::HOSTUNREACH),
+        "they would answer now, if they were asked"
+    );
+    assert_eq!(read(5000, 4192), Err(Errno::HOSTUNREACH));
+    assert_eq!(read(0, 1000), Ok(1000), "other servers may have these");
+    assert_eq!(read(5001, 4192), Ok(4192));
+    clock.advance(Duration::from_secs(1));
+    assert_eq!(read(1000, 4096), Ok(4096));
+    scene.faults.add(&[FaultPoint::Read], When::Nth(1), Effect::Fail(unreachable));
+    assert_eq!(read(1000, 4096), Err(Errno::HOSTUNREACH));
+    file.write(0, b"bytes", false).expect("somebody answers");
+    assert_eq!(read(1000, 4096), Ok(4096));
+}
+
 /// What is known of a file, without asking its object.
 fn noted(scene: &Scene, number: u64) -> (u64, bool) {
     let session = Session::new(&scene.tree);

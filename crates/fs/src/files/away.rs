@@ -1,16 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Files whose servers did not say how long they are.
+//! Files whose servers did not say how long they are, or did not give their bytes.
 //!
 //! The kernel asks twice for what one call of a program wants, where the first answer is an error, and
 //! a program that is told of one often tries another way. Nobody is to wait twice for that.
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+
+use terrace_core::Clock;
 
 use crate::lock;
 
-/// So long after its servers gave no answer nobody waits for them to say how long a file is.
+/// So long after its servers gave no answer nobody waits for them to say the same.
 const AWAY: Duration = Duration::from_secs(1);
 
 /// Most files that are remembered.
@@ -35,6 +39,38 @@ impl Away {
     /// Whether that was a moment ago.
     pub(super) fn contains(&self, number: u64, now_ns: u64) -> bool {
         lock(&self.0).get(&number).is_some_and(|since_ns| is_recent(*since_ns, now_ns))
+    }
+}
+
+/// The bytes of an open file that were asked for in vain last.
+#[derive(Default)]
+pub(super) struct Unanswered {
+    /// Whether there are any.
+    any: AtomicBool,
+    /// Which, and when that was.
+    last: Mutex<(Range<u64>, u64)>,
+}
+
+impl Unanswered {
+    pub(super) fn note(&self, bytes: Range<u64>, now_ns: u64) {
+        *lock(&self.last) = (bytes, now_ns);
+        self.any.store(true, Ordering::Release);
+    }
+
+    /// Whether all of these were among them, a moment ago.
+    pub(super) fn contains(&self, bytes: &Range<u64>, clock: &dyn Clock) -> bool {
+        if !self.any.load(Ordering::Acquire) {
+            return false;
+        }
+        let (last, since_ns) = &*lock(&self.last);
+        last.start <= bytes.start && bytes.end <= last.end && is_recent(*since_ns, clock.now_ns())
+    }
+
+    /// Forgets them.
+    pub(super) fn clear(&self) {
+        if self.any.load(Ordering::Acquire) {
+            self.any.store(false, Ordering::Release);
+        }
     }
 }
 

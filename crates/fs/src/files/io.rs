@@ -33,11 +33,23 @@ impl File {
         self.check()?;
         self.shared().freshen(self.files())?;
         match &*self.shared().look() {
-            Content::Object(object, _) => {
-                Ok(object.read_at(offset, &mut [IoSliceMut::new(buffer)])?)
-            }
+            Content::Object(object, _) => self.read_object(&**object, offset, buffer),
             Content::Inline { bytes, size, .. } => Ok(read_inline(bytes, *size, offset, buffer)),
         }
+    }
+
+    fn read_object(&self, object: &dyn Object, offset: u64, buffer: &mut [u8]) -> Result<usize> {
+        let wanted = offset..offset.saturating_add(buffer.len() as u64);
+        let (unanswered, clock) = (&self.shared().unanswered, &self.files().clock);
+        if unanswered.contains(&wanted, &**clock) {
+            return Err(Errno::HOSTUNREACH.into());
+        }
+        let read = object.read_at(offset, &mut [IoSliceMut::new(buffer)]).map_err(Failure::from);
+        read.inspect_err(|failure| {
+            if failure.errno() == Errno::HOSTUNREACH {
+                unanswered.note(wanted, clock.now_ns());
+            }
+        })
     }
 
     /// Whether it can still be used as it was opened, and as programs here have locked it.
@@ -77,6 +89,10 @@ impl File {
         let object = self.object()?;
         // Why it cannot be used is said to who reads it at once.
         self.check().ok()?;
+        let wanted = offset..offset.saturating_add(bytes as u64);
+        if self.shared().unanswered.contains(&wanted, &*self.files().clock) {
+            return None;
+        }
         object.read_later(offset, bytes, done)
     }
 
@@ -337,6 +353,8 @@ impl File {
             let object = self.object();
             if let Some(object) = object {
                 self.with_room(&mut || change(&*object), may_repeat)?;
+                // Somebody answers.
+                self.shared().unanswered.clear();
                 if clears_set_id {
                     self.clear_set_id()?;
                 }

@@ -9,6 +9,7 @@ use std::time::Duration;
 use rustix::io::Errno;
 use terrace_core::{Access, Create, Object, Open, Stat};
 
+use super::away::Unanswered;
 use super::claim::Claim;
 use super::{Files, unexpected};
 use crate::failure::Result;
@@ -34,6 +35,7 @@ pub(super) struct Shared {
     told_changed_ns: Arc<AtomicU64>,
     /// Whether bytes that are with the metadata are to be asked for again before they are read.
     is_doubted: AtomicBool,
+    pub(super) unanswered: Unanswered,
 }
 
 /// The bytes of an open file.
@@ -66,6 +68,7 @@ impl Shared {
             may_have_capability: AtomicBool::new(node.has_xattrs),
             is_writable: AtomicBool::new(access == Access::Write),
             is_doubted: AtomicBool::default(),
+            unanswered: Unanswered::default(),
         })
     }
 
