@@ -10,7 +10,7 @@ use std::time::Duration;
 use rustix::io::Errno;
 use terrace_backends::kv;
 use terrace_backends::object::{Effect, FaultPoint, Faults, Faulty, Memory, When};
-use terrace_core::{Access, Applied, Backend, Clock, ErrorKind, SystemClock};
+use terrace_core::{Access, Applied, Backend, Clock, ErrorKind, ReadBegun, SystemClock};
 use terrace_fs::{
     Changes, FileClock, Files, Kind, Made, Metadata, ROOT, Reply, Request, Session, Time, Tree,
     TreeOptions, When as At,
@@ -144,28 +144,44 @@ fn nobody_waits_twice_for_bytes_that_do_not_come() {
     let session = Arc::new(Session::new(&scene.tree));
     let user = files_with(session, &scene.data, false, Arc::clone(&clock) as Arc<dyn Clock>);
     let (_, file) = create(&user, NAME);
-    let read = |offset: u64, bytes: usize| {
-        file.read(offset, &mut vec![0; bytes]).map_err(|failure| failure.errno())
-    };
+    let read = |offset: u64, bytes: usize| read(&file, offset, bytes).map_err(|it| it.errno());
     let unreachable = ErrorKind::Unreachable { applied: Applied::Unknown };
-    scene.faults.add(&[FaultPoint::Read], When::Always, Effect::Fail(unreachable));
-    // As the kernel does: first ahead of who reads, then what is wanted of it.
-    assert_eq!(read(1000, 8192), Err(Errno::HOSTUNREACH));
-    scene.faults.clear();
-    assert_eq!(
-        read(1000, 4096),
-        Err(Errno::HOSTUNREACH),
-        "they would answer now, if they were asked"
-    );
-    assert_eq!(read(5000, 4192), Err(Errno::HOSTUNREACH));
-    assert_eq!(read(0, 1000), Ok(1000), "other servers may have these");
-    assert_eq!(read(5001, 4192), Ok(4192));
-    clock.advance(Duration::from_secs(1));
-    assert_eq!(read(1000, 4096), Ok(4096));
-    scene.faults.add(&[FaultPoint::Read], When::Nth(1), Effect::Fail(unreachable));
-    assert_eq!(read(1000, 4096), Err(Errno::HOSTUNREACH));
-    file.write(0, b"bytes", false).expect("somebody answers");
-    assert_eq!(read(1000, 4096), Ok(4096));
+    for point in [FaultPoint::Read, FaultPoint::ReadLater] {
+        scene.faults.add(&[point], When::Always, Effect::Fail(unreachable));
+        // As the kernel does: first ahead of who reads, then what is wanted of it.
+        assert_eq!(read(1000, 8192), Err(Errno::HOSTUNREACH));
+        // They would answer from now on, if they were asked.
+        scene.faults.clear();
+        assert_eq!(read(1000, 4096), Err(Errno::HOSTUNREACH), "{point:?}");
+        assert_eq!(read(5000, 4192), Err(Errno::HOSTUNREACH));
+        assert_eq!(read(0, 1000), Ok(1000), "other servers may have these");
+        assert_eq!(read(5001, 4192), Ok(4192));
+        clock.advance(Duration::from_secs(1));
+        assert_eq!(read(1000, 4096), Ok(4096));
+        scene.faults.add(&[point], When::Nth(1), Effect::Fail(unreachable));
+        assert_eq!(read(1000, 4096), Err(Errno::HOSTUNREACH));
+        file.write(0, b"bytes", false).expect("somebody answers");
+        assert_eq!(read(1000, 4096), Ok(4096), "{point:?}");
+    }
+}
+
+/// Reads as a mount does, and waits for it.
+fn read(file: &terrace_fs::File, offset: u64, bytes: usize) -> terrace_fs::Result<usize> {
+    let (sender, read) = mpsc::channel();
+    let begun = file.read_later(offset, bytes, &mut || {
+        let sender = sender.clone();
+        Box::new(move |read| {
+            let _ = sender.send(read.expect("it is told").map(<[u8]>::len));
+        })
+    });
+    match begun {
+        None => file.read(offset, &mut vec![0; bytes]),
+        Some(ReadBegun::Answering(answer)) => {
+            answer();
+            Ok(read.recv_timeout(WAIT_TIME_MAX).expect("it was told")?)
+        }
+        Some(ReadBegun::Sent) => panic!("nobody else would tell"),
+    }
 }
 
 /// What is known of a file, without asking its object.

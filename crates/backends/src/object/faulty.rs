@@ -25,6 +25,8 @@ pub enum FaultPoint {
     Create,
     /// `read_at` and `next_data`.
     Read,
+    /// `read_later`, which leaves everything to `read_at` where nothing hits it.
+    ReadLater,
     /// `write_at` and `append`.
     Write,
     /// `set_len`, `allocate` and `punch`.
@@ -373,8 +375,15 @@ impl Object for FaultyObject {
         self.inner.read_at(offset_bytes, buffers)
     }
 
-    fn read_later(&self, _: u64, _: usize, _: &mut dyn FnMut() -> ReadDone) -> Option<ReadBegun> {
-        None
+    fn read_later(
+        &self,
+        _: u64,
+        _: usize,
+        done: &mut dyn FnMut() -> ReadDone,
+    ) -> Option<ReadBegun> {
+        let error = self.pass(FaultPoint::ReadLater).err()?;
+        let done = done();
+        Some(ReadBegun::Answering(Box::new(move || done(Some(Err(error))))))
     }
 
     fn write_at(&self, offset_bytes: u64, data: &[IoSlice<'_>]) -> Result<()> {

@@ -3,9 +3,10 @@
 
 use std::io::{IoSlice, IoSliceMut};
 use std::ops::Range;
+use std::sync::Arc;
 
 use rustix::io::Errno;
-use terrace_core::{Access, Buffer, End, Object, ReadBegun, ReadDone};
+use terrace_core::{Access, Buffer, End, ErrorKind, Object, ReadBegun, ReadDone};
 
 use super::open::Content;
 use super::{CAPABILITY, File, settled, unexpected};
@@ -40,8 +41,8 @@ impl File {
 
     fn read_object(&self, object: &dyn Object, offset: u64, buffer: &mut [u8]) -> Result<usize> {
         let wanted = offset..offset.saturating_add(buffer.len() as u64);
-        let (unanswered, clock) = (&self.shared().unanswered, &self.files().clock);
-        if unanswered.contains(&wanted, &**clock) {
+        let (unanswered, clock) = (&self.shared().unanswered, &*self.files().clock);
+        if unanswered.contains(&wanted, clock) {
             return Err(Errno::HOSTUNREACH.into());
         }
         let read = object.read_at(offset, &mut [IoSliceMut::new(buffer)]).map_err(Failure::from);
@@ -93,7 +94,19 @@ impl File {
         if self.shared().unanswered.contains(&wanted, &*self.files().clock) {
             return None;
         }
-        object.read_later(offset, bytes, done)
+        object.read_later(offset, bytes, &mut || {
+            let (done, wanted) = (done(), wanted.clone());
+            let unanswered = Arc::clone(&self.shared().unanswered);
+            let clock = Arc::clone(&self.files().clock);
+            Box::new(move |read| {
+                if let Some(Err(error)) = &read
+                    && matches!(error.kind(), ErrorKind::Unreachable { .. })
+                {
+                    unanswered.note(wanted, clock.now_ns());
+                }
+                done(read);
+            })
+        })
     }
 
     /// Writes at an offset. `clears_set_id` where the writer has no right to keep set-user-ID and

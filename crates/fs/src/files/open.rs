@@ -35,7 +35,8 @@ pub(super) struct Shared {
     told_changed_ns: Arc<AtomicU64>,
     /// Whether bytes that are with the metadata are to be asked for again before they are read.
     is_doubted: AtomicBool,
-    pub(super) unanswered: Unanswered,
+    /// Also for who hears of the end of a read, and must not be the one to drop the file.
+    pub(super) unanswered: Arc<Unanswered>,
 }
 
 /// The bytes of an open file.
@@ -68,7 +69,7 @@ impl Shared {
             may_have_capability: AtomicBool::new(node.has_xattrs),
             is_writable: AtomicBool::new(access == Access::Write),
             is_doubted: AtomicBool::default(),
-            unanswered: Unanswered::default(),
+            unanswered: Arc::default(),
         })
     }
 
