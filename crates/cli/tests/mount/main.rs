@@ -5,6 +5,7 @@
 mod ahead;
 mod apps;
 mod away;
+mod background;
 mod clients;
 mod companions;
 mod cut_tails;

@@ -323,7 +323,15 @@ pub(crate) struct Served {
 impl Served {
     /// Starts it on a free port.
     pub(crate) fn start(scene: &Scene) -> Self {
-        let process = serve(scene, "127.0.0.1:0");
+        Self::of(serve(scene, "127.0.0.1:0"))
+    }
+
+    /// The same, for those who know what a file says.
+    pub(crate) fn start_for(scene: &Scene, secret: &str) -> Self {
+        Self::of(serve_with(scene, "127.0.0.1:0", &["--secret-file", secret]))
+    }
+
+    fn of(process: Process) -> Self {
         let listens_on = process.ready["listen"][0].as_str().expect("an address").to_string();
         Self { process: Some(process), listens_on }
     }
@@ -385,8 +393,12 @@ pub(crate) fn together(served: &[&Served]) -> String {
 }
 
 fn serve(scene: &Scene, address: &str) -> Process {
-    let mut command = scene.command(["serve", "--json", "--no-secret", "--log-level", "warn"]);
-    command.args(["--listen", address]);
+    serve_with(scene, address, &["--no-secret"])
+}
+
+fn serve_with(scene: &Scene, address: &str, how: &[&str]) -> Process {
+    let mut command = scene.command(["serve", "--json", "--log-level", "warn"]);
+    command.args(["--listen", address]).args(how);
     Process::start(command, scene.log("server"))
 }
 

@@ -53,7 +53,6 @@ pub(super) fn start(plan: &Plan, context: &Context) -> Result<()> {
 pub(super) fn leave_session() {
     // Fails where it leads a group already, which is as good.
     let _ = rustix::process::setsid();
-    let _ = std::env::set_current_dir("/");
 }
 
 /// Opens what this process prints to once nobody hears it any more: a log, where there is one.
@@ -64,8 +63,10 @@ pub(super) fn open_output(log: Option<&Path>) -> Result<File> {
     Ok(opened.map_err(failed)?)
 }
 
-/// From now on this process prints there.
-pub(super) fn leave_output(errors: &File) -> Result<()> {
+/// From now on this process prints there, and stands in no directory that somebody may want to unmount.
+/// Files that are named below where it was started have been read.
+pub(super) fn leave_terminal(errors: &File) -> Result<()> {
+    let _ = std::env::set_current_dir("/");
     let nowhere = open_output(None)?;
     let redirected =
         rustix::stdio::dup2_stdout(&nowhere).and_then(|()| rustix::stdio::dup2_stderr(errors));

@@ -267,7 +267,7 @@ impl Plan {
             }
             self.print_ready(context, &mounted)?;
             if let Some(output) = &output {
-                background::leave_output(output)?;
+                background::leave_terminal(output)?;
             }
             unmount_on(&interrupt, mounted.unmounter());
             mounted.serve().map_err(|error| Error::from_io("serve a mount", error))?;

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Mounts that another process serves in the background.
+
+use std::fs::{Permissions, write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use rustix::mount::UnmountFlags;
+use serde_json::Value;
+
+use crate::scene::{Scene, Served, finish, wait_until};
+
+/// Where something is mounted, until the end of a test.
+struct Place(PathBuf);
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        // It is unmounted where nothing failed.
+        let _ = rustix::mount::unmount(&self.0, UnmountFlags::DETACH);
+    }
+}
+
+#[test]
+fn a_mount_in_the_background_can_be_used_once_the_command_ends() {
+    let Some(scene) = Scene::new() else { return };
+    let place = Place(scene.directory("mnt"));
+    let secret = scene.path("secret");
+    write(&secret, "a secret of this test\n").expect("there is room");
+    std::fs::set_permissions(&secret, Permissions::from_mode(0o600)).expect("it is there");
+    let served = Served::start_for(&scene, "secret");
+    // Paths below the directory that the command is started in.
+    let address = format!("terrace://{}/", served.listens_on());
+    for (address, variable) in
+        [(format!("{address}?secret=secret"), ""), (address.clone(), "secret")]
+    {
+        let mut command = scene.command(["mount", "--json", &address, "mnt"]);
+        command.env("TERRACE_SECRET_FILE", variable);
+        let (is_mounted, text) = finish(command);
+        assert!(is_mounted, "{text}");
+        let ready: Value = serde_json::from_str(&text).expect("a line of JSON");
+        let process = Path::new("/proc").join(ready["process"].to_string());
+        write(place.0.join("file"), b"bytes").expect("it is mounted");
+        wait_until("it keeps no directory from being unmounted", || {
+            process.join("cwd").read_link().expect("it runs") == Path::new("/")
+        });
+        rustix::mount::unmount(&place.0, UnmountFlags::empty()).expect("nobody uses it");
+        wait_until("the process ends", || !process.exists());
+    }
+}
