@@ -512,6 +512,40 @@ fn what_a_node_says_of_its_attributes_is_mended() {
     assert!(!scene.node(numbers.below).has_default_acl);
 }
 
+/// A list in the form in which Linux passes it: tag and permissions of each entry, and whose it is.
+fn list(entries: &[(u16, u16, u32)]) -> Vec<u8> {
+    let mut list = 2_u32.to_le_bytes().to_vec();
+    for (tag, permissions, id) in entries {
+        list.extend([tag.to_le_bytes(), permissions.to_le_bytes()].concat());
+        list.extend(id.to_le_bytes());
+    }
+    list
+}
+
+#[test]
+fn lists_that_say_no_more_than_permissions_leave_no_attribute() {
+    let (scene, numbers) = Scene::new();
+    let files = scene.files();
+    let set = |number, name, value: &[u8]| {
+        let (how, clears_set_group) = (SetHow::Any, false);
+        let request = Request::SetXattr { number, name, value, how, clears_set_group };
+        files.metadata().call(&request).expect("set");
+    };
+    let more = list(&[(1, 6, 0), (2, 4, 1000), (4, 4, 0), (0x10, 4, 0), (0x20, 4, 0)]);
+    let no_more = list(&[(1, 6, 0), (4, 4, 0), (0x20, 4, 0)]);
+    for number in [numbers.small, numbers.long] {
+        set(number, acl::ACCESS, &more);
+        set(number, acl::ACCESS, &no_more);
+    }
+    set(numbers.directory, acl::DEFAULT, &more);
+    set(numbers.directory, acl::DEFAULT, &list(&[]));
+    files.close().expect("closed");
+    assert!(scene.check().is_sound(), "{:?}", scene.check());
+    let has_attributes = |number: u64| scene.node(number).has_xattrs;
+    assert!(has_attributes(numbers.small), "it has another one");
+    assert!(!has_attributes(numbers.long) && !has_attributes(numbers.directory));
+}
+
 #[test]
 fn what_an_entry_that_cannot_be_read_led_to_is_found() {
     let (scene, numbers) = Scene::new();

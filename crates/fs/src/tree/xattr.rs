@@ -89,6 +89,7 @@ impl Tree {
                 node.has_xattrs = true;
             } else {
                 txn.delete(&key)?;
+                node.has_xattrs = has_any(txn, number)?;
             }
             node.changed = now.after(node.changed);
             put_node(txn, &node)?;
@@ -110,13 +111,17 @@ impl Tree {
                 };
             }
             txn.delete(&key)?;
-            node.has_xattrs = !txn.scan(&pairs::xattrs(number), 1)?.is_empty();
+            node.has_xattrs = has_any(txn, number)?;
             node.has_default_acl &= name != acl::DEFAULT;
             node.changed = now.after(node.changed);
             put_node(txn, &node)?;
             Ok(Reply::Node(node))
         })
     }
+}
+
+fn has_any(txn: &mut dyn Txn, number: u64) -> Result<bool> {
+    Ok(!txn.scan(&pairs::xattrs(number), 1)?.is_empty())
 }
 
 /// The permissions follow the list; whether the list says more than they do.
