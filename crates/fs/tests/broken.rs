@@ -165,6 +165,41 @@ fn nobody_waits_twice_for_bytes_that_do_not_come() {
     }
 }
 
+#[test]
+fn who_waits_for_bytes_holds_up_nobody_who_opens_the_file() {
+    let scene = Scene::new();
+    let user = scene.user();
+    let (number, file) = create(&user, NAME);
+    file.close().expect("closed");
+    let (_, file) = user.open(number, Access::Read).expect("it is there");
+    let file = Arc::new(file);
+    let waits: [fn(&terrace_fs::File) -> bool; 3] = [
+        |file| file.read(0, &mut [0; 10]).is_ok(),
+        |file| file.next_data(0).is_ok(),
+        |file| file.size().is_ok(),
+    ];
+    for wait in waits {
+        let points = [FaultPoint::Read, FaultPoint::Stat];
+        scene.faults.add(&points, When::Nth(1), Effect::Hang);
+        let waiting = {
+            let file = Arc::clone(&file);
+            thread::spawn(move || wait(&file))
+        };
+        scene.faults.wait_hanging(1);
+        let (sender, opened) = mpsc::channel();
+        let opening = {
+            let user = Arc::clone(&user);
+            thread::spawn(move || sender.send(user.open(number, Access::Write).map(drop)))
+        };
+        let opened = opened.recv_timeout(WAIT_TIME_MAX);
+        scene.faults.release();
+        assert!(waiting.join().expect("no panic"));
+        opened.expect("nobody waits").expect("it is there");
+        opening.join().expect("no panic").expect("somebody listens");
+        scene.faults.clear();
+    }
+}
+
 /// Reads as a mount does, and waits for it.
 fn read(file: &terrace_fs::File, offset: u64, bytes: usize) -> terrace_fs::Result<usize> {
     let (sender, read) = mpsc::channel();

@@ -33,10 +33,10 @@ impl File {
     pub fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<usize> {
         self.check()?;
         self.shared().freshen(self.files())?;
-        match &*self.shared().look() {
-            Content::Object(object, _) => self.read_object(&**object, offset, buffer),
-            Content::Inline { bytes, size, .. } => Ok(read_inline(bytes, *size, offset, buffer)),
-        }
+        let small = |bytes: &[u8], size| read_inline(bytes, size, offset, &mut *buffer);
+        self.shared()
+            .inline_or_object(small)
+            .or_else(|object| self.read_object(&*object, offset, buffer))
     }
 
     fn read_object(&self, object: &dyn Object, offset: u64, buffer: &mut [u8]) -> Result<usize> {
@@ -236,13 +236,11 @@ impl File {
     /// What the tiers say.
     pub fn next_data(&self, offset: u64) -> Result<Option<Range<u64>>> {
         self.shared().freshen(self.files())?;
-        match &*self.shared().look() {
-            Content::Object(object, _) => Ok(object.next_data(offset)?),
-            Content::Inline { bytes, .. } => {
-                let end = bytes.len() as u64;
-                Ok((offset < end).then_some(offset..end))
-            }
-        }
+        let small = |bytes: &[u8], _| {
+            let end = bytes.len() as u64;
+            (offset < end).then_some(offset..end)
+        };
+        self.shared().inline_or_object(small).or_else(|object| Ok(object.next_data(offset)?))
     }
 
     /// How long the file is.
@@ -252,10 +250,9 @@ impl File {
     /// What the tiers say.
     pub fn size(&self) -> Result<u64> {
         self.shared().freshen(self.files())?;
-        match &*self.shared().look() {
-            Content::Object(object, _) => Ok(object.stat()?.size_bytes),
-            Content::Inline { size, .. } => Ok(*size),
-        }
+        self.shared()
+            .inline_or_object(|_, size| size)
+            .or_else(|object| Ok(object.stat()?.size_bytes))
     }
 
     /// Makes the bytes survive a loss of power, and what is needed to find them.

@@ -116,6 +116,18 @@ impl Shared {
         self.content.write().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// What `small` makes of bytes that are with the metadata, and of the length of the file; or else the
+    /// object with the bytes. Whoever waits for that holds up nobody who opens the file.
+    pub(super) fn inline_or_object<R>(
+        &self,
+        small: impl FnOnce(&[u8], u64) -> R,
+    ) -> std::result::Result<R, Arc<dyn Object>> {
+        match &*self.look() {
+            Content::Inline { bytes, size, .. } => Ok(small(bytes, *size)),
+            Content::Object(object, _) => Err(Arc::clone(object)),
+        }
+    }
+
     /// The object with the bytes; `None` while they are with the metadata.
     pub(super) fn object(&self) -> Option<Arc<dyn Object>> {
         match &*self.look() {
