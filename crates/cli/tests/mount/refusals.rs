@@ -90,8 +90,11 @@ fn what_cannot_be_mounted_is_said_once() {
 fn what_is_missing_or_too_large_on_the_command_line_is_said() {
     let Some(scene) = Scene::new() else { return };
     let other = scene.directory("other");
+    fs::write(scene.path("file"), b"").expect("there is room");
     for (arguments, reason) in [
         (&["mount", "store"][..], "a store and a directory are expected"),
+        (&["mount", "store", "file"], "a directory is expected path=file"),
+        (&["mount", "file", "other"], "a directory is expected path=file"),
         (&["mount", "--inline", "65KiB", "store", "other"], "--inline is at most 64KiB"),
     ] {
         let mut command = scene.command(arguments.iter().copied());

@@ -326,5 +326,11 @@ fn unmount_on(interrupt: &Interrupt, unmounter: Unmounter) {
 fn directory(path: &Path) -> Result<PathBuf> {
     let absolute = std::fs::canonicalize(path)
         .map_err(|error| Error::from_io("mount", error).with("directory", path.display()))?;
-    Ok(absolute)
+    // What cannot be asked may be a mount whose process died, which another one may cover.
+    match absolute.metadata() {
+        Ok(found) if !found.is_dir() => Err(Error::invalid("mount", "a directory is expected")
+            .with("path", path.display())
+            .into()),
+        _ => Ok(absolute),
+    }
 }
