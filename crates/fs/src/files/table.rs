@@ -2,7 +2,7 @@
 //! The files that are open here.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use super::open::Shared;
 use crate::lock;
@@ -55,22 +55,35 @@ impl Default for Table {
 impl Table {
     /// Waits until nobody holds a number, and holds it.
     pub(super) fn hold(&self, number: u64) -> Held<'_> {
-        let part = &self.0[number as usize % PARTS];
-        let is_held = |state: &mut State| matches!(state.files.get(&number), Some(None));
-        let mut state = lock(&part.state);
-        if is_held(&mut state) {
-            state.waiting += 1;
-            let woken = part.given_back.wait_while(state, is_held);
-            state = woken.unwrap_or_else(PoisonError::into_inner);
-            state.waiting -= 1;
-        }
-        let opened = state.files.insert(number, None).flatten();
+        let part = self.part(number);
+        let opened = part.wait_for(number).files.insert(number, None).flatten();
         Held { part, number, opened }
     }
 
     /// The file with a number, where it is open here; as who opens or closes it leaves it.
     pub(super) fn file(&self, number: u64) -> Option<Arc<Shared>> {
-        self.hold(number).opened.as_ref().map(|opened| Arc::clone(&opened.file))
+        let state = self.part(number).wait_for(number);
+        let opened = state.files.get(&number)?.as_ref()?;
+        Some(Arc::clone(&opened.file))
+    }
+
+    fn part(&self, number: u64) -> &Part {
+        &self.0[number as usize % PARTS]
+    }
+}
+
+impl Part {
+    /// Locks it once nobody holds a number.
+    fn wait_for(&self, number: u64) -> MutexGuard<'_, State> {
+        let is_held = |state: &mut State| matches!(state.files.get(&number), Some(None));
+        let mut state = lock(&self.state);
+        if is_held(&mut state) {
+            state.waiting += 1;
+            let woken = self.given_back.wait_while(state, is_held);
+            state = woken.unwrap_or_else(PoisonError::into_inner);
+            state.waiting -= 1;
+        }
+        state
     }
 }
 
@@ -84,5 +97,54 @@ impl Drop for Held<'_> {
         if state.waiting > 0 {
             self.part.given_back.notify_all();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+    use std::thread;
+
+    use super::*;
+
+    #[test]
+    fn a_number_is_held_by_one_at_a_time() {
+        let (table, holders) = (Table::default(), AtomicUsize::new(0));
+        let hold_often = || {
+            for _ in 0..1000 {
+                let held = table.hold(1);
+                assert_eq!(holders.fetch_add(1, Ordering::SeqCst), 0);
+                thread::yield_now();
+                holders.fetch_sub(1, Ordering::SeqCst);
+                drop(held);
+            }
+        };
+        thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(hold_often);
+            }
+        });
+        assert!(table.0.iter().all(|part| lock(&part.state).files.is_empty()), "nothing is left");
+    }
+
+    #[test]
+    fn who_looks_for_a_number_waits_for_who_holds_it_alone() {
+        let (table, is_given_back) = (Table::default(), AtomicBool::new(false));
+        let held = table.hold(1);
+        let waits = || {
+            assert!(table.file(1).is_none());
+            assert!(is_given_back.load(Ordering::SeqCst));
+        };
+        thread::scope(|scope| {
+            scope.spawn(waits);
+            while lock(&table.part(1).state).waiting == 0 {
+                thread::yield_now();
+            }
+            // Others of the same part.
+            drop(table.hold(1 + PARTS as u64));
+            assert!(table.file(1 + PARTS as u64).is_none());
+            is_given_back.store(true, Ordering::SeqCst);
+            drop(held);
+        });
     }
 }
