@@ -2,6 +2,8 @@
 //! Files of a mounted store, where a command takes the key of an object.
 
 use std::collections::VecDeque;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{XattrFlags, lgetxattr, lsetxattr};
@@ -25,9 +27,10 @@ const WITH_METADATA: &str = "metadata";
 const VALUE_BYTES_MAX: usize = 64 << 10;
 
 /// Whether an argument is the path of a file rather than a key: `/…`, `./…` and `../…`.
-pub(crate) fn is_path(argument: &str) -> bool {
-    ["/", "./", "../"].iter().any(|start| argument.starts_with(start))
-        || matches!(argument, "." | "..")
+pub(crate) fn is_path(argument: impl AsRef<OsStr>) -> bool {
+    let argument = argument.as_ref().as_bytes();
+    ["/", "./", "../"].iter().any(|start| argument.starts_with(start.as_bytes()))
+        || matches!(argument, b"." | b"..")
 }
 
 /// Why a directory has no object.
@@ -35,18 +38,34 @@ const IS_DIRECTORY: &str = "it is a directory, and only files are on tiers: name
 
 /// Arguments as they are meant: where no store is named there are no keys, and what names a file of a
 /// mounted store is a path, whatever it begins with.
-pub(crate) fn meant(context: &Context, arguments: &[String]) -> Vec<String> {
+pub(crate) fn meant(context: &Context, arguments: &[OsString]) -> Vec<OsString> {
     let is_meant = context.store().is_err();
-    let as_meant = |argument: &String| match is_meant && is_mounted(argument) {
-        true => format!("./{argument}"),
+    let as_meant = |argument: &OsString| match is_meant && is_mounted(argument) {
+        true => Path::new(".").join(argument).into(),
         false => argument.clone(),
     };
     arguments.iter().map(as_meant).collect()
 }
 
+/// Arguments that are no paths as what they have to be: keys, which are text.
+///
+/// # Errors
+///
+/// `Invalid` for what is not UTF-8.
+pub(crate) fn keys(arguments: &[OsString]) -> Result<Vec<String>> {
+    let key = |argument: &OsString| match argument.to_str() {
+        Some(key) => Ok(key.to_owned()),
+        None => Err(Error::invalid("find the objects", "a key is UTF-8")
+            .with("key", argument.display())
+            .into()),
+    };
+    arguments.iter().map(key).collect()
+}
+
 /// Whether an argument that is taken for a key names a file of a mounted store, or leads to one, too.
-pub(crate) fn is_mounted(argument: &str) -> bool {
-    !is_path(argument) && followed(argument).is_ok_and(|path| attribute(&path, STORE).is_ok())
+pub(crate) fn is_mounted(argument: &OsStr) -> bool {
+    !is_path(argument)
+        && followed(Path::new(argument)).is_ok_and(|path| attribute(&path, STORE).is_ok())
 }
 
 /// What arguments that may be paths stand for.
@@ -68,7 +87,7 @@ pub(crate) struct Selected {
 /// # Errors
 ///
 /// `Invalid` for keys beside paths, and what is not in a mounted store; `NotFound`, `Denied`, `Io`.
-pub(crate) fn steered(arguments: &[String], is_recursive: bool) -> Result<Option<Vec<PathBuf>>> {
+pub(crate) fn steered(arguments: &[OsString], is_recursive: bool) -> Result<Option<Vec<PathBuf>>> {
     let Some(named) = paths(arguments, false)? else { return Ok(None) };
     // Also of directories themselves: one of somebody else's may be empty.
     named.iter().try_for_each(|path| attribute(path, STORE).map(drop))?;
@@ -97,21 +116,21 @@ pub(crate) fn unless_gone<T>(said: Result<T>, was_found: bool) -> Result<Option<
 /// # Errors
 ///
 /// `Invalid` for keys beside paths; `NotFound`, `Denied`, `Io`.
-pub(crate) fn paths(arguments: &[String], is_recursive: bool) -> Result<Option<Vec<PathBuf>>> {
-    if !arguments.iter().any(|argument| is_path(argument)) {
+pub(crate) fn paths(arguments: &[OsString], is_recursive: bool) -> Result<Option<Vec<PathBuf>>> {
+    if !arguments.iter().any(is_path) {
         return Ok(None);
     }
     let mut found = Vec::new();
     for argument in arguments {
         if !is_path(argument) {
             return Err(Error::invalid("find the objects", "keys and paths do not go together")
-                .with("key", argument)
+                .with("key", argument.display())
                 .into());
         }
         // What is named is followed; links below it are passed over.
         let path = Path::new(argument);
         let is_link = std::fs::symlink_metadata(path).is_ok_and(|found| found.is_symlink());
-        let followed = if is_link { followed(argument)? } else { path.into() };
+        let followed = if is_link { followed(path)? } else { path.into() };
         found.extend(files(&followed, is_recursive)?);
     }
     Ok(Some(found))
@@ -121,21 +140,19 @@ pub(crate) fn paths(arguments: &[String], is_recursive: bool) -> Result<Option<V
 ///
 /// # Errors
 ///
-/// `Invalid` for keys beside paths, files of several stores, and what is no file of a mounted
-/// store.
+/// `Invalid` for keys beside paths or that are no text, files of several stores, and what is no file of
+/// a mounted store.
 pub(crate) fn select(
     context: &Context,
-    arguments: &[String],
+    arguments: &[OsString],
     is_recursive: bool,
 ) -> Result<Selected> {
-    let mut selected = Selected {
-        context: context.clone(),
-        keys: arguments.to_vec(),
-        is_recursive,
-        small: Vec::new(),
+    let mut selected =
+        Selected { context: context.clone(), keys: Vec::new(), is_recursive, small: Vec::new() };
+    let Some(paths) = paths(arguments, is_recursive)? else {
+        selected.keys = keys(arguments)?;
+        return Ok(selected);
     };
-    let Some(paths) = paths(arguments, is_recursive)? else { return Ok(selected) };
-    selected.keys.clear();
     selected.is_recursive = false;
     let mut store: Option<String> = None;
     let mut note_store = |theirs: String, path: &Path| match &store {
@@ -194,22 +211,22 @@ pub(crate) fn steer(path: &Path, attribute: &str, value: &str) -> Result<()> {
 /// # Errors
 ///
 /// `NotFound`; `Invalid` for a directory, which has no object.
-pub(crate) fn file(argument: &str) -> Result<String> {
+pub(crate) fn file(argument: &OsStr) -> Result<OsString> {
     if !is_path(argument) {
         return Ok(argument.into());
     }
-    let path = followed(argument)?;
+    let path = followed(Path::new(argument))?;
     if path.is_dir() {
-        return Err(Error::invalid(OPERATION, IS_DIRECTORY).with("path", argument).into());
+        let error = Error::invalid(OPERATION, IS_DIRECTORY).with("path", argument.display());
+        return Err(error.into());
     }
-    let no_text = || Error::invalid(OPERATION, "the path is not UTF-8").with("path", argument);
-    Ok(path.into_os_string().into_string().map_err(|_| no_text())?)
+    Ok(path.into())
 }
 
 /// Where a path leads, links followed.
-fn followed(argument: &str) -> Result<PathBuf> {
-    let failed = |error| Error::from_io(OPERATION, error).with("path", argument);
-    Ok(std::fs::canonicalize(argument).map_err(failed)?)
+fn followed(path: &Path) -> Result<PathBuf> {
+    let failed = |error| Error::from_io(OPERATION, error).with("path", path.display());
+    Ok(std::fs::canonicalize(path).map_err(failed)?)
 }
 
 /// The files that a path stands for: itself, or with `is_recursive` everything below it.

@@ -63,6 +63,11 @@ pub(crate) fn show_name(name: &str) -> String {
     shown
 }
 
+/// Bytes that are no text, for JSON.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
 /// Quotes a word for a shell where it needs that.
 pub(crate) fn quote(word: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-+:@=,".contains(c);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `terrace explain`.
 
+use std::ffi::OsString;
+
 use clap::Args;
 use terrace_core::units::{show_bytes, show_ns};
 use terrace_core::{Error, ErrorKind};
@@ -30,7 +32,7 @@ use crate::time::{show_ago, show_wall};
 pub(crate) struct Explain {
     /// The object: NAMESPACE/NAME, or NAME in the namespace `default`; or a file of a mounted
     /// store: /PATH, ./PATH, and PATH where no store is named
-    key: String,
+    key: OsString,
 }
 
 impl Verb for Explain {
@@ -48,7 +50,7 @@ impl Verb for Explain {
         let Some(key) = selected.keys.first() else {
             return Err(Error::new(ErrorKind::NotFound, "explain a file")
                 .because("it is on no tier: its bytes are kept with the metadata")
-                .with("path", &self.key)
+                .with("path", self.key.display())
                 .into());
         };
         let context = &selected.context;
@@ -56,7 +58,7 @@ impl Verb for Explain {
         let found = context.with_store_for_reading(|store| Ok(store.explain(&key)?));
         let explanation = found.map_err(|failure| {
             if failure.kind() == Some(ErrorKind::NotFound) && mounted::is_mounted(&self.key) {
-                context.note(&format!("the file of a mounted store is ./{}", self.key));
+                context.note(&format!("the file of a mounted store is ./{}", self.key.display()));
             }
             failure.about(&key)
         })?;

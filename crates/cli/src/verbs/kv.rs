@@ -12,7 +12,7 @@ use super::{Group, Verb};
 use crate::address;
 use crate::context::Context;
 use crate::failure::{Failures, Result};
-use crate::output::{Output, is_terminal, show_name};
+use crate::output::{Output, hex, is_terminal, show_name};
 
 /// Pairs asked for at a time.
 const PAGE_PAIRS: usize = 1000;
@@ -233,8 +233,4 @@ fn pair_json(namespace: &str, name: &[u8], value: &[u8]) -> Value {
         Err(_) => pair.insert("value_hex".into(), hex(value).into()),
     };
     Value::Object(pair)
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

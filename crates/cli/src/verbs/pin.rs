@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `terrace pin` and `terrace unpin`.
 
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
 use clap::Args;
-use serde_json::json;
+use serde_json::{Value, json};
 use terrace_core::Key;
 use terrace_store::Store;
 
@@ -10,7 +14,7 @@ use super::{Group, Verb};
 use crate::context::Context;
 use crate::failure::{Failures, Result};
 use crate::mounted;
-use crate::output::Output;
+use crate::output::{Output, hex};
 use crate::selection::for_each_key;
 
 /// Forbid to move objects
@@ -37,7 +41,7 @@ pub(crate) struct Unpin {
 struct Objects {
     /// The objects, or files of a mounted store: /PATH, ./PATH
     #[arg(required = true, value_name = "KEY")]
-    keys: Vec<String>,
+    keys: Vec<OsString>,
 
     /// Everything in a namespace, under a prefix of it, or in a directory
     ///
@@ -61,14 +65,15 @@ impl Objects {
                 // Files know themselves that they are pinned, also those without an object.
                 let pin = if is_pinned { "1" } else { "0" };
                 if failures.note(mounted::steer(&path, "pin", pin))?.is_some() && context.is_json {
-                    output.json(&json!({ "path": path, "is_pinned": is_pinned }))?;
+                    output.json(&file_json(&path, is_pinned))?;
                 }
             }
             output.flush()?;
             return failures.finish();
         }
+        let keys = mounted::keys(&meant)?;
         context.with_store(|store| {
-            for_each_key(store, &self.keys, self.recursive, &mut failures, &mut |_, key| {
+            for_each_key(store, &keys, self.recursive, &mut failures, &mut |_, key| {
                 change(store, &key)?;
                 if context.is_json {
                     output.json(&json!({ "key": key.as_str(), "is_pinned": is_pinned }))?;
@@ -78,6 +83,14 @@ impl Objects {
         })?;
         output.flush()?;
         failures.finish()
+    }
+}
+
+/// What became of a file: `path` where that is UTF-8, else `path_hex`.
+fn file_json(path: &Path, is_pinned: bool) -> Value {
+    match path.to_str() {
+        Some(path) => json!({ "path": path, "is_pinned": is_pinned }),
+        None => json!({ "path_hex": hex(path.as_os_str().as_bytes()), "is_pinned": is_pinned }),
     }
 }
 

@@ -32,6 +32,7 @@ mod restarts;
 mod scene;
 mod segments;
 mod space;
+mod steering;
 mod suites;
 mod trees;
 mod walks;

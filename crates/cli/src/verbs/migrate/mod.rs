@@ -4,6 +4,8 @@
 mod moving;
 mod plan;
 
+use std::ffi::OsString;
+
 use clap::Args;
 use serde_json::json;
 use terrace_core::{Error, ErrorKind};
@@ -37,6 +39,10 @@ const REASON: &str = "terrace migrate";
 pub(crate) struct Migrate {
     /// The objects, or files of a mounted store: /PATH, ./PATH
     #[arg(value_name = "KEY", required_unless_present_any = ["list", "cancel"])]
+    named: Vec<OsString>,
+
+    /// The keys of these.
+    #[arg(skip)]
     keys: Vec<String>,
 
     /// The tier to move them to, by name
@@ -77,11 +83,11 @@ pub(crate) struct Migrate {
     priority: i32,
 
     /// List the migrations that wait, run, or have ended lately
-    #[arg(long, conflicts_with_all = ["keys", "to", "cancel", "drop_copy"])]
+    #[arg(long, conflicts_with_all = ["named", "to", "cancel", "drop_copy"])]
     list: bool,
 
     /// Cancel a migration by its number in --list, or `all`
-    #[arg(long, value_name = "ID", conflicts_with_all = ["keys", "to", "drop_copy"])]
+    #[arg(long, value_name = "ID", conflicts_with_all = ["named", "to", "drop_copy"])]
     cancel: Option<String>,
 }
 
@@ -101,7 +107,7 @@ impl Verb for Migrate {
         if self.list {
             return list(context);
         }
-        let meant = mounted::meant(context, &self.keys);
+        let meant = mounted::meant(context, &self.named);
         let selected = mounted::select(context, &meant, self.recursive)?;
         let context = &selected.context;
         self.keys = selected.keys;

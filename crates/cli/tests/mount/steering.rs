@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Files that are steered: by commands that take paths, and by their attributes.
+
+use std::ffi::OsString;
+use std::fs;
+use std::os::unix::ffi::OsStringExt;
+use std::path::Path;
+use std::process::Output;
+
+use rustix::fs::getxattr;
+use rustix::io::Errno;
+use serde_json::{Value, json};
+
+use crate::scene::Scene;
+
+/// Kept as an object.
+const LENGTH: usize = 10_000;
+
+const PIN: &str = "user.terrace.pin";
+const TIER: &str = "user.terrace.tier";
+
+fn attribute(path: &Path, name: &str) -> Result<String, Errno> {
+    let mut value = [0; 100];
+    let read = getxattr(path, name, &mut value[..])?;
+    Ok(String::from_utf8_lossy(&value[..read]).into_owned())
+}
+
+#[track_caller]
+fn run_on(scene: &Scene, arguments: &[&str], path: &Path) -> Output {
+    let mut command = scene.command(arguments.iter().copied());
+    let output = command.arg(path).output().expect("the binary runs");
+    assert!(output.status.success(), "{arguments:?} {path:?}: {output:?}");
+    output
+}
+
+#[test]
+fn paths_that_are_no_text_are_paths() {
+    let Some(scene) = Scene::new() else { return };
+    let mounted = scene.mount("mnt", &[]);
+    let odd = || OsString::from_vec(b"caf\xe9".to_vec());
+    let directory = mounted.path().join(odd());
+    fs::create_dir(&directory).expect("made");
+    let file = directory.join(odd());
+    fs::write(&file, [7; LENGTH]).expect("there is room");
+    let explained = run_on(&scene, &["explain"], &file);
+    assert!(String::from_utf8_lossy(&explained.stdout).contains("on fast"), "{explained:?}");
+    run_on(&scene, &["migrate", "--to", "slow"], &file);
+    assert_eq!(attribute(&file, TIER).as_deref(), Ok("slow"));
+    run_on(&scene, &["migrate", "-r", "--to", "fast"], &directory);
+    assert_eq!(attribute(&file, TIER).as_deref(), Ok("fast"));
+    let hex = |path: &Path| -> String {
+        let bytes = path.as_os_str().as_encoded_bytes();
+        bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    };
+    for (verb, is_pinned) in [("pin", true), ("unpin", false)] {
+        let output = run_on(&scene, &["--json", verb], &file);
+        let said: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        assert_eq!(said, json!({ "path_hex": hex(&file), "is_pinned": is_pinned }));
+        assert_eq!(attribute(&file, PIN).is_ok(), is_pinned);
+    }
+    // Where no store is named, without a dot in front, too.
+    let mut command = scene.command(["explain"]);
+    command.arg(Path::new("mnt").join(odd()).join(odd())).env_remove("TERRACE_STORE");
+    assert_eq!(command.output().expect("the binary runs").stdout, {
+        run_on(&scene, &["explain"], &file).stdout
+    });
+    // What is no path is a key, which is text.
+    let mut command = scene.command(["pin"]);
+    let output = command.arg(odd()).output().expect("the binary runs");
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("UTF-8"), "{output:?}");
+}
