@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 use terrace_core::units::parse_bytes;
-use terrace_core::{Access, Key};
+use terrace_core::{Access, ErrorKind, Key};
 use terrace_fs::{Failure, Files, Kind, Marks, Node, Place, Reply as Told, Request as Ask};
 use terrace_store::{Explanation, MoveKind, MoveTicket, Store};
 
@@ -18,8 +18,11 @@ type Result<T, E = Failure> = std::result::Result<T, E>;
 /// What all of the attributes begin with.
 const PREFIX: &[u8] = b"user.terrace.";
 
-/// Longest wait for a file to come to the tier that it is pinned to.
+/// Longest wait for a migration of a file to the tier that it is pinned to, or for one to be given up.
 const PIN_TIME_MAX: Duration = Duration::from_secs(60);
+
+/// How often it is tried to bring a file to a tier, where others have it moved, too.
+const PIN_TRIES_MAX: u32 = 16;
 
 /// Lengths that pieces of a file may have: below, the cost of a file for each outweighs what it is
 /// good for; stripes over several servers are not longer.
@@ -129,11 +132,58 @@ pub(crate) fn apply_pin(front: &Front, node: &Node) -> Result<()> {
         };
     };
     let key = with_object(front.files(), node)?;
-    if !tier.is_empty() && !is_on(&tiers.store.explain(&key)?, tier) {
-        tiers.store.unpin(&key)?;
-        move_and_wait(tiers, &key, tier)?;
+    if !tier.is_empty() {
+        bring(tiers, &key, tier)?;
     }
     Ok(tiers.store.pin(&key)?)
+}
+
+/// Has all of a file on a tier. What moves it elsewhere at the time is given up: a pin counts from when
+/// it is asked for.
+fn bring(tiers: &Tiers, key: &Key, tier: &str) -> Result<()> {
+    let mut refused = None;
+    for _ in 0..PIN_TRIES_MAX {
+        let explanation = tiers.store.explain(key)?;
+        if end_moves(tiers, &explanation, tier)? {
+            continue;
+        }
+        if is_on(&explanation, tier) {
+            return Ok(());
+        }
+        // Nothing moves it, so something else is in the way.
+        if let Some(failure) = refused.take() {
+            return Err(failure);
+        }
+        tiers.store.unpin(key)?;
+        match move_and_wait(tiers, key, tier) {
+            Err(failure) if failure.errno() == Errno::BUSY => refused = Some(failure),
+            moved => moved?,
+        }
+    }
+    Err(refused.unwrap_or(Errno::BUSY.into()))
+}
+
+/// Waits for the migrations of a file, and gives up those that do not lead to a tier; whether there were
+/// any.
+fn end_moves(tiers: &Tiers, explanation: &Explanation, tier: &str) -> Result<bool> {
+    let mut were_any = false;
+    for segment in &explanation.segments {
+        let Some(moving) = &segment.moving else { continue };
+        let leads_there = is_there(&moving.to, tier);
+        if leads_there.is_none() {
+            continue;
+        }
+        were_any = true;
+        let ticket = MoveTicket(moving.id);
+        if leads_there == Some(false) {
+            // One that is unknown has ended.
+            unless_unknown(tiers.store.cancel(ticket))?;
+        }
+        if let Some(None) = unless_unknown(tiers.store.wait(ticket, PIN_TIME_MAX))? {
+            return Err(Errno::BUSY.into());
+        }
+    }
+    Ok(were_any)
 }
 
 /// Refuses a file that has an object: that was cut, or not, when it was made.
@@ -267,6 +317,14 @@ fn move_and_wait(tiers: &Tiers, key: &Key, tier: &str) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// What is said of a migration; `None` where it is unknown.
+fn unless_unknown<T>(said: terrace_core::Result<T>) -> Result<Option<T>> {
+    match said {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        said => Ok(Some(said?)),
+    }
 }
 
 /// A length as the attribute shows it (bytes), as tools that set attributes take it (`64K`), or with

@@ -7,17 +7,19 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::Path;
 use std::process::Output;
 
-use rustix::fs::getxattr;
+use rustix::fs::{XattrFlags, getxattr, setxattr};
 use rustix::io::Errno;
 use serde_json::{Value, json};
 
-use crate::scene::Scene;
+use crate::receipts::ask;
+use crate::scene::{Scene, Served, wait_until};
 
 /// Kept as an object.
 const LENGTH: usize = 10_000;
 
 const PIN: &str = "user.terrace.pin";
 const TIER: &str = "user.terrace.tier";
+const STATE: &str = "user.terrace.state";
 
 fn attribute(path: &Path, name: &str) -> Result<String, Errno> {
     let mut value = [0; 100];
@@ -69,4 +71,53 @@ fn paths_that_are_no_text_are_paths() {
     let output = command.arg(odd()).output().expect("the binary runs");
     assert_eq!(output.status.code(), Some(2), "{output:?}");
     assert!(String::from_utf8_lossy(&output.stderr).contains("UTF-8"), "{output:?}");
+}
+
+/// Bytes that take a few seconds to move, and most of these are over once it is pinned.
+const MOVING_LENGTH: usize = 20_000_000;
+
+/// Has migrations take their time.
+fn slow_down(scene: &Scene) {
+    let settings = scene.path("store/terrace.toml");
+    let text = fs::read_to_string(&settings).expect("it is there");
+    let slow = text.replacen("[store]\n", "[store]\nmove_bandwidth = \"10MB/s\"\n", 1);
+    assert_ne!(text, slow);
+    fs::write(&settings, slow).expect("it can be written");
+}
+
+#[test]
+fn what_is_moving_can_be_pinned() {
+    let Some(scene) = Scene::new() else { return };
+    slow_down(&scene);
+    let served = Served::start(&scene);
+    let mounted = scene.mount_served(&served, "mnt", &[]);
+    let path = mounted.path().join("file");
+    for pin in ["fast", "slow", "1"] {
+        fs::write(&path, vec![7; MOVING_LENGTH]).expect("there is room");
+        assert_eq!(attribute(&path, TIER).as_deref(), Ok("fast"));
+        ask(&path, "slow").expect("it may move");
+        wait_until("a part is copied", || {
+            let explained = run_on(&scene, &["--json", "explain"], &path);
+            let explained: Value = serde_json::from_slice(&explained.stdout).expect("JSON");
+            explained["segments"][0]["moving"]["copied_bytes"].as_u64() > Some(0)
+        });
+        let pinned = setxattr(&path, PIN, pin.as_bytes(), XattrFlags::empty());
+        assert_eq!(pinned, Ok(()), "{pin}");
+        assert_eq!(attribute(&path, PIN).as_deref(), Ok(pin));
+        if pin != "1" {
+            assert_eq!(attribute(&path, TIER).as_deref(), Ok(pin));
+        }
+        let state = || attribute(&path, STATE).expect("it is there");
+        assert!(state().contains("pinned"), "{}", state());
+        wait_until("it moves no longer", || !state().contains("moving"));
+        if pin != "1" {
+            assert_eq!(attribute(&path, TIER).as_deref(), Ok(pin), "it stays");
+        }
+        let refused = ask(
+            &path,
+            if attribute(&path, TIER).as_deref() == Ok("fast") { "slow" } else { "fast" },
+        );
+        assert_eq!(refused, Err(Errno::PERM), "{pin}");
+        fs::remove_file(&path).expect("it is there");
+    }
 }
