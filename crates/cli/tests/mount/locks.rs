@@ -9,7 +9,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::clients::Pair;
-use crate::scene::wait_until;
+use crate::scene::{Scene, wait_until};
 use crate::suites::{How, Place};
 
 /// Locks what it is told to, a line for each lock: kind (`read`, `write`, `none`), `wait`, `try`, or
@@ -20,12 +20,14 @@ use crate::suites::{How, Place};
 ///   front, writes one byte more, and gives the lock back.
 /// - `names`, how often, and a lock: so often looks whether there is another file until it can lock,
 ///   makes the other file, removes it, and gives the lock back; `EEXIST` where it was there.
+/// - `get`, kind, start and length: which lock is in the way of that one, as kind, start, length and
+///   process; `getofd` the same for a lock of the open file; `none` where there is none.
 /// - `dup` takes one more descriptor of the open file, `close` closes one, and opens anew after the
 ///   last.
 const LOCKER: &str = "
 import errno, fcntl, os, struct, sys, threading, time
 file, spare = os.open(sys.argv[1], os.O_RDWR), []
-F_OFD_SETLK, F_OFD_SETLKW = 37, 38
+F_OFD_GETLK, F_OFD_SETLK, F_OFD_SETLKW = 36, 37, 38
 types = {'read': fcntl.F_RDLCK, 'write': fcntl.F_WRLCK, 'none': fcntl.F_UNLCK}
 kinds = {'read': fcntl.LOCK_SH, 'write': fcntl.LOCK_EX, 'none': fcntl.LOCK_UN}
 def change(kind, how, start, length):
@@ -55,7 +57,13 @@ for line in sys.stdin:
         print('ok', flush=True)
         continue
     words = line.split()
-    if words[0] == 'count':
+    if words[0] in ('get', 'getofd'):
+        wanted = struct.pack('hhqqi4x', types[words[1]], 0, int(words[2]), int(words[3]), 0)
+        found = fcntl.fcntl(file, fcntl.F_GETLK if words[0] == 'get' else F_OFD_GETLK, wanted)
+        kind, _, start, length, process = struct.unpack('hhqqi4x', found)
+        kind = next(name for name in types if types[name] == kind)
+        print(kind if kind == 'none' else f'{kind} {start} {length} {process}', flush=True)
+    elif words[0] == 'count':
         for _ in range(int(words[1])):
             os.close(file)
             file = os.open(sys.argv[1], os.O_RDWR)
@@ -172,7 +180,7 @@ impl Drop for Locker {
 }
 
 /// Paths to one file: twice on one local mount, and on the mounts of two clients.
-fn on_each(check: fn(&[PathBuf; 2])) {
+fn on_each(check: impl Fn(&[PathBuf; 2])) {
     for how in [How::Served, How::Passed] {
         let Some(place) = Place::new(how, &[]) else { return };
         let path = place.mounted.path().join("file");
@@ -493,4 +501,61 @@ fn a_client_that_unmounts_or_dies_gives_its_locks_back() {
         drop((holder, waiting));
         pair.one.mount(&pair.scene);
     }
+}
+
+/// What is said to be in the way of a lock of a third process, step by step, with names for processes.
+fn told_in_the_way([one, other]: &[PathBuf; 2]) -> Vec<String> {
+    let (mut first, mut second) = (Locker::start(one), Locker::start(other));
+    let mut third = Locker::start(one);
+    let names = [(first.child.id(), "first"), (second.child.id(), "second")];
+    let mut told = Vec::new();
+    for (locker, lock) in [
+        (2, "write try 50 10"),
+        (1, "write try 100 10"),
+        (1, "write try 10 10"),
+        // Makes two of it, and one of three.
+        (1, "none try 12 4"),
+        (2, "write try 40 5"),
+        (2, "write try 45 5"),
+        // The first is now in front, and then behind the second again.
+        (2, "none try 0 0"),
+        (2, "read try 0 5"),
+        (1, "none try 0 0"),
+        (1, "read try 7 1"),
+        (1, "read try 5 1"),
+        (1, "write try 6 1"),
+        (2, "none try 0 0"),
+        (2, "read try 2 1"),
+        (1, "read try 0 20"),
+        (1, "none try 0 6"),
+    ] {
+        let locker = if locker == 1 { &mut first } else { &mut second };
+        assert_eq!(locker.ask(lock), "ok", "{lock}");
+        for wanted in ["get write 0 0", "get read 0 0", "get write 11 200", "getofd write 0 0"] {
+            let mut found = third.ask(wanted);
+            if wanted.starts_with("getofd") && found != "none" {
+                // Of who asks so the kernel keeps the process to itself, on mounts alone.
+                found.truncate(found.rfind(' ').expect("it has a process"));
+            }
+            for (process, name) in names {
+                found = found.replace(&format!(" {process}"), &format!(" {name}"));
+            }
+            told.push(format!("{lock}; {wanted}: {found}"));
+        }
+    }
+    told
+}
+
+#[test]
+fn the_lock_that_is_in_the_way_is_told_as_natively() {
+    let Some(scene) = Scene::new() else { return };
+    let native = |directory: &Path| {
+        let path = directory.join("file");
+        fs::write(&path, [0; 100]).expect("there is room");
+        told_in_the_way(&[path.clone(), path])
+    };
+    let expected = native(&scene.directory("native"));
+    let memory = tempfile::tempdir_in("/dev/shm").expect("there is one");
+    assert_eq!(native(memory.path()), expected, "native file systems do the same");
+    on_each(|paths| assert_eq!(told_in_the_way(paths), expected));
 }

@@ -46,7 +46,7 @@ pub struct LockTable {
 
 #[derive(Default)]
 struct State {
-    /// By node, and whether they are those of `flock`.
+    /// By node, and whether they are those of `flock`; each owner's beside each other.
     held: HashMap<(u64, bool), Vec<Held>>,
     count: usize,
 }
@@ -88,7 +88,7 @@ impl LockTable {
         Ok(())
     }
 
-    /// A lock that is in the way of another.
+    /// The first lock that is in the way of another.
     pub(super) fn find(
         &self,
         number: u64,
@@ -152,29 +152,39 @@ impl OwnLocks {
 }
 
 /// Takes, changes or gives back what nobody is in the way of.
+///
+/// What is held is in the order in which Linux keeps it, so that whoever asks what is in the way of a
+/// lock hears of the same one as on a native file system: owners in the order in which they took the
+/// first lock of those that they hold, and what one of them holds by where it begins.
 fn take(held: &mut Vec<Held>, owner: LockOwner, wanted: &Locked) {
-    cut_out(held, owner, &wanted.range);
+    let place = held.iter().position(|held| held.owner == owner).unwrap_or(held.len());
+    let count = held[place..].iter().take_while(|held| held.owner == owner).count();
+    let mut own = cut_out(&held[place..place + count], &wanted.range);
     if wanted.range.kind != LockKind::Unlock {
-        held.push(Held { owner, locked: *wanted });
-        join(held, owner);
+        own.push(Held { owner, locked: *wanted });
+        own.sort_by_key(|held| held.locked.range.start);
+        join(&mut own);
     }
+    held.splice(place..place + count, own);
 }
 
-/// Takes a range away from what an owner holds.
-fn cut_out(held: &mut Vec<Held>, owner: LockOwner, range: &LockRange) {
-    let mut rest = Vec::new();
-    held.retain(|one| {
+/// What is left of what an owner holds without a range.
+fn cut_out(held: &[Held], range: &LockRange) -> Vec<Held> {
+    let mut left = Vec::with_capacity(held.len() + 2);
+    for one in held {
         let has = one.locked.range;
-        let is_cut = one.owner == owner && has.start <= range.end && range.start <= has.end;
-        if is_cut && has.start < range.start {
-            rest.push(part(one, has.start, range.start - 1));
+        if has.end < range.start || range.end < has.start {
+            left.push(*one);
+            continue;
         }
-        if is_cut && has.end > range.end {
-            rest.push(part(one, range.end + 1, has.end));
+        if has.start < range.start {
+            left.push(part(one, has.start, range.start - 1));
         }
-        !is_cut
-    });
-    held.append(&mut rest);
+        if has.end > range.end {
+            left.push(part(one, range.end + 1, has.end));
+        }
+    }
+    left
 }
 
 fn part(held: &Held, start: u64, end: u64) -> Held {
@@ -183,12 +193,11 @@ fn part(held: &Held, start: u64, end: u64) -> Held {
 }
 
 /// Makes one of neighbours of the same kind, so that a program that locks byte after byte holds one.
-fn join(held: &mut Vec<Held>, owner: LockOwner) {
-    held.sort_by_key(|held| (held.owner.session, held.owner.number, held.locked.range.start));
-    held.dedup_by(|next, last| {
+fn join(own: &mut Vec<Held>) {
+    own.dedup_by(|next, last| {
         let (one, two) = (last.locked.range, next.locked.range);
         let touch = one.end.checked_add(1) == Some(two.start);
-        let is_joined = last.owner == owner && next.owner == owner && one.kind == two.kind && touch;
+        let is_joined = one.kind == two.kind && touch;
         if is_joined {
             last.locked.range.end = two.end;
         }
@@ -249,6 +258,29 @@ mod tests {
         assert_eq!(lock(&locks.state).count, 1);
         assert_eq!(set(&locks, A, LockKind::Read, 50, 50), None);
         assert_eq!(lock(&locks.state).count, 3);
+    }
+
+    #[test]
+    fn the_first_that_is_in_the_way_is_that_of_who_came_first() {
+        let locks = LockTable::default();
+        let first = || {
+            let third = LockOwner { session: 1, number: 1 };
+            let range = locked(LockKind::Write, 0, u64::MAX).range;
+            locks.find(5, false, third, &range).map(|found| found.range.start)
+        };
+        assert_eq!(set(&locks, B, LockKind::Write, 50, 59), None);
+        assert_eq!(set(&locks, A, LockKind::Write, 100, 109), None);
+        assert_eq!(set(&locks, A, LockKind::Write, 10, 19), None);
+        assert_eq!(first(), Some(50));
+        assert_eq!(set(&locks, B, LockKind::Unlock, 0, 55), None);
+        assert_eq!(first(), Some(56));
+        assert_eq!(set(&locks, B, LockKind::Unlock, 0, 99), None);
+        assert_eq!(first(), Some(10));
+        assert_eq!(set(&locks, A, LockKind::Unlock, 12, 15), None);
+        assert_eq!(set(&locks, A, LockKind::Unlock, 10, 11), None);
+        assert_eq!(first(), Some(16), "what is left behind is not last");
+        assert_eq!(set(&locks, B, LockKind::Write, 0, 9), None);
+        assert_eq!(first(), Some(16), "who comes again comes last");
     }
 
     #[test]
