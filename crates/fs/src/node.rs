@@ -185,10 +185,21 @@ pub struct Node {
     pub may_have_object: bool,
 }
 
+/// What gives whoever executes a file the rights of its group, if that may execute it.
+pub(crate) const SET_GROUP_ID: u32 = 0o2000;
+pub(crate) const GROUP_EXECUTES: u32 = 0o010;
+
 impl Node {
     /// The whole mode: kind and permissions.
     pub fn mode(&self) -> u32 {
         self.kind.bits() | self.permissions
+    }
+
+    /// Whether it is no directory and has a set-group-ID bit that lends nothing, because its group may not
+    /// execute it. Who changes its bytes leaves that alone, unless they are not in its group.
+    pub fn has_idle_set_group(&self) -> bool {
+        let bits = self.permissions & (SET_GROUP_ID | GROUP_EXECUTES);
+        !self.kind.is_directory() && bits == SET_GROUP_ID
     }
 
     /// What is known of it with what its object says of a file that is being written.

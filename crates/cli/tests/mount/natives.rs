@@ -2,13 +2,14 @@
 //! What programs know from native file systems.
 
 use std::fs::{self, File, Permissions};
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::io::Write;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::Path;
 use std::thread;
 
 use rustix::fs::{FallocateFlags, XattrFlags, fallocate, listxattr, setxattr};
 use rustix::io::Errno;
-use rustix::process::Uid;
+use rustix::process::{Gid, Uid};
 
 use crate::receipts::ask;
 use crate::suites::{How, Place};
@@ -111,4 +112,69 @@ fn what_is_pinned_may_not_be_moved() {
     fs::write(&path, [7; LENGTHS[1]]).expect("there is room");
     setxattr(&path, "user.terrace.pin", b"1", XattrFlags::empty()).expect("it can be pinned");
     assert_eq!(ask(&path, "slow"), Err(Errno::PERM));
+}
+
+/// The group of the file, and another one.
+const GROUPS: [u32; 2] = [1234, 5678];
+
+/// Runs `act` in a thread with the rights of nobody, a group and another group.
+fn as_member<T: Send>(group: u32, other: u32, act: impl FnOnce() -> T + Send) -> T {
+    let act = || {
+        rustix::thread::set_thread_groups(&[Gid::from_raw(other)]).expect("root may");
+        rustix::thread::set_thread_gid(Gid::from_raw(group)).expect("root may");
+        rustix::thread::set_thread_uid(Uid::from_raw(NOBODY)).expect("root may");
+        act()
+    };
+    thread::scope(|scope| scope.spawn(act).join().expect("no panic"))
+}
+
+/// Which bits a file has after somebody has changed its bytes, by who that was and how.
+fn bits_left(directory: &Path) -> Vec<String> {
+    let mut left = Vec::new();
+    let [group, another] = GROUPS;
+    let who = [("its group", group, another), ("one of its groups", another, group)];
+    let who = who.into_iter().chain([("others", another, another)]);
+    for (who, first, second) in who {
+        for length in LENGTHS {
+            for mode in [0o2666, 0o2676, 0o6666, 0o6676, 0o6776, 0o4666] {
+                let path = directory.join(format!("file{length}"));
+                let set = || {
+                    fs::write(&path, vec![7; length]).expect("there is room");
+                    chown(&path, None, Some(group)).expect("root may");
+                    fs::set_permissions(&path, Permissions::from_mode(mode)).expect("it is ours");
+                };
+                let open = || File::options().write(true).open(&path).expect("anybody may");
+                let mut note = |how: &str| {
+                    let mode_left = fs::metadata(&path).expect("it is there").mode() & 0o7777;
+                    left.push(format!("{how} {mode:o} of {length} by {who}: {mode_left:o}"));
+                };
+                set();
+                as_member(first, second, || open().write_all(b"x")).expect("there is room");
+                note("write");
+                set();
+                as_member(first, second, || open().set_len(50)).expect("there is room");
+                note("ftruncate");
+                set();
+                let path = &path;
+                let cut = || File::options().write(true).truncate(true).open(path);
+                as_member(first, second, cut).expect("there is room");
+                note("open to truncate");
+                fs::remove_file(path).expect("it is ours");
+            }
+        }
+    }
+    left
+}
+
+#[test]
+fn set_id_bits_go_as_natively_when_members_and_others_change_bytes() {
+    for how in [How::Served, How::Passed, How::Network] {
+        let Some(place) = Place::new(how, &[]) else { return };
+        place.scene.let_everybody_in();
+        let found = bits_left(place.mounted.path());
+        let expected = bits_left(&place.scene.directory("native"));
+        let differs = found.iter().zip(&expected).filter(|(found, expected)| found != expected);
+        let differs: Vec<_> = differs.collect();
+        assert!(differs.is_empty(), "{how:?}: {differs:#?}");
+    }
 }

@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use terrace_core::{Access, Buffer, End, ErrorKind, Object, ReadBegun, ReadDone};
 
 use super::open::Content;
-use super::{CAPABILITY, File, settled, unexpected};
+use super::{CAPABILITY, File, settled, unexpected, without_idle_set_group};
 use crate::failure::{Failure, Result};
 use crate::node::Node;
 use crate::request::{Changes, Reply, Request};
@@ -61,6 +61,31 @@ impl File {
     /// long; `IO` where another one has got a lock since that a program here had of it.
     pub fn check(&self) -> Result<()> {
         self.files().metadata.check(self.number())
+    }
+
+    /// Takes away the set-group-ID bit that lends nothing, where there is one, after somebody changed the
+    /// bytes who is not in the file's group and has no right to keep such bits. Whoever gives the file
+    /// other permissions at the same time may find them as they are here.
+    ///
+    /// # Errors
+    ///
+    /// What the metadata says.
+    pub fn take_idle_set_group(&self, is_member: impl Fn(u32) -> bool) -> Result<()> {
+        if !self.shared().take_idle_set_group() {
+            return Ok(());
+        }
+        let left = self.files().node(self.number()).and_then(|node| {
+            let Some(changes) = without_idle_set_group(&node, is_member) else {
+                return Ok(node.has_idle_set_group());
+            };
+            let request = Request::Change { number: node.number, changes };
+            self.files().metadata.call(&request).map(|_| false)
+        });
+        // Whoever writes next looks again.
+        if left != Ok(false) {
+            self.shared().note_idle_set_group();
+        }
+        left.map(drop)
     }
 
     /// All bytes of a file that is kept with the metadata, and has some, where those that are known

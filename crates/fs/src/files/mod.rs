@@ -35,7 +35,7 @@ use self::table::{Opened, Table};
 use self::told::Told;
 use crate::failure::{Failure, Result};
 use crate::metadata::Metadata;
-use crate::node::{Kind, Node};
+use crate::node::{Kind, Node, SET_GROUP_ID};
 use crate::request::{
     Changes, Closed, Left, Made, RenameHow, Reply, Request, Settled, WasRead, When,
 };
@@ -173,6 +173,21 @@ impl Files {
     pub fn node(&self, number: u64) -> Result<Node> {
         let node = self.ask_node(&Request::Node { number })?;
         self.as_known(node)
+    }
+
+    /// Takes the set-group-ID bit of a file away where it lends nothing and `is_member` says that whoever
+    /// has changed its bytes is not in its group. The node then; `None` where there was nothing to do.
+    ///
+    /// # Errors
+    ///
+    /// What the metadata says.
+    pub fn take_idle_set_group(
+        self: &Arc<Self>,
+        node: &Node,
+        is_member: impl Fn(u32) -> bool,
+    ) -> Result<Option<Node>> {
+        let changes = without_idle_set_group(node, is_member);
+        changes.map(|changes| self.change(node.number, changes)).transpose()
     }
 
     /// Makes something that is no open file.
@@ -708,6 +723,14 @@ impl Drop for Files {
             tracing::warn!(%failure, "cannot clear up after a file system");
         }
     }
+}
+
+/// What takes the set-group-ID bit of a file away that lends nothing, where there is one and whoever has
+/// changed the file's bytes is not in its group.
+fn without_idle_set_group(node: &Node, is_member: impl Fn(u32) -> bool) -> Option<Changes> {
+    let permissions = Some(node.permissions & !SET_GROUP_ID);
+    let is_taken = node.has_idle_set_group() && !is_member(node.group);
+    is_taken.then(|| Changes { permissions, ..Changes::default() })
 }
 
 /// The key of the object that holds the bytes of file `number`.

@@ -27,6 +27,9 @@ pub(super) struct Shared {
     content: RwLock<Content>,
     /// Whether a write may have to take set-user-ID and set-group-ID bits away.
     has_set_id: AtomicBool,
+    /// Whether a write of who is not in its group may have to take a set-group-ID bit away that lends
+    /// nothing.
+    has_idle_set_group: AtomicBool,
     /// Whether a write may have to take [`CAPABILITY`](super::CAPABILITY) away.
     may_have_capability: AtomicBool,
     /// Whether anybody has it open for writing, or had.
@@ -66,6 +69,7 @@ impl Shared {
             told_changed_ns: files.told.open(node),
             content: RwLock::new(content),
             has_set_id: AtomicBool::new(node.permissions & SET_ID != 0),
+            has_idle_set_group: AtomicBool::new(node.has_idle_set_group()),
             may_have_capability: AtomicBool::new(node.has_xattrs),
             is_writable: AtomicBool::new(access == Access::Write),
             is_doubted: AtomicBool::default(),
@@ -150,6 +154,16 @@ impl Shared {
         self.has_set_id.store(true, Ordering::Release);
     }
 
+    /// Whether a write has to look for a set-group-ID bit that lends nothing: true once.
+    pub(super) fn take_idle_set_group(&self) -> bool {
+        let has_one = &self.has_idle_set_group;
+        has_one.load(Ordering::Relaxed) && has_one.swap(false, Ordering::AcqRel)
+    }
+
+    pub(super) fn note_idle_set_group(&self) {
+        self.has_idle_set_group.store(true, Ordering::Release);
+    }
+
     /// Whether a write has to take what it may do away: true once.
     pub(super) fn take_capability(&self) -> bool {
         let may_have = &self.may_have_capability;
@@ -226,6 +240,7 @@ impl Shared {
     pub(super) fn note_permissions(&self, node: &Node) {
         self.may_have_capability.fetch_or(node.has_xattrs, Ordering::AcqRel);
         self.has_set_id.fetch_or(node.permissions & SET_ID != 0, Ordering::AcqRel);
+        self.has_idle_set_group.fetch_or(node.has_idle_set_group(), Ordering::AcqRel);
     }
 
     /// Opens the object anew, of which a sync failed: all later ones through the same handle would, also of

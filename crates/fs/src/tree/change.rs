@@ -9,13 +9,11 @@ use super::{Tree, find_node, get_node, put_node};
 use crate::acl;
 use crate::clock::Moment;
 use crate::failure::Result;
-use crate::node::{Kind, Marks, Node, Place};
+use crate::node::{GROUP_EXECUTES, Kind, Marks, Node, Place, SET_GROUP_ID};
 use crate::pairs;
 use crate::request::{Changes, Reply, WasRead, When};
 
 const SET_USER_ID: u32 = 0o4000;
-const SET_GROUP_ID: u32 = 0o2000;
-const GROUP_EXECUTES: u32 = 0o010;
 
 impl Tree {
     /// Changes what is known of a node. The length only where the bytes are with the metadata, and

@@ -13,12 +13,9 @@ use crate::acl;
 use crate::clock::Moment;
 use crate::failure::Result;
 use crate::lock;
-use crate::node::{Kind, Marks, Node, Place, TARGET_BYTES_MAX};
+use crate::node::{Kind, Marks, Node, Place, SET_GROUP_ID, TARGET_BYTES_MAX};
 use crate::pairs;
 use crate::request::Made;
-
-/// The set-group-ID bit.
-const SET_GROUP_ID: u32 = 0o2000;
 
 impl Tree {
     /// Makes a node under a name; without one, a file that has none yet. It is open once where that

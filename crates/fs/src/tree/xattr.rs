@@ -7,7 +7,7 @@ use terrace_core::Txn;
 use super::{Tree, get_node, put_node};
 use crate::acl;
 use crate::failure::{Failure, Result};
-use crate::node::{NAME_BYTES_MAX, Node};
+use crate::node::{NAME_BYTES_MAX, Node, SET_GROUP_ID};
 use crate::pairs;
 use crate::request::{Reply, SetHow};
 
@@ -19,8 +19,6 @@ const LIST_BYTES_MAX: usize = 64 << 10;
 
 /// Removed or listed in one go.
 const PAGE: usize = 100;
-
-const SET_GROUP_ID: u32 = 0o2000;
 
 impl Tree {
     pub(super) fn xattr(&self, number: u64, name: &[u8]) -> Result<Vec<u8>> {

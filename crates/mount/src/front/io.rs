@@ -8,7 +8,8 @@ use std::thread;
 use rustix::fs::{FallocateFlags, OFlags};
 use rustix::io::Errno;
 use terrace_core::{Buffer, End, ReadBegun};
-use terrace_fuse::{CopyFileRange, Reply};
+use terrace_fs::File;
+use terrace_fuse::{CopyFileRange, Reply, Request};
 
 use super::handle::Handle;
 use super::{Answering, Failure, Front, Result};
@@ -30,7 +31,40 @@ pub(super) struct Writing<'a> {
     /// Those of the open file at this moment.
     pub(super) flags: OFlags,
     pub(super) is_from_cache: bool,
-    pub(super) clears_set_id: bool,
+    /// Who has no right to keep set-user-ID and set-group-ID bits, where that is so.
+    pub(super) stranger: Option<Asker>,
+}
+
+/// Who asks for something.
+#[derive(Clone, Copy)]
+pub(super) struct Asker {
+    group: u32,
+    thread: u32,
+}
+
+impl Asker {
+    pub(super) fn of(request: &Request<'_>) -> Self {
+        Self { group: request.gid, thread: request.pid }
+    }
+
+    /// Whether it is in a group. The kernel tells one of its groups alone; where nobody knows the others
+    /// it is in none.
+    pub(super) fn is_in(self, group: u32) -> bool {
+        let in_others = || {
+            let status = std::fs::read_to_string(format!("/proc/{}/status", self.thread)).ok()?;
+            let groups = status.lines().find_map(|line| line.strip_prefix("Groups:"))?;
+            Some(groups.split_whitespace().any(|one| one.parse() == Ok(group)))
+        };
+        self.group == group || in_others().unwrap_or(false)
+    }
+}
+
+/// Takes a set-group-ID bit that lends nothing from a file whose bytes a stranger has changed.
+fn take_idle_set_group(file: &File, stranger: Option<Asker>) -> Result<()> {
+    match stranger {
+        Some(asker) => file.take_idle_set_group(|group| asker.is_in(group)),
+        None => Ok(()),
+    }
 }
 
 /// Has a read answered by whoever hears of its end; no thread of this mount waits for it then.
@@ -116,7 +150,8 @@ impl Front {
     ) -> Result<()> {
         let handle = self.handle(handle)?;
         let number = handle.file.number();
-        let Writing { offset, data, flags, is_from_cache, clears_set_id } = *writing;
+        let Writing { offset, data, flags, is_from_cache, stranger } = *writing;
+        let clears_set_id = stranger.is_some();
         // As the flags are now: a program may have changed them (fcntl(2), F_SETFL). What the kernel
         // had mapped knows its place, and so does the kernel where nobody else moves the end.
         let appends = self.is_shared && flags.contains(OFlags::APPEND) && !is_from_cache;
@@ -129,6 +164,7 @@ impl Front {
             }
             false => (handle.file.write_some(offset, data, clears_set_id)?, offset),
         };
+        take_idle_set_group(&handle.file, stranger)?;
         let bytes = count as u32;
         // What comes from the cache is there, and the kernel holds on to it until it is answered.
         let is_stale = !handle.is_cached && !is_from_cache && self.caching.is_read(number);
@@ -160,10 +196,11 @@ impl Front {
         offset: u64,
         length: u64,
         mode: u32,
-        clears_set_id: bool,
+        stranger: Option<Asker>,
         reply: &mut Answering,
     ) -> Result<()> {
         let handle = self.handle(handle)?;
+        let clears_set_id = stranger.is_some();
         let mode = FallocateFlags::from_bits_retain(mode);
         let end = offset.checked_add(length).filter(|end| i64::try_from(*end).is_ok());
         let range = offset..end.ok_or(Errno::FBIG)?;
@@ -179,6 +216,7 @@ impl Front {
         } else {
             return Err(Errno::OPNOTSUPP.into());
         }
+        take_idle_set_group(&handle.file, stranger)?;
         reply.with(Reply::empty)
     }
 
@@ -218,7 +256,7 @@ impl Front {
     pub(super) fn copy(
         &self,
         copy: &CopyFileRange,
-        clears_set_id: bool,
+        stranger: Option<Asker>,
         reply: &mut Answering,
     ) -> Result<()> {
         if copy.flags != 0 {
@@ -227,7 +265,8 @@ impl Front {
         let (from, to) = (self.handle(copy.handle)?, self.handle(copy.target_handle)?);
         self.note_first_read(&from);
         let (at, bytes) = ((copy.offset, copy.target_offset), copy.length);
-        let copied = to.file.copy_from(&from.file, at, bytes, clears_set_id)?;
+        let copied = to.file.copy_from(&from.file, at, bytes, stranger.is_some())?;
+        take_idle_set_group(&to.file, stranger)?;
         reply.with(|reply| reply.copied(copied))
     }
 }

@@ -16,11 +16,11 @@ use rustix::fs::OFlags;
 use rustix::io::Errno;
 use terrace_core::{Key, SystemClock};
 use terrace_fs::{Failure, Files, Node};
-use terrace_fuse::{Attributes, Entry, FileSystem, Notifier, Operation, Reply, Request};
+use terrace_fuse::{Attributes, Entry, FileSystem, Notifier, Operation, Reply, Request, SetAttr};
 
 use self::directory::Walk;
 use self::handle::Handle;
-use self::io::Writing;
+use self::io::{Asker, Writing};
 use crate::below::Below;
 use crate::caching::Caching;
 use crate::locked::LockedDirectories;
@@ -162,7 +162,9 @@ impl Front {
             Operation::Lookup { name } => self.lookup(node, name, reply),
             Operation::GetAttr { .. } => self.attributes(node, reply),
             Operation::Statx { .. } => self.statx(node, reply),
-            Operation::SetAttr(changes) => self.set_attributes(node, changes, reply),
+            Operation::SetAttr(changes) => {
+                self.set_attributes(node, changes, changing_stranger(request, changes), reply)
+            }
             Operation::ReadLink => self.read_link(node, reply),
             Operation::SymLink { name, target } => self.make_link(request, name, target, reply),
             Operation::MkNod { name, mode, device, umask } => {
@@ -194,12 +196,13 @@ impl Front {
                 data,
                 flags,
                 is_from_cache,
-                kills_suid_sgid: clears_set_id,
+                kills_suid_sgid,
                 ..
             } => {
                 let (offset, flags) = (*offset, OFlags::from_bits_retain(*flags));
-                let (is_from_cache, clears_set_id) = (*is_from_cache, *clears_set_id);
-                let writing = Writing { offset, data, flags, is_from_cache, clears_set_id };
+                let is_from_cache = *is_from_cache;
+                let stranger = kills_suid_sgid.then(|| Asker::of(request));
+                let writing = Writing { offset, data, flags, is_from_cache, stranger };
                 self.write(*handle, &writing, reply)
             }
             Operation::StatFs => self.status(reply),
@@ -256,13 +259,12 @@ impl Front {
                 reply.with(Reply::empty)
             }
             Operation::Fallocate { handle, offset, length, mode } => {
-                let clears_set_id = !has_set_id_rights(request);
-                self.allocate(*handle, *offset, *length, *mode, clears_set_id, reply)
+                self.allocate(*handle, *offset, *length, *mode, stranger(request), reply)
             }
             Operation::Seek { handle, offset, whence } => {
                 self.seek(*handle, *offset, *whence, reply)
             }
-            Operation::CopyFileRange(copy) => self.copy(copy, !has_set_id_rights(request), reply),
+            Operation::CopyFileRange(copy) => self.copy(copy, stranger(request), reply),
             Operation::Forget { count } => {
                 self.forget(node, *count);
                 reply.with(drop)
@@ -291,10 +293,21 @@ impl FileSystem for Front {
     }
 }
 
-/// Whether set-user-ID and set-group-ID bits stay where this user changes bytes. The kernel says so
-/// with a write, and of other changes leaves it to the file system.
-fn has_set_id_rights(request: &Request<'_>) -> bool {
-    request.uid == 0
+/// Who asks, where set-user-ID and set-group-ID bits do not stay where this user changes bytes. The
+/// kernel says so with a write, and of other changes leaves it to the file system.
+fn stranger(request: &Request<'_>) -> Option<Asker> {
+    (request.uid != 0).then(|| Asker::of(request))
+}
+
+/// The same of who changes what is known of a node: nothing is changed where the kernel itself writes for
+/// somebody who may not keep the bits.
+fn changing_stranger(request: &Request<'_>, changes: &SetAttr) -> Option<Asker> {
+    match changes.is_empty() {
+        true => stranger(request),
+        false => {
+            (changes.kills_suid_sgid && changes.size_bytes.is_some()).then(|| Asker::of(request))
+        }
+    }
 }
 
 /// Tells of what went wrong: what broke loudly, what was refused only to who wants to know.

@@ -7,6 +7,7 @@ use rustix::io::Errno;
 use terrace_fs::{Changes, Node, Time, When};
 use terrace_fuse::{Entry, FileSystemStatus, Reply, SetAttr, SetTime, StatxAnswer};
 
+use super::io::Asker;
 use super::{Answering, Front, Result, answer};
 
 /// After so long a read changes when something was last read, whatever else happened (as Linux's
@@ -62,6 +63,7 @@ impl Front {
         &self,
         number: u64,
         changes: &SetAttr,
+        stranger: Option<Asker>,
         reply: &mut Answering,
     ) -> Result<()> {
         let when = |time: SetTime| match time {
@@ -78,7 +80,11 @@ impl Front {
             clears_set_id: changes.kills_suid_sgid || changes.is_empty(),
             ..Changes::default()
         };
-        let node = self.files.change(number, changes)?;
+        let mut node = self.files.change(number, changes)?;
+        if let Some(asker) = stranger {
+            let taken = self.files.take_idle_set_group(&node, |group| asker.is_in(group))?;
+            node = taken.unwrap_or(node);
+        }
         reply.with(|reply| reply.attributes(&self.told(&node), self.cached_for))
     }
 
