@@ -36,6 +36,10 @@ struct Export<'a, 'w> {
     work: &'a mut Work<'w>,
     /// What has several names, but for directories: the first of these.
     linked: HashMap<u64, PathBuf>,
+    /// Local files with several names that are left as they are, by device and inode: of which file
+    /// each is the copy.
+    kept: HashMap<(u64, u64), u64>,
+    keeper: Keeper,
     buffer: Buffer,
 }
 
@@ -43,7 +47,9 @@ struct Export<'a, 'w> {
 pub(crate) fn export(work: &mut Work<'_>, source: Node, target: &Path) -> Result<()> {
     fs::create_dir_all(target)
         .map_err(|error| about(from_local("make a directory", error), target))?;
-    let mut export = Export { work, linked: HashMap::new(), buffer: Buffer::zeroed(PIECE_BYTES) };
+    let (linked, kept) = (HashMap::new(), HashMap::new());
+    let (keeper, buffer) = (Keeper::here()?, Buffer::zeroed(PIECE_BYTES));
+    let mut export = Export { work, linked, kept, keeper, buffer };
     let mut levels = vec![Level::new(target.into(), source)];
     while let Some(level) = levels.last_mut() {
         export.work.interrupt.check("run it again to go on")?;
@@ -138,7 +144,13 @@ impl Export<'_, '_> {
     }
 
     fn file(&mut self, path: &Path, node: &Node, there: Option<&Metadata>) -> Result<()> {
-        if there.is_some_and(|there| is_unchanged(node, there)) {
+        let is_kept =
+            |there: &&Metadata| self.is_unchanged(node, there) && !self.is_of_another(node, there);
+        if let Some(there) = there.filter(is_kept) {
+            if there.nlink() > 1 {
+                self.kept.insert((there.dev(), there.ino()), node.number);
+            }
+            self.permissions(node, there);
             self.work.summary.unchanged += 1;
         } else {
             self.copy(path, node, there)?;
@@ -146,6 +158,22 @@ impl Export<'_, '_> {
             self.work.summary.files += 1;
         }
         Ok(())
+    }
+
+    /// Whether a local file has the bytes of a file by its size and time, and of its owner, group and
+    /// permissions what whoever runs this can give.
+    fn is_unchanged(&self, node: &Node, there: &Metadata) -> bool {
+        let (_, modified) = local::times(there);
+        there.is_file()
+            && there.len() == node.size
+            && modified == node.modified
+            && self.keeper.is_given(node, there)
+            && there.mode() & 0o7777 == lent(node, there).bits()
+    }
+
+    /// Whether a local file is the copy of another file already, of which this was a further name once.
+    fn is_of_another(&self, node: &Node, there: &Metadata) -> bool {
+        self.kept.get(&(there.dev(), there.ino())).is_some_and(|of| *of != node.number)
     }
 
     fn copy(&mut self, path: &Path, node: &Node, there: Option<&Metadata>) -> Result<()> {
@@ -222,7 +250,9 @@ impl Export<'_, '_> {
         let failed = |errno: Errno| about(from_local("set attributes", errno.into()), path);
         let is_root = rustix::process::geteuid().is_root();
         give(node, path).map_err(failed)?;
-        let permissions = self.permissions(node, path)?;
+        let given = fs::symlink_metadata(path)
+            .map_err(|error| about(from_local("set attributes", error), path))?;
+        let permissions = self.permissions(node, &given);
         if node.kind != Kind::Symlink {
             chmodat(CWD, path, permissions, AtFlags::empty()).map_err(failed)?;
         }
@@ -245,21 +275,15 @@ impl Export<'_, '_> {
         Ok(())
     }
 
-    /// The permissions for a file that has the owner and the group that it can have. Its
-    /// set-user-ID bit lends what its owner may do and its set-group-ID bit what its group may: each
-    /// goes with the one for whom it was set, or else the file would lend what others may.
-    fn permissions(&mut self, node: &Node, path: &Path) -> Result<Mode> {
-        let given = fs::symlink_metadata(path)
-            .map_err(|error| about(from_local("set attributes", error), path))?;
-        let (has_user, has_group) = (given.uid() == node.user, given.gid() == node.group);
-        let wanted = Mode::from_raw_mode(node.permissions);
-        let mut permissions = wanted;
-        permissions.set(Mode::SUID, has_user && wanted.contains(Mode::SUID));
-        permissions.set(Mode::SGID, has_group && wanted.contains(Mode::SGID));
+    /// The permissions for a file that has the owner and the group that it can have; counts what is
+    /// lost of these.
+    fn permissions(&mut self, node: &Node, given: &Metadata) -> Mode {
+        let permissions = lent(node, given);
+        let is_lost = (given.uid(), given.gid()) != (node.user, node.group);
         let summary = &mut self.work.summary;
-        summary.owners_lost += u64::from(!has_user || !has_group);
-        summary.set_ids_lost += u64::from(permissions != wanted);
-        Ok(permissions)
+        summary.owners_lost += u64::from(is_lost);
+        summary.set_ids_lost += u64::from(permissions != Mode::from_raw_mode(node.permissions));
+        permissions
     }
 
     fn wanted(&self, node: &Node) -> terrace_fs::Result<Vec<local::Attribute>> {
@@ -316,11 +340,45 @@ fn clear(path: &Path, there: Option<&Metadata>) -> Result<()> {
     Ok(removed.map_err(|error| about(from_local("remove a file", error), path))?)
 }
 
-fn is_unchanged(node: &Node, there: &Metadata) -> bool {
-    let (_, modified) = local::times(there);
-    let is_same = (there.mode() & 0o7777, there.uid(), there.gid())
-        == (node.permissions, node.user, node.group);
-    there.is_file() && is_same && there.len() == node.size && modified == node.modified
+/// The permissions for a file with this owner and this group. Its set-user-ID bit lends what its owner
+/// may do and its set-group-ID bit what its group may: each goes with the one for whom it was set, or
+/// else the file would lend what others may.
+fn lent(node: &Node, given: &Metadata) -> Mode {
+    let wanted = Mode::from_raw_mode(node.permissions);
+    let (has_user, has_group) = (given.uid() == node.user, given.gid() == node.group);
+    let mut permissions = wanted;
+    permissions.set(Mode::SUID, has_user && wanted.contains(Mode::SUID));
+    permissions.set(Mode::SGID, has_group && wanted.contains(Mode::SGID));
+    permissions
+}
+
+/// Who keeps files that it cannot give to their owners.
+struct Keeper {
+    user: u32,
+    is_root: bool,
+    groups: Vec<u32>,
+}
+
+impl Keeper {
+    /// Whoever runs this.
+    fn here() -> Result<Self> {
+        let failed = |errno: Errno| from_local("ask for the groups", errno.into());
+        let user = rustix::process::geteuid();
+        let groups = rustix::process::getgroups().map_err(failed)?;
+        let groups = groups.into_iter().chain([rustix::process::getegid()]);
+        Ok(Self {
+            user: user.as_raw(),
+            is_root: user.is_root(),
+            groups: groups.map(Gid::as_raw).collect(),
+        })
+    }
+
+    /// Whether a local file has the owner and the group that it can be given.
+    fn is_given(&self, node: &Node, there: &Metadata) -> bool {
+        let keeps_user = !self.is_root && there.uid() == self.user;
+        let keeps_group = !self.is_root && !self.groups.contains(&node.group);
+        (there.uid() == node.user || keeps_user) && (there.gid() == node.group || keeps_group)
+    }
 }
 
 fn said(failure: terrace_fs::Failure, path: &Path) -> Failure {

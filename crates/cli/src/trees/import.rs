@@ -35,16 +35,22 @@ struct Spot<'a> {
     there: Option<&'a Node>,
 }
 
+/// Which local file it is: device and inode.
+type Identity = (u64, u64);
+
 struct Import<'a, 'w> {
     work: &'a mut Work<'w>,
     /// What has several names, but for directories, by device and inode.
-    linked: HashMap<(u64, u64), u64>,
+    linked: HashMap<Identity, u64>,
+    /// What was there with several names and is left as it is: of which file it is the copy.
+    kept: HashMap<u64, Identity>,
     buffer: Buffer,
 }
 
 /// Copies what is in a local directory into one of the file system.
 pub(crate) fn import(work: &mut Work<'_>, source: &Path, target: &Node) -> Result<()> {
-    let mut import = Import { work, linked: HashMap::new(), buffer: Buffer::zeroed(PIECE_BYTES) };
+    let (linked, kept) = (HashMap::new(), HashMap::new());
+    let mut import = Import { work, linked, kept, buffer: Buffer::zeroed(PIECE_BYTES) };
     let mut levels = vec![import.enter(source.into(), target.number)?];
     while let Some(level) = levels.last_mut() {
         import.work.interrupt.check("run it again to go on")?;
@@ -99,7 +105,7 @@ impl Import<'_, '_> {
         if kind.is_directory() {
             return self.directory(path, spot).map(Some);
         }
-        let identity = (metadata.nlink() > 1).then(|| (metadata.dev(), metadata.ino()));
+        let identity = (metadata.nlink() > 1).then(|| identity(&metadata));
         let first = identity.and_then(|identity| self.linked.get(&identity).copied());
         if let Some(number) = first {
             self.link(&path, number, spot)?;
@@ -142,8 +148,11 @@ impl Import<'_, '_> {
 
     /// Copies a file where it is new or changed; its number.
     fn file(&mut self, path: &Path, metadata: &Metadata, spot: Spot<'_>) -> Result<u64> {
-        match spot.there.filter(|there| is_unchanged(there, metadata)) {
+        let is_kept =
+            |there: &&Node| is_unchanged(there, metadata) && !self.is_of_another(there, metadata);
+        match spot.there.filter(is_kept) {
             Some(there) => {
+                self.keep(there, metadata);
                 self.work.summary.unchanged += 1;
                 let mode = metadata.mode() & 0o7777;
                 let owner = (metadata.uid(), metadata.gid());
@@ -157,6 +166,17 @@ impl Import<'_, '_> {
                 self.work.summary.files += 1;
                 Ok(number)
             }
+        }
+    }
+
+    /// Whether what is there is the copy of another file already, of which this was a further name once.
+    fn is_of_another(&self, there: &Node, metadata: &Metadata) -> bool {
+        self.kept.get(&there.number).is_some_and(|of| *of != identity(metadata))
+    }
+
+    fn keep(&mut self, there: &Node, metadata: &Metadata) {
+        if there.links > 1 {
+            self.kept.insert(there.number, identity(metadata));
         }
     }
 
@@ -256,12 +276,16 @@ impl Import<'_, '_> {
             let is_device = matches!(kind, Kind::CharacterDevice | Kind::BlockDevice);
             // One that is a further name there alone would lend its attributes to the others.
             there.kind == kind
+                && !self.is_of_another(there, metadata)
                 && (there.links == 1 || metadata.nlink() > 1)
                 && (!is_device || there.device == device)
                 && (kind != Kind::Symlink || has_target())
         };
         let number = match spot.there.filter(|there| is_same(there)) {
-            Some(there) => there.number,
+            Some(there) => {
+                self.keep(there, metadata);
+                there.number
+            }
             None => {
                 self.clear(path, spot)?;
                 let target = target.as_os_str().as_bytes();
@@ -328,6 +352,10 @@ impl Import<'_, '_> {
         }
         Ok(())
     }
+}
+
+fn identity(metadata: &Metadata) -> Identity {
+    (metadata.dev(), metadata.ino())
 }
 
 fn is_unchanged(there: &Node, metadata: &Metadata) -> bool {

@@ -3,7 +3,7 @@
 //!
 //! A file is unchanged where size and modification time are; times are set when everything else
 //! is, so that whatever was interrupted is copied again. In memory are the directories on the way
-//! down and, for whatever else has several names, one of these.
+//! down and, for whatever else has several names, one of these and of which file it is the copy.
 
 mod export;
 mod import;

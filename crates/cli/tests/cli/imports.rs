@@ -218,6 +218,55 @@ fn a_further_name_may_come_in_a_later_run() {
     assert!(printed.ends_with(": no problems\n"), "{printed}");
 }
 
+/// Replaces files by one new one with the same bytes and the same time, which has all of these names.
+fn replace_together(paths: &[PathBuf]) {
+    let [first, others @ ..] = paths else { return };
+    let (content, metadata) =
+        (fs::read(first).expect("is there"), fs::metadata(first).expect("is there"));
+    fs::remove_file(first).expect("removed");
+    fs::write(first, content).expect("written");
+    set_modified(first, metadata.mtime());
+    for other in others {
+        fs::remove_file(other).expect("removed");
+        fs::hard_link(first, other).expect("linked");
+    }
+}
+
+#[test]
+fn files_of_their_own_are_so_on_the_other_side_though_their_bytes_are_the_same() {
+    let scene = Scene::new();
+    let source = scene.path("source");
+    let path = |name: &str| source.join(name);
+    for (first, others) in [("a", &["b"][..]), ("c", &["below/d", "e", "f"])] {
+        scene.file(&format!("source/{first}"), [7; 10_000]);
+        fs::create_dir_all(path("below")).expect("made");
+        set_modified(&path(first), 1_000_000_000);
+        others.iter().for_each(|other| {
+            fs::hard_link(path(first), path(other)).expect("linked");
+        });
+    }
+    scene.ok(["import", "source"]);
+    scene.ok(["export", "target"]);
+    assert_same(&source, &scene.path("target"));
+    // One of two, and two of four: these are one again.
+    replace_together(&[path("b")]);
+    replace_together(&[path("below/d"), path("f")]);
+    scene.ok(["import", "source"]);
+    scene.ok(["export", "anew"]);
+    assert_same(&source, &scene.path("anew"));
+    scene.ok(["export", "target"]);
+    assert_same(&source, &scene.path("target"));
+    for again in [&scene.json(["import", "source"])[0], &scene.json(["export", "target"])[0]] {
+        assert_eq!((&again["files"], &again["bytes"]), (&0.into(), &0.into()));
+    }
+    // Names that a file has elsewhere are no reason to copy it.
+    fs::create_dir(scene.path("kept")).expect("made");
+    fs::hard_link(scene.path("target/a"), scene.path("kept/a")).expect("linked");
+    assert_eq!(scene.json(["export", "target"])[0]["files"], 0);
+    let printed = scene.ok(["fsck"]);
+    assert!(printed.ends_with(": no problems\n"), "{printed}");
+}
+
 #[test]
 fn a_tree_goes_through_whoever_holds_the_store() {
     let scene = Scene::new();
@@ -305,6 +354,13 @@ fn files_of_others_lose_the_bits_that_lend_what_their_owner_may() {
     let ran = run_as_ordinary(&scene, &["--json", "export", "target"]);
     let report: serde_json::Value = serde_json::from_str(&ran.stdout).expect("JSON");
     assert_eq!((&report["owners_lost"], &report["set_ids_lost"]), (&9.into(), &6.into()));
+    // What cannot be kept is no reason to copy files again; what can be is.
+    assert_eq!((&report["files"], &report["bytes"]), (&0.into(), &0.into()), "{report}");
+    let mode = fs::Permissions::from_mode(0o700);
+    fs::set_permissions(scene.path("target/all"), mode).expect("set");
+    let ran = run_as_ordinary(&scene, &["--json", "export", "target"]);
+    let report: serde_json::Value = serde_json::from_str(&ran.stdout).expect("JSON");
+    assert_eq!((&report["files"], &report["owners_lost"]), (&1.into(), &9.into()), "{report}");
     // With the right to give them away they come back as they were: nothing was lost on the way in.
     let report = &scene.json(["export", "whole"])[0];
     assert_eq!((&report["owners_lost"], &report["set_ids_lost"]), (&0.into(), &0.into()));
