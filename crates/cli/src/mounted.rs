@@ -81,21 +81,22 @@ pub(crate) struct Selected {
     pub(crate) small: Vec<PathBuf>,
 }
 
-/// The files and directories that are to be steered, where arguments are paths. All are looked at
-/// before anything is changed: any file would take the attributes.
+/// The files and directories that are to be steered, where arguments are paths: with `is_recursive`
+/// directories before what is in them. All are looked at before anything is changed: any file would
+/// take the attributes.
 ///
 /// # Errors
 ///
 /// `Invalid` for keys beside paths, and what is not in a mounted store; `NotFound`, `Denied`, `Io`.
 pub(crate) fn steered(arguments: &[OsString], is_recursive: bool) -> Result<Option<Vec<PathBuf>>> {
-    let Some(named) = paths(arguments, false)? else { return Ok(None) };
+    let Some(named) = paths(arguments, Below::Nothing)? else { return Ok(None) };
     // Also of directories themselves: one of somebody else's may be empty.
     named.iter().try_for_each(|path| attribute(path, STORE).map(drop))?;
     if !is_recursive {
         return Ok(Some(named));
     }
     let mut found = Vec::new();
-    for path in paths(arguments, true)?.unwrap_or_default() {
+    for path in paths(arguments, Below::Everything)?.unwrap_or_default() {
         if unless_gone(attribute(&path, STORE), true)?.is_some() {
             found.push(path);
         }
@@ -111,12 +112,23 @@ pub(crate) fn unless_gone<T>(said: Result<T>, was_found: bool) -> Result<Option<
     }
 }
 
-/// The files that arguments stand for, where they are paths.
+/// What is meant of what is below a directory that is named.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Below {
+    /// Nothing: the directory itself.
+    Nothing,
+    /// The files in it and in those below it, and no directory.
+    Files,
+    /// These, and the directories, each before what is in it.
+    Everything,
+}
+
+/// What arguments stand for, where they are paths.
 ///
 /// # Errors
 ///
 /// `Invalid` for keys beside paths; `NotFound`, `Denied`, `Io`.
-pub(crate) fn paths(arguments: &[OsString], is_recursive: bool) -> Result<Option<Vec<PathBuf>>> {
+pub(crate) fn paths(arguments: &[OsString], below: Below) -> Result<Option<Vec<PathBuf>>> {
     if !arguments.iter().any(is_path) {
         return Ok(None);
     }
@@ -131,7 +143,7 @@ pub(crate) fn paths(arguments: &[OsString], is_recursive: bool) -> Result<Option
         let path = Path::new(argument);
         let is_link = std::fs::symlink_metadata(path).is_ok_and(|found| found.is_symlink());
         let followed = if is_link { followed(path)? } else { path.into() };
-        found.extend(files(&followed, is_recursive)?);
+        found.extend(walk(&followed, below)?);
     }
     Ok(Some(found))
 }
@@ -149,7 +161,8 @@ pub(crate) fn select(
 ) -> Result<Selected> {
     let mut selected =
         Selected { context: context.clone(), keys: Vec::new(), is_recursive, small: Vec::new() };
-    let Some(paths) = paths(arguments, is_recursive)? else {
+    let below = if is_recursive { Below::Files } else { Below::Nothing };
+    let Some(paths) = paths(arguments, below)? else {
         selected.keys = keys(arguments)?;
         return Ok(selected);
     };
@@ -167,7 +180,7 @@ pub(crate) fn select(
     };
     if is_recursive {
         // Below a directory there may be no file to tell.
-        for path in self::paths(arguments, false)?.unwrap_or_default() {
+        for path in self::paths(arguments, Below::Nothing)?.unwrap_or_default() {
             note_store(attribute(&path, STORE)?, &path)?;
         }
     }
@@ -229,9 +242,9 @@ fn followed(path: &Path) -> Result<PathBuf> {
     Ok(std::fs::canonicalize(path).map_err(failed)?)
 }
 
-/// The files that a path stands for: itself, or with `is_recursive` everything below it.
-fn files(path: &Path, is_recursive: bool) -> Result<Vec<PathBuf>> {
-    if !is_recursive {
+/// What a path stands for: itself, or what is below it.
+fn walk(path: &Path, below: Below) -> Result<Vec<PathBuf>> {
+    if below == Below::Nothing {
         return Ok(vec![path.into()]);
     }
     let mut found = Vec::new();
@@ -246,6 +259,9 @@ fn files(path: &Path, is_recursive: bool) -> Result<Vec<PathBuf>> {
             let entries = std::fs::read_dir(&path).map_err(|error| failed(error).into());
             for entry in unless_gone(entries, was_found)?.into_iter().flatten() {
                 ahead.push_back(entry.map_err(failed)?.path());
+            }
+            if below == Below::Everything {
+                found.push(path);
             }
         } else if looked.is_file() {
             found.push(path);

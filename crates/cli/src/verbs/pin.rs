@@ -22,6 +22,9 @@ use crate::selection::for_each_key;
 /// A pinned object stays on its tier: what the policy or `terrace migrate` asks for is refused
 /// with the outcome `pinned`. It can still be read, written and removed. The pin is kept in the
 /// store until `terrace unpin`. To pin an object on another tier, migrate it there first.
+///
+/// A directory of a mounted store that is pinned passes that on to what is made in it later; with -r
+/// the same holds of all directories below it, and all files there are pinned.
 #[derive(Args, Debug)]
 pub(crate) struct Pin {
     #[command(flatten)]
@@ -31,6 +34,9 @@ pub(crate) struct Pin {
 /// Allow to move pinned objects again
 ///
 /// Takes back `terrace pin`. An object that is not pinned is left as it is.
+///
+/// Of a directory of a mounted store, what is made in it later is pinned no longer; with -r the same
+/// holds of all directories below it, and no file there is pinned any more.
 #[derive(Args, Debug)]
 pub(crate) struct Unpin {
     #[command(flatten)]
@@ -43,7 +49,7 @@ struct Objects {
     #[arg(required = true, value_name = "KEY")]
     keys: Vec<OsString>,
 
-    /// Everything in a namespace, under a prefix of it, or in a directory
+    /// Everything in a namespace, under a prefix of it, or in a directory, and that itself
     ///
     /// The arguments are then what `terrace ls` takes: NAMESPACE or NAMESPACE/PREFIX; or paths.
     #[arg(short, long)]
@@ -99,7 +105,8 @@ impl Verb for Pin {
     const GROUP: Group = Group::Placement;
     const EXAMPLES: &'static str = "
   terrace migrate index/main --to fast && terrace pin index/main
-  terrace pin -r index                  every object of a namespace";
+  terrace pin -r index                  every object of a namespace
+  terrace pin -r /mnt/files/index       a directory of a mounted store, and all below";
 
     fn run(self, context: &Context) -> Result<()> {
         self.objects.each(context, true, Store::pin)
@@ -111,7 +118,8 @@ impl Verb for Unpin {
     const GROUP: Group = Group::Placement;
     const EXAMPLES: &'static str = "
   terrace unpin index/main
-  terrace unpin -r index                every object of a namespace";
+  terrace unpin -r index                every object of a namespace
+  terrace unpin -r /mnt/files/index     a directory of a mounted store, and all below";
 
     fn run(self, context: &Context) -> Result<()> {
         self.objects.each(context, false, Store::unpin)

@@ -73,6 +73,36 @@ fn paths_that_are_no_text_are_paths() {
     assert!(String::from_utf8_lossy(&output.stderr).contains("UTF-8"), "{output:?}");
 }
 
+/// What is pinned in one directory, with what is made in it later.
+fn is_pinned(paths: &[&Path]) -> Vec<bool> {
+    paths.iter().map(|path| attribute(path, PIN).is_ok()).collect()
+}
+
+#[test]
+fn pins_of_directories_are_given_and_taken_back_with_what_is_in_them() {
+    let Some(scene) = Scene::new() else { return };
+    let mounted = scene.mount("mnt", &[]);
+    let top = mounted.path().join("top");
+    let below = top.join("below");
+    fs::create_dir_all(&below).expect("made");
+    let paths = [top.join("file"), below.join("file")];
+    paths.iter().for_each(|path| fs::write(path, [7; LENGTH]).expect("there is room"));
+    let all = [&*top, &*below, &*paths[0], &*paths[1]];
+    for round in 0..2 {
+        run_on(&scene, &["pin", "-r"], &top);
+        assert_eq!(is_pinned(&all), [true; 4], "{round}");
+        let later = below.join(format!("later{round}"));
+        fs::write(&later, [7; LENGTH]).expect("there is room");
+        assert_eq!(is_pinned(&[&later]), [true], "{round}");
+        run_on(&scene, &["unpin", "-r"], &top);
+        assert_eq!(is_pinned(&all), [false; 4], "{round}");
+        assert_eq!(is_pinned(&[&later]), [false], "{round}");
+        let later = below.join(format!("last{round}"));
+        fs::write(&later, [7; LENGTH]).expect("there is room");
+        assert_eq!(is_pinned(&[&later]), [false], "{round}");
+    }
+}
+
 /// Bytes that take a few seconds to move, and most of these are over once it is pinned.
 const MOVING_LENGTH: usize = 20_000_000;
 
