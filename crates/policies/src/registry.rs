@@ -118,8 +118,14 @@ pub const POLICIES: &[PolicyEntry] = &[
 pub fn create(name: &str, view: &View, parameters: &[(String, String)]) -> Result<Box<dyn Policy>> {
     let Some(entry) = POLICIES.iter().find(|entry| entry.name == name) else {
         let names: Vec<_> = POLICIES.iter().map(|entry| entry.name).collect();
+        let names = names.join(", ");
+        // A store can be made without one, and then somebody looks for the way back to that.
+        let reason = match name {
+            "none" => format!("`pinned` never moves anything; the built-in policies are {names}"),
+            _ => format!("the built-in policies are {names}"),
+        };
         return Err(Error::new(ErrorKind::NotFound, "find a policy")
-            .because(format!("the built-in policies are {}", names.join(", ")))
+            .because(reason)
             .with("policy", format!("{name:?}")));
     };
     (entry.create)(view, parameters).map_err(|error| error.with("policy", name))
@@ -140,6 +146,9 @@ mod tests {
         let error = create("lfu", &view, &[]).err().expect("unknown");
         assert_eq!(error.kind(), ErrorKind::NotFound);
         assert!(error.to_string().contains("pinned, lru, write-buffer, size"), "{error}");
+        let error = create("none", &view, &[]).err().expect("unknown");
+        assert_eq!(error.kind(), ErrorKind::NotFound);
+        assert!(error.to_string().contains("`pinned` never moves anything"), "{error}");
     }
 
     #[test]

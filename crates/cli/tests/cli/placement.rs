@@ -201,6 +201,9 @@ fn a_policy_is_changed_and_replaced_while_the_store_is_held() {
     scene.ok(["policy", "use", "pinned"]);
     assert_eq!(scene.json(["policy", "show"])[0]["name"], "pinned");
     scene.fails(3, ["policy", "use", "no-such-policy"]);
+    // What `terrace init` knows.
+    let said = scene.fails(3, ["policy", "use", "none"]);
+    assert!(said.contains("`pinned` never moves anything"), "{said}");
     scene.fails(2, ["policy", "use"]);
     assert_eq!(scene.json(["policy", "show"])[0]["name"], "pinned");
     held.stop();
