@@ -416,9 +416,17 @@ pub struct Space {
     pub capacity_bytes: u64,
     /// What it holds.
     pub used_bytes: u64,
-    /// The file system that its room is part of, where it is one: on one machine, backends with the
-    /// same take from each other's room.
-    pub file_system: Option<u64>,
+    /// The file system that its room is part of, where it is one.
+    pub file_system: Option<FileSystem>,
+}
+
+/// A file system of a machine that backends are on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileSystem {
+    /// Which one: on one machine, backends with the same take from each other's room.
+    pub number: u64,
+    /// What is available on it.
+    pub available_bytes: u64,
 }
 
 /// Where a listing goes on; made by the backend and opaque to everyone else.

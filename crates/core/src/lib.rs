@@ -22,8 +22,8 @@ pub mod units;
 mod view;
 
 pub use backend::{
-    Access, Backend, BackendExt, Capability, Create, Cursor, End, LABEL_BYTES_MAX, Object,
-    ObjectExt, Op, Open, Page, Reply, Request, Space, Stat, execute_each, execute_strictly,
+    Access, Backend, BackendExt, Capability, Create, Cursor, End, FileSystem, LABEL_BYTES_MAX,
+    Object, ObjectExt, Op, Open, Page, Reply, Request, Space, Stat, execute_each, execute_strictly,
 };
 pub use buffer::Buffer;
 pub use clock::{Clock, SystemClock};

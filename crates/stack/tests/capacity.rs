@@ -553,6 +553,39 @@ fn room_without_a_bound_is_that_of_the_file_system_once() {
     assert!((available / 2..available / 2 * 3).contains(&free), "{free} of {available}");
 }
 
+/// Others write to the file system and delete there at the same time.
+fn assert_nearly(free: u64, expected: u64) {
+    assert!((expected / 2..expected / 2 * 3).contains(&free), "{free} of {expected}");
+}
+
+#[test]
+fn capacity_beyond_the_file_system_is_no_room() {
+    const HUGE: u64 = 1 << 50;
+    let available = |directories: &Directories| {
+        let below = directories.space("slow");
+        below.capacity_bytes - below.used_bytes
+    };
+    let all = Directories::with(&[("fast", HUGE), ("slow", HUGE), ("last", u64::MAX)]);
+    let bounded = Directories::with(&[("fast", HUGE), ("slow", HUGE)]);
+    for directories in [&all, &bounded] {
+        let space = directories.create().space().expect("the tiers tell");
+        assert_nearly(space.capacity_bytes - space.used_bytes, available(directories));
+    }
+    // Each has room, and not all of them together.
+    let share = available(&all) / 4 * 3;
+    let shares = Directories::with(&[("fast", share), ("slow", share)]);
+    let space = shares.create().space().expect("the tiers tell");
+    assert_nearly(space.capacity_bytes - space.used_bytes, available(&shares));
+    // And what is taken of them is no room either.
+    let small = 1 << 20;
+    let both = Directories::with(&[("fast", small), ("slow", small)]);
+    let stack = both.create();
+    put(&stack, &key("taken"), &[7; 100_000]);
+    let space = stack.space().expect("the tiers tell");
+    assert_eq!(space.capacity_bytes, 2 * small, "{space:?}");
+    assert!(space.used_bytes >= 100_000, "{space:?}");
+}
+
 /// Bytes that each tier has taken, also for what may come.
 fn taken(stack: &Stack) -> Vec<u64> {
     stack.tiers().iter().map(|tier| tier.used_bytes + tier.reserved_bytes).collect()

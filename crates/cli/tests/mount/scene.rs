@@ -331,6 +331,11 @@ impl Served {
         Self::of(serve_with(scene, "127.0.0.1:0", &["--secret-file", secret]))
     }
 
+    /// The same of another store, for as long as it is not started again.
+    pub(crate) fn start_store(scene: &Scene, store: &str) -> Self {
+        Self::of(serve_with(scene, "127.0.0.1:0", &["--no-secret", "--store", store]))
+    }
+
     fn of(process: Process) -> Self {
         let listens_on = process.ready["listen"][0].as_str().expect("an address").to_string();
         Self { process: Some(process), listens_on }

@@ -38,6 +38,35 @@ fn tiers_without_capacity_have_the_room_of_their_file_system() {
     }
 }
 
+#[test]
+fn no_more_room_is_told_than_the_file_systems_of_tiers_have() {
+    let Some(scene) = Scene::new() else { return };
+    let disk = Small::with_size(scene.directory("disk"), c"size=16m");
+    for (store, tiers) in [
+        // As `terrace init` makes them.
+        ("one", ["fast=disk/a,capacity=10GB", "slow=disk/b"]),
+        // Each could be filled up, and not both.
+        ("two", ["fast=disk/c,capacity=10MB", "slow=disk/d,capacity=10MB"]),
+    ] {
+        let tiers = tiers.iter().flat_map(|tier| ["--tier", tier]);
+        scene.ok(["init", store, "--policy", "none"].into_iter().chain(tiers));
+        let check = |mounted: &Mounted| {
+            fs::write(mounted.path().join("file"), vec![7; 100_000]).expect("there is room");
+            let (size, available) = room(mounted.path());
+            let (below_size, below_available) = room(&disk.0);
+            assert!(size <= below_size, "{store}: {size} of {below_size}");
+            // Nobody else writes to it.
+            assert!(available <= below_available, "{store}: {available} of {below_available}");
+            assert!(available > below_available / 10 * 9, "{store}: {available}");
+        };
+        let mut mounted = scene.mount_store(store, "mnt", &[]);
+        check(&mounted);
+        mounted.unmount();
+        let served = Served::start_store(&scene, store);
+        check(&scene.mount_served(&served, "network", &[]));
+    }
+}
+
 /// The same within a bounded time.
 fn room_in_time(mounted: &Mounted) -> (u64, u64) {
     let (sender, receiver) = mpsc::channel();
@@ -48,8 +77,8 @@ fn room_in_time(mounted: &Mounted) -> (u64, u64) {
 
 #[test]
 fn a_data_server_that_is_silent_has_the_room_that_it_told_last() {
-    let Some(scene) = Scene::new() else { return };
-    let scenes = [Scene::new(), Scene::new()].map(|scene| scene.expect("there is one"));
+    let Some(scene) = Scene::with_capacity("1GB") else { return };
+    let scenes = ["1GB"; 2].map(|size| Scene::with_capacity(size).expect("there is one"));
     let served = [&scene, &scenes[0], &scenes[1]].map(Served::start);
     let patient = scene.mount_all_patient(&served.each_ref(), "patient", &[]);
     let impatient = together(&served.each_ref()) + "&deadline=1s";

@@ -23,8 +23,8 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, XattrFlags};
 use rustix::io::Errno;
 use terrace_core::{
     Access, Atomicity, Backend, BatchOrdering, Capability, Create, Cursor, Error, ErrorKind,
-    Identity, Key, Object, Op, Open, Page, Persistency, Reply, Request, Result, Semantics, Space,
-    Stat, Superblock, execute_each, execute_strictly,
+    FileSystem, Identity, Key, Object, Op, Open, Page, Persistency, Reply, Request, Result,
+    Semantics, Space, Stat, Superblock, execute_each, execute_strictly,
 };
 
 use self::object::FileObject;
@@ -486,7 +486,8 @@ impl Shared {
         let free_bytes = status.f_bavail.saturating_mul(status.f_frsize);
         let capacity_bytes = self.settings.capacity_bytes.min(size_bytes);
         let used_bytes = capacity_bytes.saturating_sub(free_bytes);
-        Ok(Space { capacity_bytes, used_bytes, file_system: Some(device) })
+        let file_system = FileSystem { number: device, available_bytes: free_bytes };
+        Ok(Space { capacity_bytes, used_bytes, file_system: Some(file_system) })
     }
 }
 
