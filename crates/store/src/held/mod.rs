@@ -28,6 +28,7 @@
 //! What was changed and not synced in a life may be lost with the server that it was. A sync in a later
 //! life finds that, and whoever asks hears once of which node.
 
+mod locks;
 mod lost;
 #[cfg(test)]
 mod tests;
@@ -40,8 +41,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 
 use rustix::io::Errno;
 use terrace_core::{Applied, Error, ErrorKind};
-use terrace_fs::{Closed, Effect, Failure, Left, Locked, OwnLocks, Reply, Request, Result};
+use terrace_fs::{Closed, Effect, Failure, Left, Locked, Reply, Request, Result};
 
+use self::locks::Locks;
 use self::lost::{Lost, given_back};
 use self::unheard::{Unheard, UnheardOpens};
 use self::unsynced::{Answered, Unsynced};
@@ -144,8 +146,7 @@ pub(crate) struct Held<S: Server> {
     closing: Mutex<HashMap<u64, Closing>>,
     /// Opens that got no answer.
     unheard: Mutex<UnheardOpens<S::Unanswered>>,
-    /// Locks by node, owner and kind.
-    locks: Mutex<HashMap<(u64, u64, bool), OwnLocks>>,
+    locks: Mutex<Locks>,
     /// What a later life of the session could not be told of.
     lost: Lost,
     /// What was changed and not synced since.
@@ -250,7 +251,7 @@ impl<S: Server> Held<S> {
 
     /// Whether anybody here has locked any of a file.
     fn is_locked(&self, number: u64) -> bool {
-        self.locks().keys().any(|(of, ..)| *of == number)
+        self.locks().is_locked(number)
     }
 
     /// Has a server that has forgotten it told what is open here.
@@ -307,11 +308,14 @@ impl<S: Server> Held<S> {
                 left.extend((0..count).map(|_| open()));
             }
         }
-        for ((number, owner, is_flock), locks) in self.locks().iter() {
-            let (number, owner, is_flock) = (*number, *owner, *is_flock);
-            let lock = |locked| Request::Lock { number, owner, is_flock, locked };
-            left.extend(locks.iter().map(lock));
-        }
+        let locks = self.locks();
+        left.extend(locks.iter().map(|((number, owner, is_flock), locked)| Request::Lock {
+            number,
+            owner,
+            is_flock,
+            locked,
+        }));
+        drop(locks);
         Telling { life, left, unanswered: None, refusals: 0, failure: None }
     }
 
@@ -478,7 +482,7 @@ impl<S: Server> Held<S> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn locks(&self) -> MutexGuard<'_, HashMap<(u64, u64, bool), OwnLocks>> {
+    fn locks(&self) -> MutexGuard<'_, Locks> {
         // What is held is changed by one lock at a time.
         self.locks.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -486,12 +490,7 @@ impl<S: Server> Held<S> {
     /// Takes note of a lock. What is told later is what is held: what was asked for one after the other
     /// would be in the way of who got what was given back of it.
     fn note_lock(&self, whose: (u64, u64, bool), locked: &Locked) {
-        let mut all = self.locks();
-        let locks = all.entry(whose).or_default();
-        locks.set(locked);
-        if locks.is_empty() {
-            all.remove(&whose);
-        }
+        self.locks().set(whose, locked);
     }
 
     /// Takes note of what is open and locked after a request that was answered in a life of the
