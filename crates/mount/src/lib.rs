@@ -20,6 +20,7 @@ mod seen;
 mod sizes;
 mod slots;
 mod tiers;
+mod waiters;
 
 pub use mount::Mount;
 pub use open::{NAME_DEFAULT, Opening, open};

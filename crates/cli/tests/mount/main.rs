@@ -10,6 +10,7 @@ mod clients;
 mod companions;
 mod cut_tails;
 mod directories;
+mod ended;
 mod fsx;
 mod full_catalog;
 mod given;

@@ -14,7 +14,7 @@ use std::time::Duration;
 use rustix::fs::Mode;
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
-use rustix::process::{Pid, PidfdFlags, Signal};
+use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions};
 use serde_json::Value;
 use tempfile::TempDir;
 use terrace_core::{Clock, SystemClock};
@@ -205,6 +205,11 @@ impl Process {
         let signal = if is_silent { Signal::STOP } else { Signal::CONT };
         let process = Pid::from_child(&self.child);
         rustix::process::kill_process(process, signal).expect("it was not waited for");
+        if is_silent {
+            // Until all of its threads have stopped, one may answer yet.
+            let stopped = rustix::process::waitid(WaitId::Pid(process), WaitIdOptions::STOPPED);
+            stopped.expect("it is a child");
+        }
     }
 
     #[track_caller]

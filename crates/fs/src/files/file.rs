@@ -59,7 +59,7 @@ impl File {
     }
 
     /// Closes what could not be used: nothing was done with it.
-    pub(super) fn close_unused(mut self) {
+    pub fn close_unused(mut self) {
         self.is_open = false;
         // Why it could not be used is what its user hears.
         if let Err(failure) = self.files.close_file(self.shared.number, self.access, true) {

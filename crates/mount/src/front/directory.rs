@@ -46,6 +46,9 @@ impl Front {
             return Err(Errno::NOTDIR.into());
         }
         self.note_access(&node);
+        if !reply.keep() {
+            return Ok(());
+        }
         let (ahead, heard) = (Mutex::new(Ahead::none()), self.files.hear(number));
         let handle = self.walks.put(Walk { directory: number, above: node.parent, ahead, heard });
         reply.with(|reply| reply.opened(&Opened { handle, ..Opened::default() }))
@@ -83,6 +86,11 @@ impl Front {
                 // newer than what was written in between, and it would cut files to what they were.
                 let max = if with_nodes { bytes / PLUS_BYTES_MIN + 1 } else { FETCHED };
                 *ahead = self.fetch(walk.directory, position, with_nodes, max.min(FETCHED))?;
+                // Whatever is added is noted as told.
+                if with_nodes && !reply.keep() {
+                    *ahead = Ahead::none();
+                    return Ok(());
+                }
             }
             let Some(entry) = ahead.entries.front() else { break };
             has_room = self.add(&mut buffer, entry, with_nodes);

@@ -36,6 +36,11 @@ impl Front {
     pub(super) fn open(&self, number: u64, flags: u32, reply: &mut Answering) -> Result<()> {
         let flags = OFlags::from_bits_retain(flags);
         let (node, file) = self.open_file(number, flags)?;
+        // From here on it is noted what the kernel has open, and keeps.
+        if !reply.keep() {
+            file.close_unused();
+            return Ok(());
+        }
         let (opened, backing) = self.answer_open(&node, file, flags, None)?;
         let opened = Opened { backing: backing.as_deref(), ..opened };
         reply.with(|reply| reply.opened(&opened))

@@ -74,16 +74,15 @@ fn read_later(
     bytes: u32,
     reply: &mut Answering,
 ) -> Option<ReadBegun> {
-    if reply.0.as_ref().is_some_and(Reply::holds_thread) {
+    if reply.holds_thread() {
         return None;
     }
     handle.file.read_later(offset, bytes as usize, &mut || {
-        let reply = reply.0.take();
+        let mut reply = std::mem::take(reply);
         let node = handle.file.number();
         // Whoever answers must not be the one to close it.
         let handle = Arc::downgrade(handle);
         Box::new(move |read: Option<terrace_core::Result<&[u8]>>| {
-            let mut reply = Answering(reply);
             let ended = match read {
                 Some(Ok(read)) => reply.with(|reply| reply.data(read)),
                 Some(Err(error)) => Err(error.into()),

@@ -32,6 +32,7 @@ use crate::seen::Seen;
 use crate::sizes::Sizes;
 use crate::slots::Slots;
 use crate::tiers::Tiers;
+use crate::waiters::{Waiter, Waiters};
 
 type Result<T, E = Failure> = std::result::Result<T, E>;
 
@@ -49,6 +50,7 @@ pub(crate) struct Front {
     locked: Arc<LockedDirectories>,
     sizes: Sizes,
     notifier: Notifier,
+    waiters: Waiters,
     handles: Slots<Handle>,
     walks: Slots<Walk>,
     cached_for: Duration,
@@ -87,6 +89,7 @@ impl Front {
             locked,
             sizes: Sizes::default(),
             notifier,
+            waiters: Waiters::new(Arc::new(SystemClock::default())),
             handles: Slots::default(),
             walks: Slots::default(),
             cached_for: if options.is_strict { Duration::ZERO } else { options.cached_for },
@@ -153,6 +156,16 @@ impl Front {
     /// The key of a file's object.
     pub(crate) fn key(&self, node: &Node) -> Result<Key> {
         self.files.key(node.number)
+    }
+
+    /// The reply to a request, which is sent at once where its program dies while servers are waited for.
+    /// Not one that holds a thread: only that thread can send it.
+    fn answering(&self, request: &Request<'_>, reply: Reply) -> Answering {
+        let ends_early = self.is_shared && request.pid != 0 && may_end_early(&request.operation);
+        Answering(Some(match ends_early && !reply.holds_thread() {
+            true => Due::Waiting(self.waiters.add(request.pid, reply)),
+            false => Due::Here(reply),
+        }))
     }
 
     /// Carries out a request; `reply` is taken where it was answered.
@@ -282,14 +295,14 @@ impl Front {
 
 impl FileSystem for Front {
     fn handle(&self, request: &Request<'_>, reply: Reply) {
-        let mut answering = Answering(Some(reply));
+        let mut answering = self.answering(request, reply);
         let ended = self.carry_out(request, &mut answering);
         answering.end(request.node, ended);
     }
 
     fn interrupt(&self, unique: u64) {
-        // Nobody waits for anything but locks.
         self.locks.interrupt(unique);
+        self.waiters.note_signal(unique);
     }
 }
 
@@ -321,23 +334,73 @@ fn log(node: u64, failure: &Failure) {
     }
 }
 
+/// Whether an operation may wait for servers and changes nothing. Each of these takes note of what the kernel
+/// is told only once it has the reply ([`Answering::keep`]): the kernel may hear of its end before.
+fn may_end_early(operation: &Operation<'_>) -> bool {
+    matches!(
+        operation,
+        Operation::Lookup { .. }
+            | Operation::GetAttr { .. }
+            | Operation::Statx { .. }
+            | Operation::ReadLink
+            | Operation::Open { .. }
+            | Operation::Read { .. }
+            | Operation::Seek { .. }
+            | Operation::GetXattr { .. }
+            | Operation::ListXattr { .. }
+            | Operation::OpenDir { .. }
+            | Operation::ReadDir { .. }
+            | Operation::ReadDirPlus { .. }
+            | Operation::GetLock(_)
+            | Operation::StatFs
+    )
+}
+
 /// A reply that is sent at most once.
-struct Answering(Option<Reply>);
+#[derive(Default)]
+struct Answering(Option<Due>);
+
+/// Where a reply is that was not sent yet.
+enum Due {
+    Here(Reply),
+    /// With those who send it where its program dies.
+    Waiting(Waiter),
+}
 
 impl Answering {
+    /// The reply, unless it was sent.
+    fn take(&mut self) -> Option<Reply> {
+        match self.0.take()? {
+            Due::Here(reply) => Some(reply),
+            Due::Waiting(waiter) => waiter.take(),
+        }
+    }
+
+    /// Has nobody else send it from now on; false where that was done already, and the kernel will hear
+    /// nothing of what was found out.
+    fn keep(&mut self) -> bool {
+        self.0 = self.take().map(Due::Here);
+        self.0.is_some()
+    }
+
+    /// Whether a thread waits until it is sent.
+    fn holds_thread(&self) -> bool {
+        matches!(&self.0, Some(Due::Here(reply)) if reply.holds_thread())
+    }
+
     /// Answers.
     fn with(&mut self, send: impl FnOnce(Reply)) -> Result<()> {
-        if let Some(reply) = self.0.take() {
+        if let Some(reply) = self.take() {
             send(reply);
         }
         Ok(())
     }
 
     /// Answers what failed, and was not answered.
-    fn end(self, node: u64, ended: Result<()>) {
+    fn end(mut self, node: u64, ended: Result<()>) {
         if let Err(failure) = ended {
             log(node, &failure);
-            if let Some(reply) = self.0 {
+            if let Some(reply) = self.take() {
                 reply.error(failure.errno());
             }
         }
@@ -350,5 +413,12 @@ impl Answering {
             room if room < bytes.len() => Err(Errno::RANGE.into()),
             _ => self.with(|reply| reply.data(bytes)),
         }
+    }
+}
+
+impl Drop for Answering {
+    fn drop(&mut self) {
+        // Dropped unsent it is an answer, also where somebody else has it.
+        drop(self.take());
     }
 }

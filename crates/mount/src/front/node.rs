@@ -39,9 +39,11 @@ impl Front {
 
     pub(super) fn statx(&self, number: u64, reply: &mut Answering) -> Result<()> {
         let (node, timeout) = self.known(number)?;
-        let attributes = self.told(&node);
         let created = Some(answer::timestamp(node.created));
-        reply.with(|reply| reply.statx(&StatxAnswer { attributes, created, timeout }))
+        reply.with(|reply| {
+            let attributes = self.told(&node);
+            reply.statx(&StatxAnswer { attributes, created, timeout });
+        })
     }
 
     /// A node, and for how long the kernel may believe that.

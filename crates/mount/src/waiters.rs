@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Programs that are killed while they wait for an answer.
+//!
+//! The kernel lets nobody go who waits for an answer, not even who is killed, and tells only once that
+//! there was a signal. Most signals are no end: who handles one wants the answer still. So whoever
+//! had one is looked after until it is answered, and let go where it is dying
+//! (docs/adr/0032-ended-programs.md).
+
+use std::collections::HashMap;
+use std::fs;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use rustix::io::Errno;
+use terrace_core::Clock;
+use terrace_fuse::Reply;
+
+/// Between two looks at who had a signal.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// So many locks stand between requests that come and go.
+const STRIPES: usize = 16;
+
+/// Bit of `SIGKILL` in `SigPnd` of `proc_pid_status(5)`. The kernel has it pending for each thread of a
+/// program that a signal ends, unless that leaves a core (`complete_signal` in kernel/signal.c).
+const KILLED: u64 = 1 << 8;
+
+/// Requests that change nothing, for whose answers programs wait.
+///
+/// Whoever takes the reply of one out of here sends it: the thread that has the answer, or the one that
+/// finds that nobody wants it any more.
+#[derive(Clone)]
+pub(crate) struct Waiters(Arc<State>);
+
+struct State {
+    waiting: [Mutex<HashMap<u64, Waiting>>; STRIPES],
+    /// Those whose threads had a signal; `None` while there are none, and no thread looks after them.
+    signalled: Mutex<Option<Vec<u64>>>,
+    clock: Arc<dyn Clock>,
+}
+
+struct Waiting {
+    /// The thread that asks.
+    thread: u32,
+    reply: Reply,
+}
+
+/// One of these requests.
+pub(crate) struct Waiter {
+    state: Arc<State>,
+    unique: u64,
+}
+
+impl Waiters {
+    pub(crate) fn new(clock: Arc<dyn Clock>) -> Self {
+        let waiting = std::array::from_fn(|_| Mutex::default());
+        Self(Arc::new(State { waiting, signalled: Mutex::default(), clock }))
+    }
+
+    /// Keeps the reply that `thread` waits for until there is an answer, or that dies.
+    pub(crate) fn add(&self, thread: u32, reply: Reply) -> Waiter {
+        let unique = reply.unique();
+        let mut waiting = self.0.waiting(unique);
+        // Whoever tells of it later finds it.
+        let is_signalled = reply.is_interrupted();
+        waiting.insert(unique, Waiting { thread, reply });
+        drop(waiting);
+        if is_signalled {
+            self.0.watch(unique);
+        }
+        Waiter { state: Arc::clone(&self.0), unique }
+    }
+
+    /// Who waits for a request had a signal.
+    pub(crate) fn note_signal(&self, unique: u64) {
+        if self.0.thread(unique).is_some() {
+            self.0.watch(unique);
+        }
+    }
+}
+
+impl Waiter {
+    /// The reply, for who has the answer; `None` where nobody waits for it any more.
+    pub(crate) fn take(self) -> Option<Reply> {
+        self.state.take(self.unique)
+    }
+}
+
+impl State {
+    /// Has a request looked after until it is answered.
+    fn watch(self: &Arc<Self>, unique: u64) {
+        let mut signalled = self.signalled();
+        if let Some(signalled) = &mut *signalled {
+            signalled.push(unique);
+            return;
+        }
+        let state = Arc::clone(self);
+        let look = move || {
+            terrace_affinity::roam();
+            while state.look() {
+                state.clock.sleep(LOOK);
+            }
+        };
+        match thread::Builder::new().name("mount-waiters".into()).spawn(look) {
+            Ok(_) => *signalled = Some(vec![unique]),
+            Err(error) => tracing::warn!(%error, "a program that is killed waits for its answer"),
+        }
+    }
+
+    /// Lets go who is dying; false where there is nobody left to look after.
+    fn look(&self) -> bool {
+        let mut left = self.signalled().replace(Vec::new()).unwrap_or_default();
+        left.retain(|unique| {
+            // It was answered where there is none.
+            let Some(thread) = self.thread(*unique) else { return false };
+            // As long as its reply is here no other thread has this number: it waits for that.
+            let is_dying = is_dying(thread);
+            if is_dying && let Some(reply) = self.take(*unique) {
+                reply.error(Errno::INTR);
+            }
+            !is_dying
+        });
+        let mut signalled = self.signalled();
+        left.extend(signalled.take().into_iter().flatten());
+        let is_anybody_left = !left.is_empty();
+        *signalled = is_anybody_left.then_some(left);
+        is_anybody_left
+    }
+
+    /// Who waits for a request that is not answered.
+    fn thread(&self, unique: u64) -> Option<u32> {
+        self.waiting(unique).get(&unique).map(|waiting| waiting.thread)
+    }
+
+    fn take(&self, unique: u64) -> Option<Reply> {
+        self.waiting(unique).remove(&unique).map(|waiting| waiting.reply)
+    }
+
+    fn waiting(&self, unique: u64) -> MutexGuard<'_, HashMap<u64, Waiting>> {
+        // The kernel's numbers are even.
+        let stripe = &self.waiting[(unique / 2) as usize % STRIPES];
+        // They come and go one by one.
+        stripe.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn signalled(&self) -> MutexGuard<'_, Option<Vec<u64>>> {
+        // They come one by one, and go all at once.
+        self.signalled.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Whether a thread will never see an answer. One that cannot be looked at is taken to live.
+fn is_dying(thread: u32) -> bool {
+    let status = fs::read_to_string(format!("/proc/{thread}/status")).unwrap_or_default();
+    has_kill_pending(&status)
+}
+
+fn has_kill_pending(status: &str) -> bool {
+    let pending = status.lines().find_map(|line| line.strip_prefix("SigPnd:"));
+    let pending = pending.and_then(|bits| u64::from_str_radix(bits.trim(), 16).ok());
+    pending.is_some_and(|bits| bits & KILLED != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_dies_with_a_pending_kill_and_nothing_else() {
+        let status =
+            |bits: &str| format!("Name:\tcat\nSigPnd:\t{bits}\nShdPnd:\t0000000000000100\n");
+        assert!(has_kill_pending(&status("0000000000000100")));
+        assert!(has_kill_pending(&status("0000000000004302")));
+        assert!(!has_kill_pending(&status("0000000000000202")));
+        assert!(!has_kill_pending(""));
+        assert!(!is_dying(std::process::id()));
+    }
+}
