@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Mounts that another process serves in the background.
 
-use std::fs::{Permissions, write};
-use std::os::unix::fs::PermissionsExt;
+use std::fs::write;
 use std::path::{Path, PathBuf};
 
 use rustix::mount::UnmountFlags;
@@ -24,10 +23,8 @@ impl Drop for Place {
 fn a_mount_in_the_background_can_be_used_once_the_command_ends() {
     let Some(scene) = Scene::new() else { return };
     let place = Place(scene.directory("mnt"));
-    let secret = scene.path("secret");
-    write(&secret, "a secret of this test\n").expect("there is room");
-    std::fs::set_permissions(&secret, Permissions::from_mode(0o600)).expect("it is there");
-    let served = Served::start_for(&scene, "secret");
+    scene.keep_secret("a secret of this test\n");
+    let served = Served::start_with_secret(&scene);
     // Paths below the directory that the command is started in.
     let address = format!("terrace://{}/", served.listens_on());
     for (address, variable) in

@@ -2,6 +2,7 @@
 //! What is refused, and how that is said.
 
 use std::fs;
+use std::io::{self, ErrorKind};
 use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::{Output, Stdio};
@@ -129,6 +130,41 @@ fn a_file_may_be_named_without_a_dot_where_no_store_is() {
     assert!(errors(&output).contains("./mnt/file"), "{}", errors(&output));
     let output = run(&scene, &["explain", "mnt/other"]);
     assert!(!errors(&output).contains("./mnt"), "{}", errors(&output));
+}
+
+#[test]
+fn who_is_let_in_no_more_is_denied_what_he_asks_for() {
+    let Some(scene) = Scene::new() else { return };
+    scene.keep_secret("a secret of this test\n");
+    let mut served = Served::start_with_secret(&scene);
+    let address = format!("terrace://{}/?secret=secret", served.listens_on());
+    let mut mounted = scene.mount_address(&address, "mnt", &[]);
+    let file = mounted.path().join("file");
+    fs::write(&file, [7; 10_000]).expect("there is room");
+    let ask = || -> [io::Result<()>; 3] {
+        [
+            fs::read(&file).map(drop),
+            fs::read_dir(mounted.path()).map(drop),
+            fs::metadata(mounted.path().join("other")).map(drop).or_else(|error| {
+                // That it is not there is an answer.
+                if error.kind() == ErrorKind::NotFound { Ok(()) } else { Err(error) }
+            }),
+        ]
+    };
+    let restart = |served: &mut Served, secret: &str| {
+        served.stop();
+        scene.keep_secret(secret);
+        served.start_again(&scene);
+    };
+    restart(&mut served, "another secret of this test\n");
+    for denied in ask() {
+        assert_eq!(denied.expect_err("denied").kind(), ErrorKind::PermissionDenied);
+    }
+    restart(&mut served, "a secret of this test\n");
+    for answered in ask() {
+        answered.expect("let in again");
+    }
+    mounted.unmount();
 }
 
 #[test]

@@ -2,9 +2,10 @@
 //! A temporary directory with a store, its mounts and its server.
 
 use std::fmt::Write as _;
-use std::fs::{File, OpenOptions};
+use std::fs::{File, OpenOptions, Permissions};
 use std::io::{BufRead, BufReader};
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{self, Sender};
@@ -69,6 +70,13 @@ impl Scene {
         let path = self.path(name);
         std::fs::create_dir_all(&path).expect("there is room");
         path
+    }
+
+    /// Keeps a secret in the file `secret`.
+    pub(crate) fn keep_secret(&self, secret: &str) {
+        let path = self.path("secret");
+        std::fs::write(&path, secret).expect("there is room");
+        std::fs::set_permissions(&path, Permissions::from_mode(0o600)).expect("it is there");
     }
 
     /// The command, not yet run.
@@ -323,27 +331,30 @@ impl Drop for Mounted {
 pub(crate) struct Served {
     process: Option<Process>,
     listens_on: String,
+    how: Vec<String>,
 }
 
 impl Served {
     /// Starts it on a free port.
     pub(crate) fn start(scene: &Scene) -> Self {
-        Self::of(serve(scene, "127.0.0.1:0"))
+        Self::start_with(scene, &["--no-secret"])
     }
 
-    /// The same, for those who know what a file says.
-    pub(crate) fn start_for(scene: &Scene, secret: &str) -> Self {
-        Self::of(serve_with(scene, "127.0.0.1:0", &["--secret-file", secret]))
+    /// The same, for those who know the secret of the scene.
+    pub(crate) fn start_with_secret(scene: &Scene) -> Self {
+        Self::start_with(scene, &["--secret-file", "secret"])
     }
 
-    /// The same of another store, for as long as it is not started again.
+    /// The same of another store.
     pub(crate) fn start_store(scene: &Scene, store: &str) -> Self {
-        Self::of(serve_with(scene, "127.0.0.1:0", &["--no-secret", "--store", store]))
+        Self::start_with(scene, &["--no-secret", "--store", store])
     }
 
-    fn of(process: Process) -> Self {
+    fn start_with(scene: &Scene, how: &[&str]) -> Self {
+        let how: Vec<_> = how.iter().map(ToString::to_string).collect();
+        let process = serve(scene, "127.0.0.1:0", &how);
         let listens_on = process.ready["listen"][0].as_str().expect("an address").to_string();
-        Self { process: Some(process), listens_on }
+        Self { process: Some(process), listens_on, how }
     }
 
     /// Where clients find it.
@@ -376,7 +387,7 @@ impl Served {
     #[track_caller]
     pub(crate) fn restart(&mut self, scene: &Scene) {
         self.stop();
-        self.process = Some(serve(scene, &self.listens_on));
+        self.process = Some(serve(scene, &self.listens_on, &self.how));
     }
 
     /// Kills it and starts it on the same port.
@@ -392,7 +403,7 @@ impl Served {
 
     /// Starts it on the same port, once it has ended.
     pub(crate) fn start_again(&mut self, scene: &Scene) {
-        self.process = Some(serve(scene, &self.listens_on));
+        self.process = Some(serve(scene, &self.listens_on, &self.how));
     }
 }
 
@@ -402,11 +413,7 @@ pub(crate) fn together(served: &[&Served]) -> String {
     format!("terrace://{}/?secret=none", addresses.join(","))
 }
 
-fn serve(scene: &Scene, address: &str) -> Process {
-    serve_with(scene, address, &["--no-secret"])
-}
-
-fn serve_with(scene: &Scene, address: &str, how: &[&str]) -> Process {
+fn serve(scene: &Scene, address: &str, how: &[String]) -> Process {
     let mut command = scene.command(["serve", "--json", "--log-level", "warn"]);
     command.args(["--listen", address]).args(how);
     Process::start(command, scene.log("server"))

@@ -161,11 +161,13 @@ impl Front {
     /// The reply to a request, which is sent at once where its program dies while servers are waited for.
     /// Not one that holds a thread: only that thread can send it.
     fn answering(&self, request: &Request<'_>, reply: Reply) -> Answering {
-        let ends_early = self.is_shared && request.pid != 0 && may_end_early(&request.operation);
-        Answering(Some(match ends_early && !reply.holds_thread() {
+        let is_question = is_question(&request.operation);
+        let ends_early = self.is_shared && request.pid != 0 && is_question;
+        let due = match ends_early && !reply.holds_thread() {
             true => Due::Waiting(self.waiters.add(request.pid, reply)),
             false => Due::Here(reply),
-        }))
+        };
+        Answering { due: Some(due), is_question }
     }
 
     /// Carries out a request; `reply` is taken where it was answered.
@@ -334,9 +336,9 @@ fn log(node: u64, failure: &Failure) {
     }
 }
 
-/// Whether an operation may wait for servers and changes nothing. Each of these takes note of what the kernel
+/// Whether an operation may wait for servers and changes nothing. Over the network each of these takes note of what the kernel
 /// is told only once it has the reply ([`Answering::keep`]): the kernel may hear of its end before.
-fn may_end_early(operation: &Operation<'_>) -> bool {
+fn is_question(operation: &Operation<'_>) -> bool {
     matches!(
         operation,
         Operation::Lookup { .. }
@@ -358,7 +360,11 @@ fn may_end_early(operation: &Operation<'_>) -> bool {
 
 /// A reply that is sent at most once.
 #[derive(Default)]
-struct Answering(Option<Due>);
+struct Answering {
+    due: Option<Due>,
+    /// Whether nothing is changed.
+    is_question: bool,
+}
 
 /// Where a reply is that was not sent yet.
 enum Due {
@@ -370,7 +376,7 @@ enum Due {
 impl Answering {
     /// The reply, unless it was sent.
     fn take(&mut self) -> Option<Reply> {
-        match self.0.take()? {
+        match self.due.take()? {
             Due::Here(reply) => Some(reply),
             Due::Waiting(waiter) => waiter.take(),
         }
@@ -379,13 +385,13 @@ impl Answering {
     /// Has nobody else send it from now on; false where that was done already, and the kernel will hear
     /// nothing of what was found out.
     fn keep(&mut self) -> bool {
-        self.0 = self.take().map(Due::Here);
-        self.0.is_some()
+        self.due = self.take().map(Due::Here);
+        self.due.is_some()
     }
 
     /// Whether a thread waits until it is sent.
     fn holds_thread(&self) -> bool {
-        matches!(&self.0, Some(Due::Here(reply)) if reply.holds_thread())
+        matches!(&self.due, Some(Due::Here(reply)) if reply.holds_thread())
     }
 
     /// Answers.
@@ -401,7 +407,11 @@ impl Answering {
         if let Err(failure) = ended {
             log(node, &failure);
             if let Some(reply) = self.take() {
-                reply.error(failure.errno());
+                reply.error(match failure.errno() {
+                    // A server that lets nobody in does not say that it takes no changes.
+                    Errno::ROFS if self.is_question => Errno::ACCESS,
+                    errno => errno,
+                });
             }
         }
     }
