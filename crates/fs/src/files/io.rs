@@ -41,16 +41,11 @@ impl File {
 
     fn read_object(&self, object: &dyn Object, offset: u64, buffer: &mut [u8]) -> Result<usize> {
         let wanted = offset..offset.saturating_add(buffer.len() as u64);
-        let (unanswered, clock) = (&self.shared().unanswered, &*self.files().clock);
-        if unanswered.contains(&wanted, clock) {
-            return Err(Errno::HOSTUNREACH.into());
+        match self.shared().unanswered.contains(&wanted, &*self.files().clock) {
+            true => Err(Errno::HOSTUNREACH.into()),
+            // It may ask several servers, of which one alone is silent: nothing is noted of the others.
+            false => Ok(object.read_at(offset, &mut [IoSliceMut::new(buffer)])?),
         }
-        let read = object.read_at(offset, &mut [IoSliceMut::new(buffer)]).map_err(Failure::from);
-        read.inspect_err(|failure| {
-            if failure.errno() == Errno::HOSTUNREACH {
-                unanswered.note(wanted, clock.now_ns());
-            }
-        })
     }
 
     /// Whether it can still be used as it was opened, and as programs here have locked it.
