@@ -53,8 +53,9 @@ impl Room {
         match space.file_system {
             Some(FileSystem { number, available_bytes }) => {
                 let (wanted, available) = self.file_systems.entry(number).or_default();
-                *wanted = wanted.saturating_add(left_bytes);
-                *available = available_bytes;
+                // Directories of one file system may have quotas of their own.
+                *wanted = wanted.saturating_add(left_bytes.min(available_bytes));
+                *available = available_bytes.max(*available);
             }
             None => {
                 let room = match space.capacity_bytes {

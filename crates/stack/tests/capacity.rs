@@ -572,7 +572,7 @@ fn capacity_beyond_the_file_system_is_no_room() {
         assert_nearly(space.capacity_bytes - space.used_bytes, available(directories));
     }
     // Each has room, and not all of them together.
-    let share = available(&all) / 4 * 3;
+    let share = available(&all) / 10 * 9;
     let shares = Directories::with(&[("fast", share), ("slow", share)]);
     let space = shares.create().space().expect("the tiers tell");
     assert_nearly(space.capacity_bytes - space.used_bytes, available(&shares));

@@ -486,7 +486,9 @@ impl Shared {
         let free_bytes = status.f_bavail.saturating_mul(status.f_frsize);
         let capacity_bytes = self.settings.capacity_bytes.min(size_bytes);
         let used_bytes = capacity_bytes.saturating_sub(free_bytes);
-        let file_system = FileSystem { number: device, available_bytes: free_bytes };
+        // One that tells of no blocks at all tells nothing.
+        let available_bytes = if status.f_blocks == 0 { u64::MAX } else { free_bytes };
+        let file_system = FileSystem { number: device, available_bytes };
         Ok(Space { capacity_bytes, used_bytes, file_system: Some(file_system) })
     }
 }
