@@ -145,6 +145,8 @@ fn bring(tiers: &Tiers, key: &Key, tier: &str) -> Result<()> {
     for _ in 0..PIN_TRIES_MAX {
         let explanation = tiers.store.explain(key)?;
         if end_moves(tiers, &explanation, tier)? {
+            // That was in the way.
+            refused = None;
             continue;
         }
         if is_on(&explanation, tier) {

@@ -104,7 +104,7 @@ fn pins_of_directories_are_given_and_taken_back_with_what_is_in_them() {
 }
 
 /// Bytes that take a few seconds to move, and most of these are over once it is pinned.
-const MOVING_LENGTH: usize = 20_000_000;
+const MOVING_LENGTH: usize = 50_000_000;
 
 /// Has migrations take their time.
 fn slow_down(scene: &Scene) {
