@@ -22,9 +22,13 @@ const LOOK: Duration = Duration::from_millis(100);
 /// So many locks stand between requests that come and go.
 const STRIPES: usize = 16;
 
-/// Bit of `SIGKILL` in `SigPnd` of `proc_pid_status(5)`. The kernel has it pending for each thread of a
-/// program that a signal ends, unless that leaves a core (`complete_signal` in kernel/signal.c).
+/// `SIGKILL` in the fields of `proc_pid_status(5)`. The kernel has it pending for each thread of a program
+/// that a signal ends at once (`complete_signal` in kernel/signal.c).
 const KILLED: u64 = 1 << 8;
+
+/// Signals that end nothing where nobody handles them: `SIGCHLD`, `SIGCONT`, `SIGSTOP`, `SIGTSTP`,
+/// `SIGTTIN`, `SIGTTOU`, `SIGURG`, `SIGWINCH`.
+const HARMLESS: u64 = 0b11_1111 << 16 | 1 << 22 | 1 << 27;
 
 /// Requests that change nothing, for whose answers programs wait.
 ///
@@ -153,27 +157,66 @@ impl State {
 /// Whether a thread will never see an answer. One that cannot be looked at is taken to live.
 fn is_dying(thread: u32) -> bool {
     let status = fs::read_to_string(format!("/proc/{thread}/status")).unwrap_or_default();
-    has_kill_pending(&status)
+    will_end(&status).unwrap_or(false)
 }
 
-fn has_kill_pending(status: &str) -> bool {
-    let pending = status.lines().find_map(|line| line.strip_prefix("SigPnd:"));
-    let pending = pending.and_then(|bits| u64::from_str_radix(bits.trim(), 16).ok());
-    pending.is_some_and(|bits| bits & KILLED != 0)
+/// Whether a signal that ends it waits for a thread; `None` where its status does not say.
+fn will_end(status: &str) -> Option<bool> {
+    let word = |name| status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
+    let signals = |name| u64::from_str_radix(word(name)?, 16).ok();
+    let (own, shared) = (signals("SigPnd:")?, signals("ShdPnd:")?);
+    if own & KILLED != 0 {
+        return Some(true);
+    }
+    // One that comes behind another one ends it once it goes on, unless a debugger keeps it back.
+    let is_traced = word("TracerPid:")? != "0";
+    let survived = signals("SigBlk:")? | signals("SigIgn:")? | signals("SigCgt:")? | HARMLESS;
+    Some(!is_traced && (own | shared) & !survived != 0)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    /// What is said of a thread with such signals pending, itself and as one of its program, and with
+    /// others that it survives.
+    fn status(tracer: u32, own: u64, shared: u64, survived: [u64; 3]) -> String {
+        let [blocked, ignored, caught] = survived;
+        format!(
+            "Name:\tcat\nTracerPid:\t{tracer}\nSigPnd:\t{own:016x}\nShdPnd:\t{shared:016x}\n\
+             SigBlk:\t{blocked:016x}\nSigIgn:\t{ignored:016x}\nSigCgt:\t{caught:016x}\n"
+        )
+    }
+
+    fn bit(signal: u32) -> u64 {
+        1 << (signal - 1)
+    }
+
     #[test]
-    fn a_thread_dies_with_a_pending_kill_and_nothing_else() {
-        let status =
-            |bits: &str| format!("Name:\tcat\nSigPnd:\t{bits}\nShdPnd:\t0000000000000100\n");
-        assert!(has_kill_pending(&status("0000000000000100")));
-        assert!(has_kill_pending(&status("0000000000004302")));
-        assert!(!has_kill_pending(&status("0000000000000202")));
-        assert!(!has_kill_pending(""));
+    fn a_thread_dies_with_a_pending_kill() {
+        assert_eq!(will_end(&status(0, bit(9), 0, [0; 3])), Some(true));
+        assert_eq!(will_end(&status(7, bit(9) | bit(15), 0, [bit(15); 3])), Some(true));
+        assert_eq!(will_end(&status(0, 0, 0, [0; 3])), Some(false));
+        assert_eq!(will_end(""), None);
         assert!(!is_dying(std::process::id()));
+    }
+
+    #[test]
+    fn a_thread_dies_with_a_pending_signal_that_nobody_handles() {
+        // SIGINT, SIGQUIT, SIGUSR1, SIGTERM and a real-time signal.
+        for signal in [2, 3, 10, 15, 40] {
+            let pending = bit(signal);
+            assert_eq!(will_end(&status(0, pending, 0, [0; 3])), Some(true), "{signal}");
+            assert_eq!(will_end(&status(0, 0, pending, [0; 3])), Some(true), "{signal}");
+            assert_eq!(will_end(&status(9, 0, pending, [0; 3])), Some(false), "{signal}");
+            for how in 0..3 {
+                let mut survived = [0; 3];
+                survived[how] = pending;
+                assert_eq!(will_end(&status(0, 0, pending, survived)), Some(false), "{signal}");
+            }
+        }
+        for signal in [17, 18, 19, 20, 21, 22, 23, 28] {
+            assert_eq!(will_end(&status(0, 0, bit(signal), [0; 3])), Some(false), "{signal}");
+        }
     }
 }

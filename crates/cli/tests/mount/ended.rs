@@ -83,7 +83,7 @@ fn ends(script: &str, input: impl Into<Stdio>) {
 
 /// One that has handled a signal waits on, and can be ended then as well.
 #[track_caller]
-fn ends_after_another_signal(script: &str) {
+fn ends_after_another_signal(script: &str, signal: Signal) {
     let script = format!("trap : USR1; {script}");
     let mut asking = Asking::start(&script, Stdio::null());
     wait_until(&script, || {
@@ -93,7 +93,7 @@ fn ends_after_another_signal(script: &str) {
         }
         asking.waits(Wait::Closed)
     });
-    asking.end(Signal::KILL);
+    asking.end(signal);
 }
 
 /// Three servers of one file system, and two mounts of it that wait for them for longer than any test.
@@ -154,7 +154,9 @@ fn who_waits_for_a_silent_data_server_can_be_ended() {
     }
     // With another program its handlers would be gone.
     for script in [&looks, &opens] {
-        ends_after_another_signal(script);
+        for signal in [Signal::KILL, Signal::TERM] {
+            ends_after_another_signal(script, signal);
+        }
     }
     servers.served[1].set_silent(false);
     wait_until("what was opened for them is closed", || servers.open_objects() == open_objects);
@@ -184,7 +186,7 @@ fn who_waits_for_silent_metadata_can_be_ended() {
     let using = servers.using().display();
     ends(LISTS, directory);
     ends(&format!("exec ls {using}"), Stdio::null());
-    ends_after_another_signal(&format!("test -e {using}/c"));
+    ends_after_another_signal(&format!("test -e {using}/c"), Signal::KILL);
     servers.served[0].set_silent(false);
     assert_eq!(listed(), names);
 }

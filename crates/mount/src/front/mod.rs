@@ -167,7 +167,12 @@ impl Front {
             true => Due::Waiting(self.waiters.add(request.pid, reply)),
             false => Due::Here(reply),
         };
-        Answering { due: Some(due), is_question }
+        let opens_to_write = matches!(
+            &request.operation,
+            Operation::Open { flags, .. }
+                if OFlags::from_bits_retain(*flags).intersects(OFlags::WRONLY | OFlags::RDWR)
+        );
+        Answering { due: Some(due), only_reads: is_question && !opens_to_write }
     }
 
     /// Carries out a request; `reply` is taken where it was answered.
@@ -362,8 +367,8 @@ fn is_question(operation: &Operation<'_>) -> bool {
 #[derive(Default)]
 struct Answering {
     due: Option<Due>,
-    /// Whether nothing is changed.
-    is_question: bool,
+    /// Whether nothing is changed, nor opened to be.
+    only_reads: bool,
 }
 
 /// Where a reply is that was not sent yet.
@@ -409,7 +414,7 @@ impl Answering {
             if let Some(reply) = self.take() {
                 reply.error(match failure.errno() {
                     // A server that lets nobody in does not say that it takes no changes.
-                    Errno::ROFS if self.is_question => Errno::ACCESS,
+                    Errno::ROFS if self.only_reads => Errno::ACCESS,
                     errno => errno,
                 });
             }
