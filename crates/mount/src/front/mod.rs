@@ -167,12 +167,7 @@ impl Front {
             true => Due::Waiting(self.waiters.add(request.pid, reply)),
             false => Due::Here(reply),
         };
-        let opens_to_write = matches!(
-            &request.operation,
-            Operation::Open { flags, .. }
-                if OFlags::from_bits_retain(*flags).intersects(OFlags::WRONLY | OFlags::RDWR)
-        );
-        Answering { due: Some(due), only_reads: is_question && !opens_to_write }
+        Answering { due: Some(due), only_reads: is_question && !opens_to_write(&request.operation) }
     }
 
     /// Carries out a request; `reply` is taken where it was answered.
@@ -361,6 +356,12 @@ fn is_question(operation: &Operation<'_>) -> bool {
             | Operation::GetLock(_)
             | Operation::StatFs
     )
+}
+
+/// Whether what is opened may be changed through it.
+fn opens_to_write(operation: &Operation<'_>) -> bool {
+    let Operation::Open { flags, .. } = operation else { return false };
+    OFlags::from_bits_retain(*flags).intersects(OFlags::WRONLY | OFlags::RDWR)
 }
 
 /// A reply that is sent at most once.
