@@ -34,7 +34,8 @@ pub use metadata::Metadata;
 pub use node::{Kind, Marks, NAME_BYTES_MAX, Node, Place, ROOT, TARGET_BYTES_MAX, Time};
 pub use request::{
     Changes, Closed, DELEGATED_FOR, Delegated, Left, Listed, LockKind, LockRange, Locked, Made,
-    ReadyObject, RenameHow, Reply, Request, SetHow, Settled, WasRead, When,
+    OPENED_AHEAD_MAX, OpenedAhead, ReadyObject, RenameHow, Reply, Request, SetHow, Settled,
+    WasRead, When,
 };
 pub use stores::{
     Belonging, KnownStore, belonging, file_system_id, has_object, is_distributed, is_mark, mark,

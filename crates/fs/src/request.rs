@@ -245,7 +245,27 @@ pub enum Request<'a> {
         /// The file.
         number: u64,
     },
+    /// Opens small files for reading before anybody wants to read them, and has them delegated to who
+    /// asks: until [`DELEGATED_FOR`] after this, or after the last [`Request::RenewAhead`], nobody else is
+    /// told that a change of one of them is done. A server of before does not know this request.
+    OpenAhead {
+        /// The files.
+        numbers: Vec<u64>,
+        /// With which others they are delegated: who asks counts these, and relies on the last alone.
+        grant: u64,
+        /// Whether they are the first of them. Else they are opened only if the others still are
+        /// delegated.
+        is_first: bool,
+    },
+    /// Prolongs what is delegated by [`Request::OpenAhead`]: done, or not here, where it has ended.
+    RenewAhead {
+        /// What it was delegated with.
+        grant: u64,
+    },
 }
+
+/// Files that are opened with one [`Request::OpenAhead`], at most.
+pub const OPENED_AHEAD_MAX: usize = 256;
 
 /// What is locked where a user claims the object of a small file, beside the file's number: those
 /// stay below.
@@ -474,8 +494,20 @@ pub enum Reply {
     Numbers(Vec<u64>),
     /// A lock that is in the way.
     InTheWay(Option<Locked>),
-    /// The bytes of the file are not, or no longer, with the metadata, or do not fit there.
+    /// The bytes of the file are not, or no longer, with the metadata, or do not fit there; or what
+    /// was delegated is no longer.
     NotHere,
+    /// Files that were opened ahead: those that are there, and small.
+    OpenedAhead(Vec<OpenedAhead>),
+}
+
+/// A file that was opened ahead.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OpenedAhead {
+    /// The file.
+    pub node: Node,
+    /// Its bytes, those that are with the metadata.
+    pub content: Vec<u8>,
 }
 
 /// An entry of a directory.

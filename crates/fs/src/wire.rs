@@ -33,9 +33,13 @@ impl Request<'_> {
             | Request::Xattrs { .. }
             | Request::Content { .. }
             | Request::FindLock { .. }
+            | Request::RenewAhead { .. }
             | Request::Garbage { .. } => Effect::Look,
             // Also for writing: what is written says so by itself.
-            Request::Open { .. } | Request::Close { .. } | Request::Lock { .. } => Effect::Hold,
+            Request::Open { .. }
+            | Request::OpenAhead { .. }
+            | Request::Close { .. }
+            | Request::Lock { .. } => Effect::Hold,
             Request::Sync => Effect::Sync,
             Request::Change { .. }
             | Request::Make { .. }

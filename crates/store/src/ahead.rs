@@ -293,6 +293,7 @@ impl State {
             | Request::Target { number }
             | Request::Xattr { number, .. }
             | Request::Xattrs { number }
+            | Request::Open { number, .. }
             | Request::Content { number } => self.touch_node(*number),
             _ => {}
         }

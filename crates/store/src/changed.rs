@@ -21,6 +21,8 @@ impl Changed {
             Request::Lock { number, locked, .. } if locked.range.kind != LockKind::Unlock => {
                 Self::These(vec![*number])
             }
+            // Nobody writes to it with that.
+            Request::OpenAhead { .. } | Request::Open { is_for_writing: false, .. } => Self::None,
             // That an object may be there is nothing that is told of a node.
             Request::Lock { .. }
             | Request::NoteObject { .. }

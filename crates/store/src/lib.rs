@@ -29,6 +29,7 @@ mod in_use;
 mod init;
 mod lock;
 mod membership;
+mod neighbours;
 mod open;
 mod owner;
 mod pairs;

@@ -28,19 +28,21 @@ pub(crate) struct RecentNodes {
 struct State {
     /// Each with when it was asked for.
     known: HashMap<u64, (Node, u64)>,
-    /// How many changes began.
-    begun: u64,
+    /// How often a request began or ended that may change nodes.
+    count: u64,
+    /// What this count was for the last one that may change each node, or any.
+    changed: HashMap<u64, u64>,
+    changed_any: u64,
     /// How many of them have not ended.
-    running: usize,
+    changing: HashMap<u64, usize>,
+    changing_any: usize,
 }
 
 /// A request that is on its way.
 pub(crate) struct Begun {
     at_ns: u64,
-    /// How many changes had begun, this one counted.
+    /// The count then, this one counted.
     count: u64,
-    /// Whether no other change was on its way.
-    is_alone: bool,
 }
 
 impl RecentNodes {
@@ -52,32 +54,38 @@ impl RecentNodes {
     pub(crate) fn begin(&self, changed: &Changed) -> Begun {
         let at_ns = self.clock.now_ns();
         let mut state = self.state();
-        let is_alone = state.running == 0;
-        if *changed != Changed::None {
-            state.forget(changed);
-            state.begun += 1;
-            state.running += 1;
+        match changed {
+            Changed::None => {}
+            Changed::These(nodes) => {
+                nodes.iter().for_each(|number| *state.changing.entry(*number).or_default() += 1);
+            }
+            Changed::Any => state.changing_any += 1,
         }
-        Begun { at_ns, count: state.begun, is_alone }
+        state.forget(changed);
+        Begun { at_ns, count: state.count }
     }
 
     /// A request has ended; `reply` where it did not fail.
     pub(crate) fn end(&self, begun: Begun, changed: &Changed, reply: Option<&Reply>) {
         let mut state = self.state();
-        if *changed != Changed::None {
-            state.running -= 1;
-            state.forget(changed);
+        match changed {
+            Changed::None => {}
+            Changed::These(nodes) => nodes.iter().for_each(|number| state.end(*number)),
+            Changed::Any => state.changing_any -= 1,
         }
+        if let Some(reply) = reply {
+            state.make_room(reply);
+            nodes(reply, |node| match state.is_certain(node.number, begun.count) {
+                true => state.remember(node, begun.at_ns),
+                // It was changed meanwhile, perhaps after the server looked for this answer. But who gets
+                // it is not to find afterwards what was asked for before.
+                false => state.outdate(node.number, begun.at_ns),
+            });
+        }
+        // What the answer to a change says is known from now on, and not forgotten with its end.
+        state.note(changed);
         if let Some(Reply::Gone { number, .. }) = reply {
-            state.known.remove(number);
-        }
-        let Some(reply) = reply else { return };
-        if begun.is_alone && state.begun == begun.count {
-            state.remember(reply, begun.at_ns);
-        } else {
-            // Something was changed meanwhile, perhaps after the server looked for this answer. But who
-            // gets it is not to find afterwards what was asked for before.
-            nodes(reply, |node| state.outdate(node.number, begun.at_ns));
+            state.forget(&Changed::These(vec![*number]));
         }
     }
 
@@ -96,6 +104,7 @@ impl RecentNodes {
 }
 
 impl State {
+    /// Nothing is known any more of nodes that are being changed.
     fn forget(&mut self, changed: &Changed) {
         match changed {
             Changed::None => {}
@@ -104,27 +113,67 @@ impl State {
             }
             Changed::Any => self.known.clear(),
         }
+        self.note(changed);
     }
 
-    fn remember(&mut self, reply: &Reply, at_ns: u64) {
-        let count = if let Reply::Listing(entries) = reply { entries.len() } else { 1 };
+    /// Counts what may have changed nodes: an answer to what was asked before may be from before it.
+    fn note(&mut self, changed: &Changed) {
+        if *changed != Changed::None {
+            self.count += 1;
+        }
+        match changed {
+            Changed::None => {}
+            Changed::These(nodes) => {
+                self.changed.extend(nodes.iter().map(|number| (*number, self.count)));
+                if self.changed.len() > NODES_MAX {
+                    self.changed.clear();
+                    self.changed_any = self.count;
+                }
+            }
+            Changed::Any => self.changed_any = self.count,
+        }
+    }
+
+    /// One of the requests has ended that may change a node.
+    fn end(&mut self, number: u64) {
+        self.known.remove(&number);
+        if let Entry::Occupied(mut changing) = self.changing.entry(number) {
+            *changing.get_mut() -= 1;
+            if *changing.get() == 0 {
+                changing.remove();
+            }
+        }
+    }
+
+    /// Whether no other request may have changed a node since the count was this.
+    fn is_certain(&self, number: u64, count: u64) -> bool {
+        self.changing_any == 0
+            && !self.changing.contains_key(&number)
+            && self.changed_any <= count
+            && self.changed.get(&number).is_none_or(|changed| *changed <= count)
+    }
+
+    /// Makes room for the nodes of a reply.
+    fn make_room(&mut self, reply: &Reply) {
+        let mut count = 0;
+        nodes(reply, |_| count += 1);
         if self.known.len() + count > NODES_MAX {
             self.known.clear();
         }
-        let remember = |node: &Node| {
-            // The tiers know better how long it is; one without a name goes when it is closed.
-            if node.is_written || node.links == 0 {
-                self.known.remove(&node.number);
-                return;
-            }
-            match self.known.entry(node.number) {
-                // That was asked for later, and answered sooner.
-                Entry::Occupied(known) if known.get().1 > at_ns => {}
-                Entry::Occupied(mut known) => _ = known.insert((node.clone(), at_ns)),
-                Entry::Vacant(place) => _ = place.insert((node.clone(), at_ns)),
-            }
-        };
-        nodes(reply, remember);
+    }
+
+    fn remember(&mut self, node: &Node, at_ns: u64) {
+        // The tiers know better how long it is; one without a name goes when it is closed.
+        if node.is_written || node.links == 0 {
+            self.known.remove(&node.number);
+            return;
+        }
+        match self.known.entry(node.number) {
+            // That was asked for later, and answered sooner.
+            Entry::Occupied(known) if known.get().1 > at_ns => {}
+            Entry::Occupied(mut known) => _ = known.insert((node.clone(), at_ns)),
+            Entry::Vacant(place) => _ = place.insert((node.clone(), at_ns)),
+        }
     }
 
     /// Drops what is known of a node where it was asked for before this.
@@ -141,6 +190,7 @@ fn nodes(reply: &Reply, mut each: impl FnMut(&Node)) {
         Reply::Node(node) | Reply::Opened { node, .. } => each(node),
         Reply::Made { node, directory, .. } => [node, directory].into_iter().for_each(each),
         Reply::Gone { directory, .. } => directory.iter().for_each(each),
+        Reply::OpenedAhead(opened) => opened.iter().map(|ahead| &ahead.node).for_each(each),
         Reply::Listing(entries) => {
             entries.iter().filter_map(|entry| entry.node.as_ref()).for_each(each);
         }
@@ -256,7 +306,7 @@ mod tests {
         let (recent, clock) = recent();
         let look = Request::Node { number: ROOT };
         let told = |size| Reply::Node(Node { number: ROOT, size, links: 1, ..Node::default() });
-        let change = Request::Mark { number: 7, marks: terrace_fs::Marks::default() };
+        let change = Request::Mark { number: ROOT, marks: terrace_fs::Marks::default() };
         // The change began before the question, or after it.
         for is_before in [true, false] {
             let looked = begin(&recent, &look);
@@ -271,6 +321,45 @@ mod tests {
             end(&recent, begun, Some(&Reply::Done));
             assert_eq!(size(&recent), None);
         }
+    }
+
+    #[test]
+    fn a_change_of_something_else_does_not_matter() {
+        let (recent, clock) = recent();
+        let look = Request::Node { number: ROOT };
+        let told = |size| Reply::Node(Node { number: ROOT, size, links: 1, ..Node::default() });
+        let change = |number| Request::Mark { number, marks: terrace_fs::Marks::default() };
+        // Around the question, before and behind it.
+        let [around, before] = [8, 9].map(|number| begin(&recent, &change(number)));
+        let looked = begin(&recent, &look);
+        let behind = begin(&recent, &change(10));
+        end(&recent, before, Some(&Reply::Done));
+        end(&recent, looked, Some(&told(1)));
+        assert_eq!(size(&recent), Some(1));
+        end(&recent, around, Some(&Reply::Done));
+        end(&recent, behind, Some(&Reply::Done));
+        assert_eq!(size(&recent), Some(1));
+        // Unless there were so many that nobody remembers which.
+        clock.advance(LONG / 8);
+        let looked = begin(&recent, &look);
+        for number in 100..101 + NODES_MAX as u64 {
+            let begun = begin(&recent, &change(number));
+            end(&recent, begun, Some(&Reply::Done));
+        }
+        end(&recent, looked, Some(&told(2)));
+        assert_eq!(size(&recent), None);
+        assert!(recent.state().changing.is_empty());
+    }
+
+    #[test]
+    fn what_is_gone_is_not_known_by_an_answer_from_before() {
+        let (recent, _) = recent();
+        let number = 7;
+        let looked = begin(&recent, &Request::Node { number });
+        change(&recent, 5);
+        let node = Node { number, links: 1, ..Node::default() };
+        end(&recent, looked, Some(&Reply::Node(node)));
+        assert_eq!(recent.find(number, LONG), None);
     }
 
     #[test]

@@ -14,6 +14,7 @@ use crate::changed::Changed;
 use crate::delegated::DelegatedNames;
 use crate::held::{Held, Server};
 use crate::in_use::Using;
+use crate::neighbours::Neighbours;
 use crate::recent::RecentNodes;
 
 /// The metadata of a file system that a server keeps: a round trip for each request.
@@ -22,6 +23,7 @@ pub(crate) struct RemoteFiles {
     name: Box<str>,
     recent: RecentNodes,
     ahead: NamesAhead,
+    neighbours: Neighbours,
     absent: AbsentAttributes,
     delegated: DelegatedNames,
     _using: Using,
@@ -79,6 +81,7 @@ impl RemoteFiles {
             held: Held::new(Named { remote, name: name.into() }),
             recent: RecentNodes::new(Arc::clone(&clock)),
             ahead: NamesAhead::new(Arc::clone(&clock)),
+            neighbours: Neighbours::default(),
             absent: AbsentAttributes::new(Arc::clone(&clock)),
             delegated: DelegatedNames::new(clock),
             name: name.into(),
@@ -124,6 +127,7 @@ impl Metadata for RemoteFiles {
         self.recent.end(recent, &changed, reply);
         self.ahead.end(&ahead, request, &changed, &asked);
         self.absent.end(&absent, request, &asked);
+        self.neighbours.note(request, reply);
         self.delegated.end(&delegated, request, reply);
         asked
     }
@@ -158,6 +162,10 @@ impl Metadata for RemoteFiles {
         self.ahead.fetched(&fetch, &asked);
         let _ = unless_away(asked)?;
         Ok(take())
+    }
+
+    fn neighbours(&self, number: u64, max: usize, bytes_max: u64) -> Vec<u64> {
+        self.neighbours.take(number, max, bytes_max)
     }
 
     fn forgotten(&self, number: u64) {

@@ -57,7 +57,7 @@ fn who_looks_at_many_files_does_not_ask_for_each() {
 
 /// Has the kernel forget all names of a mount, as it does where memory is short: it does so before it
 /// asks a file system whether it can be mounted otherwise.
-fn forget_names(mount: &Path) {
+pub(crate) fn forget_names(mount: &Path) {
     let flags = MountFlags::NOSUID | MountFlags::NODEV;
     mount_remount(mount, flags, c"").expect("nothing changes");
 }

@@ -27,7 +27,7 @@ pub(crate) struct Pair {
     // In the order in which they have to end.
     pub(crate) one: Mounted,
     pub(crate) other: Mounted,
-    served: Served,
+    pub(crate) served: Served,
     pub(crate) scene: Scene,
 }
 

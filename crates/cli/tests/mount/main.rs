@@ -25,6 +25,7 @@ mod natives;
 mod passing;
 mod pjdfstest;
 mod promises;
+mod reads_ahead;
 mod receipts;
 mod reexport;
 mod refusals;

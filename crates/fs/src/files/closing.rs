@@ -9,6 +9,7 @@ use std::time::Duration;
 use terrace_core::Clock;
 
 use super::background::Background;
+use super::opened_ahead::AllAhead;
 use super::sweep::Sweeper;
 use super::unexpected;
 use crate::failure::{Failure, Result};
@@ -39,6 +40,7 @@ struct State {
     changed: Condvar,
     metadata: Arc<dyn Metadata>,
     sweeper: Arc<Sweeper>,
+    ahead: Arc<AllAhead>,
     clock: Arc<dyn Clock>,
 }
 
@@ -74,6 +76,7 @@ impl Closing {
     pub(super) fn start(
         metadata: &Arc<dyn Metadata>,
         sweeper: &Arc<Sweeper>,
+        ahead: &Arc<AllAhead>,
         clock: &Arc<dyn Clock>,
     ) -> Result<Self> {
         let state = Arc::new(State {
@@ -81,6 +84,7 @@ impl Closing {
             changed: Condvar::new(),
             metadata: Arc::clone(metadata),
             sweeper: Arc::clone(sweeper),
+            ahead: Arc::clone(ahead),
             clock: Arc::clone(clock),
         });
         let theirs = Arc::clone(&state);
@@ -102,6 +106,13 @@ impl Closing {
     /// Has the metadata told of a close at a moment, or a little later; the moments come in order.
     pub(super) fn push_later(&self, at_ns: u64, closed: Closed) {
         lock(&self.state.queue).later.push_back((at_ns, closed));
+        self.state.changed.notify_one();
+    }
+
+    /// Has it looked for files that were opened ahead, and are not wanted any more.
+    pub(super) fn wake(&self) {
+        // Who looked before and found nothing sleeps by the time that this has the queue.
+        drop(lock(&self.state.queue));
         self.state.changed.notify_one();
     }
 
@@ -147,7 +158,8 @@ impl State {
     /// What is to be told; `None` at the end.
     fn next(&self, is_unheard: bool) -> Option<Telling> {
         loop {
-            let is_idle = |queue: &mut Queue| queue.is_empty() && !queue.is_stopped;
+            let is_idle =
+                |queue: &mut Queue| queue.is_empty() && self.ahead.is_empty() && !queue.is_stopped;
             let queue = lock(&self.queue);
             let queue =
                 self.changed.wait_while(queue, is_idle).unwrap_or_else(PoisonError::into_inner);
@@ -162,7 +174,9 @@ impl State {
                 (false, false) if is_new => self.clock.sleep(DELAY),
                 (false, false) => {}
             }
+            let unwanted = self.ahead.let_go_unwanted(self.clock.now_ns());
             let mut queue = lock(&self.queue);
+            queue.queued.closed.extend(unwanted);
             if let Some(telling) = queue.unanswered.pop_front() {
                 return Some(telling);
             }

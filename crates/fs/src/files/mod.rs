@@ -11,6 +11,7 @@ mod kept;
 mod list;
 mod losses;
 mod open;
+mod opened_ahead;
 mod ready;
 mod sweep;
 mod table;
@@ -29,6 +30,7 @@ use self::kept::Kept;
 pub use self::losses::Heard;
 use self::losses::Losses;
 use self::open::Shared;
+use self::opened_ahead::AllAhead;
 use self::ready::Ready;
 use self::sweep::Sweeper;
 use self::table::{Opened, Table};
@@ -74,9 +76,10 @@ pub struct Files {
     data: Arc<dyn Backend>,
     clock: Arc<dyn Clock>,
     options: FilesOptions,
-    open: Table,
+    open: Arc<Table>,
+    ahead: Arc<AllAhead>,
     away: Away,
-    told: Told,
+    told: Arc<Told>,
     kept: Kept,
     losses: Arc<Losses>,
     ready: Ready,
@@ -98,14 +101,17 @@ impl Files {
     ) -> Result<Arc<Self>> {
         let sweeper = Arc::new(Sweeper::start(&metadata, &data, &options, &clock)?);
         let ready = Ready::start(&metadata, &data, &sweeper, &options, &clock)?;
-        let closing = Closing::start(&metadata, &sweeper, &clock)?;
-        let (told, kept, losses) = (Told::default(), Kept::default(), Arc::default());
+        let (open, told) = (Arc::default(), Arc::default());
+        let ahead = Arc::new(AllAhead::new(&open, &told));
+        let closing = Closing::start(&metadata, &sweeper, &ahead, &clock)?;
+        let (kept, losses) = (Kept::default(), Arc::default());
         Ok(Arc::new(Self {
             metadata,
             data,
             clock,
             options,
-            open: Table::default(),
+            open,
+            ahead,
             away: Away::default(),
             told,
             kept,
@@ -463,6 +469,7 @@ impl Files {
     /// What deletions and metadata say; what is left is cleared up by whoever opens it next.
     pub fn close(&self) -> Result<()> {
         let let_go = self.forget_all();
+        self.let_go_all_ahead();
         self.closing.stop();
         for object in self.ready.stop() {
             self.sweeper.push(object.number);
@@ -476,8 +483,10 @@ impl Files {
     ///
     /// `ISDIR`, `INVAL` for what has no bytes, `STALE`.
     pub fn open(self: &Arc<Self>, number: u64, access: Access) -> Result<(Node, File)> {
-        let (node, file) = self.note_gone(self.open_stale(number, access))?;
-        match self.as_opened(node, &file) {
+        let found = self.find_ahead(number, access);
+        let ahead = found.or_else(|| self.open_ahead(number, access));
+        let (told, file) = self.note_gone(self.open_stale(number, access))?;
+        match self.as_opened(told.or(ahead), &file) {
             Ok(node) => {
                 file.shared().note_permissions(&node);
                 Ok((node, file))
@@ -614,8 +623,11 @@ impl Files {
     }
 
     fn after_removal(&self, reply: &Reply) -> Result<()> {
-        if let Reply::Gone { number, has_garbage: true, .. } = reply {
-            self.sweeper.push(*number);
+        if let Reply::Gone { number, has_garbage, .. } = reply {
+            self.let_go_ahead(*number);
+            if *has_garbage {
+                self.sweeper.push(*number);
+            }
         }
         Ok(())
     }
@@ -765,6 +777,7 @@ fn unexpected(reply: &Reply) -> Failure {
         Reply::Listing(_) => "a listing",
         Reply::Numbers(_) => "numbers",
         Reply::InTheWay(_) => "a lock",
+        Reply::OpenedAhead(_) => "opened files",
     };
     Failure::corrupt(&format!("the metadata answered {name} to another question"))
 }

@@ -207,6 +207,13 @@ impl Shared {
         Ok(())
     }
 
+    /// Takes note that nobody else has changed it until this moment.
+    pub(super) fn vouch(&self, now_ns: u64) {
+        if let Content::Inline { told_ns, .. } = &mut *self.change() {
+            *told_ns = now_ns.max(*told_ns);
+        }
+    }
+
     /// Has what is kept here asked for again by who reads it next.
     pub(super) fn doubt(&self) {
         self.is_doubted.store(true, Ordering::Release);

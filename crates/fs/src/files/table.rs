@@ -60,6 +60,17 @@ impl Table {
         Held { part, number, opened }
     }
 
+    /// Holds a number that nobody holds.
+    pub(super) fn try_hold(&self, number: u64) -> Option<Held<'_>> {
+        let part = self.part(number);
+        let mut state = lock(&part.state);
+        if matches!(state.files.get(&number), Some(None)) {
+            return None;
+        }
+        let opened = state.files.insert(number, None).flatten();
+        Some(Held { part, number, opened })
+    }
+
     /// The file with a number, where it is open here; as who opens or closes it leaves it.
     pub(super) fn file(&self, number: u64) -> Option<Arc<Shared>> {
         let state = self.part(number).wait_for(number);

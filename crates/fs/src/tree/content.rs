@@ -8,7 +8,8 @@ use super::{LockOwner, Tree, discard, find_node, get_node, put_node};
 use crate::failure::Result;
 use crate::node::{Kind, Node, Place};
 use crate::pairs;
-use crate::request::{CLAIMED, Left, LockKind, Reply, Settled, claim};
+use crate::record::encode;
+use crate::request::{CLAIMED, Left, LockKind, OpenedAhead, Reply, Settled, claim};
 
 /// How a small file is written.
 pub(super) struct Written<'a> {
@@ -56,6 +57,28 @@ impl Tree {
         hold.is_nameless = node.links == 0;
         drop(holds);
         self.opened(node)
+    }
+
+    /// Opens a file for reading where its bytes are with the metadata, it has a name, and what is told of
+    /// it has room; how much of that it takes.
+    pub(super) fn open_small(
+        &self,
+        number: u64,
+        room: usize,
+    ) -> Result<Option<(OpenedAhead, usize)>> {
+        let mut holds = self.holds.lock(number);
+        let node = get_node(self, number)?;
+        if node.kind != Kind::File || node.place != Place::Inline || node.links == 0 {
+            return Ok(None);
+        }
+        let Reply::Opened { node, content } = self.opened(node)? else { return Ok(None) };
+        // Beside the bytes: about what is kept of a node.
+        let bytes = encode(&node).len() + content.len();
+        if bytes > room {
+            return Ok(None);
+        }
+        holds.entry(number).or_default().opens += 1;
+        Ok(Some((OpenedAhead { node, content }, bytes)))
     }
 
     /// A file and its bytes, where those are with the metadata.

@@ -97,7 +97,8 @@ impl Delegations {
     }
 }
 
-fn end_ns(clock: &FileClock) -> u64 {
+/// When ends what is delegated now.
+pub(super) fn end_ns(clock: &FileClock) -> u64 {
     clock.passed_ns().saturating_add(DELEGATED_FOR.as_nanos() as u64)
 }
 

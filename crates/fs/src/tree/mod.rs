@@ -13,6 +13,7 @@ mod locks;
 mod look;
 mod make;
 mod once;
+mod read_delegations;
 mod remove;
 mod rename;
 mod session;
@@ -29,6 +30,7 @@ use self::claims::Claims;
 use self::delegations::Delegations;
 use self::hold::Holds;
 pub use self::locks::{LockOwner, LockTable, OwnLocks};
+use self::read_delegations::ReadDelegations;
 pub use self::session::Session;
 pub(crate) use self::superblock::Superblock;
 pub use self::superblock::{INLINE_BYTES_LIMIT, Over, TreeOptions};
@@ -48,6 +50,7 @@ pub struct Tree {
     clock: FileClock,
     superblock: Superblock,
     delegations: Delegations,
+    read_delegations: ReadDelegations,
     holds: Holds,
     claims: Claims,
     locks: LockTable,
@@ -104,12 +107,14 @@ impl Tree {
     pub fn open(kv: Arc<dyn Kv>, clock: FileClock) -> Result<Arc<Self>> {
         let superblock = superblock::read(&*kv)?;
         let delegations = Delegations::new(&clock);
+        let read_delegations = ReadDelegations::new(&clock);
         let claims = Claims::new(superblock.next_number);
         let tree = Self {
             kv,
             clock,
             superblock,
             delegations,
+            read_delegations,
             holds: Holds::default(),
             claims,
             locks: LockTable::default(),

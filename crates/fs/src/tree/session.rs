@@ -15,7 +15,11 @@ use super::rename::Spot;
 use crate::failure::Result;
 use crate::lock;
 use crate::metadata::Metadata;
-use crate::request::{Closed, Delegated, Left, Made, Reply, Request, WasRead};
+use crate::request::{Closed, Delegated, Left, Made, OPENED_AHEAD_MAX, Reply, Request, WasRead};
+
+/// So many bytes at most are told of files that are opened with one request: an answer that gets lost is
+/// kept for who asks again, unless it is much longer.
+const BYTES_AHEAD_MAX: usize = 56 << 10;
 
 /// One user of a [`Tree`]. What it has open is closed, and what it has locked given back, when it is
 /// dropped.
@@ -101,6 +105,70 @@ impl Session {
         }
     }
 
+    /// Waits until no other user relies on what is in the file that a request changes. Before it is
+    /// carried out: who sees what it did is not to find others that go on without. And again behind it,
+    /// because of those who looked in between.
+    fn wait_for_readers(&self, request: &Request<'_>) {
+        match request {
+            Request::Change { number, .. }
+            | Request::SetXattr { number, .. }
+            | Request::RemoveXattr { number, .. }
+            | Request::Write { number, .. }
+            | Request::MoveOut { number, .. } => self.wait_for_readers_of(*number),
+            _ => {}
+        }
+    }
+
+    /// The same for who takes a name from a file.
+    fn wait_for_readers_by_name(&self, request: &Request<'_>) {
+        let (directory, name) = match request {
+            _ if self.tree.read_delegations.is_unused() => return,
+            Request::Remove { directory, name, is_directory: false } => (*directory, *name),
+            Request::Rename { to_directory, to, how, .. } if !how.exchanges => (*to_directory, *to),
+            _ => return,
+        };
+        // Where another one comes between it is found behind the change.
+        if let Ok(node) = self.tree.lookup(directory, name) {
+            self.wait_for_readers_of(node.number);
+        }
+    }
+
+    fn wait_for_readers_of(&self, number: u64) {
+        self.tree.read_delegations.wait(&self.tree.clock, self.id, number);
+    }
+
+    /// Opens files that are likely to be read, and delegates them.
+    fn open_ahead(&self, numbers: &[u64], grant: (u64, bool)) -> Result<Reply> {
+        if numbers.len() > OPENED_AHEAD_MAX {
+            return Err(Errno::INVAL.into());
+        }
+        let tree = &*self.tree;
+        // Before they are delegated: who closes one that was open before gives nothing back.
+        numbers.iter().for_each(|number| self.note_open(*number, false));
+        // Before it is looked what is in them: who changes one later waits.
+        let is_given = tree.read_delegations.give(&tree.clock, self.id, numbers, grant);
+        let mut opened = Vec::with_capacity(numbers.len());
+        let mut room = BYTES_AHEAD_MAX;
+        for number in numbers {
+            let ahead = match is_given {
+                // What cannot be opened is opened by who wants it, and says why not.
+                true => tree.open_small(*number, room).unwrap_or_default(),
+                false => None,
+            };
+            match ahead {
+                Some((ahead, bytes)) => {
+                    room = room.saturating_sub(bytes);
+                    opened.push(ahead);
+                }
+                None => self.note_closed(*number, false)?,
+            }
+        }
+        match is_given {
+            true => Ok(Reply::OpenedAhead(opened)),
+            false => Ok(Reply::NotHere),
+        }
+    }
+
     /// Closes all, also where one fails; what went wrong first. That is said once: who asks again
     /// is told that they are closed.
     fn close_all(
@@ -132,6 +200,12 @@ impl Session {
     /// Whether the object of what was closed is to be deleted.
     fn close(&self, closed: &Closed) -> Result<bool> {
         let Closed { number, is_for_writing, left } = *closed;
+        self.note_closed(number, is_for_writing)?;
+        self.tree.close_node(number, 1, is_for_writing.into(), left)
+    }
+
+    /// Notes that something is open here once less.
+    fn note_closed(&self, number: u64, is_for_writing: bool) -> Result<()> {
         let mut open = lock(&self.open);
         let Some((opens, writers)) = open.get_mut(&number) else {
             return Err(Errno::BADF.into());
@@ -140,15 +214,16 @@ impl Session {
         *writers = writers.saturating_sub(is_for_writing.into());
         if *opens == 0 {
             open.remove(&number);
+            self.tree.read_delegations.give_back(self.id, number);
         }
-        drop(open);
-        self.tree.close_node(number, 1, is_for_writing.into(), left)
+        Ok(())
     }
 }
 
 impl Drop for Session {
     fn drop(&mut self) {
         self.tree.locks.leave(self.id);
+        self.tree.read_delegations.leave(self.id);
         for (number, (opens, writers)) in lock(&self.open).drain() {
             // What cannot be closed now is found without a user later.
             if let Err(failure) = self.tree.close_node(number, opens, writers, Left::Unknown) {
@@ -161,6 +236,20 @@ impl Drop for Session {
 impl Metadata for Session {
     fn call(&self, request: &Request<'_>) -> Result<Reply> {
         self.wait_for_others(request);
+        self.wait_for_readers(request);
+        self.wait_for_readers_by_name(request);
+        let ended = self.carry_out(request);
+        self.wait_for_readers(request);
+        // Who is told that a name is gone is not to find others that open the file by it.
+        if let Ok(Reply::Gone { number, .. }) = &ended {
+            self.wait_for_readers_of(*number);
+        }
+        ended
+    }
+}
+
+impl Session {
+    fn carry_out(&self, request: &Request<'_>) -> Result<Reply> {
         let tree = &*self.tree;
         tree.discard_unclaimed();
         match request {
@@ -194,6 +283,15 @@ impl Metadata for Session {
                 let reply = tree.open_node(*number, *is_for_writing)?;
                 self.note_open(*number, *is_for_writing);
                 Ok(reply)
+            }
+            Request::OpenAhead { numbers, grant, is_first } => {
+                self.open_ahead(numbers, (*grant, *is_first))
+            }
+            Request::RenewAhead { grant } => {
+                match tree.read_delegations.renew(&tree.clock, self.id, *grant) {
+                    true => Ok(Reply::Done),
+                    false => Ok(Reply::NotHere),
+                }
             }
             Request::Content { number } => tree.content(*number),
             Request::Close { closed, read, id, acknowledged } => {

@@ -382,14 +382,20 @@ impl<S: Server> Held<S> {
 
     /// Asks to open or to lock, and remembers what is to be opened and gets no answer.
     fn ask_to_hold(&self, request: &Request<'_>, life: u64) -> Result<(Reply, u64)> {
-        let Request::Open { number, is_for_writing } = *request else {
-            return self.server.ask(request, Some(life));
+        let request: Request<'static> = match request {
+            Request::Open { number, is_for_writing } => {
+                Request::Open { number: *number, is_for_writing: *is_for_writing }
+            }
+            Request::OpenAhead { numbers, grant, is_first } => {
+                let numbers = numbers.clone();
+                Request::OpenAhead { numbers, grant: *grant, is_first: *is_first }
+            }
+            _ => return self.server.ask(request, Some(life)),
         };
         let mut unanswered = None;
-        let asked = self.server.ask_once(request, life, &mut unanswered);
+        let asked = self.server.ask_once(&request, life, &mut unanswered);
         if let Some(unanswered) = unanswered {
-            let closed = Closed { number, is_for_writing, left: Left::Unknown };
-            self.unheard().add(Unheard { life, closed, unanswered });
+            self.unheard().add(Unheard { life, request, unanswered });
         }
         Ok((asked?, life))
     }
@@ -397,16 +403,21 @@ impl<S: Server> Held<S> {
     /// Asks what became of opens that got no answer, as long as there are answers to that.
     fn hear_of_opens(&self) {
         let take = || self.unheard().take(self.server.life());
-        while let Some(Unheard { life, closed, unanswered }) = take() {
-            let Closed { number, is_for_writing, .. } = closed;
-            let (open, mut unanswered) =
-                (Request::Open { number, is_for_writing }, Some(unanswered));
-            let asked = self.server.ask_once(&open, life, &mut unanswered);
+        while let Some(Unheard { life, request, unanswered }) = take() {
+            let mut unanswered = Some(unanswered);
+            let asked = self.server.ask_once(&request, life, &mut unanswered);
             match (asked, unanswered) {
                 // Also where it was carried out only now.
-                (Ok(_), _) => self.unheard().note_carried_out(life, closed),
+                (Ok(reply), _) => {
+                    let closed = opened(&request, &reply).map(|(number, is_for_writing)| Closed {
+                        number,
+                        is_for_writing,
+                        left: Left::Unknown,
+                    });
+                    self.unheard().note_carried_out(life, closed);
+                }
                 (Err(_), Some(unanswered)) => {
-                    return self.unheard().add(Unheard { life, closed, unanswered });
+                    return self.unheard().add(Unheard { life, request, unanswered });
                 }
                 // It is not open.
                 (Err(_), None) => {}
@@ -497,7 +508,7 @@ impl<S: Server> Held<S> {
     /// session: in that which knows what else is, or is being told, so that it is told of each once.
     fn note(&self, request: &Request<'_>, reply: &Reply, life: u64) -> Result<Noted> {
         let is_held = match (request, reply) {
-            (Request::Lock { .. } | Request::Open { .. }, _) => true,
+            (Request::Lock { .. } | Request::Open { .. } | Request::OpenAhead { .. }, _) => true,
             (Request::Make { made, .. }, Reply::Made { .. }) => made.is_opened,
             _ => false,
         };
@@ -530,11 +541,10 @@ impl<S: Server> Held<S> {
                 self.lost.forget_lock(whose, locked);
                 self.note_lock(whose, locked);
             }
-            (Request::Open { number, is_for_writing }, _) => {
-                self.note_open(*number, *is_for_writing);
-            }
             (_, Reply::Made { node, .. }) => self.note_open(node.number, true),
-            _ => {}
+            _ => opened(request, reply).for_each(|(number, is_for_writing)| {
+                self.note_open(number, is_for_writing);
+            }),
         }
     }
 
@@ -586,6 +596,22 @@ fn closing_as_before(request: &Request<'_>) -> Option<Request<'static>> {
         id: *id,
         acknowledged: *acknowledged,
     })
+}
+
+/// The files that a request opened, each with whether it is for writing.
+fn opened<'a>(
+    request: &Request<'_>,
+    reply: &'a Reply,
+) -> impl Iterator<Item = (u64, bool)> + use<'a> {
+    let one = match request {
+        Request::Open { number, is_for_writing } => Some((*number, *is_for_writing)),
+        _ => None,
+    };
+    let many = match reply {
+        Reply::OpenedAhead(opened) => &opened[..],
+        _ => &[],
+    };
+    one.into_iter().chain(many.iter().map(|ahead| (ahead.node.number, false)))
 }
 
 /// The file whose bytes a request changes.

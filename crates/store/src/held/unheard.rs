@@ -4,7 +4,7 @@
 
 use std::collections::VecDeque;
 
-use terrace_fs::Closed;
+use terrace_fs::{Closed, Request};
 
 /// Most opens that are remembered: each took its program as long as the server may take to answer.
 /// With more the first is forgotten; if it was carried out, it counts until the life ends.
@@ -14,8 +14,8 @@ const OPENS_MAX: usize = 1024;
 pub(super) struct Unheard<U> {
     /// Of the session, in which it was asked for.
     pub(super) life: u64,
-    /// How it is closed, if it was carried out.
-    pub(super) closed: Closed,
+    /// What was asked for.
+    pub(super) request: Request<'static>,
     /// What it is asked for again with.
     pub(super) unanswered: U,
 }
@@ -48,9 +48,9 @@ impl<U> UnheardOpens<U> {
         self.unheard.pop_front()
     }
 
-    /// Notes that one is open in its life, where nobody wants it.
-    pub(super) fn note_carried_out(&mut self, life: u64, closed: Closed) {
-        self.carried_out.push((life, closed));
+    /// Notes what is open in a life, where nobody wants it.
+    pub(super) fn note_carried_out(&mut self, life: u64, closed: impl IntoIterator<Item = Closed>) {
+        self.carried_out.extend(closed.into_iter().map(|closed| (life, closed)));
     }
 
     /// What is to be closed in this life of the session, with whatever else is.
@@ -67,8 +67,8 @@ mod tests {
     use super::*;
 
     fn unheard(life: u64, number: u64) -> Unheard<u64> {
-        let closed = Closed { number, is_for_writing: false, left: Left::Unknown };
-        Unheard { life, closed, unanswered: number }
+        let request = Request::Open { number, is_for_writing: false };
+        Unheard { life, request, unanswered: number }
     }
 
     #[test]
@@ -87,8 +87,9 @@ mod tests {
         opens.add(unheard(2, 8));
         assert_eq!(opens.take(2).map(|one| one.unanswered), Some(8));
         assert!(opens.take(1).is_none());
-        opens.note_carried_out(1, unheard(1, 7).closed);
-        opens.note_carried_out(2, unheard(2, 8).closed);
+        let closed = |number| Closed { number, is_for_writing: false, left: Left::Unknown };
+        opens.note_carried_out(1, [closed(7)]);
+        opens.note_carried_out(2, [closed(8)]);
         let numbers: Vec<_> = opens.take_carried_out(2).iter().map(|one| one.number).collect();
         assert_eq!(numbers, [8]);
         assert!(opens.take_carried_out(1).is_empty());
