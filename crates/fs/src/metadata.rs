@@ -66,6 +66,16 @@ pub trait Metadata: Send + Sync {
         Ok(())
     }
 
+    /// The same for who closes a file: where nobody here has locked it, nothing is to be told before that,
+    /// and nobody is waited for.
+    ///
+    /// # Errors
+    ///
+    /// As [`Metadata::check`], as far as is known.
+    fn check_to_close(&self, _number: u64) -> Result<()> {
+        Ok(())
+    }
+
     /// Whether a change that was acknowledged of a node, or of any, may be lost, because whoever keeps the
     /// metadata ended before it was durable: as far as a [`Request::Sync`] found that has ended since.
     /// True once for each node, and once for all of them.

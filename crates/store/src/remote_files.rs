@@ -176,6 +176,10 @@ impl Metadata for RemoteFiles {
         self.held.check(number)
     }
 
+    fn check_to_close(&self, number: u64) -> Result<()> {
+        self.held.check_to_close(number)
+    }
+
     fn take_loss(&self, of: Option<u64>) -> bool {
         self.held.take_loss(of)
     }

@@ -371,13 +371,14 @@ impl Files {
         Ok(Changes { size: None, modified, settled_ns, ..changes })
     }
 
-    /// Whether a file can still be used as it was opened and locked here; as [`File::check`].
+    /// Whether a file that is closed could be used as it was opened and locked here, as far as can be told
+    /// without waiting for who has forgotten it; of one that is locked in any case.
     ///
     /// # Errors
     ///
     /// As [`File::check`].
-    pub fn check(&self, number: u64) -> Result<()> {
-        self.metadata.check(number)
+    pub fn check_to_close(&self, number: u64) -> Result<()> {
+        self.metadata.check_to_close(number)
     }
 
     /// Others may have written to a file: who reads it from now on sees what they did, however long its

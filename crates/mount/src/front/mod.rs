@@ -228,7 +228,7 @@ impl Front {
             // Without others the kernel keeps the locks, and need not ask.
             Operation::Flush { lock_owner, .. } if self.is_shared => {
                 // Before: what its process has lost is over with this.
-                let checked = self.files.check(node);
+                let checked = self.files.check_to_close(node);
                 self.locks.flush(node, *lock_owner)?;
                 checked?;
                 reply.with(Reply::empty)

@@ -234,6 +234,20 @@ impl<S: Server> Held<S> {
         }
     }
 
+    /// The same for who closes a file: of one that nobody here has locked it tells what is known, and does
+    /// not wait for a server that is still to be told what is open. A program that starts another one
+    /// closes its files for that, and may be about to start the server.
+    ///
+    /// # Errors
+    ///
+    /// As [`Held::check`].
+    pub(crate) fn check_to_close(&self, number: u64) -> Result<()> {
+        match self.is_locked(number) {
+            true => self.check(number),
+            false => self.lost.check(number),
+        }
+    }
+
     /// The same, where the server may have forgotten this client and nobody here knows of it yet.
     ///
     /// # Errors

@@ -587,6 +587,21 @@ fn a_lost_lock_counts_until_its_owner_gives_it_up() {
 }
 
 #[test]
+fn who_closes_what_is_not_locked_waits_for_no_server() {
+    let client = without_its_lock(true);
+    let requests = || client.held.server.state().requests;
+    let before = requests();
+    client.held.check_to_close(61).expect("nobody has heard of anything");
+    assert_eq!(requests(), before);
+    assert_eq!(errno(client.held.check_to_close(60)), Some(Errno::IO), "it was locked");
+    assert_ne!(requests(), before);
+    let client = forgotten();
+    client.held.server.state().gone.insert(60);
+    client.look();
+    assert_eq!(errno(client.held.check_to_close(60)), Some(Errno::STALE), "that is known");
+}
+
+#[test]
 fn a_file_that_is_gone_when_it_is_told_cannot_be_used() {
     let mut client = forgotten();
     client.held.server.state().gone.insert(60);
