@@ -21,8 +21,8 @@ use crate::lock;
 use crate::node::{Node, Place, Time};
 use crate::request::{Closed, DELEGATED_FOR, Left, OPENED_AHEAD_MAX, OpenedAhead, Reply, Request};
 
-/// Files that may be opened ahead for each that was opened, at most: to open so many costs about what it
-/// costs to ask for one. Where they are not needed, little is lost.
+/// Files that may be opened ahead for each that was opened, at most: so that who needs none of them does not
+/// pay for many.
 const PER_OPENED: usize = 16;
 
 /// So many have to be due before any is opened ahead.

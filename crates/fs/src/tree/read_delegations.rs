@@ -2,10 +2,10 @@
 //! Files that are delegated to who reads one after the other.
 //!
 //! Who opens files ahead is told at once what is in them, and need not ask when a program opens one:
-//! until some time after they asked last, nobody else is answered who has changed one of them. The first
+//! until some time after they asked last, nobody else changes one of them, or is told that he has. The first
 //! change by another user ends it for all that this one was given, and for a while they get no more.
 //!
-//! A change is carried out, and only its answer waits: whoever asks later finds it.
+//! Who changes a file waits before that and behind it: for those who looked in between.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -26,7 +26,7 @@ const REST: Duration = Duration::from_secs(2);
 /// Such files.
 pub(super) struct ReadDelegations {
     given: Mutex<AllGiven>,
-    /// Whether nothing is given, and never was since this one serves.
+    /// Whether nothing was ever given since this one serves.
     is_unused: AtomicBool,
     /// Until then who served before may have delegated anything.
     quiet_until_ns: u64,
