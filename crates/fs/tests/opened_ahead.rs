@@ -10,19 +10,41 @@ use std::time::Duration;
 use rustix::io::Errno;
 use terrace_backends::kv;
 use terrace_backends::object::Memory;
-use terrace_core::{Access, Backend, SystemClock};
+use terrace_core::{Access, Backend, Clock, SystemClock};
 use terrace_fs::{
     Changes, FileClock, Files, Kind, Made, Metadata, Node, ROOT, RenameHow, Reply, Request,
     Session, Tree, TreeOptions,
 };
+use terrace_testkit::ManualClock;
 
-use common::files;
+use common::{files, files_with};
 
 /// More than are opened ahead with one request.
 const FILES: usize = 300;
 
 /// Nothing that is waited for takes nearly as long.
 const WAIT_TIME_MAX: Duration = Duration::from_secs(60);
+
+/// Longer than anything is kept that nobody wants, and than nothing is opened ahead after a change.
+const LONG: Duration = Duration::from_secs(3);
+
+/// The clock of who opens ahead; it stands still while they sleep: how fast they are makes no difference.
+#[derive(Debug)]
+struct ReaderClock(Arc<ManualClock>);
+
+impl Clock for ReaderClock {
+    fn now_ns(&self) -> u64 {
+        self.0.now_ns()
+    }
+
+    fn wall_ns(&self) -> u64 {
+        self.0.wall_ns()
+    }
+
+    fn sleep(&self, _: Duration) {
+        SystemClock::default().sleep(Duration::from_millis(1));
+    }
+}
 
 /// Metadata of one user, which remembers what it was told of nodes, and counts.
 struct Client {
@@ -88,14 +110,13 @@ impl Client {
         self.changed.notify_all();
     }
 
-    /// Waits until nothing is open at the server.
-    fn wait_until_closed(&self) {
-        let is_open = |state: &mut State| !state.open.is_empty();
+    /// Waits until as often as that each file is open at the server.
+    fn wait_until_open(&self, is_so: impl Fn(&HashMap<u64, i64>) -> bool) {
         let (state, _) = self
             .changed
-            .wait_timeout_while(self.state(), WAIT_TIME_MAX, is_open)
+            .wait_timeout_while(self.state(), WAIT_TIME_MAX, |state| !is_so(&state.open))
             .expect("nobody panicked");
-        assert!(state.open.is_empty(), "{:?}", state.open);
+        assert!(is_so(&state.open), "{:?}", state.open);
     }
 
     /// Takes note of what a request may change, and of what was told of nodes.
@@ -154,6 +175,7 @@ impl Metadata for Client {
 
 /// Two users of one file system; small files with their numbers in them.
 struct Scene {
+    clock: Arc<ManualClock>,
     client: Arc<Client>,
     one: Arc<Files>,
     other: Arc<Files>,
@@ -163,9 +185,11 @@ struct Scene {
 impl Scene {
     fn new(is_known: bool) -> Self {
         let pairs = Arc::new(kv::Memory::default());
-        let clock = SystemClock::default();
-        Tree::create(&*pairs, &TreeOptions::default(), &clock, &[7; 32]).expect("it is empty");
-        let tree = Tree::open(pairs, FileClock::following(Arc::new(clock))).expect("it is there");
+        let clock = Arc::new(ManualClock::new());
+        Tree::create(&*pairs, &TreeOptions::default(), &*clock, &[7; 32]).expect("it is empty");
+        let servers = FileClock::following(Arc::<ManualClock>::clone(&clock));
+        let tree = Tree::open(pairs, servers).expect("it is there");
+        let readers = Arc::new(ReaderClock(Arc::clone(&clock)));
         let data: Arc<dyn Backend> = Arc::new(Memory::new(1 << 20));
         let session = Session::new(&tree);
         let client = Arc::new(Client {
@@ -174,10 +198,12 @@ impl Scene {
             changed: Condvar::new(),
             is_known,
         });
-        let one = files(Arc::<Client>::clone(&client), &data, false);
-        let other = files(Arc::new(Session::new(&tree)), &data, false);
-        let numbers = (0..FILES).map(|number| make(&other, number)).collect();
-        Self { client, one, other, numbers }
+        let one = files_with(Arc::<Client>::clone(&client), &data, false, readers);
+        let [maker, other] = [(); 2].map(|()| files(Arc::new(Session::new(&tree)), &data, false));
+        let numbers = (0..FILES).map(|number| make(&maker, number)).collect();
+        // By then the server knows that they are closed.
+        maker.close().expect("everything can be told");
+        Self { clock, client, one, other, numbers }
     }
 
     /// Reads all files until all are open ahead.
@@ -186,6 +212,12 @@ impl Scene {
         for (number, file) in self.numbers.iter().enumerate() {
             assert_eq!(read(&self.one, *file), number.to_string().as_bytes());
         }
+    }
+
+    /// Waits until nothing is open at the server.
+    fn wait_until_closed(&self) {
+        self.clock.advance(LONG);
+        self.client.wait_until_open(HashMap::is_empty);
     }
 
     fn list(&self) {
@@ -237,11 +269,11 @@ fn all_that_was_opened_ahead_is_closed_when_nobody_wants_it() {
     }
     assert!(scene.client.asked().ahead > 0);
     assert!(scene.client.state().open.len() > 10);
-    scene.client.wait_until_closed();
+    scene.wait_until_closed();
     // What was closed is opened as ever, and all of it once more at the end.
     scene.read_all();
     scene.one.close().expect("everything can be told");
-    scene.client.wait_until_closed();
+    scene.wait_until_closed();
 }
 
 #[test]
@@ -276,7 +308,7 @@ fn what_is_open_stays_when_it_is_removed() {
     assert_eq!(file.read(0, &mut bytes).expect("it is open"), 3);
     assert_eq!(scene.one.node(scene.numbers[200]).expect("it is open").links, 0);
     file.close().expect("it is open");
-    scene.client.wait_until_closed();
+    scene.wait_until_closed();
     let gone = scene.one.node(scene.numbers[200]).expect_err("it went with the last close");
     assert_eq!(gone.errno(), Errno::STALE);
 }
@@ -293,7 +325,7 @@ fn what_is_changed_here_is_as_it_was_changed() {
     assert_eq!(read(&scene.one, cut), b"10");
     scene.one.remove(ROOT, b"102", false).expect("it is there");
     // Until the server is told that it is closed it may be there; who looks does not keep it.
-    scene.client.wait_until_closed();
+    scene.wait_until_closed();
     let gone = scene.one.open(removed, Access::Read).err().expect("it is gone");
     assert_eq!(gone.errno(), Errno::STALE);
     let how = Changes { permissions: Some(0o600), ..Changes::default() };
@@ -303,18 +335,38 @@ fn what_is_changed_here_is_as_it_was_changed() {
 }
 
 #[test]
+fn what_is_opened_for_writing_is_open_ahead_no_more() {
+    let scene = Scene::new(true);
+    scene.read_all();
+    let number = scene.numbers[200];
+    scene.client.wait_until_open(|open| open.get(&number) == Some(&1));
+    let (_, file) = scene.one.open(number, Access::Write).expect("it is there");
+    scene.client.wait_until_open(|open| open.get(&number) == Some(&1));
+    assert!(scene.client.asked().ahead > 0 && scene.client.state().open.len() > 100);
+    file.close().expect("it is open");
+    scene.wait_until_closed();
+}
+
+#[test]
 fn what_changes_here_beside_the_answer_is_not_believed() {
     let scene = Scene::new(true);
     scene.list();
-    let (one, number) = (Arc::clone(&scene.one), scene.numbers[30]);
-    let meanwhile: Box<dyn FnOnce() + Send> = Box::new(move || write(&one, number, b"written"));
+    let (one, written, looked_at) = (Arc::clone(&scene.one), scene.numbers[30], scene.numbers[31]);
+    let meanwhile: Box<dyn FnOnce() + Send> = Box::new(move || {
+        write(&one, written, b"written");
+        write(&one, looked_at, b"written");
+        // So what it is now is known.
+        one.node(looked_at).expect("it is there");
+    });
     scene.client.state().meanwhile = Some(meanwhile);
     for file in &scene.numbers[..10] {
         read(&scene.one, *file);
     }
     assert!(scene.client.state().meanwhile.is_none(), "it was opened ahead");
-    assert_eq!(read(&scene.one, number), b"written");
-    scene.client.wait_until_closed();
+    assert_eq!(read(&scene.one, written), b"written");
+    assert_eq!(read(&scene.one, looked_at), b"written");
+    assert_eq!(scene.client.asked().content, 0, "what came before was not kept");
+    scene.wait_until_closed();
 }
 
 #[test]
@@ -324,7 +376,7 @@ fn a_server_that_does_not_know_it_is_not_asked_again() {
         scene.read_all();
     }
     assert_eq!(scene.client.asked().ahead, 1);
-    scene.client.wait_until_closed();
+    scene.wait_until_closed();
 }
 
 #[test]
@@ -348,16 +400,24 @@ fn what_outgrew_the_metadata_is_asked_for() {
 #[test]
 fn many_threads_open_and_change_at_the_same_time() {
     const THREADS: usize = 4;
+    const ROUNDS: usize = 20;
     let scene = Scene::new(true);
     // Each file has its number in it, again and again: as often as it was written.
     let text = |number: usize, times: usize| number.to_string().repeat(times).into_bytes();
-    for round in 0..20 {
+    for round in 0..ROUNDS {
+        // Others may have changed a file a moment ago.
+        scene.clock.advance(LONG);
+        scene.list();
+        for file in &scene.numbers[..10] {
+            read(&scene.one, *file);
+        }
         std::thread::scope(|scope| {
             for thread in 0..THREADS {
                 let scene = &scene;
                 scope.spawn(move || {
                     scene.list();
                     for step in 0..FILES {
+                        scene.clock.advance(Duration::from_micros(100));
                         let at = (step * 7 + thread * 50) % FILES;
                         let (user, written) = match (at % 10, at % THREADS == thread) {
                             (0, true) => (&scene.one, true),
@@ -378,6 +438,6 @@ fn many_threads_open_and_change_at_the_same_time() {
             }
         });
     }
-    assert!(scene.client.asked().ahead > 1, "{:?}", scene.client.asked());
-    scene.client.wait_until_closed();
+    assert!(scene.client.asked().ahead >= ROUNDS, "{:?}", scene.client.asked());
+    scene.wait_until_closed();
 }
