@@ -50,10 +50,17 @@ fn node(session: &Session, number: u64) -> Node {
 
 fn close(session: &Session, number: u64, size: u64, modified_ns: u64) {
     let left = Left::Settled(Settled { size, allocated_bytes: size, modified_ns });
-    let closed = vec![Closed { number, is_for_writing: true, left }];
+    tell_closed(session, Closed { number, is_for_writing: true, left });
+}
+
+/// Tells that something was closed; whose objects are to be deleted then.
+fn tell_closed(session: &Session, closed: Closed) -> Vec<u64> {
+    let closed = vec![closed];
     let id = CLOSES.fetch_add(1, Ordering::Relaxed);
-    let close = Request::Close { closed, read: Vec::new(), id, acknowledged: id };
-    session.call(&close).expect("it is open");
+    match session.call(&Request::Close { closed, read: Vec::new(), id, acknowledged: id }) {
+        Ok(Reply::Numbers(garbage)) => garbage,
+        other => panic!("{other:?}"),
+    }
 }
 
 /// A file with an object that both users have open for writing.
@@ -97,10 +104,7 @@ fn who_is_alone_is_believed_at_once() {
 }
 
 fn close_as(session: &Session, number: u64, left: Left) {
-    let closed = vec![Closed { number, is_for_writing: true, left }];
-    let id = CLOSES.fetch_add(1, Ordering::Relaxed);
-    let close = Request::Close { closed, read: Vec::new(), id, acknowledged: id };
-    session.call(&close).expect("it is open");
+    tell_closed(session, Closed { number, is_for_writing: true, left });
 }
 
 #[test]
@@ -167,4 +171,34 @@ fn a_number_that_was_not_reserved_makes_no_file() {
     make(&a, b"first", Some(object)).expect_err("the name is taken");
     make(&a, b"second", Some(object)).expect("it is reserved still");
     make(&a, b"third", Some(object)).expect_err("it is used");
+}
+
+fn reading(number: u64) -> Closed {
+    Closed { number, is_for_writing: false, left: Left::Unknown }
+}
+
+#[test]
+fn an_object_that_its_last_user_cannot_delete_is_deleted_by_the_next_who_can() {
+    let closes: fn(Session, u64) = |reader, number| {
+        assert_eq!(tell_closed(&reader, reading(number)), [0; 0], "who only reads cannot");
+    };
+    let goes: fn(Session, u64) = |reader, _| drop(reader);
+    for (how, ends) in [("closes", closes), ("goes", goes)] {
+        let tree = tree();
+        let (writer, reader) = (Session::new(&tree), Session::reading(&tree));
+        let [number, next] = [&b"file"[..], b"next"]
+            .map(|name| make(&writer, name, Some(reserve(&writer))).expect("it is new").number);
+        reader.call(&Request::Open { number, is_for_writing: false }).expect("it is there");
+        close(&writer, number, 5, 11);
+        let (directory, name, is_directory) = (ROOT, b"file", false);
+        match writer.call(&Request::Remove { directory, name, is_directory }) {
+            Ok(Reply::Gone { has_garbage, .. }) => assert!(!has_garbage, "{how}: it is open"),
+            other => panic!("{how}: {other:?}"),
+        }
+        ends(reader, number);
+        let closed = Closed { number: next, is_for_writing: true, left: Left::Unknown };
+        assert_eq!(tell_closed(&writer, closed), [number], "{how}");
+        writer.call(&Request::Open { number: next, is_for_writing: false }).expect("it is there");
+        assert_eq!(tell_closed(&writer, reading(next)), [0; 0], "{how}: once");
+    }
 }

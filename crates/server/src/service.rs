@@ -50,10 +50,21 @@ pub trait Service: Send + Sync {
 
 /// What a service keeps for a session, by name. It is dropped when the session ends: some time
 /// after its client has gone.
-#[derive(Default)]
-pub struct Kept(Mutex<HashMap<String, Arc<dyn Any + Send + Sync>>>);
+pub struct Kept {
+    access: Access,
+    values: Mutex<HashMap<String, Arc<dyn Any + Send + Sync>>>,
+}
 
 impl Kept {
+    pub(crate) fn new(access: Access) -> Self {
+        Self { access, values: Mutex::default() }
+    }
+
+    /// What the client of the session may do.
+    pub fn access(&self) -> Access {
+        self.access
+    }
+
     /// What is kept under a name; made where there is nothing yet, or something of another type.
     ///
     /// # Errors
@@ -65,7 +76,7 @@ impl Kept {
         make: impl FnOnce() -> Result<T>,
     ) -> Result<Arc<T>> {
         // Values are put in as wholes.
-        let mut values = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut values = self.values.lock().unwrap_or_else(PoisonError::into_inner);
         let known = values.get(name).cloned().and_then(|value| value.downcast().ok());
         if let Some(value) = known {
             return Ok(value);

@@ -76,7 +76,7 @@ impl Session {
             next_handle: AtomicU64::new(life),
             replies: Mutex::default(),
             finished: Condvar::new(),
-            kept: Kept::default(),
+            kept: Kept::new(access),
             connections: AtomicUsize::new(0),
             left_ns: AtomicU64::new(0),
         }

@@ -32,6 +32,7 @@ struct State {
     metadata: Arc<dyn Metadata>,
     data: Arc<dyn Backend>,
     namespace: String,
+    access: Access,
     clock: Arc<dyn Clock>,
 }
 
@@ -46,29 +47,29 @@ struct Queue {
 }
 
 impl Sweeper {
-    /// Begins with what was left behind, unless nothing may be changed.
+    /// Begins with what was left behind. Who may change nothing leaves all to others.
     pub(super) fn start(
         metadata: &Arc<dyn Metadata>,
         data: &Arc<dyn Backend>,
         options: &FilesOptions,
         clock: &Arc<dyn Clock>,
     ) -> Result<Self> {
-        let left = match options.access {
-            Access::Read => Vec::new(),
-            Access::Write => match metadata.call(&Request::Garbage { max: u32::MAX })? {
-                Reply::Numbers(numbers) => numbers,
-                other => return Err(super::unexpected(&other)),
-            },
-        };
-        let queue = Queue { numbers: left.into(), ..Queue::default() };
         let state = Arc::new(State {
-            queue: Mutex::new(queue),
+            queue: Mutex::default(),
             changed: Condvar::new(),
             metadata: Arc::clone(metadata),
             data: Arc::clone(data),
             namespace: options.namespace.clone(),
+            access: options.access,
             clock: Arc::clone(clock),
         });
+        if options.access == Access::Read {
+            return Ok(Self { state, thread: Background::idle() });
+        }
+        match metadata.call(&Request::Garbage { max: u32::MAX })? {
+            Reply::Numbers(left) => lock(&state.queue).numbers = left.into(),
+            other => return Err(super::unexpected(&other)),
+        }
         let theirs = Arc::clone(&state);
         let thread = Background::start("fs-sweeper", move || theirs.run())?;
         Ok(Self { state, thread })
@@ -76,6 +77,9 @@ impl Sweeper {
 
     /// Has the object of a file deleted.
     pub(super) fn push(&self, number: u64) {
+        if self.state.access == Access::Read {
+            return;
+        }
         lock(&self.state.queue).numbers.push_back(number);
         self.state.changed.notify_all();
     }
@@ -120,9 +124,14 @@ impl State {
             let outcome = self.delete(&numbers);
             let mut queue = lock(&self.queue);
             queue.in_work = 0;
+            let has_failed = queue.failure.is_some();
             queue.failure = outcome.as_ref().err().cloned();
             if let Err(failure) = outcome {
-                tracing::warn!(%failure, objects = numbers.len(), "cannot delete objects of files");
+                // It is tried until it works.
+                if !has_failed {
+                    let objects = numbers.len();
+                    tracing::warn!(%failure, objects, "cannot delete objects of files yet");
+                }
                 queue.numbers.extend(&numbers);
                 self.changed.notify_all();
                 if queue.is_stopped {

@@ -35,7 +35,7 @@ pub(super) struct Claims {
     discard_at_ns: AtomicU64,
     /// What is still to be looked at. Locked before anything of [`super::Holds`].
     left: Mutex<KvRange>,
-    /// Objects of what was discarded that no user was told of.
+    /// Objects of what was discarded that no user was told of who may delete them.
     discarded: Mutex<Vec<u64>>,
 }
 
@@ -70,7 +70,8 @@ impl Claims {
         discarded.split_off(kept)
     }
 
-    fn note_discarded(&self, numbers: &[u64]) {
+    /// Has objects deleted by a user who may.
+    pub(super) fn note_discarded(&self, numbers: &[u64]) {
         let mut discarded = lock(&self.discarded);
         let room = DISCARDED_MAX - discarded.len();
         discarded.extend(numbers.iter().take(room));

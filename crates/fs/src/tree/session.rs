@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
 use rustix::io::Errno;
+use terrace_core::Access;
 
 use super::Tree;
 use super::content::{Moved, Written};
@@ -27,6 +28,8 @@ pub struct Session {
     tree: Arc<Tree>,
     /// Tells it from others.
     id: u64,
+    /// Who may only read cannot delete objects.
+    access: Access,
     /// How often each node is open here, and how often for writing.
     open: Mutex<HashMap<u64, (u64, u64)>>,
     closes: Once,
@@ -35,8 +38,18 @@ pub struct Session {
 impl Session {
     /// Begins to use a file system.
     pub fn new(tree: &Arc<Tree>) -> Self {
+        Self::begin(tree, Access::Write)
+    }
+
+    /// The same for who may only read.
+    pub fn reading(tree: &Arc<Tree>) -> Self {
+        Self::begin(tree, Access::Read)
+    }
+
+    fn begin(tree: &Arc<Tree>, access: Access) -> Self {
         let id = tree.sessions.fetch_add(1, Ordering::Relaxed);
-        Self { tree: Arc::clone(tree), id, open: Mutex::default(), closes: Once::default() }
+        let (open, closes) = (Mutex::default(), Once::default());
+        Self { tree: Arc::clone(tree), id, access, open, closes }
     }
 
     /// The file system.
@@ -189,9 +202,9 @@ impl Session {
                 Err(error) => failure = failure.or(Some(error)),
             }
         }
-        // Who may only read cannot delete anything.
-        if closed.iter().any(|one| one.is_for_writing) {
-            garbage.extend(self.tree.claims.take_discarded());
+        match self.access {
+            Access::Read => self.tree.claims.note_discarded(&std::mem::take(&mut garbage)),
+            Access::Write => garbage.extend(self.tree.claims.take_discarded()),
         }
         self.closes.end(id, &garbage);
         failure.map_or(Ok(Reply::Numbers(garbage)), Err)
@@ -225,9 +238,13 @@ impl Drop for Session {
         self.tree.locks.leave(self.id);
         self.tree.read_delegations.leave(self.id);
         for (number, (opens, writers)) in lock(&self.open).drain() {
-            // What cannot be closed now is found without a user later.
-            if let Err(failure) = self.tree.close_node(number, opens, writers, Left::Unknown) {
-                tracing::warn!(node = number, %failure, "cannot close what a client had open");
+            match self.tree.close_node(number, opens, writers, Left::Unknown) {
+                Ok(true) => self.tree.claims.note_discarded(&[number]),
+                Ok(false) => {}
+                // What cannot be closed now is found without a user later.
+                Err(failure) => {
+                    tracing::warn!(node = number, %failure, "cannot close what a client had open");
+                }
             }
         }
     }

@@ -83,7 +83,11 @@ impl Service for Offer {
 
     fn files(&self, namespace: &str, kept: &Kept, request: &[u8]) -> Result<Vec<u8>> {
         let client = kept.get_or_make(namespace, || {
-            let session = Session::new(&self.owned.shared_tree(namespace)?);
+            let tree = self.owned.shared_tree(namespace)?;
+            let session = match kept.access() {
+                Access::Read => Session::reading(&tree),
+                Access::Write => Session::new(&tree),
+            };
             Ok(Client { session, is_ending: Arc::clone(&self.is_ending) })
         })?;
         terrace_fs::answer(&client.session, request)
