@@ -11,9 +11,13 @@ use terrace_store::{OpenOptions, Store};
 
 use crate::failure::{Failure, Result, complain};
 
-/// Longest wait for a process to end that has a file system mounted for itself, and pause between two
-/// looks.
+/// Longest wait for a process to end that has a file system mounted for itself.
 const ENDING_TIME_MAX: Duration = Duration::from_secs(2);
+
+/// The same for one that answers no more: it has begun to end.
+const GOING_TIME_MAX: Duration = Duration::from_secs(10);
+
+/// Pause between two looks.
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// How a command opens a store that nobody holds: others wait until it ends, because whoever went
@@ -109,13 +113,12 @@ impl Context {
         let begun_ns = clock.now_ns();
         let is_ending = |store: &Store, failure: &Failure| {
             let waited = Duration::from_nanos(clock.now_ns() - begun_ns);
-            store.is_attached()
-                && !Store::is_behind_servers(address)
-                && waited < ENDING_TIME_MAX
-                && matches!(
-                    failure.kind(),
-                    Some(ErrorKind::Busy | ErrorKind::Unsupported | ErrorKind::Unreachable { .. })
-                )
+            let longest = match failure.kind() {
+                Some(ErrorKind::Busy | ErrorKind::Unsupported) => ENDING_TIME_MAX,
+                Some(ErrorKind::Unreachable { .. }) => GOING_TIME_MAX,
+                _ => Duration::ZERO,
+            };
+            store.is_attached() && !Store::is_behind_servers(address) && waited < longest
         };
         let mut body = Some(body);
         loop {
