@@ -96,6 +96,7 @@ fn who_does_not_answer_hides_no_other_file() {
     assert_eq!(known, [(false, true), (true, false)]);
     let failure = user.lookup(ROOT, NAME).expect_err("nobody knows how long it is");
     assert_eq!(failure.errno(), Errno::HOSTUNREACH);
+    assert_eq!(user.parent(number), Ok(ROOT));
 }
 
 #[test]

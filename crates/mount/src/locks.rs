@@ -56,7 +56,7 @@ impl Giver {
         match &self.caches {
             Some(Caches { refresher, directories }) if request.lock.kind != LockKind::Unlock => {
                 self.files.doubt(number);
-                directories.note(number, || Some(self.files.node(number).ok()?.parent));
+                directories.note(number, || self.files.parent(number).ok());
                 refresher.answer_lock(number, reply);
             }
             _ => reply.empty(),

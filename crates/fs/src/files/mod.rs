@@ -181,6 +181,15 @@ impl Files {
         self.as_known(node)
     }
 
+    /// The directory that a node was named in last; asks no object.
+    ///
+    /// # Errors
+    ///
+    /// `STALE` where it is gone.
+    pub fn parent(&self, number: u64) -> Result<u64> {
+        Ok(self.ask_node(&Request::Node { number })?.parent)
+    }
+
     /// Takes the set-group-ID bit of a file away where it lends nothing and `is_member` says that whoever
     /// has changed its bytes is not in its group. The node then; `None` where there was nothing to do.
     ///
