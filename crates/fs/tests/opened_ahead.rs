@@ -380,6 +380,32 @@ fn a_server_that_does_not_know_it_is_not_asked_again() {
 }
 
 #[test]
+fn where_answers_come_too_late_it_is_tried_less_and_less() {
+    let scene = Scene::new(true);
+    let read_some_on_a_way_of = |time: Duration| {
+        scene.list();
+        let clock = Arc::clone(&scene.clock);
+        scene.client.state().meanwhile = Some(Box::new(move || clock.advance(time)));
+        scene.numbers[..10].iter().for_each(|file| drop(read(&scene.one, *file)));
+        scene.client.asked().ahead
+    };
+    for _ in 0..40 {
+        scene.wait_until_closed();
+        read_some_on_a_way_of(Duration::from_millis(50));
+    }
+    let tried = scene.client.asked().ahead;
+    assert!((8..16).contains(&tried), "{tried} times in 2 minutes");
+    // Where one is in time again the next one that is late counts as the first.
+    scene.clock.advance(LONG * 100);
+    for (more, millis) in [1, 50, 1, 50, 1].into_iter().enumerate() {
+        scene.wait_until_closed();
+        let asked = read_some_on_a_way_of(Duration::from_millis(millis));
+        assert_eq!(asked, tried + more + 1, "{millis} ms");
+    }
+    scene.wait_until_closed();
+}
+
+#[test]
 fn what_outgrew_the_metadata_is_asked_for() {
     let scene = Scene::new(true);
     scene.read_all();

@@ -42,9 +42,12 @@ const BYTES_MAX: usize = 8 << 20;
 /// They are closed when none was wanted for so long.
 const KEPT_FOR: Duration = Duration::from_secs(1);
 
-/// So long nothing is opened ahead after others changed files that were, where there is no room, and where
-/// the server does not answer, or not as soon as what it delegates is over.
+/// So long nothing is opened ahead after others changed files that were, and where there is no room.
 const REST: Duration = Duration::from_secs(2);
+
+/// After an answer that came too late, or none, it is so long, and twice as long with each more.
+const LATE_REST_MIN: Duration = Duration::from_millis(50);
+const LATE_REST_MAX: Duration = Duration::from_secs(128);
 
 /// Such files.
 pub(super) struct AllAhead {
@@ -73,6 +76,8 @@ struct State {
     is_opening: bool,
     /// Until then nothing is opened ahead.
     rest_until_ns: u64,
+    /// How long it was for the last answer that came too late, if none was in time since.
+    late_rest: Duration,
     /// Whether the server does not know of this.
     is_unknown: bool,
 }
@@ -174,6 +179,12 @@ impl State {
         self.due = 0;
         self.rest_until_ns = now_ns.saturating_add(rest.as_nanos() as u64);
     }
+
+    /// The same after an answer that came too late: it may have been held up, or the way is too long.
+    fn rest_longer(&mut self, now_ns: u64) {
+        self.late_rest = (self.late_rest * 2).clamp(LATE_REST_MIN, LATE_REST_MAX);
+        self.rest(now_ns, self.late_rest);
+    }
 }
 
 impl Files {
@@ -257,7 +268,7 @@ impl Files {
         // Who asks on so long a way learns it too late, and who gets no answer waits long enough.
         if asked.is_err() || is_delegated && !is_known(&state) {
             state.end_grant();
-            state.rest(self.clock.now_ns(), REST);
+            state.rest_longer(self.clock.now_ns());
         }
         is_known(&state)
     }
@@ -316,10 +327,14 @@ impl Files {
             Err(failure) if failure.errno() == Errno::INVAL => {
                 return self.open_no_more_ahead(&failure);
             }
-            Ok(Reply::NotHere) | Err(_) => {
+            refused @ (Ok(Reply::NotHere) | Err(_)) => {
+                let now_ns = self.clock.now_ns();
                 let mut state = self.ahead.lock();
                 state.end_grant();
-                state.rest(self.clock.now_ns(), REST);
+                match refused {
+                    Ok(_) => state.rest(now_ns, REST),
+                    Err(_) => state.rest_longer(now_ns),
+                }
                 drop(state);
                 return self.let_go_ended_ahead();
             }
@@ -334,8 +349,9 @@ impl Files {
                 state.has_grant = true;
                 state.delegated_until_ns = state.delegated_until_ns.max(until_ns);
             }
-            if now_ns >= until_ns {
-                state.rest(now_ns, REST);
+            match now_ns < until_ns {
+                true => state.late_rest = Duration::ZERO,
+                false => state.rest_longer(now_ns),
             }
         }
         let keep = |one| self.keep_ahead(one, grant);
