@@ -12,12 +12,12 @@ use terrace_backends::kv;
 use terrace_backends::object::{Effect, FaultPoint, Faults, Faulty, Memory, When};
 use terrace_core::{Access, Applied, Backend, Clock, ErrorKind, ReadBegun, SystemClock};
 use terrace_fs::{
-    Changes, FileClock, Files, Kind, Made, Metadata, ROOT, Reply, Request, Session, Time, Tree,
-    TreeOptions, When as At,
+    Changes, FileClock, Files, FilesOptions, Kind, Made, Metadata, ROOT, Reply, Request, Session,
+    Time, Tree, TreeOptions, When as At,
 };
 use terrace_testkit::ManualClock;
 
-use common::{files, files_with};
+use common::{files, files_with, options};
 
 const NAME: &[u8] = b"file";
 
@@ -97,6 +97,31 @@ fn who_does_not_answer_hides_no_other_file() {
     let failure = user.lookup(ROOT, NAME).expect_err("nobody knows how long it is");
     assert_eq!(failure.errno(), Errno::HOSTUNREACH);
     assert_eq!(user.parent(number), Ok(ROOT));
+}
+
+#[test]
+fn who_may_only_read_does_not_insist_on_deleting_objects() {
+    let scene = Scene::new();
+    let writer = scene.user();
+    let reader = {
+        let clock = Arc::new(SystemClock::default());
+        // A server that does not tell those who may only read from others gives them objects to delete.
+        let metadata = Arc::new(Session::new(&scene.tree));
+        let options = FilesOptions { access: Access::Read, ..options(false) };
+        Files::new(metadata, Arc::clone(&scene.data), clock, options).expect("opens")
+    };
+    let (number, file) = create(&writer, NAME);
+    let (_, opened) = reader.open(number, Access::Read).expect("it is there");
+    file.close().expect("it is open");
+    writer.remove(ROOT, NAME, false).expect("it is there");
+    writer.close().expect("everything can be told");
+    scene.faults.add(&[FaultPoint::Delete], When::Always, Effect::Fail(ErrorKind::Denied));
+    opened.close().expect("it is open");
+    reader.close().expect("others delete it");
+    scene.faults.clear();
+    let next = scene.user();
+    next.sweep().expect("it may");
+    assert_eq!(scene.data.space().expect("it knows").used_bytes, 0);
 }
 
 #[test]

@@ -16,10 +16,20 @@ use terrace_fs::{
 static CLOSES: AtomicU64 = AtomicU64::new(0);
 
 fn tree() -> Arc<Tree> {
+    serve(&kv())
+}
+
+/// A file system without files.
+fn kv() -> Arc<Memory> {
     let kv = Arc::new(Memory::default());
     let clock = SystemClock::default();
     Tree::create(&*kv, &TreeOptions::default(), &clock, &[7; 32]).expect("it is empty");
-    Tree::open(kv, FileClock::following(Arc::new(clock))).expect("it was just made")
+    kv
+}
+
+fn serve(kv: &Arc<Memory>) -> Arc<Tree> {
+    let clock = Arc::new(SystemClock::default());
+    Tree::open(Arc::<Memory>::clone(kv), FileClock::following(clock)).expect("it was just made")
 }
 
 fn made(object: Option<ReadyObject>) -> Made<'static> {
@@ -177,28 +187,78 @@ fn reading(number: u64) -> Closed {
     Closed { number, is_for_writing: false, left: Left::Unknown }
 }
 
+/// A file that another one has open while the first one removes it, and one more.
+fn removed_while_open(writer: &Session, other: &Session) -> (u64, u64) {
+    let [number, next] = [&b"file"[..], b"next"]
+        .map(|name| make(writer, name, Some(reserve(writer))).expect("it is new").number);
+    other.call(&Request::Open { number, is_for_writing: false }).expect("it is there");
+    close(writer, number, 5, 11);
+    let (directory, name, is_directory) = (ROOT, b"file", false);
+    match writer.call(&Request::Remove { directory, name, is_directory }) {
+        Ok(Reply::Gone { has_garbage, .. }) => assert!(!has_garbage, "it is open"),
+        other => panic!("{other:?}"),
+    }
+    (number, next)
+}
+
+/// What is told of objects to delete with the close of a file that was opened for reading.
+fn told_by_a_close(session: &Session, number: u64) -> Vec<u64> {
+    session.call(&Request::Open { number, is_for_writing: false }).expect("it is there");
+    tell_closed(session, reading(number))
+}
+
+/// What becomes of a file that another one has open.
+type End = fn(Session, u64);
+
 #[test]
-fn an_object_that_its_last_user_cannot_delete_is_deleted_by_the_next_who_can() {
-    let closes: fn(Session, u64) = |reader, number| {
+fn an_object_that_its_last_user_does_not_delete_is_deleted_by_another_one() {
+    let closes: End = |reader, number| {
         assert_eq!(tell_closed(&reader, reading(number)), [0; 0], "who only reads cannot");
     };
-    let goes: fn(Session, u64) = |reader, _| drop(reader);
-    for (how, ends) in [("closes", closes), ("goes", goes)] {
+    let goes: End = |other, _| drop(other);
+    let hears_nothing: End = |other, number| {
+        assert_eq!(tell_closed(&other, reading(number)), [number], "on the way");
+    };
+    let fails: End = |other, number| {
+        let closed = vec![reading(number), reading(1 << 40)];
+        let close = Request::Close { closed, read: Vec::new(), id: 0, acknowledged: 0 };
+        let failure = other.call(&close).expect_err("the second is not open");
+        assert_eq!(failure.errno(), Errno::BADF);
+        assert_eq!(other.call(&close), Ok(Reply::Numbers(Vec::new())), "asked again");
+    };
+    for (how, begin, end) in [
+        ("only reads", Session::reading as fn(&Arc<Tree>) -> Session, closes),
+        ("only reads and goes", Session::reading, goes),
+        ("goes", Session::new, goes),
+        ("goes and may not have heard of it", Session::new, hears_nothing),
+        ("is told of a failure", Session::new, fails),
+    ] {
         let tree = tree();
-        let (writer, reader) = (Session::new(&tree), Session::reading(&tree));
-        let [number, next] = [&b"file"[..], b"next"]
-            .map(|name| make(&writer, name, Some(reserve(&writer))).expect("it is new").number);
-        reader.call(&Request::Open { number, is_for_writing: false }).expect("it is there");
-        close(&writer, number, 5, 11);
-        let (directory, name, is_directory) = (ROOT, b"file", false);
-        match writer.call(&Request::Remove { directory, name, is_directory }) {
-            Ok(Reply::Gone { has_garbage, .. }) => assert!(!has_garbage, "{how}: it is open"),
-            other => panic!("{how}: {other:?}"),
-        }
-        ends(reader, number);
-        let closed = Closed { number: next, is_for_writing: true, left: Left::Unknown };
-        assert_eq!(tell_closed(&writer, closed), [number], "{how}");
-        writer.call(&Request::Open { number: next, is_for_writing: false }).expect("it is there");
-        assert_eq!(tell_closed(&writer, reading(next)), [0; 0], "{how}: once");
+        let (writer, other) = (Session::new(&tree), begin(&tree));
+        let (number, next) = removed_while_open(&writer, &other);
+        end(other, number);
+        assert_eq!(told_by_a_close(&writer, next), [number], "{how}");
+        assert_eq!(told_by_a_close(&writer, next), [0; 0], "{how}: once");
     }
+}
+
+#[test]
+fn what_was_left_to_delete_is_told_by_who_serves_next() {
+    let kv = kv();
+    let number = {
+        let tree = serve(&kv);
+        let (writer, other) = (Session::new(&tree), Session::new(&tree));
+        let (number, _) = removed_while_open(&writer, &other);
+        assert_eq!(tell_closed(&other, reading(number)), [number], "it ends before it does that");
+        number
+    };
+    let tree = serve(&kv);
+    let writer = Session::new(&tree);
+    let next = match writer.call(&Request::Lookup { directory: ROOT, name: b"next" }) {
+        Ok(Reply::Node(node)) => node.number,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(told_by_a_close(&writer, next), [0; 0], "nobody asked for it");
+    tree.hand_on_garbage().expect("it can be read");
+    assert_eq!(told_by_a_close(&writer, next), [number]);
 }

@@ -120,6 +120,7 @@ impl Owned {
             let kv = self.stack.kv(name)?;
             let tree = open_tree(kv, &self.clock, name)?;
             tree.await_claims(CLAIM_TIME);
+            tree.hand_on_garbage().map_err(|failure| failure.into_error(OPEN))?;
             trees.insert(name.into(), Planted { tree, is_taken: false });
         }
         Ok(trees.get_mut(name).expect("it was there or was just put there"))

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
+use rustix::io::Errno;
 use terrace_core::{Access, Backend, Clock, ErrorKind, Op, Request as Asked, Semantics};
 
 use super::background::Background;
@@ -47,15 +48,23 @@ struct Queue {
 }
 
 impl Sweeper {
-    /// Begins with what was left behind. Who may change nothing leaves all to others.
+    /// Begins with what was left behind, unless nothing may be changed.
     pub(super) fn start(
         metadata: &Arc<dyn Metadata>,
         data: &Arc<dyn Backend>,
         options: &FilesOptions,
         clock: &Arc<dyn Clock>,
     ) -> Result<Self> {
+        let left = match options.access {
+            Access::Read => Vec::new(),
+            Access::Write => match metadata.call(&Request::Garbage { max: u32::MAX })? {
+                Reply::Numbers(numbers) => numbers,
+                other => return Err(super::unexpected(&other)),
+            },
+        };
+        let queue = Queue { numbers: left.into(), ..Queue::default() };
         let state = Arc::new(State {
-            queue: Mutex::default(),
+            queue: Mutex::new(queue),
             changed: Condvar::new(),
             metadata: Arc::clone(metadata),
             data: Arc::clone(data),
@@ -63,13 +72,6 @@ impl Sweeper {
             access: options.access,
             clock: Arc::clone(clock),
         });
-        if options.access == Access::Read {
-            return Ok(Self { state, thread: Background::idle() });
-        }
-        match metadata.call(&Request::Garbage { max: u32::MAX })? {
-            Reply::Numbers(left) => lock(&state.queue).numbers = left.into(),
-            other => return Err(super::unexpected(&other)),
-        }
         let theirs = Arc::clone(&state);
         let thread = Background::start("fs-sweeper", move || theirs.run())?;
         Ok(Self { state, thread })
@@ -77,9 +79,6 @@ impl Sweeper {
 
     /// Has the object of a file deleted.
     pub(super) fn push(&self, number: u64) {
-        if self.state.access == Access::Read {
-            return;
-        }
         lock(&self.state.queue).numbers.push_back(number);
         self.state.changed.notify_all();
     }
@@ -127,9 +126,16 @@ impl State {
             let has_failed = queue.failure.is_some();
             queue.failure = outcome.as_ref().err().cloned();
             if let Err(failure) = outcome {
+                let objects = numbers.len();
+                if self.access == Access::Read && failure.errno() == Errno::ROFS {
+                    tracing::debug!(%failure, objects, "others are to delete objects of files");
+                    queue.failure = None;
+                    drop(queue);
+                    self.changed.notify_all();
+                    continue;
+                }
                 // It is tried until it works.
                 if !has_failed {
-                    let objects = numbers.len();
                     tracing::warn!(%failure, objects, "cannot delete objects of files yet");
                 }
                 queue.numbers.extend(&numbers);

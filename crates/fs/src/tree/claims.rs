@@ -13,6 +13,7 @@ use std::time::Duration;
 use terrace_core::KvRange;
 
 use super::Tree;
+use crate::failure::Result;
 use crate::{lock, pairs};
 
 /// How long what could not be discarded is left alone.
@@ -85,6 +86,17 @@ impl Tree {
         let at_ns = self.clock.passed_ns().saturating_add(time.as_nanos() as u64);
         self.claims.are_awaited.store(true, Ordering::Release);
         self.claims.discard_at_ns.store(at_ns.max(1), Ordering::Release);
+    }
+
+    /// Has users delete what was left to be deleted in an earlier life.
+    ///
+    /// # Errors
+    ///
+    /// Those of the metadata.
+    pub fn hand_on_garbage(&self) -> Result<()> {
+        let left = self.garbage(DISCARDED_MAX as u32)?;
+        self.claims.note_discarded(&left);
+        Ok(())
     }
 
     /// Discards some of what nobody has claimed in time.

@@ -55,6 +55,11 @@ impl Once {
             kept.ended.insert(id, Some(garbage.to_vec()));
         }
     }
+
+    /// The objects that are to be deleted of which the user may not have heard.
+    pub(super) fn unheard(&self) -> Vec<u64> {
+        lock(&self.0).ended.values().flatten().flatten().copied().collect()
+    }
 }
 
 #[cfg(test)]

@@ -203,8 +203,11 @@ impl Session {
             }
         }
         match self.access {
-            Access::Read => self.tree.claims.note_discarded(&std::mem::take(&mut garbage)),
-            Access::Write => garbage.extend(self.tree.claims.take_discarded()),
+            Access::Write if failure.is_none() => {
+                garbage.extend(self.tree.claims.take_discarded());
+            }
+            // Who may only read deletes nothing, and who is told of a failure hears of nothing else.
+            _ => self.tree.claims.note_discarded(&std::mem::take(&mut garbage)),
         }
         self.closes.end(id, &garbage);
         failure.map_or(Ok(Reply::Numbers(garbage)), Err)
@@ -237,6 +240,7 @@ impl Drop for Session {
     fn drop(&mut self) {
         self.tree.locks.leave(self.id);
         self.tree.read_delegations.leave(self.id);
+        self.tree.claims.note_discarded(&self.closes.unheard());
         for (number, (opens, writers)) in lock(&self.open).drain() {
             match self.tree.close_node(number, opens, writers, Left::Unknown) {
                 Ok(true) => self.tree.claims.note_discarded(&[number]),

@@ -23,7 +23,12 @@ pub(crate) fn files_with(
     is_alone: bool,
     clock: Arc<dyn Clock>,
 ) -> Arc<Files> {
-    let options = FilesOptions {
+    Files::new(metadata, Arc::clone(data), clock, options(is_alone)).expect("opens")
+}
+
+/// How they use it.
+pub(crate) fn options(is_alone: bool) -> FilesOptions {
+    FilesOptions {
         namespace: "files".into(),
         semantics: Semantics { persistency: Persistency::None, ..Semantics::DEFAULT },
         ready_objects: 0,
@@ -31,6 +36,5 @@ pub(crate) fn files_with(
         access: Access::Write,
         believed_for: if is_alone { Duration::MAX } else { Duration::from_secs(1) },
         inline_bytes_max: 4096,
-    };
-    Files::new(metadata, Arc::clone(data), clock, options).expect("opens")
+    }
 }
