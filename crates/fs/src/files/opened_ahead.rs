@@ -76,7 +76,7 @@ struct State {
     is_opening: bool,
     /// Until then nothing is opened ahead.
     rest_until_ns: u64,
-    /// How long it was for the last answer that came too late, if none was in time since.
+    /// How long it was for the last answer that came too late, if nothing opened ahead was used since.
     late_rest: Duration,
     /// Whether the server does not know of this.
     is_unknown: bool,
@@ -182,7 +182,10 @@ impl State {
 
     /// The same after an answer that came too late: it may have been held up, or the way is too long.
     fn rest_longer(&mut self, now_ns: u64) {
-        self.late_rest = (self.late_rest * 2).clamp(LATE_REST_MIN, LATE_REST_MAX);
+        // Of one try the second answer can come too late, too.
+        if now_ns >= self.rest_until_ns {
+            self.late_rest = (self.late_rest * 2).clamp(LATE_REST_MIN, LATE_REST_MAX);
+        }
         self.rest(now_ns, self.late_rest);
     }
 }
@@ -228,6 +231,7 @@ impl Files {
             }
             ahead.is_used = true;
             state.wanted_ns = now_ns;
+            state.late_rest = Duration::ZERO;
             state.due = DUE_MAX.min(state.due + PER_OPENED);
         }
         file.vouch(now_ns);
@@ -349,9 +353,8 @@ impl Files {
                 state.has_grant = true;
                 state.delegated_until_ns = state.delegated_until_ns.max(until_ns);
             }
-            match now_ns < until_ns {
-                true => state.late_rest = Duration::ZERO,
-                false => state.rest_longer(now_ns),
+            if now_ns >= until_ns {
+                state.rest_longer(now_ns);
             }
         }
         let keep = |one| self.keep_ahead(one, grant);
