@@ -180,7 +180,7 @@ pub enum Request<'a> {
         /// Where.
         offset: u64,
         /// What.
-        #[serde(borrow)]
+        #[serde(borrow, with = "serde_bytes")]
         data: &'a [u8],
         /// Whether at the end, wherever that is; `offset` then means nothing.
         at_end: bool,
@@ -194,7 +194,7 @@ pub enum Request<'a> {
         /// How many bytes it had when they were copied; where it has others, nothing is changed.
         size: u64,
         /// The bytes that were copied.
-        #[serde(borrow)]
+        #[serde(borrow, with = "serde_bytes")]
         content: &'a [u8],
         /// When the object was last changed, nanoseconds since 1970.
         object_modified_ns: u64,
@@ -473,6 +473,7 @@ pub enum Reply {
         /// The node.
         node: Node,
         /// The bytes.
+        #[serde(with = "serde_bytes")]
         content: Vec<u8>,
     },
     /// The node, where there is one still, and an object that is now to be deleted.
@@ -487,7 +488,7 @@ pub enum Reply {
         is_delegated: bool,
     },
     /// A value, names or a target.
-    Bytes(Vec<u8>),
+    Bytes(#[serde(with = "serde_bytes")] Vec<u8>),
     /// Entries.
     Listing(Vec<Listed>),
     /// Numbers of nodes.
@@ -507,6 +508,7 @@ pub struct OpenedAhead {
     /// The file.
     pub node: Node,
     /// Its bytes, those that are with the metadata.
+    #[serde(with = "serde_bytes")]
     pub content: Vec<u8>,
 }
 

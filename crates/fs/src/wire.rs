@@ -116,7 +116,8 @@ mod tests {
     use rustix::io::Errno;
 
     use super::*;
-    use crate::request::{Changes, Left, Settled};
+    use crate::node::Node;
+    use crate::request::{Changes, Left, OpenedAhead, Settled};
 
     struct Always(failure::Result<Reply>);
 
@@ -136,6 +137,50 @@ mod tests {
         ] {
             let bytes = answer(&Always(ended.clone()), &request).expect("it is a request");
             assert_eq!(read_answer(&bytes), ended);
+        }
+    }
+
+    /// Whatever is quickest to write and to read: clients and servers of other versions know this form.
+    #[test]
+    fn bytes_cross_as_a_sequence_of_numbers() {
+        let (number, node, bytes) = (7_u64, Node::default(), vec![0_u8, 1, 127, 128, 255]);
+        let rest = |encoded: &[u8]| encoded[1..].to_vec();
+        let as_sequence = |rest: postcard::Result<Vec<u8>>| rest.expect("memory takes everything");
+        let reply = |reply: &Reply| rest(&as_sequence(postcard::to_allocvec(reply)));
+        let write = Request::Write {
+            number,
+            offset: 300,
+            data: &bytes,
+            at_end: true,
+            clears_set_id: false,
+        };
+        let moved =
+            Request::MoveOut { number, size: 5, content: &bytes, object_modified_ns: 1 << 40 };
+        let content = bytes.clone();
+        let opened = Reply::Opened { node: node.clone(), content: content.clone() };
+        let ahead = Reply::OpenedAhead(vec![OpenedAhead { node: node.clone(), content }]);
+        for (written, known) in [
+            (
+                rest(&write.encode()),
+                postcard::to_allocvec(&(number, 300_u64, bytes.clone(), true, false)),
+            ),
+            (
+                rest(&moved.encode()),
+                postcard::to_allocvec(&(number, 5_u64, bytes.clone(), 1_u64 << 40)),
+            ),
+            (reply(&opened), postcard::to_allocvec(&(node.clone(), bytes.clone()))),
+            (reply(&ahead), postcard::to_allocvec(&vec![(node, bytes.clone())])),
+            (reply(&Reply::Bytes(bytes.clone())), postcard::to_allocvec(&bytes)),
+        ] {
+            assert_eq!(written, as_sequence(known));
+        }
+        for ended in [Ok(opened), Ok(ahead), Ok(Reply::Bytes(bytes.clone()))] {
+            let read = answer(&Always(ended.clone()), &Request::Reserve { count: 1 }.encode());
+            assert_eq!(read_answer(&read.expect("it is a request")), ended);
+        }
+        for request in [write, moved] {
+            let encoded = request.encode();
+            assert_eq!(postcard::from_bytes::<Request<'_>>(&encoded), Ok(request));
         }
     }
 
