@@ -11,6 +11,7 @@ use terrace_fs::{
     Closed, FileClock, Kind, Left, Made, Metadata, Node, ROOT, ReadyObject, Reply, Request,
     Session, Settled, Tree, TreeOptions,
 };
+use terrace_testkit::SimWorld;
 
 /// Requests to close that were made.
 static CLOSES: AtomicU64 = AtomicU64::new(0);
@@ -201,10 +202,10 @@ fn removed_while_open(writer: &Session, other: &Session) -> (u64, u64) {
     (number, next)
 }
 
-/// What is told of objects to delete with the close of a file that was opened for reading.
+/// What is told of objects to delete with the close of a file that was opened for writing.
 fn told_by_a_close(session: &Session, number: u64) -> Vec<u64> {
-    session.call(&Request::Open { number, is_for_writing: false }).expect("it is there");
-    tell_closed(session, reading(number))
+    session.call(&Request::Open { number, is_for_writing: true }).expect("it is there");
+    tell_closed(session, Closed { number, is_for_writing: true, left: Left::Unknown })
 }
 
 /// What becomes of a file that another one has open.
@@ -261,4 +262,27 @@ fn what_was_left_to_delete_is_told_by_who_serves_next() {
     assert_eq!(told_by_a_close(&writer, next), [0; 0], "nobody asked for it");
     tree.hand_on_garbage().expect("it can be read");
     assert_eq!(told_by_a_close(&writer, next), [number]);
+}
+
+/// A user may still have to delete the object of a file that nobody else knows of any more.
+#[test]
+fn a_number_that_was_given_is_not_given_again_after_a_loss_of_power() {
+    let world = SimWorld::new();
+    let sim = world.kv();
+    let clock = || Arc::new(SystemClock::default());
+    let serve = || Tree::open(sim.open(), FileClock::following(clock())).expect("it is there");
+    let kv = sim.open();
+    Tree::create(&*kv, &TreeOptions::default(), &*clock(), &[7; 32]).expect("it is empty");
+    let session = Session::new(&serve());
+    make(&session, b"first", None).expect("it is new");
+    session.call(&Request::Sync).expect("it can be made durable");
+    let session = Session::new(&serve());
+    let lost = make(&session, b"lost", None).expect("it is new").number;
+    world.lose_all_unsynced();
+    let session = Session::new(&serve());
+    let found = session.call(&Request::Lookup { directory: ROOT, name: b"lost" });
+    let found = found.map(drop).expect_err("it was not made durable");
+    assert_eq!(found.errno(), Errno::NOENT);
+    let next = make(&session, b"next", None).expect("it is new").number;
+    assert!(next > lost, "{next} after {lost}");
 }

@@ -182,7 +182,7 @@ impl Tree {
         let mut numbers = lock(&self.numbers);
         if numbers.is_empty() {
             // Under the lock: others would need the new run, too.
-            *numbers = self.change(|txn| {
+            let run = self.change(|txn| {
                 let bytes = txn.get(pairs::SUPERBLOCK)?.ok_or(Failure::of(Errno::STALE))?;
                 let mut superblock = Superblock::decode(&bytes)?;
                 let first = superblock.next_number;
@@ -191,6 +191,9 @@ impl Tree {
                 txn.put(pairs::SUPERBLOCK, &superblock.encode())?;
                 Ok(first..next)
             })?;
+            // A user may still have to delete the object of one that was lost with the power.
+            self.sync()?;
+            *numbers = run;
         }
         numbers.next().ok_or(Failure::of(Errno::NOSPC))
     }
