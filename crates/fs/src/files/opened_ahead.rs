@@ -177,15 +177,15 @@ impl State {
     /// Opens nothing ahead for so long.
     fn rest(&mut self, now_ns: u64, rest: Duration) {
         self.due = 0;
-        self.rest_until_ns = now_ns.saturating_add(rest.as_nanos() as u64);
+        let until_ns = now_ns.saturating_add(rest.as_nanos() as u64);
+        self.rest_until_ns = self.rest_until_ns.max(until_ns);
     }
 
     /// The same after an answer that came too late: it may have been held up, or the way is too long.
     fn rest_longer(&mut self, now_ns: u64) {
         // Of one try the second answer can come too late, too.
-        if now_ns >= self.rest_until_ns {
-            self.late_rest = (self.late_rest * 2).clamp(LATE_REST_MIN, LATE_REST_MAX);
-        }
+        let times = if now_ns < self.rest_until_ns { 1 } else { 2 };
+        self.late_rest = (self.late_rest * times).clamp(LATE_REST_MIN, LATE_REST_MAX);
         self.rest(now_ns, self.late_rest);
     }
 }
