@@ -100,28 +100,34 @@ fn who_does_not_answer_hides_no_other_file() {
 }
 
 #[test]
-fn who_may_only_read_does_not_insist_on_deleting_objects() {
-    let scene = Scene::new();
-    let writer = scene.user();
-    let reader = {
-        let clock = Arc::new(SystemClock::default());
-        // A server that does not tell those who may only read from others gives them objects to delete.
-        let metadata = Arc::new(Session::new(&scene.tree));
-        let options = FilesOptions { access: Access::Read, ..options(false) };
-        Files::new(metadata, Arc::clone(&scene.data), clock, options).expect("opens")
-    };
-    let (number, file) = create(&writer, NAME);
-    let (_, opened) = reader.open(number, Access::Read).expect("it is there");
-    file.close().expect("it is open");
-    writer.remove(ROOT, NAME, false).expect("it is there");
-    writer.close().expect("everything can be told");
-    scene.faults.add(&[FaultPoint::Delete], When::Always, Effect::Fail(ErrorKind::Denied));
-    opened.close().expect("it is open");
-    reader.close().expect("others delete it");
-    scene.faults.clear();
-    let next = scene.user();
-    next.sweep().expect("it may");
-    assert_eq!(scene.data.space().expect("it knows").used_bytes, 0);
+fn who_only_reads_deletes_objects_where_it_can_and_leaves_others() {
+    let unreachable = ErrorKind::Unreachable { applied: Applied::Unknown };
+    for kind in [None, Some(ErrorKind::Denied), Some(unreachable), Some(ErrorKind::NotFound)] {
+        let scene = Scene::new();
+        let writer = scene.user();
+        let reader = {
+            let clock = Arc::new(SystemClock::default());
+            // It may write, as an export may that reads.
+            let metadata = Arc::new(Session::new(&scene.tree));
+            let options = FilesOptions { access: Access::Read, ..options(false) };
+            Files::new(metadata, Arc::clone(&scene.data), clock, options).expect("opens")
+        };
+        let (number, file) = create(&writer, NAME);
+        let (_, opened) = reader.open(number, Access::Read).expect("it is there");
+        file.close().expect("it is open");
+        writer.remove(ROOT, NAME, false).expect("it is there");
+        writer.close().expect("everything can be told");
+        if let Some(kind) = kind {
+            scene.faults.add(&[FaultPoint::Delete], When::Always, Effect::Fail(kind));
+        }
+        opened.close().expect("it is open");
+        reader.close().expect("others delete what it cannot");
+        let used_bytes = || scene.data.space().expect("it knows").used_bytes;
+        assert_eq!(used_bytes() == 0, kind.is_none(), "{kind:?}");
+        scene.faults.clear();
+        scene.user().sweep().expect("it may");
+        assert_eq!(used_bytes(), 0, "{kind:?}");
+    }
 }
 
 #[test]

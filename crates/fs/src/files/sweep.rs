@@ -5,7 +5,6 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-use rustix::io::Errno;
 use terrace_core::{Access, Backend, Clock, ErrorKind, Op, Request as Asked, Semantics};
 
 use super::background::Background;
@@ -127,7 +126,7 @@ impl State {
             queue.failure = outcome.as_ref().err().cloned();
             if let Err(failure) = outcome {
                 let objects = numbers.len();
-                if self.access == Access::Read && failure.errno() == Errno::ROFS {
+                if self.access == Access::Read {
                     tracing::debug!(%failure, objects, "others are to delete objects of files");
                     queue.failure = None;
                     drop(queue);
@@ -175,7 +174,10 @@ impl State {
         self.data.execute(&mut operations, &Semantics::DEFAULT);
         for operation in operations {
             match operation.outcome {
-                Some(Err(error)) if error.kind() != ErrorKind::NotFound => {
+                // Who reads may have left out the server that has it.
+                Some(Err(error))
+                    if error.kind() != ErrorKind::NotFound || self.access == Access::Read =>
+                {
                     return Err(error.into());
                 }
                 _ => {}

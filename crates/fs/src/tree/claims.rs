@@ -88,7 +88,7 @@ impl Tree {
         self.claims.discard_at_ns.store(at_ns.max(1), Ordering::Release);
     }
 
-    /// Has users delete what was left to be deleted in an earlier life.
+    /// Has users delete what was left to be deleted in an earlier life; before anybody uses this one.
     ///
     /// # Errors
     ///

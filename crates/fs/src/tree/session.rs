@@ -203,10 +203,13 @@ impl Session {
             }
         }
         match self.access {
-            Access::Write if failure.is_none() => {
-                garbage.extend(self.tree.claims.take_discarded());
-            }
             // Who may only read deletes nothing, and who is told of a failure hears of nothing else.
+            Access::Write if failure.is_none() => {
+                // Who may write may still only want to read, as an export does.
+                if closed.iter().any(|one| one.is_for_writing) {
+                    garbage.extend(self.tree.claims.take_discarded());
+                }
+            }
             _ => self.tree.claims.note_discarded(&std::mem::take(&mut garbage)),
         }
         self.closes.end(id, &garbage);
