@@ -26,7 +26,7 @@ impl Shared {
         self.check_online(segment)?;
         let _changes = crate::lock(&entry.changes);
         let location = segment.location.load_full();
-        if !location.is_clean() || entry.is_deleted() {
+        if !location.is_clean() || entry.has_lost(segment) {
             return Ok(());
         }
         let (primary, settling) = (Arc::clone(&location.primary), location.settling.clone());
@@ -67,7 +67,7 @@ impl Shared {
         let (dropped, kept): (Vec<_>, Vec<_>) =
             location.copies.iter().cloned().partition(|copy| copy.place.tier == tier);
         let is_settled = location.settling.is_none();
-        if dropped.is_empty() || !is_settled || entry.is_deleted() {
+        if dropped.is_empty() || !is_settled || entry.has_lost(segment) {
             return Ok(false);
         }
         let primary = Arc::clone(&location.primary);
@@ -88,7 +88,7 @@ impl Shared {
         next: &Location,
         dropped: &[Arc<Site>],
     ) -> Result<()> {
-        let record = entry.record_with(segment.number, next);
+        let record = entry.record_with(segment, next);
         let bytes = segment.length();
         let mut writes = vec![Write::Put(&entry.key, &record)];
         for copy in dropped.iter().filter(|copy| !next.comes_from(copy)) {
@@ -122,9 +122,8 @@ impl Shared {
     /// Makes the latest switch of a segment certain: its bytes and its commit are durable, and the
     /// source is let go.
     pub(crate) fn settle(&self, entry: &Entry, segment: &Segment) -> Result<()> {
-        // What is deleted needs nothing any more; whoever tried again for ever would keep its files.
-        let is_gone = entry.is_deleted();
-        if is_gone || segment.location.load().settling.is_none() {
+        // What is gone needs nothing any more; whoever tried again for ever would keep its files.
+        if entry.has_lost(segment) || segment.location.load().settling.is_none() {
             return Ok(());
         }
         let _settling = crate::lock(&segment.settle);
@@ -138,14 +137,14 @@ impl Shared {
         self.catalog.wait_all()?;
         let _changes = crate::lock(&entry.changes);
         let location = segment.location.load_full();
-        if entry.is_deleted() || location.settling.is_none() {
+        if entry.has_lost(segment) || location.settling.is_none() {
             return Ok(());
         }
         // A write may have dropped the copy meanwhile.
         let is_copy = location.keeps_source();
         let mut next = (*location).clone();
         next.settling = None;
-        let record = entry.record_with(segment.number, &next);
+        let record = entry.record_with(segment, &next);
         let row = garbage(entry, segment, &pending.source, pending.bytes);
         let mut writes = vec![Write::Put(&entry.key, &record)];
         if !is_copy {

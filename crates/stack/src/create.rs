@@ -133,6 +133,7 @@ impl Shared {
     /// Raises what an existing object is promised, where its tiers can keep it.
     fn promise(&self, entry: &Arc<Entry>, level: Persistency) -> Result<()> {
         let _changes = crate::lock(&entry.changes);
+        entry.check_exists("open object")?;
         for segment in entry.segments.load().iter() {
             let tier = segment.location.load_full().primary.place.tier;
             if !self.tier(tier).keeps(level) {

@@ -99,7 +99,8 @@ pub(crate) struct Segment {
     pub(crate) slot: Slot,
     pub(crate) incarnation: u32,
     pub(crate) start_bytes: u64,
-    /// First offset in the segment that belongs to the next one; changes only behind the gate.
+    /// First offset in the segment that belongs to the next one, 0 once it was cut off; changes only
+    /// behind the gate.
     pub(crate) limit_bytes: AtomicU64,
     /// Bytes that the segment may have without asking its tier for more room.
     pub(crate) room_bytes: AtomicU64,
@@ -396,6 +397,11 @@ impl Segment {
         self.promised_bytes.store(end_bytes, Ordering::Release);
     }
 
+    /// Notes that it was cut off its object; behind the gate.
+    pub(crate) fn note_cut_off(&self) {
+        self.limit_bytes.store(0, Ordering::Release);
+    }
+
     /// Notes that it is about to be cut where writers pass no gate.
     pub(crate) fn note_cut(&self) {
         self.is_cut.store(true, Ordering::Release);
@@ -550,11 +556,12 @@ impl Entry {
         )
     }
 
-    /// The record with another location for one segment.
-    pub(crate) fn record_with(&self, number: u32, location: &Location) -> Record {
+    /// The record with another location for one of the segments: that one, and no later one that got
+    /// its number.
+    pub(crate) fn record_with(&self, changed: &Segment, location: &Location) -> Record {
         let segments = self.segments.load();
         let one = |segment: &Arc<Segment>| {
-            if segment.number == number {
+            if std::ptr::eq(&**segment, changed) {
                 segment.record(location)
             } else {
                 segment.record(&segment.location.load_full())
@@ -567,6 +574,25 @@ impl Entry {
     #[inline]
     pub(crate) fn is_deleted(&self) -> bool {
         self.is_deleted.load(Ordering::Acquire)
+    }
+
+    /// Refuses what cannot be done with an object that was deleted.
+    pub(crate) fn check_exists(&self, operation: &'static str) -> Result<()> {
+        if self.is_deleted() {
+            return Err(Error::new(ErrorKind::NotFound, operation)
+                .because("the object was deleted")
+                .with("key", &self.key));
+        }
+        Ok(())
+    }
+
+    /// Whether a segment is no part of it any more: it was deleted, or the segment cut off. What is
+    /// left of that is garbage already, and another segment may have its number: nothing of it is
+    /// noted, accounted or moved. It stays as it is for who has `changes`, the segment's gate or what
+    /// is accounted for it.
+    #[inline]
+    pub(crate) fn has_lost(&self, segment: &Segment) -> bool {
+        self.is_deleted() || segment.limit_bytes.load(Ordering::Acquire) == 0
     }
 
     /// Makes it one that was deleted: nothing is written to it any more, and leases end.

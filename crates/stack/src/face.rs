@@ -162,9 +162,7 @@ impl Backend for Stack {
         self.shared().check_writable(OPERATION)?;
         let entry = self.entry(OPERATION, key)?;
         let _changes = crate::lock(&entry.changes);
-        if entry.is_deleted() {
-            return Err(Error::new(ErrorKind::NotFound, OPERATION).with("key", key));
-        }
+        entry.check_exists(OPERATION)?;
         let next = Some(Arc::new(identity.clone()));
         let before = std::mem::replace(&mut *crate::lock(&entry.identity), next);
         let written = self.shared().catalog.commit(&[Write::Put(&entry.key, &entry.record_now())]);

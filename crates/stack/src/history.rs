@@ -100,11 +100,11 @@ fn change(
     change(&mut items);
     let surplus = items.len().saturating_sub(ITEMS_MAX);
     let bytes = encode(&items[surplus..]);
-    // An object that was deleted meanwhile must not leave a row behind.
+    // What was deleted or cut off meanwhile must not leave a row behind.
     if let Ok(Some(entry)) = shared.borrow_entry(key) {
         let _changes = crate::lock(&entry.changes);
-        let is_same = entry.object_id == object_id;
-        if is_same && !entry.is_deleted() {
+        let has_it = entry.segments.load().iter().any(|one| one.number == segment);
+        if entry.object_id == object_id && has_it && !entry.is_deleted() {
             let _ = shared.catalog.commit(&[Write::History(object_id, segment, Some(bytes))]);
         }
     }

@@ -62,15 +62,10 @@ impl Shared {
         let (mut freed_garbage, mut dropped_copies) = (false, false);
         loop {
             let mut accounted = crate::lock(&segment.accounted);
-            if entry.is_deleted() {
-                return Err(NoRoom::Here(
-                    Error::new(ErrorKind::NotFound, "write")
-                        .because("the object was deleted")
-                        .with("key", &entry.key),
-                ));
-            }
+            entry.check_exists("write").map_err(NoRoom::Here)?;
             let room = accounted.used_bytes + accounted.reserved_bytes;
-            if end_bytes <= room {
+            // One that was cut off gets none: whoever writes finds that out behind its gate.
+            if end_bytes <= room || entry.has_lost(segment) {
                 return Ok(());
             }
             self.check_room("write").map_err(NoRoom::Anywhere)?;
@@ -159,6 +154,7 @@ impl Shared {
         if let Some(found) = holding(entry, offset_bytes) {
             return Ok(found);
         }
+        entry.check_exists("write")?;
         let segments = entry.segments.load_full();
         let before = segments.iter().rev().find(|segment| segment.start_bytes <= offset_bytes);
         let before = before.expect("the first segment starts at 0");
@@ -397,7 +393,7 @@ impl Shared {
             return Ok(false);
         };
         let is_busy = !location.is_plain() || segment.holds.is_held();
-        if segment.reach() > 0 || is_busy || entry.is_deleted() {
+        if segment.reach() > 0 || is_busy || entry.has_lost(segment) {
             return Ok(false);
         }
         let site = self.new_file_on(
@@ -408,7 +404,7 @@ impl Shared {
             self.catalog.number()?,
         )?;
         let next_location = self.location(Arc::clone(&site), Vec::new(), None, None);
-        let record = entry.record_with(segment.number, &next_location);
+        let record = entry.record_with(segment, &next_location);
         let old = &location.primary;
         let row = GarbageRow {
             object_id: entry.object_id,
@@ -472,6 +468,7 @@ impl Shared {
             // Somebody else was here first.
             return Ok(());
         }
+        entry.check_exists("write")?;
         if segment.holds.is_held() {
             // Who uses its file past the stack would not see another segment.
             return Err(refused.with("held", IN_ONE_FILE));
@@ -527,9 +524,7 @@ impl Shared {
         is_wanted: &dyn Fn() -> Result<bool>,
     ) -> Result<bool> {
         let changes = crate::lock(&entry.changes);
-        if entry.is_deleted() {
-            return Err(Error::new(ErrorKind::NotFound, "set length").with("key", &entry.key));
-        }
+        entry.check_exists("set length")?;
         let old = entry.segments.load_full();
         let keep = old.iter().filter(|segment| segment.start_bytes < bytes).count().max(1);
         // All or nothing: the last one that stays is cut after the others are gone.
@@ -600,7 +595,7 @@ impl Shared {
             .and_then(|ticket| self.failpoints.hit("truncate.catalog").map(|()| ticket));
         if result.is_ok() {
             for (segment, accounted) in cut.iter().zip(&mut held) {
-                segment.limit_bytes.store(0, Ordering::Release);
+                segment.note_cut_off();
                 self.forget(entry, segment, accounted, segment.length());
                 self.post_change(EventKind::Delete, segment, TierIndex(0));
                 self.slots.release(entry.object_id, segment.number);
@@ -618,7 +613,7 @@ impl Shared {
         Ok(true)
     }
 
-    /// Cuts a segment to `inside` bytes, unless it reaches beyond `beyond`: false then. Other
+    /// Cuts a segment to `inside` bytes, unless it reaches beyond `beyond` or is lost: false then. Other
     /// writers are kept out, so that length and file change together.
     fn cut_segment(
         &self,
@@ -633,6 +628,10 @@ impl Shared {
                 self.make_unclean(entry, segment)?;
             }
             let closed = self.close(segment);
+            if entry.has_lost(segment) {
+                // Deleted meanwhile, or cut off by somebody else, who left less.
+                return Ok(false);
+            }
             let location = segment.location.load();
             if location.is_clean() {
                 continue;

@@ -294,7 +294,7 @@ impl Shared {
         // ask under this lock and only while the object is open; a closing store lets none write.
         let is_used = entry.is_open() || segment.holds.is_written();
         let may_be_written = is_used && !self.is_closing.load(Ordering::Acquire);
-        if entry.is_deleted() || may_be_written {
+        if entry.has_lost(segment) || may_be_written {
             return;
         }
         if self.is_bare || segment.holds.is_written() {
@@ -332,7 +332,7 @@ impl Shared {
     pub(crate) fn trim_cut(&self, entry: &Entry, segment: &Segment) {
         let mut accounted = crate::lock(&segment.accounted);
         // Without a policy, writers pass no gate.
-        if !self.is_bare && !entry.is_deleted() {
+        if !self.is_bare && !entry.has_lost(segment) {
             self.fit_room(entry, segment, &mut accounted);
         }
     }

@@ -400,9 +400,7 @@ impl Stack {
         shared.check_writable("pin")?;
         let entry = self.find(key, "pin")?;
         let changes = crate::lock(&entry.changes);
-        if entry.is_deleted() {
-            return Err(Error::new(ErrorKind::NotFound, "pin").with("key", key));
-        }
+        entry.check_exists("pin")?;
         let before = entry.is_pinned.swap(is_pinned, Ordering::AcqRel);
         let ticket = shared.catalog.commit(&[Change::Put(&entry.key, &entry.record_now())]);
         if ticket.is_err() {

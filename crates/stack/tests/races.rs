@@ -4,16 +4,18 @@
 mod common;
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::{Arc, Barrier, Mutex, mpsc};
 use std::time::Duration;
 
+use common::crashing::Crash;
 use common::hooked::{Call, Verdict};
 use common::pattern::{STAMP_BYTES, stamped};
 use common::world::{
-    LONG, ROOMY, World, all_keys, assert_sound, bounded, key, migrate, outcome_of, put,
+    LONG, ROOMY, World, all_keys, assert_sound, bounded, eventually, key, migrate, outcome_of, put,
 };
 use terrace_core::{
-    Backend, BackendExt, End, ErrorKind, Key, Object, ObjectExt, Open, Persistency, TierIndex,
+    Backend, BackendExt, End, ErrorKind, Key, Object, ObjectExt, Open, Persistency, Semantics,
+    TierIndex,
 };
 use terrace_stack::{MoveKind, Stack};
 
@@ -582,6 +584,151 @@ fn a_cut_during_a_migration_of_what_is_cut_off() {
             assert_sound(&world, &stack);
             assert_same_after_reopening(&world, stack, &name, &data);
         }
+    }
+}
+
+/// Holds the second `Sync` of each file of segment 1 on a tier: that which makes its switch certain.
+fn hold_settling_of_the_second(world: &World) {
+    let syncs = AtomicU64::new(0);
+    world.tier(1).hold(move |moment| {
+        let is_sync = moment.call == Call::Sync && !moment.is_done;
+        is_sync && moment.name.contains(".1.") && syncs.fetch_add(1, Ordering::SeqCst) > 0
+    });
+}
+
+#[test]
+fn what_was_cut_off_and_grew_again_is_not_taken_for_what_was_there_before() {
+    for kind in [MoveKind::Move, MoveKind::Promote] {
+        for grows_first in [true, false] {
+            let world = World::two();
+            let stack =
+                world.create_with(|parts| parts.tactics = Some(common::world::cutting(4096)));
+            let name = key("cut-and-grown");
+            let mut data = stamped(1, 1, 0, 8192);
+            put(&stack, &name, &data);
+            let semantics = Semantics::at_level(Persistency::Storage);
+            let open = Open::write().with_semantics(semantics);
+            let handle: Arc<dyn Object> = stack.open(&name, &open).expect("opens").into();
+            hold_settling_of_the_second(&world);
+            let tickets = stack.migrate(&name, SLOW, kind, 0, "test").expect("queued");
+            world.tier(1).wait_until_held();
+            data.truncate(96);
+            data.resize(4096, 0);
+            data.extend(stamped(1, 2, 4096, 320));
+            let again = data[4096..].to_vec();
+            let object = handle.clone();
+            bounded(LONG, "a cut while a switch becomes certain", move || {
+                object.set_len(96).expect("cuts");
+                if grows_first {
+                    object.write(4096, &again).expect("grows again");
+                }
+            });
+            // Nothing is to be noted any more once it goes on.
+            stack.check(false, &mut |_, _| {}).expect("checks");
+            world.tier(1).release();
+            for ticket in tickets {
+                stack.wait(ticket, LONG).expect("known").expect("ends");
+            }
+            data.truncate(if grows_first { data.len() } else { 96 });
+            handle.sync().expect("syncs");
+            assert_eq!(handle.read_to_end().expect("reads"), data, "{kind:?} {grows_first}");
+            // Every file that nobody needs goes, once.
+            let garbage = || stack.tiers().iter().map(|tier| tier.garbage_bytes).sum::<u64>();
+            eventually("no garbage", || garbage() == 0);
+            world.crash(Crash::Process);
+            drop((handle, stack));
+            let stack = world.open();
+            let found = stack.read_all(&name).expect("reads");
+            assert_eq!(found, data, "{kind:?} {grows_first}");
+            assert_sound(&world, &stack);
+        }
+    }
+}
+
+#[test]
+fn two_cuts_and_a_delete_at_once_end_and_account_for_what_is_left() {
+    let world = World::two();
+    let stack = Arc::new(world.create_with(|parts| {
+        parts.tactics = Some(common::world::cutting(4096));
+    }));
+    bounded(LONG, "cuts at once", {
+        let stack = Arc::clone(&stack);
+        move || {
+            for round in 0..400 {
+                let name = key("cut-at-once");
+                put(&stack, &name, &stamped(1, 1, 0, 12_288));
+                if round % 2 == 0 {
+                    // With copies, which whoever cuts takes back first.
+                    migrate(&stack, &name, SLOW, MoveKind::Copy);
+                }
+                let start = Barrier::new(3);
+                std::thread::scope(|scope| {
+                    for bytes in [9000, 5000, 96] {
+                        let object = stack.open(&name, &Open::write()).expect("opens");
+                        let (start, stack, name) = (&start, &stack, &name);
+                        scope.spawn(move || {
+                            start.wait();
+                            if bytes == 9000 && round % 4 < 2 {
+                                stack.delete(name).expect("deletes");
+                            } else if let Err(error) = object.set_len(bytes) {
+                                assert_eq!(error.kind(), ErrorKind::NotFound, "{}", error.chain());
+                            }
+                        });
+                    }
+                });
+                if round % 4 >= 2 {
+                    let bytes = stack.stat(&name).expect("is there").size_bytes;
+                    assert!([96, 5000, 9000].contains(&bytes), "{bytes}");
+                    stack.delete(&name).expect("deletes");
+                }
+            }
+        }
+    });
+    let taken = |tier: &terrace_stack::report::TierReport| {
+        tier.used_bytes + tier.reserved_bytes + tier.copy_bytes + tier.garbage_bytes
+    };
+    eventually("nothing is left", || stack.tiers().iter().all(|tier| taken(tier) == 0));
+    assert_sound(&world, &stack);
+}
+
+#[test]
+fn nothing_that_is_done_to_an_object_brings_it_back_once_it_is_deleted() {
+    type Deed = fn(&Stack, &Key, &dyn Object) -> terrace_core::Result<()>;
+    let deeds: [(&str, Deed); 5] = [
+        ("a write behind its segments", |_, _, object| object.write(9000, &[7; 100])),
+        ("growing", |_, _, object| object.set_len(9000)),
+        ("cutting", |_, _, object| object.set_len(96)),
+        ("a promise", |stack, name, _| {
+            let open = Open::write().with_semantics(Semantics::at_level(Persistency::Storage));
+            stack.open(name, &open).map(drop)
+        }),
+        ("a pin", |stack, name, _| stack.pin(name)),
+    ];
+    for (what, deed) in deeds {
+        let world = World::two();
+        let stack = world.create_with(|parts| parts.tactics = Some(common::world::cutting(4096)));
+        let name = key("deleted");
+        for round in 0..150 {
+            put(&stack, &name, &stamped(1, 1, 0, 4096));
+            let object = stack.open(&name, &Open::write()).expect("opens");
+            let start = Barrier::new(2);
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    start.wait();
+                    stack.delete(&name).expect("deletes");
+                });
+                start.wait();
+                if let Err(error) = deed(&stack, &name, &*object) {
+                    assert_eq!(error.kind(), ErrorKind::NotFound, "{what}: {}", error.chain());
+                }
+            });
+            drop(object);
+            assert!(all_keys(&stack).is_empty(), "{what}, round {round}");
+        }
+        assert_sound(&world, &stack);
+        stack.close().expect("closes");
+        drop(stack);
+        assert!(all_keys(&world.open()).is_empty(), "{what}");
     }
 }
 

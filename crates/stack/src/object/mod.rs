@@ -128,16 +128,8 @@ impl StackObject {
                 .because("the object was opened for reading")
                 .with("key", &self.entry.key));
         }
-        if self.entry.is_deleted() {
-            return Err(self.deleted(operation));
-        }
+        self.entry.check_exists(operation)?;
         self.shared.check_writable(operation)
-    }
-
-    fn deleted(&self, operation: &'static str) -> Error {
-        Error::new(ErrorKind::NotFound, operation)
-            .because("the object was deleted")
-            .with("key", &self.entry.key)
     }
 
     /// Reads from one segment; on an error from a copy, from the primary.

@@ -124,9 +124,7 @@ impl StackObject {
             if extent.end > segment.limit_bytes.load(Ordering::Acquire) {
                 return Err(Again::Restructured);
             }
-            if self.entry.is_deleted() {
-                return Err(Again::Failed(self.deleted("write")));
-            }
+            self.entry.check_exists("write").map_err(Again::Failed)?;
             // A switch to another tier takes the room back that was taken on the old one.
             if grows && extent.end > segment.room_bytes.load(Ordering::Acquire) {
                 continue;

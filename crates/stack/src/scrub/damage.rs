@@ -234,7 +234,7 @@ impl Scrub<'_> {
         shared.failpoints.hit("scrub.mended")?;
         let next =
             shared.location(Arc::clone(site), location.copies.clone(), location.checksum, None);
-        let record = entry.record_with(segment.number, &next);
+        let record = entry.record_with(segment, &next);
         let row = GarbageRow {
             object_id: entry.object_id,
             segment: segment.number,

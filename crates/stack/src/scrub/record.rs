@@ -84,7 +84,7 @@ impl Scrub<'_> {
             (None, Some(sum)) => {
                 let mut next = (**watched).clone();
                 (next.checksum, next.is_watched) = (Some(*sum), false);
-                let record = entry.record_with(segment.number, &next);
+                let record = entry.record_with(segment, &next);
                 // Shown in any case: a commit that fails may have been written all the same, and
                 // whoever writes takes back what he sees.
                 let committed = self.shared.catalog.commit(&[Write::Put(&entry.key, &record)]);
@@ -111,10 +111,9 @@ impl Scrub<'_> {
     }
 }
 
-/// Whether nobody has written to a segment, moved or deleted it since.
+/// Whether nobody has written to a segment, moved it, cut it off or deleted it since.
 pub(super) fn is_same(entry: &Entry, segment: &Segment, before: &Arc<Location>) -> bool {
-    let is_there = !entry.is_deleted();
-    is_there && Arc::ptr_eq(&segment.location.load_full(), before)
+    !entry.has_lost(segment) && Arc::ptr_eq(&segment.location.load_full(), before)
 }
 
 /// Makes every writer say so before the next byte; `None` where that cannot be had now.
@@ -123,8 +122,8 @@ fn watch(scrub: &Scrub<'_>, entry: &Entry, segment: &Segment) -> Option<Arc<Loca
     let _changes = crate::lock(&entry.changes);
     let location = segment.location.load_full();
     // Whoever writes past the stack does not say so.
-    let is_gone = entry.is_deleted() || segment.holds.is_written();
-    if is_gone || location.settling.is_some() || location.checksum.is_some() {
+    let is_lost = entry.has_lost(segment) || segment.holds.is_written();
+    if is_lost || location.settling.is_some() || location.checksum.is_some() {
         return None;
     }
     let mut next = (*location).clone();

@@ -134,7 +134,7 @@ impl Job<'_> {
         }
         let site = Arc::clone(site);
         let next = self.shared.location(site, copies, location.checksum, None);
-        let record = self.entry.record_with(self.segment.number, &next);
+        let record = self.entry.record_with(self.segment, &next);
         let row = GarbageRow {
             object_id: self.entry.object_id,
             segment: self.segment.number,

@@ -144,9 +144,7 @@ impl Job<'_> {
         if self.one.is_cancelled() {
             return Err(stop(Outcome::Cancelled));
         }
-        let segments = self.entry.segments.load();
-        let is_there = segments.iter().any(|segment| Arc::ptr_eq(segment, self.segment));
-        if !is_there || self.entry.is_deleted() {
+        if self.entry.has_lost(self.segment) {
             return Err(stop(Outcome::Stale));
         }
         let holds = &self.segment.holds;

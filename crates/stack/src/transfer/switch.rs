@@ -92,7 +92,7 @@ impl Job<'_> {
                 self.shared.location(site, copies, checksum, Some(pending))
             }
         };
-        let record = self.entry.record_with(self.segment.number, &next);
+        let record = self.entry.record_with(self.segment, &next);
         // Locked over the commit: nobody takes room on the tier that is being left.
         let mut accounted = crate::lock(&self.segment.accounted);
         let late = |error: Error| (Stop::Failed(error), true);
