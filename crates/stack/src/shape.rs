@@ -76,7 +76,9 @@ impl Shared {
             if !entry.usage.has_room(need) {
                 return Err(NoRoom::Anywhere(entry.usage.refusal(need, &entry.key)));
             }
-            let step = need.max((room / 4).min(STEP_BYTES_MAX));
+            // None for bytes that belong to the next segment.
+            let most = segment.limit_bytes.load(Ordering::Acquire).saturating_sub(room);
+            let step = need.max((room / 4).min(STEP_BYTES_MAX).min(most));
             for bytes in [step, need] {
                 if !tier.account.take(Class::Reserved, bytes, tier.capacity_bytes()) {
                     continue;

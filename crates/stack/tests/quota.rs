@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use common::crashing::Crash;
 use common::hooked::{Call, Verdict};
-use common::world::{ROOMY, World, assert_sound, key, migrate, put};
+use common::world::{ROOMY, World, assert_sound, cutting, key, migrate, put};
 use terrace_core::{
     Backend, BackendExt, Error, ErrorKind, Key, KvExt, ObjectExt, Op, Open, Persistency, Request,
     Semantics, TierIndex,
@@ -148,6 +148,23 @@ fn a_namespace_grows_to_the_last_byte_that_it_may_hold() {
         assert_eq!(held(&stack), (2, 10_000));
         assert_sound(&world, &stack);
     }
+}
+
+#[test]
+fn a_full_segment_takes_nothing_of_what_the_next_one_may_hold() {
+    let world = World::two();
+    let stack = world.create_with(|parts| parts.tactics = Some(cutting(4096)));
+    stack.set_quota("test", Some(8192), None).expect("sets");
+    let object = stack.open(&key("cut"), &Open::create_new()).expect("creates");
+    // Files that grow ask for a quarter more than they need.
+    for (start, bytes) in [(0, 3900), (3900, 100), (4000, 4192)] {
+        object.write(start, &vec![7; bytes]).expect("there is room for every byte");
+    }
+    let error = object.write(8192, b"1").expect_err("one too many");
+    assert_exceeded(&error, Quota::Bytes, 8192);
+    drop(object);
+    assert_eq!(held(&stack), (1, 8192));
+    assert_sound(&world, &stack);
 }
 
 #[test]
