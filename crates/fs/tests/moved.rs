@@ -9,7 +9,7 @@ use std::time::Duration;
 use rustix::io::Errno;
 use terrace_backends::kv;
 use terrace_backends::object::{Effect, FaultPoint, Faults, Faulty, Memory, When};
-use terrace_core::{Access, Backend, Clock, Key, SystemClock};
+use terrace_core::{Access, Backend, Clock, ErrorKind, Key, SystemClock};
 use terrace_fs::{
     Changes, File, FileClock, Files, Kind, LockKind, LockRange, Locked, Made, Metadata, ROOT,
     Reply, Request, Session, Tree, TreeOptions,
@@ -113,6 +113,41 @@ fn who_was_cut_off_does_not_cut_what_others_wrote_since() {
     assert_eq!(bytes[5000], b'x');
     bytes[5000] = 8;
     assert!(bytes[..10_000] == [8; 10_000], "what others wrote is there");
+}
+
+#[test]
+fn bytes_that_may_survive_a_loss_of_power_leave_the_metadata_for_what_does() {
+    for is_alone in [true, false] {
+        for (what, is_durable) in [("new", false), ("synced", true), ("opened again", true)] {
+            let faults = Faults::new(1);
+            let memory: Arc<dyn Backend> = Arc::new(Memory::new(ROOM));
+            let data: Arc<dyn Backend> = Arc::new(Faulty::new(memory, Arc::clone(&faults)));
+            let files = files(Arc::new(Session::new(&tree())), &data, is_alone);
+            let mut file = make(&files, b"file");
+            file.write(0, &[7; 3000], false).expect("it is with the metadata");
+            match what {
+                "synced" => file.sync().expect("it is with the metadata"),
+                "opened again" => {
+                    let number = file.number();
+                    file.close().expect("it is open");
+                    file = files.open(number, Access::Write).expect("it is there").1;
+                }
+                _ => {}
+            }
+            // No object can be made durable.
+            faults.add(&[FaultPoint::Sync], When::Always, Effect::Fail(ErrorKind::Io));
+            let grown = file.write(3000, &[8; 3000], false);
+            faults.clear();
+            assert_eq!(grown.is_err(), is_durable, "{what}, alone: {is_alone}");
+            let length = if is_durable { 3000 } else { 6000 };
+            let mut bytes = vec![0; 6001];
+            assert_eq!(file.read(0, &mut bytes).expect("readable"), length, "{what}");
+            assert!(bytes[..3000] == [7; 3000], "{what}");
+            file.write(3000, &[9; 3000], false).expect("it can be made durable");
+            file.sync().expect("it can be made durable");
+            assert_eq!(file.read(0, &mut bytes).expect("readable"), 6000, "{what}");
+        }
+    }
 }
 
 #[test]

@@ -282,6 +282,8 @@ impl File {
     /// What tiers and metadata say; as [`File::check`]. `IO`, once for each use of the file, where something that was
     /// acknowledged may be lost, because a server ended before it was durable.
     pub fn sync(&self) -> Result<()> {
+        // Whoever has the file outgrow the metadata meanwhile is seen below, or sees this.
+        self.shared().note_durable(true);
         let bytes = self.sync_object();
         if bytes.as_ref().is_err_and(Failure::may_pass) {
             return bytes;

@@ -38,6 +38,9 @@ pub(super) struct Shared {
     told_changed_ns: Arc<AtomicU64>,
     /// Whether bytes that are with the metadata are to be asked for again before they are read.
     is_doubted: AtomicBool,
+    /// Whether such bytes may be durable: not all of them were written here since it was opened, or
+    /// they were synced.
+    may_be_durable: AtomicBool,
     /// Also for who hears of the end of a read, and must not be the one to drop the file.
     pub(super) unanswered: Arc<Unanswered>,
 }
@@ -63,9 +66,11 @@ pub(super) enum Content {
 impl Shared {
     /// A file that was opened with the metadata.
     pub(super) fn open(files: &Files, node: &Node, bytes: Vec<u8>, access: Access) -> Result<Self> {
+        let may_be_durable = AtomicBool::new(!bytes.is_empty());
         let content = content(files, node, bytes, access)?;
         Ok(Self {
             number: node.number,
+            may_be_durable,
             told_changed_ns: files.told.open(node),
             content: RwLock::new(content),
             has_set_id: AtomicBool::new(node.permissions & SET_ID != 0),
@@ -87,6 +92,7 @@ impl Shared {
     ) -> Result<()> {
         self.note_permissions(node);
         self.is_writable.fetch_or(access == Access::Write, Ordering::AcqRel);
+        self.note_durable(!bytes.is_empty());
         let mut content = self.change();
         let is_newest = self.hear(node);
         match &*content {
@@ -250,6 +256,12 @@ impl Shared {
         self.has_idle_set_group.fetch_or(node.has_idle_set_group(), Ordering::AcqRel);
     }
 
+    /// Notes that bytes which are with the metadata may be durable: from now on they leave only for an
+    /// object that is.
+    pub(super) fn note_durable(&self, may_be: bool) {
+        self.may_be_durable.fetch_or(may_be, Ordering::AcqRel);
+    }
+
     /// Opens the object anew, of which a sync failed: all later ones through the same handle would, also of
     /// what is written from now on. `lose` notes for all that have the file open that something is lost,
     /// before any of them can sync the new one.
@@ -300,6 +312,10 @@ impl Shared {
             if !fill(&*object, bytes, *size, claim.as_ref())? {
                 continue;
             }
+            if !bytes.is_empty() && self.may_be_durable.load(Ordering::Acquire) {
+                // The power may fail when it is durable that they are gone from there.
+                object.sync()?;
+            }
             let object_modified_ns = object.stat()?.modified_ns;
             let reply = files.metadata.call(&Request::MoveOut {
                 number: self.number,
@@ -344,6 +360,8 @@ impl Shared {
         let reply = files.metadata.call(&Request::Content { number: self.number })?;
         let Reply::Opened { node, content: bytes } = reply else { return Err(unexpected(&reply)) };
         self.hear(&node);
+        let is_ours = matches!(content, Content::Inline { bytes: ours, .. } if *ours == bytes);
+        self.note_durable(!is_ours && !bytes.is_empty());
         *content = self::content(files, &node, bytes, self.access())?;
         Ok(node)
     }

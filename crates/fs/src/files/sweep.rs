@@ -165,6 +165,8 @@ impl State {
     }
 
     fn delete(&self, numbers: &[u64]) -> Result<()> {
+        // A name that came back with the power would lead to a file whose bytes are gone.
+        self.metadata.call(&Request::Sync)?;
         let keys: Vec<_> = numbers
             .iter()
             .map(|number| object_key(&self.namespace, *number))

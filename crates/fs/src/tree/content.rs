@@ -128,7 +128,7 @@ impl Tree {
                 _ => Ok(false),
             })?;
         } else if let Left::Settled(settled) = left {
-            self.settle_node(number, &settled, hold.writers > 0)?;
+            self.settle_node(number, &settled, hold.writers > 0, true)?;
         } else if left == Left::Untouched && hold.is_untouched && hold.writers == 0 {
             self.change(|txn| match find_node(&mut *txn, number)? {
                 Some(node) if node.place == Place::Object => {
@@ -144,17 +144,23 @@ impl Tree {
     /// Takes account of what the object of an open file says.
     pub(super) fn settle(&self, number: u64, settled: &Settled) -> Result<Reply> {
         let holds = self.holds.lock(number);
-        let has_writers = holds.get(&number).is_some_and(|hold| hold.writers > 0);
-        self.settle_node(number, settled, has_writers)?;
+        let hold = holds.get(&number).copied();
+        let has_writers = hold.is_some_and(|hold| hold.writers > 0);
+        self.settle_node(number, settled, has_writers, hold.is_some())?;
         drop(holds);
         Ok(Reply::Done)
     }
 
-    fn settle_node(&self, number: u64, settled: &Settled, has_writers: bool) -> Result<()> {
+    fn settle_node(
+        &self,
+        number: u64,
+        settled: &Settled,
+        has_writers: bool,
+        is_open: bool,
+    ) -> Result<()> {
+        let settle_into = |node| settle_into(node, settled, has_writers, is_open);
         let Some(before) = find_node(self, number)? else { return Ok(()) };
-        if before.place != Place::Object
-            || settle_into(before.clone(), settled, has_writers) == before
-        {
+        if before.place != Place::Object || settle_into(before.clone()) == before {
             return Ok(());
         }
         self.change(|txn| {
@@ -162,7 +168,7 @@ impl Tree {
             if node.place != Place::Object {
                 return Ok(());
             }
-            put_node(txn, &settle_into(node, settled, has_writers))
+            put_node(txn, &settle_into(node))
         })
     }
 
@@ -247,8 +253,13 @@ pub(super) fn room(content: &[u8]) -> u64 {
 
 /// A node that takes account of what its object says. Who said it may have looked before somebody
 /// else wrote, and come later: unless it is newer than all that is known, or the same, the object
-/// is asked again by whoever wants to know.
-fn settle_into(node: Node, settled: &Settled, has_writers: bool) -> Node {
+/// is asked again by whoever wants to know. As long as somebody has the file open, what is older
+/// changes nothing else, or the next that is older would pass for newer; then it may be that the
+/// clock was set back.
+fn settle_into(node: Node, settled: &Settled, has_writers: bool, is_open: bool) -> Node {
+    if is_open && settled.modified_ns < node.settled_ns {
+        return Node { is_written: true, ..node };
+    }
     let is_newer = settled.modified_ns > node.settled_ns;
     let is_same = settled.modified_ns == node.settled_ns && settled.size == node.size;
     let is_certain = is_newer || is_same;

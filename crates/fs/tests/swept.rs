@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! When the objects of files that are gone are deleted.
+
+mod common;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use rustix::io::Errno;
+use terrace_backends::kv;
+use terrace_backends::object::Memory;
+use terrace_core::{Backend, Clock, SystemClock};
+use terrace_fs::{
+    FileClock, Files, Kind, Made, Metadata, ROOT, RenameHow, Reply, Request, Session, Tree,
+    TreeOptions,
+};
+
+use common::files;
+
+/// Longer than what is kept with the metadata.
+const LENGTH: usize = 10_000;
+
+/// Nothing that is waited for takes nearly as long.
+const WAIT_TIME_MAX: Duration = Duration::from_secs(20);
+
+/// Metadata that cannot be made durable yet.
+struct Undurable {
+    session: Session,
+    is_durable: AtomicBool,
+}
+
+impl Metadata for Undurable {
+    fn call(&self, request: &Request<'_>) -> terrace_fs::Result<Reply> {
+        if matches!(request, Request::Sync) && !self.is_durable.load(Ordering::Acquire) {
+            return Err(Errno::IO.into());
+        }
+        self.session.call(request)
+    }
+}
+
+fn make(files: &Arc<Files>, name: &[u8]) -> u64 {
+    let made = Made { kind: Kind::File, permissions: 0o644, ..Made::default() };
+    let (node, file) = files.create(ROOT, name, made, false).expect("it is new");
+    file.write(0, &vec![7; LENGTH], false).expect("there is room");
+    file.close().expect("it is open");
+    node.number
+}
+
+#[test]
+fn an_object_goes_once_it_is_durable_that_no_name_leads_to_it() {
+    for is_alone in [true, false] {
+        let kv = Arc::new(kv::Memory::default());
+        let clock = SystemClock::default();
+        Tree::create(&*kv, &TreeOptions::default(), &clock, &[7; 32]).expect("it is empty");
+        let tree = Tree::open(kv, FileClock::following(Arc::new(clock))).expect("just made");
+        let data: Arc<dyn Backend> = Arc::new(Memory::new(1 << 20));
+        let session = Session::new(&tree);
+        let metadata = Arc::new(Undurable { session, is_durable: AtomicBool::new(false) });
+        let files = files(Arc::<Undurable>::clone(&metadata), &data, is_alone);
+        let (removed, replaced) = (make(&files, b"removed"), make(&files, b"replaced"));
+        make(&files, b"new");
+        files.remove(ROOT, b"removed", false).expect("it is there");
+        let how = RenameHow::default();
+        files.rename((ROOT, b"new"), (ROOT, b"replaced"), how, (0, 0)).expect("it is there");
+        let is_there = |number| data.stat(&files.key(number).expect("it is one")).is_ok();
+        // The power may still fail: both names would lead to them again.
+        files.sweep().expect_err("it cannot be made durable");
+        assert!(is_there(removed) && is_there(replaced), "alone: {is_alone}");
+        metadata.is_durable.store(true, Ordering::Release);
+        let clock = SystemClock::default();
+        let end_ns = clock.now_ns() + WAIT_TIME_MAX.as_nanos() as u64;
+        while files.sweep().is_err() && clock.now_ns() < end_ns {
+            clock.sleep(Duration::from_millis(10));
+        }
+        assert!(!is_there(removed) && !is_there(replaced), "alone: {is_alone}");
+    }
+}
