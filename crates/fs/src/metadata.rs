@@ -60,7 +60,8 @@ pub trait Metadata: Send + Sync {
     ///
     /// # Errors
     ///
-    /// `STALE` where the file was removed, and is gone since; `IO` where another one has got a lock of
+    /// `STALE` where the file was removed, and is gone since, or where it is no more known where its
+    /// bytes are; `IO` where another one has got a lock of
     /// it, of which its owner here does not know; where that cannot be told now, that it may be later.
     fn check(&self, _number: u64) -> Result<()> {
         Ok(())

@@ -3,7 +3,7 @@
 
 mod common;
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 use rustix::io::Errno;
@@ -49,7 +49,12 @@ impl Losable {
 
     /// Goes on with another session, in which a file is open again.
     fn lose(&self, number: u64) {
-        let session = Session::new(&self.tree);
+        self.go_on(&self.tree, number);
+    }
+
+    /// The same with who serves the file system from now on.
+    fn go_on(&self, tree: &Arc<Tree>, number: u64) {
+        let session = Session::new(tree);
         session.call(&Request::Open { number, is_for_writing: true }).expect("it is there");
         *self.session.lock().expect("no panic") = Arc::new(session);
     }
@@ -113,6 +118,56 @@ fn who_was_cut_off_does_not_cut_what_others_wrote_since() {
     assert_eq!(bytes[5000], b'x');
     bytes[5000] = 8;
     assert!(bytes[..10_000] == [8; 10_000], "what others wrote is there");
+}
+
+#[test]
+fn who_began_before_a_restart_does_not_cut_what_others_wrote_since() {
+    let faults = Faults::new(1);
+    let memory: Arc<dyn Backend> = Arc::new(Memory::new(ROOM));
+    let data: Arc<dyn Backend> = Arc::new(Faulty::new(Arc::clone(&memory), Arc::clone(&faults)));
+    let kv = Arc::new(kv::Memory::default());
+    let clock = Arc::new(ManualClock::new());
+    Tree::create(&*kv, &TreeOptions::default(), &*clock, &[7; 32]).expect("it is empty");
+    let serve = || {
+        let theirs: Arc<dyn Clock> = Arc::<ManualClock>::clone(&clock);
+        let tree = Tree::open(Arc::<kv::Memory>::clone(&kv), FileClock::following(theirs));
+        let tree = tree.expect("it was made");
+        tree.await_claims(Duration::from_secs(90));
+        tree
+    };
+    let tree = serve();
+    let metadata = Losable::new(&tree);
+    let slow = files(Arc::<Losable>::clone(&metadata), &data, false);
+    let file = make(&slow, b"file");
+    file.write(0, &[7; 3000], false).expect("it is with the metadata");
+    let number = file.number();
+    faults.add(&[FaultPoint::Create], When::Nth(1), Effect::Hang);
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| file.write(5000, b"x", false));
+        faults.wait_hanging(1);
+        let tree = serve();
+        metadata.go_on(&tree, number);
+        let quick = files(Arc::new(Session::new(&tree)), &memory, false);
+        let (_, same) = quick.open(number, Access::Write).expect("it is there");
+        let (done, is_done) = mpsc::channel();
+        let other = scope.spawn(move || {
+            let written = same.write(0, &[8; 10_000], false);
+            // Nobody listens any more where it took longer.
+            let _ = done.send(());
+            written.map(|_| same)
+        });
+        // Long enough for one who does not wait.
+        let _ = is_done.recv_timeout(Duration::from_millis(200));
+        faults.release();
+        writer.join().expect("no panic").expect("there is room");
+        // Nobody can be writing there any more who began before.
+        clock.advance(Duration::from_secs(41));
+        let same = other.join().expect("no panic").expect("there is room");
+        let mut bytes = vec![0; 10_001];
+        assert_eq!(same.read(0, &mut bytes).expect("readable"), 10_000);
+        bytes[5000] = 8;
+        assert!(bytes[..10_000] == [8; 10_000], "what others wrote is there");
+    });
 }
 
 #[test]

@@ -12,12 +12,16 @@ use std::time::Duration;
 
 use terrace_core::KvRange;
 
-use super::Tree;
+use super::{Tree, find_node};
 use crate::failure::Result;
 use crate::{lock, pairs};
 
 /// How long what could not be discarded is left alone.
 const PAUSE: Duration = Duration::from_secs(10);
+
+/// So long after the beginning of a life who began in an earlier one to make the object of a small
+/// file may still write there: longer than such a claim is certain, see `files::claim`.
+const MADE_FOR: Duration = Duration::from_secs(40);
 
 /// So many objects of what was discarded are remembered for users to delete; others wait for the
 /// next one who asks for all.
@@ -32,6 +36,8 @@ pub(super) struct Claims {
     first_number: u64,
     /// Whether all others count as open.
     are_awaited: AtomicBool,
+    /// When that began.
+    since_ns: AtomicU64,
     /// When there is something to discard; 0 where there is nothing.
     discard_at_ns: AtomicU64,
     /// What is still to be looked at. Locked before anything of [`super::Holds`].
@@ -46,6 +52,7 @@ impl Claims {
         Self {
             first_number,
             are_awaited: AtomicBool::new(false),
+            since_ns: AtomicU64::new(0),
             discard_at_ns: AtomicU64::new(0),
             left: Mutex::new(pairs::all_nameless()),
             discarded: Mutex::default(),
@@ -83,9 +90,22 @@ impl Tree {
     /// Keeps what users of an earlier life may have open, for so long: they open it again meanwhile.
     /// What is without a name then, and not open, goes with the requests that come later.
     pub fn await_claims(&self, time: Duration) {
-        let at_ns = self.clock.passed_ns().saturating_add(time.as_nanos() as u64);
+        let now_ns = self.clock.passed_ns();
+        let at_ns = now_ns.saturating_add(time.as_nanos() as u64);
+        self.claims.since_ns.store(now_ns, Ordering::Release);
         self.claims.are_awaited.store(true, Ordering::Release);
         self.claims.discard_at_ns.store(at_ns.max(1), Ordering::Release);
+    }
+
+    /// Whether somebody may be writing to the object of a small file who began that in an earlier life.
+    /// He does not know that his claim is forgotten.
+    pub(super) fn may_be_moving(&self, number: u64) -> Result<bool> {
+        let age_ns =
+            self.clock.passed_ns().saturating_sub(self.claims.since_ns.load(Ordering::Acquire));
+        if !self.claims.may_come_for(number) || Duration::from_nanos(age_ns) >= MADE_FOR {
+            return Ok(false);
+        }
+        Ok(find_node(self, number)?.is_some_and(|node| node.may_have_object))
     }
 
     /// Has users delete what was left to be deleted in an earlier life; before anybody uses this one.

@@ -9,7 +9,7 @@ use crate::failure::Result;
 use crate::node::{Kind, Node, Place};
 use crate::pairs;
 use crate::record::encode;
-use crate::request::{CLAIMED, Left, LockKind, OpenedAhead, Reply, Settled, claim};
+use crate::request::{CLAIMED, Left, LockKind, Locked, OpenedAhead, Reply, Settled, claim};
 
 /// How a small file is written.
 pub(super) struct Written<'a> {
@@ -237,6 +237,21 @@ impl Tree {
 }
 
 impl Tree {
+    /// Locks a part of a file, or what stands for the making of its object.
+    pub(super) fn set_lock(
+        &self,
+        number: u64,
+        is_flock: bool,
+        owner: LockOwner,
+        locked: &Locked,
+    ) -> Result<()> {
+        let is_claim = number & CLAIMED != 0 && locked.range.kind != LockKind::Unlock;
+        if is_claim && self.may_be_moving(number & !CLAIMED)? {
+            return Err(Errno::AGAIN.into());
+        }
+        self.locks.set(number, is_flock, owner, locked)
+    }
+
     /// Whether another user has the claim to the object of a small file.
     fn is_claimed(&self, session: u64, number: u64) -> bool {
         let owner = LockOwner { session, number: 0 };

@@ -338,7 +338,7 @@ impl Session {
             Request::NoteObject { number } => tree.note_object(*number),
             Request::Lock { number, owner, is_flock, locked } => {
                 let owner = LockOwner { session: self.id, number: *owner };
-                tree.locks.set(*number, *is_flock, owner, locked).map(|()| Reply::Done)
+                tree.set_lock(*number, *is_flock, owner, locked).map(|()| Reply::Done)
             }
             Request::FindLock { number, owner, is_flock, range } => {
                 let owner = LockOwner { session: self.id, number: *owner };

@@ -41,7 +41,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 
 use rustix::io::Errno;
 use terrace_core::{Applied, Error, ErrorKind};
-use terrace_fs::{Closed, Effect, Failure, Left, Locked, Reply, Request, Result};
+use terrace_fs::{Closed, Effect, Failure, Left, Locked, Place, Reply, Request, Result};
 
 use self::locks::Locks;
 use self::lost::{Lost, given_back};
@@ -121,6 +121,15 @@ impl<U> Told<U> {
     }
 }
 
+/// How a file is open here.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Uses {
+    /// How often for reading, and for writing.
+    counts: [u64; 2],
+    /// Whether its bytes are in an object, and are read and written there.
+    has_object: bool,
+}
+
 /// A request to close.
 #[derive(Clone)]
 struct Closing {
@@ -140,8 +149,7 @@ pub(crate) struct Held<S: Server> {
     told: RwLock<Told<S::Unanswered>>,
     /// So often a telling got no answer.
     misses: AtomicU64,
-    /// How often each file is open for reading, and for writing.
-    open: Mutex<HashMap<u64, [u64; 2]>>,
+    open: Mutex<HashMap<u64, Uses>>,
     /// Requests to close that got no answer.
     closing: Mutex<HashMap<u64, Closing>>,
     /// Opens that got no answer.
@@ -191,6 +199,7 @@ impl<S: Server> Held<S> {
                 Request::Sync => self.unsynced.note_sync(changes, answered),
                 _ => self.unsynced.note_change(request, &reply, answered),
             }
+            self.note_object(request, &reply);
             if self.note(request, &reply, life)? == Noted::Told {
                 return Ok(reply);
             }
@@ -224,8 +233,9 @@ impl<S: Server> Held<S> {
     ///
     /// # Errors
     ///
-    /// `STALE` where it was removed, and is gone; `IO` where another client has got a lock that
-    /// somebody here had of it; where that cannot be told at the moment, a failure that may pass.
+    /// `STALE` where it was removed, and is gone, or where the server lost that its bytes are in an
+    /// object; `IO` where another client has got a lock that somebody here had of it; where that
+    /// cannot be told at the moment, a failure that may pass.
     pub(crate) fn check(&self, number: u64) -> Result<()> {
         match self.keep_told() {
             // Only who has locked it depends on what the server says.
@@ -316,8 +326,8 @@ impl<S: Server> Held<S> {
     /// All that is open and locked, to be told to a life of the session.
     fn telling(&self, life: u64) -> Telling<S::Unanswered> {
         let mut left = VecDeque::new();
-        for (number, counts) in self.open().iter() {
-            for (is_for_writing, count) in [(false, counts[0]), (true, counts[1])] {
+        for (number, uses) in self.open().iter() {
+            for (is_for_writing, count) in [(false, uses.counts[0]), (true, uses.counts[1])] {
                 let open = || Request::Open { number: *number, is_for_writing };
                 left.extend((0..count).map(|_| open()));
             }
@@ -341,6 +351,11 @@ impl<S: Server> Held<S> {
     fn tell(&self, telling: &mut Telling<S::Unanswered>) -> Result<()> {
         while let Some(request) = telling.left.front() {
             match self.server.ask_once(request, telling.life, &mut telling.unanswered) {
+                Ok(reply) if self.is_elsewhere(&reply) => {
+                    let failure = Errno::STALE.into();
+                    warn_of_loss(request, &failure);
+                    self.note_loss(request, &failure);
+                }
                 Ok(_) => {}
                 Err(failure) if failure.may_pass() => return Err(failure),
                 // It was not let in, say: nobody has said anything of this.
@@ -359,6 +374,15 @@ impl<S: Server> Held<S> {
             (telling.unanswered, telling.refusals) = (None, 0);
         }
         Ok(())
+    }
+
+    /// Whether a server takes the bytes of a file that was opened again to be with the metadata that are
+    /// in an object here: it lost the power, and with that that they moved. What is written to the
+    /// object nobody else would find.
+    fn is_elsewhere(&self, reply: &Reply) -> bool {
+        let Reply::Opened { node, .. } = reply else { return false };
+        let has_object = self.open().get(&node.number).is_some_and(|uses| uses.has_object);
+        has_object && node.place == Place::Inline
     }
 
     /// Notes what no server will know any more. A file that could not be opened for another reason is
@@ -502,7 +526,7 @@ impl<S: Server> Held<S> {
         self.closing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn open(&self) -> MutexGuard<'_, HashMap<u64, [u64; 2]>> {
+    fn open(&self) -> MutexGuard<'_, HashMap<u64, Uses>> {
         // Counts are changed one by one.
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -555,29 +579,51 @@ impl<S: Server> Held<S> {
                 self.lost.forget_lock(whose, locked);
                 self.note_lock(whose, locked);
             }
-            (_, Reply::Made { node, .. }) => self.note_open(node.number, true),
-            _ => opened(request, reply).for_each(|(number, is_for_writing)| {
-                self.note_open(number, is_for_writing);
-            }),
+            (_, Reply::Made { node, .. }) => {
+                self.note_open(node.number, true, node.place == Place::Object);
+            }
+            _ => {
+                let has_object = is_in_object(reply);
+                opened(request, reply).for_each(|(number, is_for_writing)| {
+                    self.note_open(number, is_for_writing, has_object);
+                });
+            }
+        }
+    }
+
+    /// Takes note that the bytes of an open file are in an object from now on.
+    fn note_object(&self, request: &Request<'_>, reply: &Reply) {
+        let number = match request {
+            Request::MoveOut { number, .. }
+            | Request::NoteObject { number }
+            | Request::Content { number } => *number,
+            _ => return,
+        };
+        if is_in_object(reply)
+            && let Some(uses) = self.open().get_mut(&number)
+        {
+            uses.has_object = true;
         }
     }
 
     /// Whether a file is open here for writing.
     pub(crate) fn is_written(&self, number: u64) -> bool {
-        self.open().get(&number).is_some_and(|counts| counts[1] > 0)
+        self.open().get(&number).is_some_and(|uses| uses.counts[1] > 0)
     }
 
-    fn note_open(&self, number: u64, is_for_writing: bool) {
+    fn note_open(&self, number: u64, is_for_writing: bool, has_object: bool) {
         let mut open = self.open();
-        open.entry(number).or_default()[usize::from(is_for_writing)] += 1;
+        let uses = open.entry(number).or_default();
+        uses.counts[usize::from(is_for_writing)] += 1;
+        uses.has_object |= has_object;
     }
 
     fn note_closed(&self, closed: &Closed) {
         let mut open = self.open();
-        let Some(counts) = open.get_mut(&closed.number) else { return };
-        let count = &mut counts[usize::from(closed.is_for_writing)];
+        let Some(uses) = open.get_mut(&closed.number) else { return };
+        let count = &mut uses.counts[usize::from(closed.is_for_writing)];
         *count = count.saturating_sub(1);
-        if *counts == [0, 0] {
+        if uses.counts == [0, 0] {
             open.remove(&closed.number);
             self.lost.forget(closed.number);
         }
@@ -626,6 +672,14 @@ fn opened<'a>(
         _ => &[],
     };
     one.into_iter().chain(many.iter().map(|ahead| (ahead.node.number, false)))
+}
+
+/// Whether an answer says that the bytes of a file are in an object.
+fn is_in_object(reply: &Reply) -> bool {
+    match reply {
+        Reply::Node(node) | Reply::Opened { node, .. } => node.place == Place::Object,
+        _ => false,
+    }
 }
 
 /// The file whose bytes a request changes.

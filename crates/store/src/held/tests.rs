@@ -5,7 +5,9 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::*;
-use terrace_fs::{Changes, Delegated, Kind, Left, LockKind, LockRange, Made, Node, ROOT, SetHow};
+use terrace_fs::{
+    Changes, Delegated, Kind, Left, LockKind, LockRange, Made, Node, Place, ROOT, SetHow,
+};
 
 /// Where a server ends, and another one begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,6 +78,8 @@ struct State {
     /// Whether another client removes what was made here while the server is away.
     removes_made: bool,
     gone: HashSet<u64>,
+    /// Files whose bytes are with the metadata, as the server knows it.
+    small: HashSet<u64>,
     /// Whether it never has room where it is told of a certain file.
     refuses: bool,
     /// The first life of which nothing is lost.
@@ -89,6 +93,11 @@ struct State {
 }
 
 impl State {
+    fn node(&self, number: u64) -> Node {
+        let place = if self.small.contains(&number) { Place::Inline } else { Place::Object };
+        Node { number, place, ..Node::default() }
+    }
+
     fn end(&mut self) {
         self.current += 1;
         self.open.clear();
@@ -107,7 +116,11 @@ impl State {
             }
             Request::Open { number, is_for_writing } => {
                 self.open.entry(*number).or_default()[usize::from(*is_for_writing)] += 1;
-                Reply::Done
+                Reply::Opened { node: self.node(*number), content: Vec::new() }
+            }
+            Request::MoveOut { number, .. } => {
+                self.small.remove(number);
+                Reply::Node(self.node(*number))
             }
             Request::Make { made, .. } => {
                 self.numbers += 1;
@@ -599,6 +612,36 @@ fn who_closes_what_is_not_locked_waits_for_no_server() {
     client.held.server.state().gone.insert(60);
     client.look();
     assert_eq!(errno(client.held.check_to_close(60)), Some(Errno::STALE), "that is known");
+}
+
+#[test]
+fn a_file_whose_bytes_the_server_takes_to_be_elsewhere_cannot_be_used() {
+    for (moves, opens_again) in [(true, false), (false, false), (true, true)] {
+        let mut client = Client::new(Fated::default());
+        let small = |client: &Client| client.held.server.state().small.insert(60);
+        if moves {
+            small(&client);
+        }
+        client.open(60, true);
+        if moves {
+            let (size, content, object_modified_ns) = (3, &b"abc"[..], 1);
+            let move_out = Request::MoveOut { number: 60, size, content, object_modified_ns };
+            client.held.carry_out(&move_out).expect("it answers");
+        }
+        // It loses that with the power, and all who have the file open.
+        small(&client);
+        client.held.server.state().end();
+        client.look();
+        assert_eq!(errno(client.held.check(60)), Some(Errno::STALE), "{moves}");
+        if opens_again {
+            client.close(60, true);
+            client.open(60, true);
+            client.held.check(60).expect("it was closed");
+            client.held.server.state().end();
+            client.look();
+            client.held.check(60).expect("it is as it was when it was opened");
+        }
+    }
 }
 
 #[test]
