@@ -61,8 +61,8 @@ pub trait Metadata: Send + Sync {
     /// # Errors
     ///
     /// `STALE` where the file was removed, and is gone since, or where it is no more known where its
-    /// bytes are; `IO` where another one has got a lock of
-    /// it, of which its owner here does not know; where that cannot be told now, that it may be later.
+    /// bytes are; `IO` where another one has got a lock of it, of which its owner here does not know;
+    /// where that cannot be told now, that it may be later.
     fn check(&self, _number: u64) -> Result<()> {
         Ok(())
     }
@@ -82,6 +82,18 @@ pub trait Metadata: Send + Sync {
     /// True once for each node, and once for all of them.
     fn take_loss(&self, _of: Option<u64>) -> bool {
         false
+    }
+
+    /// Which life of whoever keeps the metadata it is, as far as is known here. A later one has a larger
+    /// number.
+    fn life(&self) -> u64 {
+        0
+    }
+
+    /// The first life of which nothing is lost, as far as is known here: what was changed in an earlier
+    /// one, and not made durable, may be undone.
+    fn whole_since(&self) -> u64 {
+        0
     }
 
     /// Whether a node had no extended attribute of this name, or none at all, less than `age_max`

@@ -264,6 +264,13 @@ pub enum Request<'a> {
     },
 }
 
+impl Request<'_> {
+    /// Whether it claims the object of a small file, to make it, or gives it back.
+    pub fn is_claim(&self) -> bool {
+        matches!(self, Request::Lock { number, .. } if number & CLAIMED != 0)
+    }
+}
+
 /// Files that are opened with one [`Request::OpenAhead`], at most.
 pub const OPENED_AHEAD_MAX: usize = 256;
 

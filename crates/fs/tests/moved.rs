@@ -173,7 +173,13 @@ fn who_began_before_a_restart_does_not_cut_what_others_wrote_since() {
 #[test]
 fn bytes_that_may_survive_a_loss_of_power_leave_the_metadata_for_what_does() {
     for is_alone in [true, false] {
-        for (what, is_durable) in [("new", false), ("synced", true), ("opened again", true)] {
+        for (what, is_durable) in [
+            ("new", false),
+            ("synced", true),
+            ("synced with all", true),
+            ("opened again", true),
+            ("emptied", false),
+        ] {
             let faults = Faults::new(1);
             let memory: Arc<dyn Backend> = Arc::new(Memory::new(ROOM));
             let data: Arc<dyn Backend> = Arc::new(Faulty::new(memory, Arc::clone(&faults)));
@@ -182,6 +188,13 @@ fn bytes_that_may_survive_a_loss_of_power_leave_the_metadata_for_what_does() {
             file.write(0, &[7; 3000], false).expect("it is with the metadata");
             match what {
                 "synced" => file.sync().expect("it is with the metadata"),
+                "synced with all" => files.sync().expect("it is with the metadata"),
+                "emptied" => {
+                    file.sync().expect("it is with the metadata");
+                    let cut = Changes { size: Some(0), ..Changes::default() };
+                    files.change(file.number(), cut).expect("it is with the metadata");
+                    file.write(0, &[7; 3000], false).expect("it is with the metadata");
+                }
                 "opened again" => {
                     let number = file.number();
                     file.close().expect("it is open");
@@ -223,6 +236,9 @@ fn only_who_has_the_claim_moves_bytes_out() {
     let move_out = Request::MoveOut { number, size: 0, content: b"", object_modified_ns: 1 };
     claim(&one, LockKind::Write);
     assert_eq!(other.call(&move_out), Ok(Reply::NotHere));
+    // Nor does he who had it in an earlier life begin.
+    assert_eq!(other.call(&Request::NoteObject { number }), Ok(Reply::NotHere));
+    assert!(matches!(one.call(&Request::NoteObject { number }), Ok(Reply::Node(_))));
     claim(&one, LockKind::Unlock);
     claim(&other, LockKind::Write);
     assert!(matches!(other.call(&move_out), Ok(Reply::Node(_))));

@@ -8,8 +8,8 @@ use rustix::io::Errno;
 use terrace_backends::kv::Memory;
 use terrace_core::SystemClock;
 use terrace_fs::{
-    Changes, Closed, FileClock, Kind, Left, Made, Metadata, Node, ROOT, ReadyObject, Reply,
-    Request, Session, Settled, Tree, TreeOptions, When,
+    Closed, FileClock, Kind, Left, Made, Metadata, Node, ROOT, ReadyObject, Reply, Request,
+    Session, Settled, Tree, TreeOptions,
 };
 use terrace_testkit::SimWorld;
 
@@ -109,38 +109,30 @@ fn who_comes_late_makes_nobody_else_believed_who_does() {
     // As a, b and c saw it, one after the other; what c wrote is there.
     let seen = [(100, 20), (200, 30), (300, 40)];
     for order in [[2, 0, 1], [2, 1, 0], [1, 0, 2], [0, 2, 1]] {
-        for is_time_set in [false, true] {
-            let tree = tree();
-            let users = [Session::new(&tree), Session::new(&tree), Session::new(&tree)];
-            let number = shared(&users[0], &users[1]);
-            let open = Request::Open { number, is_for_writing: true };
-            users[2].call(&open).expect("it is there");
-            let looks = Session::new(&tree);
-            let settle = |(size, modified_ns)| {
-                let settled = Settled { size, allocated_bytes: size, modified_ns };
-                looks.call(&Request::Settle { number, settled }).expect("it is there");
-            };
-            for (place, which) in order.into_iter().enumerate() {
-                let (size, modified_ns) = seen[which];
-                close(&users[which], number, size, modified_ns);
-                if is_time_set && place == 0 {
-                    // By who had looked before all of them.
-                    let (modified, settled_ns) = (Some(When::Now), Some(20));
-                    let changes = Changes { modified, settled_ns, ..Changes::default() };
-                    looks.call(&Request::Change { number, changes }).expect("it is there");
-                }
-            }
-            let noted = node(&looks, number);
-            let what = format!("{order:?}, {is_time_set}: {noted:?}");
-            assert!(noted.is_written || noted.size == 300, "{what}");
-            (0..2).for_each(|_| settle(seen[2]));
-            let noted = node(&looks, number);
-            assert_eq!((noted.size, noted.is_written), (300, false), "{what}");
-            // A clock that was set back makes nobody ask for ever.
-            (0..2).for_each(|_| settle((400, 15)));
-            let noted = node(&looks, number);
-            assert_eq!((noted.size, noted.is_written), (400, false), "{what}");
+        let tree = tree();
+        let users = [Session::new(&tree), Session::new(&tree), Session::new(&tree)];
+        let number = shared(&users[0], &users[1]);
+        let open = Request::Open { number, is_for_writing: true };
+        users[2].call(&open).expect("it is there");
+        let looks = Session::new(&tree);
+        let settle = |(size, modified_ns)| {
+            let settled = Settled { size, allocated_bytes: size, modified_ns };
+            looks.call(&Request::Settle { number, settled }).expect("it is there");
+        };
+        for which in order {
+            let (size, modified_ns) = seen[which];
+            close(&users[which], number, size, modified_ns);
         }
+        let noted = node(&looks, number);
+        let what = format!("{order:?}: {noted:?}");
+        assert!(noted.is_written || noted.size == 300, "{what}");
+        (0..2).for_each(|_| settle(seen[2]));
+        let noted = node(&looks, number);
+        assert_eq!((noted.size, noted.is_written), (300, false), "{what}");
+        // A clock that was set back makes nobody ask for ever.
+        (0..2).for_each(|_| settle((400, 15)));
+        let noted = node(&looks, number);
+        assert_eq!((noted.size, noted.is_written), (400, false), "{what}");
     }
 }
 

@@ -588,8 +588,8 @@ impl Entry {
 
     /// Whether a segment is no part of it any more: it was deleted, or the segment cut off. What is
     /// left of that is garbage already, and another segment may have its number: nothing of it is
-    /// noted, accounted or moved. It stays as it is for who has `changes`, the segment's gate or what
-    /// is accounted for it.
+    /// noted, accounted or moved. It stays as it is for who has `changes`, or what is accounted for it;
+    /// for who has its gate it is not cut off.
     #[inline]
     pub(crate) fn has_lost(&self, segment: &Segment) -> bool {
         self.is_deleted() || segment.limit_bytes.load(Ordering::Acquire) == 0

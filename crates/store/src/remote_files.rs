@@ -132,6 +132,14 @@ impl Metadata for RemoteFiles {
         asked
     }
 
+    fn life(&self) -> u64 {
+        self.held.life()
+    }
+
+    fn whole_since(&self) -> u64 {
+        self.held.whole_since()
+    }
+
     fn recent(&self, number: u64, age_max: Duration) -> Option<(Node, Duration)> {
         if self.held.is_written(number) { None } else { self.recent.find(number, age_max) }
     }

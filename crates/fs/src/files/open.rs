@@ -39,7 +39,7 @@ pub(super) struct Shared {
     /// Whether bytes that are with the metadata are to be asked for again before they are read.
     is_doubted: AtomicBool,
     /// Whether such bytes may be durable: not all of them were written here since it was opened, or
-    /// they were synced.
+    /// they were synced here.
     may_be_durable: AtomicBool,
     /// Also for who hears of the end of a read, and must not be the one to drop the file.
     pub(super) unanswered: Arc<Unanswered>,
@@ -66,7 +66,7 @@ pub(super) enum Content {
 impl Shared {
     /// A file that was opened with the metadata.
     pub(super) fn open(files: &Files, node: &Node, bytes: Vec<u8>, access: Access) -> Result<Self> {
-        let may_be_durable = AtomicBool::new(!bytes.is_empty());
+        let may_be_durable = AtomicBool::new(node.place == Place::Inline && node.size > 0);
         let content = content(files, node, bytes, access)?;
         Ok(Self {
             number: node.number,
@@ -92,8 +92,8 @@ impl Shared {
     ) -> Result<()> {
         self.note_permissions(node);
         self.is_writable.fetch_or(access == Access::Write, Ordering::AcqRel);
-        self.note_durable(!bytes.is_empty());
         let mut content = self.change();
+        self.note_durable(node.size > 0 && !is_known(&content, &bytes));
         let is_newest = self.hear(node);
         match &*content {
             Content::Object(_, Access::Write) => {}
@@ -244,6 +244,7 @@ impl Shared {
         if node.size == 0 {
             // Whatever others wrote before, nothing of it is left.
             *changed = node.changed;
+            self.may_be_durable.store(false, Ordering::Release);
         }
         Ok(())
     }
@@ -302,7 +303,12 @@ impl Shared {
                 false => Some(Claim::wait(files, self.number)?),
             };
             let key = files.key(self.number)?;
-            let node = self.note_object(files)?;
+            let Some(node) = self.note_object(files)? else {
+                // It was had in an earlier life of the metadata, and is another's by now.
+                drop(claim);
+                self.refresh_into(files, &mut content)?;
+                continue;
+            };
             if node.place == Place::Object {
                 *content = self::content(files, &node, Vec::new(), Access::Write)?;
                 return Ok(());
@@ -312,7 +318,7 @@ impl Shared {
             if !fill(&*object, bytes, *size, claim.as_ref())? {
                 continue;
             }
-            if !bytes.is_empty() && self.may_be_durable.load(Ordering::Acquire) {
+            if self.may_be_durable.load(Ordering::Acquire) {
                 // The power may fail when it is durable that they are gone from there.
                 object.sync()?;
             }
@@ -340,14 +346,17 @@ impl Shared {
     }
 
     /// Has the object that is about to be made go with the file, whatever becomes of this; what is
-    /// known of the file.
-    fn note_object(&self, files: &Files) -> Result<Node> {
-        match files.ask_node(&Request::NoteObject { number: self.number }) {
+    /// known of the file. `None` where another user has the claim.
+    fn note_object(&self, files: &Files) -> Result<Option<Node>> {
+        match files.metadata.call(&Request::NoteObject { number: self.number }) {
+            Ok(Reply::NotHere) => Ok(None),
+            Ok(Reply::Node(node)) => Ok(Some(node)),
+            Ok(other) => Err(unexpected(&other)),
             // A server of before does not know the request.
             Err(failure) if failure.errno() == Errno::INVAL => {
-                files.ask_node(&Request::Node { number: self.number })
+                files.ask_node(&Request::Node { number: self.number }).map(Some)
             }
-            noted => noted,
+            Err(failure) => Err(failure),
         }
     }
 
@@ -360,8 +369,7 @@ impl Shared {
         let reply = files.metadata.call(&Request::Content { number: self.number })?;
         let Reply::Opened { node, content: bytes } = reply else { return Err(unexpected(&reply)) };
         self.hear(&node);
-        let is_ours = matches!(content, Content::Inline { bytes: ours, .. } if *ours == bytes);
-        self.note_durable(!is_ours && !bytes.is_empty());
+        self.note_durable(node.size > 0 && !is_known(content, &bytes));
         *content = self::content(files, &node, bytes, self.access())?;
         Ok(node)
     }
@@ -381,6 +389,11 @@ fn fill(object: &dyn Object, bytes: &[u8], size: u64, claim: Option<&Claim<'_>>)
         step()?;
     }
     Ok(true)
+}
+
+/// Whether bytes are those that are known to be with the metadata.
+fn is_known(content: &Content, bytes: &[u8]) -> bool {
+    matches!(content, Content::Inline { bytes: known, .. } if *known == bytes)
 }
 
 fn content(files: &Files, node: &Node, bytes: Vec<u8>, access: Access) -> Result<Content> {

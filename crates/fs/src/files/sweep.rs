@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
+use rustix::io::Errno;
 use terrace_core::{Access, Backend, Clock, ErrorKind, Op, Request as Asked, Semantics};
 
 use super::background::Background;
@@ -36,9 +37,17 @@ struct State {
     clock: Arc<dyn Clock>,
 }
 
+/// The object of a file that is gone.
+#[derive(Clone, Copy)]
+struct Gone {
+    number: u64,
+    /// The life of the metadata that said so.
+    life: u64,
+}
+
 #[derive(Default)]
 struct Queue {
-    numbers: VecDeque<u64>,
+    objects: VecDeque<Gone>,
     /// How many are being deleted.
     in_work: usize,
     /// What the last batch said.
@@ -61,7 +70,9 @@ impl Sweeper {
                 other => return Err(super::unexpected(&other)),
             },
         };
-        let queue = Queue { numbers: left.into(), ..Queue::default() };
+        let life = metadata.life();
+        let objects = left.into_iter().map(|number| Gone { number, life }).collect();
+        let queue = Queue { objects, ..Queue::default() };
         let state = Arc::new(State {
             queue: Mutex::new(queue),
             changed: Condvar::new(),
@@ -78,14 +89,15 @@ impl Sweeper {
 
     /// Has the object of a file deleted.
     pub(super) fn push(&self, number: u64) {
-        lock(&self.state.queue).numbers.push_back(number);
+        let life = self.state.metadata.life();
+        lock(&self.state.queue).objects.push_back(Gone { number, life });
         self.state.changed.notify_all();
     }
 
     /// Whether there are objects that take room and soon will not.
     pub(super) fn is_busy(&self) -> bool {
         let queue = lock(&self.state.queue);
-        queue.in_work > 0 || !queue.numbers.is_empty()
+        queue.in_work > 0 || !queue.objects.is_empty()
     }
 
     /// Waits until everything is deleted that was pushed; what the last try said.
@@ -95,7 +107,7 @@ impl Sweeper {
             .state
             .changed
             .wait_while(queue, |queue| {
-                let is_done = queue.numbers.is_empty() && queue.in_work == 0;
+                let is_done = queue.objects.is_empty() && queue.in_work == 0;
                 !is_done && queue.failure.is_none() && !queue.is_stopped
             })
             .unwrap_or_else(PoisonError::into_inner);
@@ -118,14 +130,14 @@ impl Sweeper {
 
 impl State {
     fn run(&self) {
-        while let Some(numbers) = self.next() {
-            let outcome = self.delete(&numbers);
+        while let Some(gone) = self.next() {
+            let outcome = self.delete(&gone);
             let mut queue = lock(&self.queue);
             queue.in_work = 0;
             let has_failed = queue.failure.is_some();
             queue.failure = outcome.as_ref().err().cloned();
             if let Err(failure) = outcome {
-                let objects = numbers.len();
+                let objects = gone.len();
                 if self.access == Access::Read {
                     tracing::debug!(%failure, objects, "others are to delete objects of files");
                     queue.failure = None;
@@ -137,7 +149,7 @@ impl State {
                 if !has_failed {
                     tracing::warn!(%failure, objects, "cannot delete objects of files yet");
                 }
-                queue.numbers.extend(&numbers);
+                queue.objects.extend(&gone);
                 self.changed.notify_all();
                 if queue.is_stopped {
                     return;
@@ -152,21 +164,22 @@ impl State {
     }
 
     /// The next batch; `None` at the end.
-    fn next(&self) -> Option<Vec<u64>> {
+    fn next(&self) -> Option<Vec<Gone>> {
         let queue = lock(&self.queue);
         let mut queue = self
             .changed
-            .wait_while(queue, |queue| queue.numbers.is_empty() && !queue.is_stopped)
+            .wait_while(queue, |queue| queue.objects.is_empty() && !queue.is_stopped)
             .unwrap_or_else(PoisonError::into_inner);
-        let count = queue.numbers.len().min(BATCH);
+        let count = queue.objects.len().min(BATCH);
         queue.in_work = count;
-        let numbers: Vec<u64> = queue.numbers.drain(..count).collect();
-        (!numbers.is_empty()).then_some(numbers)
+        let gone: Vec<_> = queue.objects.drain(..count).collect();
+        (!gone.is_empty()).then_some(gone)
     }
 
-    fn delete(&self, numbers: &[u64]) -> Result<()> {
+    fn delete(&self, gone: &[Gone]) -> Result<()> {
         // A name that came back with the power would lead to a file whose bytes are gone.
         self.metadata.call(&Request::Sync)?;
+        let numbers = self.without_names(gone)?;
         let keys: Vec<_> = numbers
             .iter()
             .map(|number| object_key(&self.namespace, *number))
@@ -185,6 +198,25 @@ impl State {
                 _ => {}
             }
         }
-        self.metadata.call(&Request::Collected { numbers: numbers.into() }).map(drop)
+        self.metadata.call(&Request::Collected { numbers }).map(drop)
+    }
+
+    /// Those that are gone still: what an earlier life said may be undone.
+    fn without_names(&self, gone: &[Gone]) -> Result<Vec<u64>> {
+        let whole_since = self.metadata.whole_since();
+        let mut numbers = Vec::with_capacity(gone.len());
+        for Gone { number, life } in gone.iter().copied() {
+            if life < whole_since {
+                match self.metadata.call(&Request::Node { number }) {
+                    Err(failure) if failure.errno() == Errno::STALE => {}
+                    other => {
+                        other?;
+                        continue;
+                    }
+                }
+            }
+            numbers.push(number);
+        }
+        Ok(numbers)
     }
 }

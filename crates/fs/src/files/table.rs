@@ -78,6 +78,15 @@ impl Table {
         Some(Arc::clone(&opened.file))
     }
 
+    /// All files that are open here, each as who opens or closes it leaves it.
+    pub(super) fn all(&self) -> Vec<Arc<Shared>> {
+        let numbers = self.0.iter().flat_map(|part| {
+            let numbers: Vec<u64> = lock(&part.state).files.keys().copied().collect();
+            numbers
+        });
+        numbers.filter_map(|number| self.file(number)).collect()
+    }
+
     fn part(&self, number: u64) -> &Part {
         &self.0[number as usize % PARTS]
     }

@@ -117,7 +117,7 @@ fn apply(txn: &mut dyn Txn, node: &mut Node, changes: &Changes, now: Moment<'_>)
     }
     if let Some(when) = changes.modified {
         node.modified = at(when);
-        node.settled_ns = changes.settled_ns.unwrap_or_default().max(node.settled_ns);
+        node.settled_ns = changes.settled_ns.unwrap_or(node.settled_ns);
     }
     node.changed = now.after(node.changed);
     Ok(())

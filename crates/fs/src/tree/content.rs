@@ -128,7 +128,7 @@ impl Tree {
                 _ => Ok(false),
             })?;
         } else if let Left::Settled(settled) = left {
-            self.settle_node(number, &settled, hold.writers > 0, true)?;
+            self.settle_node(number, &settled, hold.writers > 0, hold.opens > 0)?;
         } else if left == Left::Untouched && hold.is_untouched && hold.writers == 0 {
             self.change(|txn| match find_node(&mut *txn, number)? {
                 Some(node) if node.place == Place::Object => {
@@ -144,9 +144,8 @@ impl Tree {
     /// Takes account of what the object of an open file says.
     pub(super) fn settle(&self, number: u64, settled: &Settled) -> Result<Reply> {
         let holds = self.holds.lock(number);
-        let hold = holds.get(&number).copied();
-        let has_writers = hold.is_some_and(|hold| hold.writers > 0);
-        self.settle_node(number, settled, has_writers, hold.is_some())?;
+        let has_writers = holds.get(&number).is_some_and(|hold| hold.writers > 0);
+        self.settle_node(number, settled, has_writers, false)?;
         drop(holds);
         Ok(Reply::Done)
     }
@@ -156,9 +155,9 @@ impl Tree {
         number: u64,
         settled: &Settled,
         has_writers: bool,
-        is_open: bool,
+        may_be_late: bool,
     ) -> Result<()> {
-        let settle_into = |node| settle_into(node, settled, has_writers, is_open);
+        let settle_into = |node| settle_into(node, settled, has_writers, may_be_late);
         let Some(before) = find_node(self, number)? else { return Ok(()) };
         if before.place != Place::Object || settle_into(before.clone()) == before {
             return Ok(());
@@ -201,10 +200,14 @@ impl Tree {
         })
     }
 
-    /// Notes that a small file may have an object from now on, which goes with it.
-    pub(super) fn note_object(&self, number: u64) -> Result<Reply> {
+    /// Notes that a small file may have an object from now on, which goes with it; not for who has
+    /// lost the claim to that to another user.
+    pub(super) fn note_object(&self, session: u64, number: u64) -> Result<Reply> {
         self.change(|txn| {
             let mut node = get_node(&mut *txn, number)?;
+            if node.place == Place::Inline && self.is_claimed(session, number) {
+                return Ok(Reply::NotHere);
+            }
             if node.kind == Kind::File && node.place == Place::Inline {
                 node.may_have_object = true;
                 // Also where it is noted already: a move of before is then before or after this.
@@ -268,11 +271,11 @@ pub(super) fn room(content: &[u8]) -> u64 {
 
 /// A node that takes account of what its object says. Who said it may have looked before somebody
 /// else wrote, and come later: unless it is newer than all that is known, or the same, the object
-/// is asked again by whoever wants to know. As long as somebody has the file open, what is older
-/// changes nothing else, or the next that is older would pass for newer; then it may be that the
-/// clock was set back.
-fn settle_into(node: Node, settled: &Settled, has_writers: bool, is_open: bool) -> Node {
-    if is_open && settled.modified_ns < node.settled_ns {
+/// is asked again by whoever wants to know. Of what may be late nothing else is taken: the next that
+/// is late would pass for newer. Else an object that says an older time has it: it was cut where a
+/// segment ends, or a clock was set back.
+fn settle_into(node: Node, settled: &Settled, has_writers: bool, may_be_late: bool) -> Node {
+    if may_be_late && settled.modified_ns < node.settled_ns {
         return Node { is_written: true, ..node };
     }
     let is_newer = settled.modified_ns > node.settled_ns;

@@ -335,7 +335,7 @@ impl Session {
                 let moved = Moved { size: *size, content, modified_ns: *object_modified_ns };
                 tree.move_out(self.id, *number, &moved)
             }
-            Request::NoteObject { number } => tree.note_object(*number),
+            Request::NoteObject { number } => tree.note_object(self.id, *number),
             Request::Lock { number, owner, is_flock, locked } => {
                 let owner = LockOwner { session: self.id, number: *owner };
                 tree.set_lock(*number, *is_flock, owner, locked).map(|()| Reply::Done)

@@ -21,7 +21,7 @@ pub(super) struct Lost {
 /// What is lost of a node.
 #[derive(Default)]
 struct OfNode {
-    /// Whether it was open here, and was removed and is gone.
+    /// Whether it was open here, and was removed and is gone, or the server lost where its bytes are.
     is_gone: bool,
     /// Locks that others have, by owner and kind.
     locks: HashMap<(u64, bool), OwnLocks>,

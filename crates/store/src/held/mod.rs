@@ -222,6 +222,16 @@ impl<S: Server> Held<S> {
         Ok(self.is_locked(number).then_some(life))
     }
 
+    /// Which life of the session it is, as far as is known here.
+    pub(crate) fn life(&self) -> u64 {
+        self.server.life()
+    }
+
+    /// The first life of which nothing is lost, as far as is known here.
+    pub(crate) fn whole_since(&self) -> u64 {
+        self.server.whole_since()
+    }
+
     /// Whether the last sync that ended, or one before, found that a change of a node, or of any, may be
     /// lost, and nobody was told so far: true once for each node, and once for all of them.
     pub(crate) fn take_loss(&self, of: Option<u64>) -> bool {
@@ -333,12 +343,14 @@ impl<S: Server> Held<S> {
             }
         }
         let locks = self.locks();
-        left.extend(locks.iter().map(|((number, owner, is_flock), locked)| Request::Lock {
+        let again = locks.iter().map(|((number, owner, is_flock), locked)| Request::Lock {
             number,
             owner,
             is_flock,
             locked,
-        }));
+        });
+        // A claim ends with the life that it was had in, and its holder knows for how long it is certain.
+        left.extend(again.filter(|lock| !lock.is_claim()));
         drop(locks);
         Telling { life, left, unanswered: None, refusals: 0, failure: None }
     }

@@ -429,6 +429,8 @@ fn a_server_is_told_of_what_is_locked_and_not_of_what_was() {
     client.lock(60, range(0, 99, LockKind::Write));
     client.lock(60, range(40, 59, LockKind::Unlock));
     client.lock(60, range(90, 99, LockKind::Read));
+    // A claim to an object ends with the life that it was had in.
+    client.lock(60 | 1 << 63, range(0, u64::MAX, LockKind::Write));
     let mut state = client.held.server.state();
     state.end();
     state.life = state.current;
