@@ -78,9 +78,6 @@ fn try_carry_out(shared: &Shared, one: &Move) -> Result<(), Stop> {
     let found = segments.iter().find(|segment| segment.number == one.request.segment);
     let segment = found.ok_or_else(|| stop(Outcome::Stale))?;
     let wish = one.request.wish;
-    if entry.is_pinned.load(Ordering::Acquire) && wish != MoveWish::Drain {
-        return Err(stop(Outcome::Pinned));
-    }
     // Looked at once it is among those that run: a tier that is being removed is closed first, and
     // then those are waited for.
     if wish != MoveWish::DropCopy && !shared.tier(one.request.to).takes_data() {
@@ -140,6 +137,8 @@ impl Job<'_> {
         is_promoted && !has_promise && self.shared.tier(self.one.from).takes_data()
     }
 
+    /// Whether it may go on. A switch looks under `changes`, under which an object is pinned and
+    /// promised more: what somebody was told stays true.
     fn check(&self) -> Result<(), Stop> {
         if self.one.is_cancelled() {
             return Err(stop(Outcome::Cancelled));
@@ -147,8 +146,16 @@ impl Job<'_> {
         if self.entry.has_lost(self.segment) {
             return Err(stop(Outcome::Stale));
         }
+        let wish = self.one.request.wish;
+        if self.entry.is_pinned.load(Ordering::Acquire) && wish != MoveWish::Drain {
+            return Err(stop(Outcome::Pinned));
+        }
+        let is_dropping = wish == MoveWish::DropCopy;
+        let is_primary = !is_dropping && wish != MoveWish::Copy;
+        if is_primary && !self.shared.tier(self.to()).keeps(self.entry.persistency()) {
+            return Err(stop(Outcome::TooWeak));
+        }
         let holds = &self.segment.holds;
-        let is_dropping = self.one.request.wish == MoveWish::DropCopy;
         if !is_dropping && (holds.is_held() || holds.writings() != self.writings) {
             return Err(Stop::Outcome(Outcome::Busy, HELD.into()));
         }
