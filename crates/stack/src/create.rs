@@ -52,7 +52,7 @@ impl std::ops::Drop for Hidden<'_> {
     fn drop(&mut self) {
         let Some(claim) = self.claim.take() else { return };
         // What cannot be deleted is there, as much of it as was written.
-        if self.shared.delete_claimed(&self.entry).is_err() {
+        if self.shared.delete_claimed(&self.entry).is_err() && !self.entry.is_deleted() {
             claim.put_back(Arc::clone(&self.entry));
         }
     }
@@ -585,12 +585,17 @@ impl Shared {
         match self.delete_claimed(&entry) {
             Ok(()) => Ok(()),
             Err(error) => {
-                claim.put_back(entry);
+                // It is gone where only that could not be made durable.
+                if !entry.is_deleted() {
+                    claim.put_back(entry);
+                }
                 Err(error.with("key", key))
             }
         }
     }
 
+    /// Deletes an object whose key is claimed. One that is [deleted](Entry::is_deleted) after an error
+    /// is gone, though a crash may bring it back.
     fn delete_claimed(&self, entry: &Arc<Entry>) -> Result<()> {
         let changes = crate::lock(&entry.changes);
         let segments = entry.segments.load_full();
