@@ -29,6 +29,7 @@ impl Shared {
         if !location.is_clean() || entry.has_lost(segment) {
             return Ok(());
         }
+        self.check_open("write")?;
         let (primary, settling) = (Arc::clone(&location.primary), location.settling.clone());
         let next = self.location(primary, Vec::new(), None, settling);
         if location.checksum.is_none() && location.copies.is_empty() {

@@ -57,6 +57,8 @@ pub(crate) struct Entry {
     /// Whether it is in the list of those that may keep their files open.
     pub(crate) is_idle_listed: AtomicBool,
     pub(crate) opens: AtomicU32,
+    /// Whether a handle that passes no guard was ever to write to it.
+    pub(crate) is_written_straight: AtomicBool,
     pub(crate) ledger: ObjectLedger,
     /// What its namespace takes up.
     pub(crate) usage: Arc<Usage>,
@@ -483,6 +485,7 @@ impl Entry {
             was_closed: AtomicBool::new(false),
             is_idle_listed: AtomicBool::new(false),
             opens: AtomicU32::new(0),
+            is_written_straight: AtomicBool::new(false),
             ledger: ObjectLedger::default(),
             usage,
         }

@@ -2,11 +2,12 @@
 //! The threads behind a stack, and its end.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 use std::time::Duration;
 
 use terrace_core::{Access, Error, Result};
 
+use crate::entry::Entry;
 use crate::history;
 use crate::ledger::Count;
 use crate::quota;
@@ -24,11 +25,17 @@ const FLUSH_TICKS: u32 = 20;
 /// How soon files that are still read are tried again.
 const DROP_RETRY: Duration = Duration::from_millis(50);
 
-/// Longest that a close waits for migrations whose device does not answer.
+/// Longest that a close waits for migrations and writers whose device does not answer.
 const STOP_TIME_MAX: Duration = Duration::from_secs(5);
 
 /// Tries of a close to delete what somebody still reads.
 const LAST_DROPS_MAX: u32 = 20;
+
+/// How long one look at a segment lasts that has writers inside.
+const GATE_LOOK: Duration = Duration::from_millis(20);
+
+/// How soon a lock is tried again that somebody has.
+const LOCK_LOOK: Duration = Duration::from_millis(1);
 
 /// Looks of a close at files that somebody may still write to.
 const LAST_LOOKS_MAX: u32 = 20;
@@ -141,6 +148,60 @@ impl Drop for Unwatch<'_> {
     }
 }
 
+/// Waits for everybody who changes an object, and gives back the room that it does not need; whoever
+/// comes later is refused. False where somebody is still inside at `end_ns`.
+fn end_writing(shared: &Shared, end_ns: u64) -> bool {
+    let mut have_all_left = true;
+    shared.entries.for_each(|entry| {
+        have_all_left = have_all_left && end_writing_to(shared, entry, end_ns);
+    });
+    have_all_left
+}
+
+fn end_writing_to(shared: &Shared, entry: &Arc<Entry>, end_ns: u64) -> bool {
+    let Some(_changes) = lock_until(shared, &entry.changes, end_ns) else { return false };
+    entry.segments.load().iter().all(|segment| {
+        let Some(_gate) = lock_until(shared, &segment.gate, end_ns) else { return false };
+        let close = || segment.guard.close(&shared.parking, GATE_LOOK);
+        let mut have_left = close();
+        while !have_left && shared.clock.now_ns() < end_ns {
+            have_left = close();
+        }
+        if have_left {
+            shared.trim_room(entry, segment);
+        }
+        segment.guard.open(&shared.parking);
+        have_left
+    })
+}
+
+/// Takes a lock, unless somebody else has it until `end_ns`.
+fn lock_until<'a>(
+    shared: &Shared,
+    mutex: &'a Mutex<()>,
+    end_ns: u64,
+) -> Option<MutexGuard<'a, ()>> {
+    loop {
+        match mutex.try_lock() {
+            Ok(locked) => return Some(locked),
+            Err(TryLockError::Poisoned(poisoned)) => return Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) if shared.clock.now_ns() >= end_ns => return None,
+            Err(TryLockError::WouldBlock) => shared.clock.sleep(LOCK_LOOK),
+        }
+    }
+}
+
+/// Whether somebody may be writing to an object who passes no guard and asks for no room.
+fn is_written_straight(shared: &Shared) -> bool {
+    let mut is_written = false;
+    if shared.is_bare {
+        shared.entries.for_each(|entry| {
+            is_written |= entry.is_open() && entry.is_written_straight.load(Ordering::Acquire);
+        });
+    }
+    is_written
+}
+
 /// Ends a stack; once.
 pub(crate) fn close(shared: &Arc<Shared>, threads: &Threads) -> Result<()> {
     let _closing = crate::lock(&threads.close);
@@ -154,6 +215,7 @@ pub(crate) fn close(shared: &Arc<Shared>, threads: &Threads) -> Result<()> {
         runner::stop(shared);
     }
     shared.is_closing.store(true, Ordering::Release);
+    let end_ns = shared.clock.now_ns() + STOP_TIME_MAX.as_nanos() as u64;
     shared.scrubbing.wait();
     let all_ended = shared.mover.stop(shared, STOP_TIME_MAX);
     *crate::lock(&threads.stop.0) = true;
@@ -182,11 +244,10 @@ pub(crate) fn close(shared: &Arc<Shared>, threads: &Threads) -> Result<()> {
         }
         shared.clock.sleep(Duration::from_millis(5));
     }
-    shared.entries.for_each(|entry| {
-        for segment in entry.segments.load().iter() {
-            shared.trim_room(entry, segment);
-        }
-    });
+    if !end_writing(shared, end_ns) {
+        return Err(Error::new(terrace_core::ErrorKind::Busy, "close the store")
+            .because("a writer hangs in its device; the next opening recovers"));
+    }
     shared.flush()?;
     shared.sync_all()?;
     shared.failpoints.hit("close.synced")?;
@@ -203,9 +264,9 @@ pub(crate) fn close(shared: &Arc<Shared>, threads: &Threads) -> Result<()> {
         // takes catalog and media for equal, and what is young stays young.
         return Ok(());
     }
-    if shared.catalog.has_failed() || shared.written.is_any() {
+    if shared.catalog.has_failed() || shared.written.is_any() || is_written_straight(shared) {
         // Everything is durable; what the failed commit left, and what is written past the store
-        // after its end, is compared by the next opening.
+        // after its end, or past its guards, is compared by the next opening.
         return Ok(());
     }
     if shared.has_failed_sync.load(Ordering::Acquire) {

@@ -63,6 +63,7 @@ impl Shared {
         loop {
             let mut accounted = crate::lock(&segment.accounted);
             entry.check_exists("write").map_err(NoRoom::Here)?;
+            self.check_open("write").map_err(NoRoom::Here)?;
             let room = accounted.used_bytes + accounted.reserved_bytes;
             // One that was cut off gets none: whoever writes finds that out behind its gate.
             if end_bytes <= room || entry.has_lost(segment) {
@@ -198,6 +199,7 @@ impl Shared {
         wanted: TierIndex,
         outgrown: Option<TierIndex>,
     ) -> Result<()> {
+        self.check_open("write")?;
         let old = entry.segments.load_full();
         let number = old.iter().map(|segment| segment.number).max().expect("at least one") + 1;
         if old.len() >= crate::record::SEGMENTS_MAX as usize {
@@ -364,6 +366,7 @@ impl Shared {
         bytes: u64,
     ) -> Result<bool> {
         let _changes = crate::lock(&entry.changes);
+        self.check_open("write")?;
         let _closed = self.close(segment);
         self.relocate_closed(entry, segment, tried, bytes)
     }
@@ -527,6 +530,7 @@ impl Shared {
     ) -> Result<bool> {
         let changes = crate::lock(&entry.changes);
         entry.check_exists("set length")?;
+        self.check_open("set length")?;
         let old = entry.segments.load_full();
         let keep = old.iter().filter(|segment| segment.start_bytes < bytes).count().max(1);
         // All or nothing: the last one that stays is cut after the others are gone.
@@ -634,6 +638,7 @@ impl Shared {
                 // Deleted meanwhile, or cut off by somebody else, who left less.
                 return Ok(false);
             }
+            self.check_open("set length")?;
             let location = segment.location.load();
             if location.is_clean() {
                 continue;

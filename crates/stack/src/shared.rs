@@ -120,6 +120,16 @@ impl Shared {
             return Err(Error::new(ErrorKind::Io, operation)
                 .because("the catalog failed in the middle of a migration; open the store again"));
         }
+        self.check_open(operation)
+    }
+
+    /// Refuses what a closing store takes no more. Whoever changes an object looks again inside its
+    /// guard or its locks: a close waits for those who are inside, and then notes how long objects are.
+    ///
+    /// # Errors
+    ///
+    /// `Busy` where the store closes.
+    pub(crate) fn check_open(&self, operation: &'static str) -> Result<()> {
         if self.is_closing.load(Ordering::Acquire) {
             return Err(Error::new(ErrorKind::Busy, operation).because("the store is closing"));
         }
@@ -319,7 +329,8 @@ impl Shared {
         let before = segment.length();
         let bytes = if was_cut { stat.size_bytes } else { stat.size_bytes.max(before) };
         segment.length_bytes.store(bytes, Ordering::Release);
-        if segment.holds.is_written() {
+        // What was written over a close had its room taken away.
+        if segment.holds.is_written() || self.is_bare {
             self.account_found(entry, segment, bytes, accounted);
         }
         if bytes != before {

@@ -97,6 +97,9 @@ impl StackObject {
         }
         let handle = location.primary.open(self.shared.backend(&location.primary))?;
         let file = handle.as_ref().expect("it was just opened");
+        if self.access == Access::Write {
+            self.entry.is_written_straight.store(true, Ordering::Release);
+        }
         Ok(Some(&***self.straight.get_or_init(|| Arc::clone(file))))
     }
 

@@ -125,6 +125,7 @@ impl StackObject {
                 return Err(Again::Restructured);
             }
             self.entry.check_exists("write").map_err(Again::Failed)?;
+            shared.check_open("write").map_err(Again::Failed)?;
             // A switch to another tier takes the room back that was taken on the old one.
             if grows && extent.end > segment.room_bytes.load(Ordering::Acquire) {
                 continue;
