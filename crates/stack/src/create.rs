@@ -120,14 +120,39 @@ impl Shared {
         if how.create == Create::New {
             return Err(Error::new(ErrorKind::Exists, "create object"));
         }
-        if how.access == Access::Write && level > entry.persistency() {
-            self.promise(entry, level)?;
-            if level == Persistency::Storage {
-                // What was written before is part of what the object holds from now on.
-                self.sync_entry(entry)?;
-            }
+        if how.access == Access::Write && level > entry.kept() {
+            self.raise(entry, level)?;
         }
         Ok(())
+    }
+
+    /// Raises what an existing object is promised and makes that good; where it fails, no more is
+    /// promised than before.
+    fn raise(&self, entry: &Arc<Entry>, level: Persistency) -> Result<()> {
+        // Held over the I/O: whoever asks for as much is told so once it is true.
+        let _raising = crate::lock(&entry.raising);
+        if level <= entry.kept() {
+            return Ok(());
+        }
+        let result = self.promise(entry, level).and_then(|()| match level {
+            // What was written before is part of what the object holds from now on.
+            Persistency::Storage => self.sync_entry(entry),
+            _ => Ok(()),
+        });
+        match result {
+            Ok(()) => entry.keep(level),
+            Err(_) => self.lower(entry),
+        }
+        result
+    }
+
+    /// Promises an object no more than what is kept already.
+    fn lower(&self, entry: &Entry) {
+        let _changes = crate::lock(&entry.changes);
+        if entry.promise_only_kept() && !entry.is_deleted() {
+            // A record that says more than what was kept would be believed by the next opening.
+            let _ = self.catalog.commit(&[Write::Put(&entry.key, &entry.record_now())]);
+        }
     }
 
     /// Raises what an existing object is promised, where its tiers can keep it.

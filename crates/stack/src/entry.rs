@@ -25,8 +25,12 @@ pub(crate) struct Entry {
     pub(crate) key: Key,
     pub(crate) object_id: u64,
     pub(crate) created_ns: u64,
-    /// What its applications were promised; only grows.
+    /// What its applications were promised, or just about to be; changes under `changes`.
     promised: AtomicU8,
+    /// What of it was made good: all that whoever opens it may take for given.
+    kept: AtomicU8,
+    /// Held while more is promised, until that is made good or taken back. Taken before `changes`.
+    pub(crate) raising: Mutex<()>,
     pub(crate) hint: Hint,
     pub(crate) layout: Layout,
     pub(crate) label: Option<Arc<[u8]>>,
@@ -455,6 +459,14 @@ impl Segment {
     }
 }
 
+fn level(word: &AtomicU8) -> Persistency {
+    match word.load(Ordering::Acquire) {
+        0 => Persistency::None,
+        1 => Persistency::Process,
+        _ => Persistency::Storage,
+    }
+}
+
 impl Entry {
     /// An object from its record, closed and clean.
     pub(crate) fn new(
@@ -468,6 +480,8 @@ impl Entry {
             object_id: record.object_id,
             created_ns: record.created_ns,
             promised: AtomicU8::new(record.persistency as u8),
+            kept: AtomicU8::new(record.persistency as u8),
+            raising: Mutex::default(),
             hint: record.hint,
             layout: record.layout.clone(),
             label: record.label.clone(),
@@ -491,13 +505,26 @@ impl Entry {
         }
     }
 
-    /// What its applications were promised.
+    /// What its applications were promised, or are just about to be: what happens to it meanwhile
+    /// keeps that, too.
     pub(crate) fn persistency(&self) -> Persistency {
-        match self.promised.load(Ordering::Acquire) {
-            0 => Persistency::None,
-            1 => Persistency::Process,
-            _ => Persistency::Storage,
-        }
+        level(&self.promised)
+    }
+
+    /// What they were promised and have.
+    pub(crate) fn kept(&self) -> Persistency {
+        level(&self.kept)
+    }
+
+    /// Notes that what was promised is made good; the caller holds `raising`.
+    pub(crate) fn keep(&self, level: Persistency) {
+        self.kept.store(level as u8, Ordering::Release);
+    }
+
+    /// Takes back what was promised beyond that; false where it was nothing.
+    pub(crate) fn promise_only_kept(&self) -> bool {
+        let kept = self.kept.load(Ordering::Acquire);
+        self.promised.swap(kept, Ordering::AcqRel) != kept
     }
 
     /// Promises more; false when as much was promised already.
