@@ -135,9 +135,11 @@ impl Scrub<'_> {
             Err(error) => Err(error),
         };
         drop(object);
-        let is_named = segment.location.load().primary.place == site.place;
-        if !is_named && !shared.is_broken.load(Ordering::Acquire) {
-            // What stays is marked as unfinished, and deleted by the next recovery.
+        // One that was put in place may have been moved since. What was taken back is gone when that is
+        // durable: until then the catalog may name it. What stays is deleted by the next recovery.
+        let is_over = !matches!(switched, Ok(Mended::Done));
+        let is_free = || !shared.is_broken.load(Ordering::Acquire);
+        if is_over && is_free() && shared.catalog.wait_all().is_ok() {
             let _ = shared.backend(&site).delete(&site.key);
         }
         switched
