@@ -340,11 +340,12 @@ impl Shared {
         };
         self.tier(draft.site.place.tier).account.turn(Class::Used, Class::Garbage, bytes);
         let writes = [Write::Remove(key, &draft.record), Write::Garbage(row.clone())];
-        // Without a row the file is found by the scan after the crash that must have come between:
-        // a file of this opening without a record.
-        let _ = self.catalog.commit(&writes);
+        let is_gone = self.catalog.commit(&writes).is_ok();
         self.tier(row.place.tier).segments.fetch_sub(1, Ordering::SeqCst);
-        self.drops.add(vec![Superseded { site: Arc::clone(&draft.site), row }]);
+        // Else the catalog may name the file, and the next opening sees to it.
+        if is_gone {
+            self.drops.add(vec![Superseded { site: Arc::clone(&draft.site), row }]);
+        }
     }
 
     /// Shows a committed object to everyone.

@@ -1,19 +1,104 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Commits of which nobody heard what became of them, and what was done since.
+//! Commits of which nobody heard that they were written, and what was done since.
 
 mod common;
 
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
+use std::thread::ThreadId;
+
+use common::crashing::Crash;
 use common::hooked::{Call, Verdict};
-use common::world::{World, cutting, key, put};
+use common::world::{World, assert_sound, cutting, eventually, key, put};
 use terrace_core::{
-    Atomicity, Backend, BackendExt, ErrorKind, Hint, Key, ObjectExt, Op, Open, Persistency,
-    Request, Semantics,
+    Atomicity, Backend, BackendExt, Error, ErrorKind, Hint, Key, Kv, Object, ObjectExt, Op, Open,
+    Persistency, Request, Result, Semantics, Ticket,
 };
-use terrace_stack::Stack;
-use terrace_testkit::Operation;
+use terrace_stack::{Parts, Stack};
+use terrace_testkit::{Body, KvLayer, Layered, Operation};
+
+/// What becomes of a commit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    Written,
+    /// It is written, and whoever commits hears that it failed.
+    WrittenUnheard,
+    Refused,
+}
+
+/// An engine in which the next commits of one thread fail.
+struct Doubtful {
+    inner: Arc<dyn Kv>,
+    thread: ThreadId,
+    fates: Mutex<VecDeque<Fate>>,
+}
+
+impl Doubtful {
+    /// The engine of a world, for the thread that calls.
+    fn of(world: &World) -> Arc<Layered<Self>> {
+        let (inner, thread) = (world.parts().catalog, std::thread::current().id());
+        Arc::new(Layered(Self { inner, thread, fates: Mutex::default() }))
+    }
+
+    /// What becomes of the next commits.
+    fn next(&self, fates: &[Fate]) {
+        self.fates.lock().expect("never poisoned").extend(fates);
+    }
+
+    fn is_over(&self) -> bool {
+        self.fates.lock().expect("never poisoned").is_empty()
+    }
+
+    fn fate(&self) -> Fate {
+        let is_meant = self.thread == std::thread::current().id();
+        let next = || self.fates.lock().expect("never poisoned").pop_front();
+        is_meant.then(next).flatten().unwrap_or(Fate::Written)
+    }
+}
+
+impl KvLayer for Doubtful {
+    fn inner(&self) -> &dyn Kv {
+        &*self.inner
+    }
+
+    fn transact(&self, body: Body<'_>) -> Result<Ticket> {
+        let failed = |kind| Err(Error::new(kind, "commit").because("the test said so"));
+        let fate = self.fate();
+        let ticket = self.inner.transact(&mut |txn| {
+            body(txn)?;
+            match fate {
+                Fate::Refused => failed(ErrorKind::Io),
+                Fate::Written | Fate::WrittenUnheard => Ok(()),
+            }
+        })?;
+        if fate == Fate::WrittenUnheard {
+            failed(ErrorKind::Io)?
+        }
+        Ok(ticket)
+    }
+}
+
+/// A store over such an engine.
+fn doubtful(world: &World, change: impl Fn(&mut Parts)) -> (Stack, Arc<Layered<Doubtful>>) {
+    world.create_parts(|_| {});
+    let engine = Doubtful::of(world);
+    let stack = world.open_with(|parts| {
+        parts.catalog = Arc::clone(&engine) as Arc<dyn Kv>;
+        change(parts);
+    });
+    (stack, engine)
+}
 
 fn durable(open: Open) -> Open {
     open.with_semantics(Semantics::at_level(Persistency::Storage))
+}
+
+/// Ends the process, and opens the store anew.
+fn crashed(world: &World, stack: Stack, object: Option<Box<dyn Object>>) -> Stack {
+    world.failpoints().freeze();
+    drop((object, stack));
+    world.crash(Crash::Process);
+    world.open()
 }
 
 fn assert_gone(stack: &Stack, name: &Key) {
@@ -64,4 +149,24 @@ fn a_create_that_was_taken_back_leaves_nothing_although_that_could_not_be_made_d
     assert_gone(&stack, &name);
     put(&stack, &name, &[2; 300]);
     assert_eq!(stack.read_all(&name).expect("reads"), [2; 300]);
+}
+
+/// The record of a create that failed is there although nobody heard so, and cannot be taken back.
+#[test]
+fn a_file_that_a_record_names_is_not_deleted_with_a_create_that_failed() {
+    let world = World::two();
+    let (stack, engine) = doubtful(&world, |_| {});
+    let name = key("created");
+    engine.next(&[Fate::WrittenUnheard, Fate::Refused]);
+    let error = stack.open(&name, &Open::create_new()).map(drop).expect_err("the commit fails");
+    assert_eq!(error.kind(), ErrorKind::Io, "{}", error.chain());
+    assert!(engine.is_over());
+    // The dropper would have had it by now.
+    let gone = key("gone");
+    put(&stack, &gone, &[1; 100]);
+    stack.delete(&gone).expect("deletes");
+    eventually("what was deleted is gone", || stack.tiers()[0].garbage_bytes == 0);
+    let stack = crashed(&world, stack, None);
+    assert_eq!(stack.read_all(&name).expect("reads"), b"");
+    assert_sound(&world, &stack);
 }
