@@ -219,6 +219,8 @@ impl Shared {
             if left < ROOM_BYTES / 2 && first.holds.is_written() && !entry.is_deleted() {
                 // Without room it grows all the same, and is counted.
                 let _ = self.take_room(&entry, &first, room_wanted(&first));
+                // Whoever let go of it meanwhile has given room back already.
+                self.trim_room(&entry, &first);
             }
         }
     }
