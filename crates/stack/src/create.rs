@@ -633,9 +633,14 @@ impl Shared {
         let (mut held, mut lengths) = (Vec::new(), Vec::new());
         for segment in segments.iter() {
             // Held until the end: no room is taken for what is being deleted.
-            held.push(crate::lock(&segment.accounted));
+            let mut accounted = crate::lock(&segment.accounted);
             // Read once: a writer that is still inside may make it longer.
             let length = segment.length();
+            if segment.holds.is_written() {
+                // As many bytes become garbage as its row says.
+                self.account_found(entry, segment, length, &mut accounted);
+            }
+            held.push(accounted);
             lengths.push(length);
             superseded.extend(self.superseded_with(entry, segment, length));
         }
