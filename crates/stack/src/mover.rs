@@ -425,8 +425,7 @@ impl Mover {
         shared.tell_migration(ended, "ended", Some(told));
         *crate::lock(&ended.progress) = Progress { state: "ended", outcome: Some(outcome), detail };
         state.active.remove(&ended.id);
-        state.by_segment.remove(&(ended.object_id, ended.request.segment));
-        state.by_slot.remove(&ended.slot.0);
+        state.forget(ended);
         state.count_pending(ended, false);
         state.last.push_back(Arc::clone(ended));
         if state.last.len() > ENDED_MAX {
@@ -448,6 +447,17 @@ impl State {
         change(&mut self.pending.entry(one.request.to).or_default().0);
         if matches!(one.request.wish, MoveWish::Move | MoveWish::Drain) {
             change(&mut self.pending.entry(one.from).or_default().1);
+        }
+    }
+
+    /// Lets another migration of its segment be queued. What has its slot since may have one already.
+    fn forget(&mut self, one: &Move) {
+        let segment = (one.object_id, one.request.segment);
+        if self.by_segment.get(&segment) == Some(&one.id) {
+            self.by_segment.remove(&segment);
+        }
+        if self.by_slot.get(&one.slot.0) == Some(&one.id) {
+            self.by_slot.remove(&one.slot.0);
         }
     }
 

@@ -4,8 +4,8 @@
 mod common;
 
 use common::hooked::Call;
-use common::world::{LONG, ROOMY, World, assert_sound, key, migrate, outcome_of, put};
-use terrace_core::{Backend, Key, Object, Open, Persistency, Semantics, TierIndex};
+use common::world::{LONG, ROOMY, World, assert_sound, cutting, key, migrate, outcome_of, put};
+use terrace_core::{Backend, Key, Object, ObjectExt, Open, Persistency, Semantics, TierIndex};
 use terrace_stack::{MoveKind, Stack};
 
 const SECOND: TierIndex = TierIndex(1);
@@ -72,4 +72,34 @@ fn an_object_that_was_pinned_during_its_migration_stays() {
         assert_eq!(stack.explain(&name).expect("exists").segments[0].tier, "fast");
         assert_sound(&world, &stack);
     }
+}
+
+#[test]
+fn a_move_that_waited_is_not_done_to_a_segment_that_came_since() {
+    let world = World::two();
+    let stack = world.create_with(|parts| {
+        parts.tactics = Some(cutting(4096));
+        parts.settings.move_threads = 1;
+    });
+    let [first, name] = ["first", "cut-and-grown"].map(key);
+    put(&stack, &first, &[1; 100]);
+    put(&stack, &name, &[1; 8000]);
+    world.tier(1).hold_creates();
+    let before = stack.migrate(&first, SECOND, MoveKind::Move, 0, "test").expect("queued");
+    world.tier(1).wait_until_held();
+    let old = stack.migrate(&name, SECOND, MoveKind::Move, 0, "test").expect("queued");
+    let object = stack.open(&name, &Open::write()).expect("opens");
+    object.set_len(100).expect("cuts");
+    object.write(4096, &[2; 500]).expect("grows again");
+    world.tier(1).release();
+    let outcomes = [before[0], old[0], old[1]].map(|ticket| {
+        let ended = stack.wait(ticket, LONG).expect("known").expect("ends");
+        outcome_of(&ended).to_string()
+    });
+    assert_eq!(outcomes, ["done", "done", "stale"]);
+    assert_eq!(stack.explain(&name).expect("exists").segments[1].tier, "fast");
+    migrate(&stack, &name, SECOND, MoveKind::Move);
+    assert_eq!(stack.explain(&name).expect("exists").segments[1].tier, "slow");
+    drop(object);
+    assert_sound(&world, &stack);
 }

@@ -75,8 +75,11 @@ fn try_carry_out(shared: &Shared, one: &Move) -> Result<(), Stop> {
         return Err(stop(Outcome::Stale));
     }
     let segments = entry.segments.load_full();
-    let found = segments.iter().find(|segment| segment.number == one.request.segment);
-    let segment = found.ok_or_else(|| stop(Outcome::Stale))?;
+    // Not one that has got the number since that one was cut off.
+    let is_meant = |segment: &&Arc<Segment>| {
+        segment.number == one.request.segment && (segment.slot, segment.incarnation) == one.slot
+    };
+    let segment = segments.iter().find(is_meant).ok_or_else(|| stop(Outcome::Stale))?;
     let wish = one.request.wish;
     // Looked at once it is among those that run: a tier that is being removed is closed first, and
     // then those are waited for.
