@@ -12,6 +12,7 @@ use crate::catalog::{GarbageRow, Write};
 use crate::drops::Drop as Superseded;
 use crate::entry::{Entry, Location, Segment, Site};
 use crate::ledger::Count;
+use crate::promises;
 use crate::shared::Shared;
 
 /// Objects that are synced one by one; where there are more, whole tiers are: a sync of a file takes
@@ -178,6 +179,27 @@ impl Shared {
     pub(crate) fn sync_site(&self, site: &Site) -> Result<()> {
         site.open(self.backend(site))?.as_ref().expect("it was just opened").sync()?;
         self.backend(site).sync()
+    }
+
+    /// After a commit that failed and may have been written all the same: commits an object as it still
+    /// is, and that the files of `kept` are no garbage; the caller holds `changes`. Where that fails too,
+    /// the store takes no more writes, because a crash could bring back either, and it returns false.
+    pub(crate) fn take_back_changes(
+        &self,
+        entry: &Entry,
+        kept: &[&GarbageRow],
+        failed: &Error,
+    ) -> bool {
+        let record = entry.record_now();
+        let mut writes = vec![Write::Put(&entry.key, &record)];
+        writes.extend(kept.iter().map(|row| Write::GarbageGone(row)));
+        writes.extend(promises::write(entry, &entry.segments.load()));
+        let is_back = self.catalog.commit(&writes).is_ok();
+        // A disk that was full took nothing, and that alone stops no store.
+        if !is_back && failed.kind() != ErrorKind::NoSpace {
+            self.is_broken.store(true, Ordering::Release);
+        }
+        is_back
     }
 
     /// Makes an object durable: bytes, directory and catalog, after settling a switch.

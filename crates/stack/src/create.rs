@@ -648,7 +648,10 @@ impl Shared {
         let mut writes = vec![Write::Remove(&entry.key, &record)];
         writes.extend(superseded.iter().map(|drop| Write::Garbage(drop.row.clone())));
         writes.extend(promises::write_gone(entry));
-        let ticket = self.catalog.commit(&writes)?;
+        let ticket = self.catalog.commit(&writes).inspect_err(|error| {
+            let rows: Vec<_> = superseded.iter().map(|drop| &drop.row).collect();
+            self.take_back_changes(entry, &rows, error);
+        })?;
         self.failpoints.hit("delete.catalog")?;
         entry.mark_deleted();
         self.forget_unflushed(entry);

@@ -598,6 +598,10 @@ impl Shared {
         let result = self
             .catalog
             .commit(&writes)
+            .inspect_err(|error| {
+                let rows: Vec<_> = superseded.iter().map(|drop| &drop.row).collect();
+                self.take_back_changes(entry, &rows, error);
+            })
             .and_then(|ticket| self.failpoints.hit("truncate.catalog").map(|()| ticket));
         if result.is_ok() {
             for (segment, accounted) in cut.iter().zip(&mut held) {

@@ -24,6 +24,8 @@ enum Fate {
     /// It is written, and whoever commits hears that it failed.
     WrittenUnheard,
     Refused,
+    /// The disk is full.
+    Full,
 }
 
 /// An engine in which the next commits of one thread fail.
@@ -68,6 +70,7 @@ impl KvLayer for Doubtful {
             body(txn)?;
             match fate {
                 Fate::Refused => failed(ErrorKind::Io),
+                Fate::Full => failed(ErrorKind::NoSpace),
                 Fate::Written | Fate::WrittenUnheard => Ok(()),
             }
         })?;
@@ -149,6 +152,67 @@ fn a_create_that_was_taken_back_leaves_nothing_although_that_could_not_be_made_d
     assert_gone(&stack, &name);
     put(&stack, &name, &[2; 300]);
     assert_eq!(stack.read_all(&name).expect("reads"), [2; 300]);
+}
+
+#[test]
+fn an_object_whose_deletion_failed_is_there_after_a_crash() {
+    for times in [1, 2] {
+        let world = World::two();
+        let (stack, engine) = doubtful(&world, |_| {});
+        let name = key("kept");
+        put(&stack, &name, &[1; 5000]);
+        let object = stack.open(&name, &durable(Open::write())).expect("opens");
+        engine.next(&[Fate::WrittenUnheard, Fate::Refused][..times]);
+        let error = stack.delete(&name).expect_err("the commit fails");
+        assert_eq!(error.kind(), ErrorKind::Io, "{}", error.chain());
+        assert!(engine.is_over(), "it is said again that the object is there");
+        let written = object.write(0, &[2; 100]).and_then(|()| object.sync());
+        // What cannot be said again lets nobody believe that what he writes is kept.
+        assert_eq!(written.is_ok(), times == 1, "{written:?}");
+        let stack = crashed(&world, stack, Some(object));
+        if times == 1 {
+            let expected = [[2; 100].as_slice(), &[1; 4900]].concat();
+            assert_eq!(stack.read_all(&name).expect("reads"), expected);
+        }
+        assert_sound(&world, &stack);
+    }
+}
+
+#[test]
+fn what_could_not_be_cut_off_is_there_after_a_crash() {
+    let world = World::two();
+    let (stack, engine) = doubtful(&world, |parts| parts.tactics = Some(cutting(4096)));
+    let name = key("kept");
+    put(&stack, &name, &[1; 8000]);
+    let object = stack.open(&name, &durable(Open::write())).expect("opens");
+    engine.next(&[Fate::WrittenUnheard]);
+    let error = object.set_len(100).expect_err("the commit fails");
+    assert_eq!(error.kind(), ErrorKind::Io, "{}", error.chain());
+    object.write(5000, &[2; 100]).expect("writes");
+    object.sync().expect("syncs");
+    let mut expected = vec![1; 8000];
+    expected[5000..5100].fill(2);
+    assert_eq!(object.read_to_end().expect("reads"), expected);
+    let stack = crashed(&world, stack, Some(object));
+    assert_eq!(stack.read_all(&name).expect("reads"), expected);
+    assert_sound(&world, &stack);
+}
+
+#[test]
+fn a_full_disk_of_the_catalog_does_not_stop_the_store() {
+    let world = World::two();
+    let (stack, engine) = doubtful(&world, |parts| parts.tactics = Some(cutting(4096)));
+    let name = key("kept");
+    put(&stack, &name, &[1; 8000]);
+    let object = stack.open(&name, &Open::write()).expect("opens");
+    for is_cut in [true, false] {
+        engine.next(&[Fate::Full, Fate::Full]);
+        let done = if is_cut { object.set_len(100) } else { stack.delete(&name) };
+        assert_eq!(done.expect_err("there is no room").kind(), ErrorKind::NoSpace);
+        assert!(engine.is_over());
+        object.write(5000, &[2; 100]).expect("writes");
+    }
+    assert_eq!(object.read_to_end().expect("reads").len(), 8000);
 }
 
 /// The record of a create that failed is there although nobody heard so, and cannot be taken back.

@@ -147,7 +147,7 @@ impl Job<'_> {
         }
         let mut accounted = crate::lock(&self.segment.accounted);
         if let Err(error) = self.shared.catalog.commit(&writes) {
-            self.take_back(Some(&row));
+            self.shared.take_back_changes(self.entry, &[&row], &error);
             return Err(error.into());
         }
         self.shared.failpoints.hit("flip.committed")?;

@@ -8,7 +8,7 @@ use terrace_core::{Error, ErrorKind, EventKind, Outcome, Result, Role};
 
 use super::{FINAL_BYTES_MAX, Job, OPERATION, Stop, Target, stop};
 use crate::account::Class;
-use crate::catalog::{GarbageRow, Write};
+use crate::catalog::Write;
 use crate::dirty::Dirty;
 use crate::entry::{Accounted, Pending, Site};
 use crate::ledger::Count;
@@ -97,7 +97,8 @@ impl Job<'_> {
         let mut accounted = crate::lock(&self.segment.accounted);
         let late = |error: Error| (Stop::Failed(error), true);
         if let Err(error) = self.shared.catalog.commit(&[Write::Put(&self.entry.key, &record)]) {
-            return Err((Stop::Failed(error), !self.take_back(None)));
+            let is_back = self.shared.take_back_changes(self.entry, &[], &error);
+            return Err((Stop::Failed(error), !is_back));
         }
         let step = if wish == MoveWish::Copy { "copy.committed" } else { "move.committed" };
         self.shared.failpoints.hit(step).map_err(late)?;
@@ -115,20 +116,6 @@ impl Job<'_> {
             }
         }
         Ok(true)
-    }
-
-    /// After a commit that failed and may have been written all the same: commits the location
-    /// as it was, and that the file of `kept` is no garbage. When that fails too, the store takes no
-    /// more writes, because a crash could bring back either location.
-    pub(super) fn take_back(&self, kept: Option<&GarbageRow>) -> bool {
-        let record = self.entry.record_now();
-        let mut writes = vec![Write::Put(&self.entry.key, &record)];
-        writes.extend(kept.map(Write::GarbageGone));
-        let is_back = self.shared.catalog.commit(&writes).is_ok();
-        if !is_back {
-            self.shared.is_broken.store(true, Ordering::Release);
-        }
-        is_back
     }
 
     /// Gives the target the room behind its end that was promised to the segment. What was promised or
