@@ -118,7 +118,7 @@ impl Shared {
         }
         if self.is_broken.load(Ordering::Acquire) {
             return Err(Error::new(ErrorKind::Io, operation)
-                .because("the catalog failed in the middle of a migration; open the store again"));
+                .because("the catalog failed in the middle of a change; open the store again"));
         }
         self.check_open(operation)
     }

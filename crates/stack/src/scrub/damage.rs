@@ -245,11 +245,7 @@ impl Scrub<'_> {
         };
         let writes = [Write::Put(&entry.key, &record), Write::Garbage(row.clone())];
         if let Err(error) = shared.catalog.commit(&writes) {
-            // It may have been written all the same: written back, or nothing is written any more.
-            let before = [Write::Put(&entry.key, &entry.record_now()), Write::GarbageGone(&row)];
-            if shared.catalog.commit(&before).is_err() {
-                shared.is_broken.store(true, Ordering::Release);
-            }
+            shared.take_back_changes(entry, &[&row], &error);
             return Err(error);
         }
         segment.location.publish(Arc::new(next));
