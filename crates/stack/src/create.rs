@@ -134,9 +134,9 @@ impl Shared {
         if level <= entry.kept() {
             return Ok(());
         }
-        let result = self.promise(entry, level).and_then(|()| match level {
+        let result = self.promise(entry, level).and_then(|is_there| match level {
             // What was written before is part of what the object holds from now on.
-            Persistency::Storage => self.sync_entry(entry),
+            Persistency::Storage if is_there => self.sync_entry(entry),
             _ => Ok(()),
         });
         match result {
@@ -155,10 +155,13 @@ impl Shared {
         }
     }
 
-    /// Raises what an existing object is promised, where its tiers can keep it.
-    fn promise(&self, entry: &Arc<Entry>, level: Persistency) -> Result<()> {
+    /// Raises what an existing object is promised, where its tiers can keep it. False where it was
+    /// deleted meanwhile: then it is as if it had been opened before.
+    fn promise(&self, entry: &Arc<Entry>, level: Persistency) -> Result<bool> {
         let _changes = crate::lock(&entry.changes);
-        entry.check_exists("open object")?;
+        if entry.is_deleted() {
+            return Ok(false);
+        }
         for segment in entry.segments.load().iter() {
             let tier = segment.location.load_full().primary.place.tier;
             if !self.tier(tier).keeps(level) {
@@ -171,7 +174,7 @@ impl Shared {
         if entry.promise(level) {
             self.catalog.commit(&[Write::Put(&entry.key, &entry.record_now())])?;
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Counts a handle as closed.
