@@ -194,12 +194,14 @@ impl Shared {
         let mut writes = vec![Write::Put(&entry.key, &record)];
         writes.extend(kept.iter().map(|row| Write::GarbageGone(row)));
         writes.extend(promises::write(entry, &entry.segments.load()));
-        let is_back = self.catalog.commit(&writes).is_ok();
-        // A disk that was full took nothing, and that alone stops no store.
-        if !is_back && failed.kind() != ErrorKind::NoSpace {
+        let Err(error) = self.catalog.commit(&writes) else { return true };
+        // A disk that is full took nothing, and that alone stops no store. An engine that fails in
+        // another way now may have kept what it found no room for.
+        let is_full = |error: &Error| error.kind() == ErrorKind::NoSpace;
+        if !is_full(failed) || !is_full(&error) {
             self.is_broken.store(true, Ordering::Release);
         }
-        is_back
+        false
     }
 
     /// Makes an object durable: bytes, directory and catalog, after settling a switch.

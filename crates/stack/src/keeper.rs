@@ -25,7 +25,7 @@ const FLUSH_TICKS: u32 = 20;
 /// How soon files that are still read are tried again.
 const DROP_RETRY: Duration = Duration::from_millis(50);
 
-/// Longest that a close waits for migrations and writers whose device does not answer.
+/// Longest that a close waits for migrations, and then for writers, whose device does not answer.
 const STOP_TIME_MAX: Duration = Duration::from_secs(5);
 
 /// Tries of a close to delete what somebody still reads.
@@ -215,7 +215,6 @@ pub(crate) fn close(shared: &Arc<Shared>, threads: &Threads) -> Result<()> {
         runner::stop(shared);
     }
     shared.is_closing.store(true, Ordering::Release);
-    let end_ns = shared.clock.now_ns() + STOP_TIME_MAX.as_nanos() as u64;
     shared.scrubbing.wait();
     let all_ended = shared.mover.stop(shared, STOP_TIME_MAX);
     *crate::lock(&threads.stop.0) = true;
@@ -244,6 +243,7 @@ pub(crate) fn close(shared: &Arc<Shared>, threads: &Threads) -> Result<()> {
         }
         shared.clock.sleep(Duration::from_millis(5));
     }
+    let end_ns = shared.clock.now_ns() + STOP_TIME_MAX.as_nanos() as u64;
     if !end_writing(shared, end_ns) {
         return Err(Error::new(terrace_core::ErrorKind::Busy, "close the store")
             .because("a writer hangs in its device; the next opening recovers"));

@@ -215,6 +215,24 @@ fn a_full_disk_of_the_catalog_does_not_stop_the_store() {
     assert_eq!(object.read_to_end().expect("reads").len(), 8000);
 }
 
+/// What found no room may be kept, and be written when there is some.
+#[test]
+fn an_engine_that_fails_behind_a_full_disk_stops_the_store() {
+    for is_cut in [true, false] {
+        let world = World::two();
+        let (stack, engine) = doubtful(&world, |parts| parts.tactics = Some(cutting(4096)));
+        let name = key("kept");
+        put(&stack, &name, &[1; 8000]);
+        let object = stack.open(&name, &Open::write()).expect("opens");
+        engine.next(&[Fate::Full, Fate::Refused]);
+        let done = if is_cut { object.set_len(100) } else { stack.delete(&name) };
+        assert_eq!(done.expect_err("there is no room").kind(), ErrorKind::NoSpace);
+        assert!(engine.is_over());
+        let error = object.write(5000, &[2; 100]).expect_err("a crash could undo it");
+        assert_eq!(error.kind(), ErrorKind::Io, "{}", error.chain());
+    }
+}
+
 /// The record of a create that failed is there although nobody heard so, and cannot be taken back.
 #[test]
 fn a_file_that_a_record_names_is_not_deleted_with_a_create_that_failed() {

@@ -193,9 +193,10 @@ impl State {
 
     /// Tells it; where no answer comes it is kept, to be told again.
     fn tell(&self, telling: Telling) -> Result<()> {
+        let life = self.metadata.life();
         let told = match self.metadata.call(&telling.request) {
             Ok(Reply::Numbers(garbage)) => {
-                garbage.into_iter().for_each(|number| self.sweeper.push(number));
+                garbage.into_iter().for_each(|number| self.sweeper.push(number, life));
                 Ok(())
             }
             Ok(other) => Err(unexpected(&other)),

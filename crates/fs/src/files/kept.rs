@@ -158,12 +158,13 @@ impl Files {
             false => None,
         };
         let Some(number) = replaced else { return self.rename(from, to, how, owner) };
+        let life = self.metadata.life();
         let moved = self.rename_as_told(from, to, how, owner);
         let is_replaced = matches!(&moved, Ok(Reply::Gone { number: gone, .. }) if *gone == number);
         if !is_replaced {
             self.forget(number)?;
         }
-        self.after_removal(&moved?)
+        self.after_removal(&moved?, life)
     }
 
     /// Where a symbolic link leads.

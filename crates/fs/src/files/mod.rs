@@ -281,8 +281,9 @@ impl Files {
     ///
     /// `NOENT`, `ISDIR` and `NOTDIR`, `NOTEMPTY`.
     pub fn remove(&self, directory: u64, name: &[u8], is_directory: bool) -> Result<()> {
+        let life = self.metadata.life();
         let reply = self.metadata.call(&Request::Remove { directory, name, is_directory })?;
-        self.after_removal(&reply)
+        self.after_removal(&reply, life)
     }
 
     /// Moves a name.
@@ -297,8 +298,9 @@ impl Files {
         how: RenameHow,
         owner: (u32, u32),
     ) -> Result<()> {
+        let life = self.metadata.life();
         let reply = self.rename_as_told(from, to, how, owner)?;
-        self.after_removal(&reply)
+        self.after_removal(&reply, life)
     }
 
     fn rename_as_told(
@@ -487,7 +489,7 @@ impl Files {
         self.let_go_all_ahead();
         self.closing.stop();
         for object in self.ready.stop() {
-            self.sweeper.push(object.number);
+            self.sweeper.push(object.number, self.metadata.life());
         }
         let_go.and(self.sweeper.stop())
     }
@@ -637,11 +639,12 @@ impl Files {
         self.closing.tell(Queued { closed, ..Queued::default() })
     }
 
-    fn after_removal(&self, reply: &Reply) -> Result<()> {
+    /// Takes note of what a name led to that is gone, as was asked in this life of the metadata.
+    fn after_removal(&self, reply: &Reply, life: u64) -> Result<()> {
         if let Reply::Gone { number, has_garbage, .. } = reply {
             self.let_go_ahead(*number);
             if *has_garbage {
-                self.sweeper.push(*number);
+                self.sweeper.push(*number, life);
             }
         }
         Ok(())

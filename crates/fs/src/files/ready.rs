@@ -156,7 +156,8 @@ impl State {
             }
         }
         // A number without an object is of no use; an object that cannot be looked at is garbage.
-        lost.into_iter().for_each(|number| self.sweeper.push(number));
+        let life = self.metadata.life();
+        lost.into_iter().for_each(|number| self.sweeper.push(number, life));
         match made.is_empty() && !numbers.is_empty() {
             true => Err(rustix::io::Errno::NOSPC.into()),
             false => Ok(made),

@@ -41,7 +41,7 @@ struct State {
 #[derive(Clone, Copy)]
 struct Gone {
     number: u64,
-    /// The life of the metadata that said so.
+    /// The life of the metadata before it said so.
     life: u64,
 }
 
@@ -63,6 +63,7 @@ impl Sweeper {
         options: &FilesOptions,
         clock: &Arc<dyn Clock>,
     ) -> Result<Self> {
+        let life = metadata.life();
         let left = match options.access {
             Access::Read => Vec::new(),
             Access::Write => match metadata.call(&Request::Garbage { max: u32::MAX })? {
@@ -70,7 +71,6 @@ impl Sweeper {
                 other => return Err(super::unexpected(&other)),
             },
         };
-        let life = metadata.life();
         let objects = left.into_iter().map(|number| Gone { number, life }).collect();
         let queue = Queue { objects, ..Queue::default() };
         let state = Arc::new(State {
@@ -87,9 +87,8 @@ impl Sweeper {
         Ok(Self { state, thread })
     }
 
-    /// Has the object of a file deleted.
-    pub(super) fn push(&self, number: u64) {
-        let life = self.state.metadata.life();
+    /// Has the object of a file deleted that is gone, as the metadata said in this life or a later one.
+    pub(super) fn push(&self, number: u64, life: u64) {
         lock(&self.state.queue).objects.push_back(Gone { number, life });
         self.state.changed.notify_all();
     }

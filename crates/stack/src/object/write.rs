@@ -148,8 +148,8 @@ impl StackObject {
                 if result.is_ok() {
                     segment.promise(extent.end);
                 }
-                drop(entered);
                 self.note_unsynced();
+                drop(entered);
                 return result.map_err(|error| Again::Failed(self.explain(error, tier)));
             }
             if grows {
@@ -158,9 +158,10 @@ impl StackObject {
             if entered.is_tracked() {
                 segment.mark(extent.start, extent.end);
             }
-            drop(entered);
-            // Also where it failed: some of the bytes may have been written.
+            // Also where it failed: some of the bytes may have been written. A store that closes waits
+            // for who is inside, and syncs then.
             self.note_unsynced();
+            drop(entered);
             result.map_err(|error| Again::Failed(self.explain(error, tier)))?;
             let bytes = extent.end - extent.start;
             let written_bytes = if sent == Sent::Bytes { bytes } else { 0 };
