@@ -4,8 +4,10 @@
 mod common;
 
 use common::hooked::Call;
-use common::world::{LONG, ROOMY, World, assert_sound, cutting, key, migrate, outcome_of, put};
-use terrace_core::{Backend, Key, Object, ObjectExt, Open, Persistency, Semantics, TierIndex};
+use common::world::{
+    LONG, ROOMY, World, assert_sound, cutting, key, migrate, open_durable, outcome_of, put,
+};
+use terrace_core::{Backend, Key, ObjectExt, Open, Persistency, TierIndex};
 use terrace_stack::{MoveKind, Stack};
 
 const SECOND: TierIndex = TierIndex(1);
@@ -13,11 +15,6 @@ const SECOND: TierIndex = TierIndex(1);
 /// A tier that keeps what is synced over a loss of power, and one that does not.
 fn strong_and_weak() -> World {
     World::with(&[("strong", ROOMY, Persistency::Storage), ("weak", ROOMY, Persistency::Process)])
-}
-
-fn open_durable(stack: &Stack, name: &Key) -> terrace_core::Result<Box<dyn Object>> {
-    let semantics = Semantics::at_level(Persistency::Storage);
-    stack.open(name, &Open::write().with_semantics(semantics))
 }
 
 /// How a move to the second tier ends when `meanwhile` is done before it: with a copy there, which

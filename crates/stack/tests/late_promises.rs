@@ -8,17 +8,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use common::hooked::{Call, Verdict};
-use common::world::{LONG, World, bounded, key, put};
-use terrace_core::{
-    Backend, BackendExt, Clock, ErrorKind, Key, Object, Open, Persistency, Semantics, SystemClock,
-};
-use terrace_stack::Stack;
+use common::world::{LONG, World, bounded, key, open_durable, put};
+use terrace_core::{Backend, BackendExt, Clock, ErrorKind, Open, SystemClock};
 use terrace_testkit::Operation;
-
-fn open_durable(stack: &Stack, name: &Key) -> terrace_core::Result<Box<dyn Object>> {
-    let semantics = Semantics::at_level(Persistency::Storage);
-    stack.open(name, &Open::write().with_semantics(semantics))
-}
 
 /// Counts the syncs of the files of the first tier; the first of them fails where `fails` says so.
 fn count_syncs(world: &World, fails: bool) -> Arc<AtomicU64> {

@@ -11,11 +11,11 @@ use common::crashing::Crash;
 use common::hooked::{Call, Verdict};
 use common::pattern::{STAMP_BYTES, stamped};
 use common::world::{
-    LONG, ROOMY, World, all_keys, assert_sound, bounded, eventually, key, migrate, outcome_of, put,
+    LONG, ROOMY, World, all_keys, assert_sound, bounded, eventually, key, migrate, open_durable,
+    outcome_of, put,
 };
 use terrace_core::{
-    Backend, BackendExt, End, ErrorKind, Key, Object, ObjectExt, Open, Persistency, Semantics,
-    TierIndex,
+    Backend, BackendExt, End, ErrorKind, Key, Object, ObjectExt, Open, Persistency, TierIndex,
 };
 use terrace_stack::{MoveKind, Stack};
 
@@ -606,9 +606,7 @@ fn what_was_cut_off_and_grew_again_is_not_taken_for_what_was_there_before() {
             let name = key("cut-and-grown");
             let mut data = stamped(1, 1, 0, 8192);
             put(&stack, &name, &data);
-            let semantics = Semantics::at_level(Persistency::Storage);
-            let open = Open::write().with_semantics(semantics);
-            let handle: Arc<dyn Object> = stack.open(&name, &open).expect("opens").into();
+            let handle: Arc<dyn Object> = open_durable(&stack, &name).expect("opens").into();
             hold_settling_of_the_second(&world);
             let tickets = stack.migrate(&name, SLOW, kind, 0, "test").expect("queued");
             world.tier(1).wait_until_held();
@@ -698,10 +696,7 @@ fn nothing_that_is_done_to_an_object_brings_it_back_once_it_is_deleted() {
         ("a write behind its segments", |_, _, object| object.write(9000, &[7; 100])),
         ("growing", |_, _, object| object.set_len(9000)),
         ("cutting", |_, _, object| object.set_len(96)),
-        ("a promise", |stack, name, _| {
-            let open = Open::write().with_semantics(Semantics::at_level(Persistency::Storage));
-            stack.open(name, &open).map(drop)
-        }),
+        ("a promise", |stack, name, _| open_durable(stack, name).map(drop)),
         ("a pin", |stack, name, _| stack.pin(name)),
     ];
     for (what, deed) in deeds {

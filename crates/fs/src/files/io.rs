@@ -53,7 +53,8 @@ impl File {
     /// # Errors
     ///
     /// `STALE` where it was removed, and is gone because its server did not hear of this user for too
-    /// long, or where that lost with its power where the bytes are; `IO` where another one has got a lock since that a program here had of it.
+    /// long, or where that lost with its power where the bytes are; `IO` where another one has got a
+    /// lock since that a program here had of it.
     pub fn check(&self) -> Result<()> {
         self.files().metadata.check(self.number())
     }

@@ -428,11 +428,7 @@ impl Files {
     /// What tiers and pairs say. `IO`, once, where something of what was acknowledged since it was asked
     /// last may be lost.
     pub fn sync(&self) -> Result<()> {
-        for file in self.open.all() {
-            file.note_durable(true);
-            // One that has begun to leave the metadata is done, and its object is among the others.
-            drop(file.look());
-        }
+        self.open.note_all_durable();
         self.data.sync_all()?;
         self.metadata.call(&Request::Sync)?;
         match self.metadata.take_loss(None) {

@@ -78,13 +78,16 @@ impl Table {
         Some(Arc::clone(&opened.file))
     }
 
-    /// All files that are open here, each as who opens or closes it leaves it.
-    pub(super) fn all(&self) -> Vec<Arc<Shared>> {
-        let numbers = self.0.iter().flat_map(|part| {
+    /// Notes of every file that is open here that bytes of it which are with the metadata may be durable
+    /// from now on. One that has begun to leave the metadata has an object then.
+    pub(super) fn note_all_durable(&self) {
+        for part in &self.0 {
             let numbers: Vec<u64> = lock(&part.state).files.keys().copied().collect();
-            numbers
-        });
-        numbers.filter_map(|number| self.file(number)).collect()
+            for file in numbers.into_iter().filter_map(|number| self.file(number)) {
+                file.note_durable(true);
+                drop(file.look());
+            }
+        }
     }
 
     fn part(&self, number: u64) -> &Part {

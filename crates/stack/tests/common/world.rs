@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use terrace_core::{
-    Backend, BackendExt, Clock, Key, Layout, ObjectExt, Open, Persistency, Placed, Placement,
-    Placer, Random, Result, Role, SystemClock, TierIndex,
+    Backend, BackendExt, Clock, Key, Layout, Object, ObjectExt, Open, Persistency, Placed,
+    Placement, Placer, Random, Result, Role, Semantics, SystemClock, TierIndex,
 };
 use terrace_stack::report::{Explanation, MoveReport, TierReport};
 use terrace_stack::{MoveKind, Parts, Stack, Tactics, Tier};
@@ -303,6 +303,12 @@ fn wait_for<E>(mut attempt: impl FnMut() -> Result<(), E>) -> Result<(), E> {
             result => return result,
         }
     }
+}
+
+/// Opens an object for writing, to survive a loss of power from then on.
+pub(crate) fn open_durable(stack: &Stack, name: &Key) -> Result<Box<dyn Object>> {
+    let semantics = Semantics::at_level(Persistency::Storage);
+    stack.open(name, &Open::write().with_semantics(semantics))
 }
 
 /// A policy that never moves anything and cuts every object.
