@@ -24,8 +24,9 @@ use crate::watch::Ended;
 /// Migrations that have ended and are still shown.
 const ENDED_MAX: usize = 1000;
 
-/// How long a thread without work stays.
-const IDLE_TIME: Duration = Duration::from_secs(2);
+/// How long a thread without work stays. The end of a store wakes it: longer than a close waits, so that
+/// a close that forgot to would not pass for a slow one.
+const IDLE_TIME: Duration = Duration::from_secs(10);
 
 /// How much less of a busy processor migrations get than who reads and writes (nice(2)), and how
 /// much later.
@@ -168,9 +169,6 @@ impl Mover {
         shared: &Arc<Shared>,
         request: MoveRequest,
     ) -> Result<u64, Outcome> {
-        if shared.is_closing.load(Ordering::Acquire) {
-            return Err(Outcome::Cancelled);
-        }
         let entry = match shared.borrow_entry(&request.key) {
             Ok(Some(entry)) => entry,
             Ok(None) => return Err(Outcome::Stale),
@@ -185,6 +183,10 @@ impl Mover {
         }
         // Under the lock: a migration that ends now has moved the segment already.
         let mut state = crate::lock(&self.state);
+        // A close that began cancels what was queued until then.
+        if shared.is_closing.load(Ordering::Acquire) {
+            return Err(Outcome::Cancelled);
+        }
         let from = check(shared, &entry, segment, &request)?;
         let segment_key = (entry.object_id, segment.number);
         let is_full = state.waiting >= shared.settings.queue_max;
@@ -379,6 +381,7 @@ impl Mover {
 
     /// Ends all threads; false where one still hangs in its device after `longest`.
     pub(crate) fn stop(&self, shared: &Shared, longest: Duration) -> bool {
+        // Takes the lock after the end began: who waits for work by then is woken, all others look.
         self.cancel_all(shared);
         self.work.notify_all();
         let state = crate::lock(&self.state);
@@ -393,22 +396,23 @@ impl Mover {
     /// The next migration of a pair; `None` when the thread has nothing left to stay for.
     fn next(&self, shared: &Shared, pair: (TierIndex, TierIndex)) -> Option<Arc<Move>> {
         let mut state = crate::lock(&self.state);
+        let mut has_waited_long = false;
         loop {
             let queue = state.pairs.get_mut(&pair).expect("a worker's pair stays");
             if let Some((_, first)) = queue.waiting.pop_first() {
                 state.waiting -= 1;
                 return Some(first);
             }
-            let (next, timeout) =
-                self.work.wait_timeout(state, IDLE_TIME).unwrap_or_else(PoisonError::into_inner);
-            state = next;
-            let is_closing = shared.is_closing.load(Ordering::Acquire);
-            let is_empty = state.pairs[&pair].waiting.is_empty();
-            if is_empty && (is_closing || timeout.timed_out()) {
+            // Before the wait: whoever ended the last migration while the store began to close would
+            // hear nobody any more.
+            if has_waited_long || shared.is_closing.load(Ordering::Acquire) {
                 state.worker_ends(pair);
                 self.ended.notify_all();
                 return None;
             }
+            let (next, timeout) =
+                self.work.wait_timeout(state, IDLE_TIME).unwrap_or_else(PoisonError::into_inner);
+            (state, has_waited_long) = (next, timeout.timed_out());
         }
     }
 

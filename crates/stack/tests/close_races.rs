@@ -7,11 +7,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use common::hooked::Call;
-use common::world::{LONG, ROOMY, World, assert_sound, bounded, cutting, key, put};
+use common::world::{LONG, ROOMY, World, assert_sound, bounded, cutting, key, migrate, put};
 use terrace_core::{
-    Backend, BackendExt, Clock, ErrorKind, ObjectExt, Open, Persistency, SystemClock,
+    Backend, BackendExt, Clock, ErrorKind, ObjectExt, Open, Persistency, SystemClock, TierIndex,
 };
-use terrace_stack::{Parts, Stack};
+use terrace_stack::{MoveKind, Parts, Stack};
+
+const SLOW: TierIndex = TierIndex(1);
 
 /// Long enough for another thread to go on until something holds it.
 fn pause() {
@@ -135,4 +137,18 @@ fn a_writer_that_waits_over_a_close_ends() {
 
 fn pause_a_little() {
     SystemClock::default().sleep(Duration::from_millis(50));
+}
+
+/// A thread that has just ended the last migration goes to wait for the next one: it must not miss
+/// that there will be none. One that did would stay for longer than a close waits for it.
+#[test]
+fn a_close_right_behind_a_migration_waits_for_no_idle_thread() {
+    for _ in 0..100 {
+        let world = World::two();
+        let stack = world.create();
+        let name = key("moved");
+        put(&stack, &name, &[1; 1000]);
+        migrate(&stack, &name, SLOW, MoveKind::Move);
+        stack.close().expect("closes");
+    }
 }
