@@ -407,6 +407,9 @@ pub struct Stat {
     pub modified_ns: u64,
     /// Whether it was created with a label: see [`Object::label`].
     pub is_labelled: bool,
+    /// Whether somebody on this machine may change its bytes past the backend: see
+    /// [`Object::hold_file`].
+    pub is_held: bool,
 }
 
 /// Capacity and use of a backend.

@@ -103,12 +103,17 @@ impl Modes {
                 false => Chosen::Passed(backing),
             };
         }
-        let mode = match wish.needs_us(file.access()) {
-            true => Mode::Served,
-            false => self.pass(node, file),
+        let needs_us = wish.needs_us(file.access());
+        let may_pass = !needs_us && self.is_wanted(node);
+        // Who has it mapped and has closed it reads and writes the tier's file: who opens it now has to
+        // see that, and must not write over it from what the kernel would cache.
+        let mode = match may_pass || is_mapped(node, file) {
+            true => self.pass(node, file),
+            false => Mode::Served,
         };
         let chosen = match &mode {
             Mode::Served => Chosen::Served,
+            Mode::Passed { backing, .. } if needs_us => Chosen::Direct(Arc::clone(backing)),
             Mode::Passed { backing, .. } => Chosen::Passed(Arc::clone(backing)),
         };
         open.insert(node.number, InUse { opens: 1, mode });
@@ -131,14 +136,27 @@ impl Modes {
         open.get(&number).map(|in_use| matches!(in_use.mode, Mode::Passed { .. }))
     }
 
-    fn pass(&self, node: &Node, file: &File) -> Mode {
-        let is_wanted = match node.marks.is_movable {
+    /// Whether programs may change a file past the daemon: one that has it open or, where its object is
+    /// not known to be left alone, mapped.
+    pub(crate) fn may_change(&self, node: &Node) -> bool {
+        match self.stripe(node.number).get(&node.number).map(|in_use| &in_use.mode) {
+            Some(Mode::Passed { holders, .. }) => {
+                holders.iter().any(|(access, _)| *access == Access::Write)
+            }
+            Some(Mode::Served) => false,
+            None => self.passthrough.is_some() && node.is_written,
+        }
+    }
+
+    fn is_wanted(&self, node: &Node) -> bool {
+        match node.marks.is_movable {
             Some(is_movable) => !is_movable,
             None => self.io != IoMode::Served,
-        };
-        let (true, Some(passthrough)) = (is_wanted, &self.passthrough) else {
-            return Mode::Served;
-        };
+        }
+    }
+
+    fn pass(&self, node: &Node, file: &File) -> Mode {
+        let Some(passthrough) = &self.passthrough else { return Mode::Served };
         let Some((descriptor, object)) = hold(file) else { return Mode::Served };
         match passthrough.open(descriptor.as_fd()) {
             Ok(backing) => {
@@ -156,6 +174,12 @@ impl Modes {
         // Entries are replaced as wholes.
         stripe.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Whether somebody may change a file that nobody has open.
+fn is_mapped(node: &Node, file: &File) -> bool {
+    let is_held = |object: Arc<dyn Object>| object.stat().is_ok_and(|stat| stat.is_held);
+    node.is_written && file.object().is_some_and(is_held)
 }
 
 /// The tier's file, and the handle that holds it where it is.

@@ -38,7 +38,9 @@ impl Shared {
             let site = self.reachable(&location);
             let one = site.stat(self.backend(site))?;
             // It may be written past the stack.
-            let may_differ = self.is_bare || segment.holds.is_written();
+            let is_held = segment.holds.is_written();
+            let may_differ = self.is_bare || is_held;
+            sum.is_held |= is_held;
             // Asked behind the look at the file, which a cut comes before.
             let is_its = segment.was_cut() || self.is_unrecovered;
             add(&mut sum, segment.start_bytes, &one, may_differ.then_some(is_its));

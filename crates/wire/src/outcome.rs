@@ -180,6 +180,8 @@ fn read_outcome(input: &mut Reader<'_>) -> Result<Outcome> {
             created_ns: input.u64()?,
             modified_ns: input.u64()?,
             is_labelled: input.flag()?,
+            // Of this machine alone.
+            is_held: false,
         }),
         4 => Outcome::Opened(Opened {
             handle: input.u64()?,

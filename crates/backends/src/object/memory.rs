@@ -460,6 +460,7 @@ impl Contents {
             created_ns: self.created_ns,
             modified_ns: self.modified_ns,
             is_labelled: self.label.is_some(),
+            is_held: false,
         }
     }
 

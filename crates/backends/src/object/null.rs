@@ -238,6 +238,7 @@ impl Entry {
             created_ns: self.created_ns,
             modified_ns: self.modified_ns.load(Ordering::SeqCst),
             is_labelled: false,
+            is_held: false,
         }
     }
 

@@ -368,6 +368,7 @@ impl Object for StripedObject {
             created_ns: stats[0].created_ns,
             modified_ns: stats.iter().map(|stat| stat.modified_ns).max().unwrap_or(0),
             is_labelled: false,
+            is_held: false,
         })
     }
 

@@ -13,21 +13,21 @@ use crate::failure::Result;
 /// A file that somebody opened. Dropping it closes it; call [`File::close`] to hear of errors.
 pub struct File {
     files: Arc<Files>,
-    shared: Arc<Shared>,
+    /// Until it is closed.
+    shared: Option<Arc<Shared>>,
     access: Access,
     heard: Heard,
-    is_open: bool,
 }
 
 impl File {
     pub(super) fn new(files: &Arc<Files>, shared: Arc<Shared>, access: Access) -> Self {
         let heard = files.losses.open(shared.number);
-        Self { files: Arc::clone(files), shared, access, heard, is_open: true }
+        Self { files: Arc::clone(files), shared: Some(shared), access, heard }
     }
 
     /// The number of the file.
     pub fn number(&self) -> u64 {
-        self.shared.number
+        self.shared().number
     }
 
     /// What may be done with it.
@@ -37,7 +37,7 @@ impl File {
 
     /// The object with the bytes; `None` while they are with the metadata.
     pub fn object(&self) -> Option<Arc<dyn Object>> {
-        self.shared.object()
+        self.shared().object()
     }
 
     /// Gives a small file an object, so that it can be placed.
@@ -55,15 +55,15 @@ impl File {
     ///
     /// What the metadata says; the file is closed all the same.
     pub fn close(mut self) -> Result<()> {
-        self.end()
+        self.end(false)
     }
 
     /// Closes what could not be used: nothing was done with it.
     pub fn close_unused(mut self) {
-        self.is_open = false;
+        let number = self.number();
         // Why it could not be used is what its user hears.
-        if let Err(failure) = self.files.close_file(self.shared.number, self.access, true) {
-            tracing::debug!(file = self.shared.number, %failure, "cannot close a file");
+        if let Err(failure) = self.end(true) {
+            tracing::debug!(file = number, %failure, "cannot close a file");
         }
     }
 
@@ -72,7 +72,7 @@ impl File {
     }
 
     pub(super) fn shared(&self) -> &Shared {
-        &self.shared
+        self.shared.as_ref().expect("it is open")
     }
 
     /// Which losses its user has heard of.
@@ -80,18 +80,19 @@ impl File {
         &self.heard
     }
 
-    fn end(&mut self) -> Result<()> {
-        match std::mem::replace(&mut self.is_open, false) {
-            true => self.files.close_file(self.shared.number, self.access, false),
-            false => Ok(()),
+    fn end(&mut self, is_unused: bool) -> Result<()> {
+        match self.shared.take() {
+            Some(shared) => self.files.close_file(shared, self.access, is_unused),
+            None => Ok(()),
         }
     }
 }
 
 impl Drop for File {
     fn drop(&mut self) {
-        if let Err(failure) = self.end() {
-            tracing::warn!(file = self.shared.number, %failure, "cannot close a file");
+        let Some(number) = self.shared.as_ref().map(|shared| shared.number) else { return };
+        if let Err(failure) = self.end(false) {
+            tracing::warn!(file = number, %failure, "cannot close a file");
         }
     }
 }

@@ -579,7 +579,8 @@ impl Files {
     }
 
     /// Closes what `open` opened; `is_unused` where nothing was done with it.
-    fn close_file(&self, number: u64, access: Access, is_unused: bool) -> Result<()> {
+    fn close_file(&self, file: Arc<Shared>, access: Access, is_unused: bool) -> Result<()> {
+        let number = file.number;
         let mut here = self.open.hold(number);
         let Some(opened) = &mut here.opened else { return Ok(()) };
         let count = match access {
@@ -590,7 +591,6 @@ impl Files {
         let is_last = *count == 0;
         let is_untouched = is_unused && opened.opened_for_writing == 1;
         let is_closed = opened.readers == 0 && opened.writers == 0;
-        let file = Arc::clone(&opened.file);
         if is_closed {
             here.opened = None;
             self.told.close(number);
@@ -608,12 +608,10 @@ impl Files {
             // Who waited for it in vain a moment ago does not wait again only to close it.
             true if self.away.contains(number, self.clock.now_ns()) => None,
             // What cannot be asked now is asked by whoever looks at it later.
-            true => file.object_stat().ok().flatten().map(settled),
+            true => file.left(self),
             false => None,
         };
-        let left = left.map_or(Left::Unknown, Left::Settled);
-        // Before the object goes: it may be deleted with this.
-        drop(file);
+        let left = left.map_or(Left::Unknown, |stat| Left::Settled(settled(stat)));
         if !self.options.is_alone && left == Left::Unknown {
             // Nobody learns anything from it that would have to be soon.
             self.closing.push(|queued| {
@@ -705,8 +703,8 @@ impl Files {
             return Ok(node.with_object(&stat));
         }
         let stat = self.data.stat(&self.key(node.number)?)?;
-        if self.options.is_alone && self.options.access == Access::Write {
-            // Who had it open died: from now on it need not be asked for.
+        if self.options.is_alone && self.options.access == Access::Write && !stat.is_held {
+            // Who had it open died, or had it mapped and is gone: from now on it need not be asked for.
             // Where it cannot be noted it is asked for again.
             if let Err(failure) = self.settle(node.number, stat) {
                 tracing::debug!(file = node.number, %failure, "cannot note what an object says");

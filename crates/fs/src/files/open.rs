@@ -151,6 +151,19 @@ impl Shared {
         Ok(self.object().map(|object| object.stat()).transpose()?)
     }
 
+    /// What the object says as the last that has it open here is closed; `None` where somebody may go on to
+    /// change its bytes: who has mapped them writes to them also behind the close.
+    pub(super) fn left(self: Arc<Self>, files: &Files) -> Option<Stat> {
+        let key = files.key(self.number).ok()?;
+        let mut stat = self.object_stat().ok()??;
+        if stat.is_held {
+            // By its own handle as well.
+            drop(self);
+            stat = files.data.stat(&key).ok()?;
+        }
+        (!stat.is_held).then_some(stat)
+    }
+
     /// Whether a write has to take set-user-ID and set-group-ID bits away: true once.
     pub(super) fn take_set_id(&self) -> bool {
         self.has_set_id.load(Ordering::Relaxed) && self.has_set_id.swap(false, Ordering::AcqRel)

@@ -39,13 +39,13 @@ pub(super) fn attributes(node: &Node) -> Attributes {
     }
 }
 
-pub(super) fn entry(node: &Node, cached_for: Duration) -> Entry {
+pub(super) fn entry(node: &Node, named_for: Duration, known_for: Duration) -> Entry {
     Entry {
         node: node.number,
         // Numbers are never given again.
         generation: 0,
         attributes: attributes(node),
-        entry_timeout: cached_for,
-        attributes_timeout: cached_for,
+        entry_timeout: named_for,
+        attributes_timeout: known_for,
     }
 }

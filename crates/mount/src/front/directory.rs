@@ -123,7 +123,8 @@ impl Front {
     fn add(&self, buffer: &mut DirectoryBuffer, entry: &Listed, with_nodes: bool) -> bool {
         match (&entry.node, with_nodes) {
             (Some(node), true) => {
-                let answer = answer::entry(node, self.believed_for(node.parent));
+                let timeout = self.believed_for(node.parent);
+                let answer = answer::entry(node, timeout, self.attributes_for(node, timeout));
                 let has_room = buffer.add_plus(&answer, entry.position, &entry.name);
                 if has_room {
                     self.note_named(node);

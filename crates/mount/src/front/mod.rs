@@ -36,6 +36,10 @@ use crate::waiters::{Waiter, Waiters};
 
 type Result<T, E = Failure> = std::result::Result<T, E>;
 
+/// How soon it is seen that a program has stored something through a mapping of a file that the kernel
+/// passes through, at the latest. Programs that only ask for lengths do so often.
+const STORES_SEEN_AFTER: Duration = Duration::from_millis(100);
+
 /// The file system as the kernel sees it.
 pub(crate) struct Front {
     files: Arc<Files>,
@@ -113,7 +117,16 @@ impl Front {
     /// The same, and that it may believe it for so long.
     fn entry_for(&self, node: &Node, timeout: Duration) -> Entry {
         self.note_named(node);
-        answer::entry(node, timeout)
+        answer::entry(node, timeout, self.attributes_for(node, timeout))
+    }
+
+    /// How long the kernel may believe what it is told of a node whose name it believes for `timeout`. It
+    /// does not notice what a program stores through a mapping of a file that is passed through.
+    fn attributes_for(&self, node: &Node, timeout: Duration) -> Duration {
+        match timeout > STORES_SEEN_AFTER && self.modes.may_change(node) {
+            true => STORES_SEEN_AFTER,
+            false => timeout,
+        }
     }
 
     /// Notes that the kernel is told of a node by a name.

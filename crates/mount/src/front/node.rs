@@ -57,8 +57,8 @@ impl Front {
             return Ok(recent);
         }
         let node = self.files.node(number)?;
-        let believed_for = self.believed_for(node.parent);
-        Ok((node, believed_for))
+        let timeout = self.attributes_for(&node, self.believed_for(node.parent));
+        Ok((node, timeout))
     }
 
     pub(super) fn set_attributes(
@@ -87,7 +87,8 @@ impl Front {
             let taken = self.files.take_idle_set_group(&node, |group| asker.is_in(group))?;
             node = taken.unwrap_or(node);
         }
-        reply.with(|reply| reply.attributes(&self.told(&node), self.cached_for))
+        let timeout = self.attributes_for(&node, self.cached_for);
+        reply.with(|reply| reply.attributes(&self.told(&node), timeout))
     }
 
     pub(super) fn read_link(&self, number: u64, reply: &mut Answering) -> Result<()> {

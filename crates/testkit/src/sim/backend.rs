@@ -260,6 +260,7 @@ fn stat(file: &SimFile) -> Stat {
         created_ns: file.created_ns,
         modified_ns: file.modified_ns,
         is_labelled: false,
+        is_held: false,
     }
 }
 

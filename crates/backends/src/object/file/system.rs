@@ -45,6 +45,7 @@ pub(super) fn stat(status: &rustix::fs::Statx) -> Stat {
         created_ns: if has_created { wall_ns(&status.stx_btime) } else { 0 },
         modified_ns: wall_ns(&status.stx_mtime),
         is_labelled: false,
+        is_held: false,
     }
 }
 

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Mappings outlive the file that they were made from: map, close, migrate, store.
 
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+
 use super::{Stage, program, succeed};
-use crate::suites::How;
+use crate::suites::{How, Place};
 
 /// Maps, closes, asks for a migration, stores meanwhile and after it, unmaps or syncs, and reads the file
 /// in the usual way. Python's own mappings keep the file open, so this calls the C library. Where the
@@ -104,5 +107,93 @@ fn stores(how: How) {
         command.args([super::moves_min(), seed, is_passed].map(|number| number.to_string()));
         succeed(command);
         stage.end();
+    }
+}
+
+/// Stores through a mapping, with the file open and behind its close, and looks each time whether that is
+/// seen: when the file was last changed, and what those read who open it meanwhile.
+const SEEN: &str = r#"
+import ctypes, mmap, os, sys, time
+path = sys.argv[1]
+libc = ctypes.CDLL(None, use_errno=True)
+libc.mmap.restype = ctypes.c_void_p
+libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
+libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+libc.msync.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+SIZE, MS_SYNC, TIME_MAX = 1 << 16, 4, 30
+
+def map(file):
+    address = libc.mmap(None, SIZE, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_SHARED, file, 0)
+    assert address not in (None, ctypes.c_void_p(-1).value), os.strerror(ctypes.get_errno())
+    return address
+
+def store(address, at, byte):
+    ctypes.memmove(address + at, bytes([byte]), 1)
+
+def sync(address):
+    # At the latest with this a store changes the time.
+    assert libc.msync(address, SIZE, MS_SYNC) == 0
+
+def changed():
+    return os.stat(path).st_mtime_ns
+
+def see(what, before):
+    end = time.monotonic() + TIME_MAX
+    while changed() == before:
+        assert time.monotonic() < end, f"a store is not seen: {what}"
+        time.sleep(0.01)
+
+with open(path, "wb") as file:
+    file.write(bytes(SIZE))
+time.sleep(0.1)
+file = os.open(path, os.O_RDWR)
+address = map(file)
+before = changed()
+store(address, 0, 1)
+sync(address)
+see("open", before)
+os.close(file)
+before = changed()
+# Clocks of file systems go in steps.
+time.sleep(0.1)
+store(address, 1, 2)
+sync(address)
+see("closed", before)
+# Who may only append, and maps it as well.
+file = os.open(path, os.O_RDWR | os.O_APPEND)
+assert os.pread(file, 3, 0) == bytes([1, 2, 0])
+store(address, 2, 3)
+assert os.pread(file, 3, 0) == bytes([1, 2, 3])
+other = map(file)
+store(other, 4096, 4)
+store(address, 4097, 5)
+assert ctypes.string_at(address + 4096, 2) == ctypes.string_at(other + 4096, 2) == bytes([4, 5])
+os.write(file, b"end")
+for mapped in (address, other):
+    assert libc.munmap(mapped, SIZE) == 0
+os.close(file)
+with open(path, "rb") as file:
+    found = file.read()
+assert found[:3] == bytes([1, 2, 3]) and found[4096:4098] == bytes([4, 5]), found[:3]
+assert found[SIZE:] == b"end"
+"#;
+
+#[test]
+fn what_is_stored_in_a_mapping_is_seen() {
+    for how in [How::Served, How::Passed] {
+        let Some(mut place) = Place::new(how, &[]) else { return };
+        let native = place.scene.directory("native");
+        for directory in [&native, place.mounted.path()] {
+            let mut command = program("python3");
+            command.args(["-c", SEEN]).arg(directory.join("mapped"));
+            succeed(command);
+        }
+        let path = place.mounted.path().join("mapped");
+        let found = fs::metadata(&path).expect("it is there");
+        let mounted = &mut place.mounted;
+        mounted.unmount();
+        mounted.mount(&place.scene);
+        let again = fs::metadata(&path).expect("it is there");
+        assert_eq!((again.mtime(), again.mtime_nsec()), (found.mtime(), found.mtime_nsec()));
     }
 }
