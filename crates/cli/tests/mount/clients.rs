@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Two clients of one server, each with its own mount: what one sees of what the other does.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::fs::{self, File, OpenOptions, Permissions};
+use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 
 use terrace_core::Random;
 
+use crate::natives::{NOBODY, as_nobody};
 use crate::scene::{Mounted, Scene, Served, wait_until};
 
 /// Kept with the metadata, and kept as an object.
@@ -359,5 +361,57 @@ fn run_on_both(paths: &[PathBuf; 2], script: &str, records: usize, more: &[usize
         (0..2 * PROCESSES).map(|number| start(number, &paths[number % 2])).collect();
     for mut child in running {
         assert!(child.wait().expect("it ends").success());
+    }
+}
+
+/// Makes a file, or cuts what has its name: whether it made one, or what is wrong.
+fn make_or_cut(path: &Path, user: u32) -> Result<bool, String> {
+    let mut how = OpenOptions::new();
+    let opened = how.read(true).write(true).create(true).truncate(true).open(path);
+    match opened.and_then(|file| file.metadata()) {
+        Err(error) if error.kind() == ErrorKind::PermissionDenied && user != 0 => Ok(false),
+        Err(error) => Err(error.to_string()),
+        Ok(found) if found.uid() != user => Err("opened, and only another user may".into()),
+        Ok(found) if found.len() != 0 => Err(format!("{} bytes are left of it", found.len())),
+        Ok(found) => Ok(found.nlink() == 1),
+    }
+}
+
+/// Whoever makes a file by a name that another client gave to one of its own a moment before opens that
+/// one as if it had been there all the time.
+#[test]
+fn who_makes_what_another_client_has_just_made_opens_that() {
+    const ROUNDS: usize = 400;
+    let Some(pair) = Pair::new(&[]) else { return };
+    pair.scene.let_everybody_in();
+    fs::set_permissions(pair.one.path(), Permissions::from_mode(0o777)).expect("it is ours");
+    let theirs = pair.one.path().join("theirs");
+    for user in [0, NOBODY] {
+        let together = Barrier::new(2);
+        let name = |round| format!("of{user}-{round}");
+        let link = |round| {
+            fs::write(&theirs, [7; 5000]).expect("there is room");
+            fs::set_permissions(&theirs, Permissions::from_mode(0o600)).expect("it is ours");
+            together.wait();
+            let linked = fs::hard_link(&theirs, pair.one.path().join(name(round)));
+            together.wait();
+            linked.is_ok()
+        };
+        let make = |round| {
+            together.wait();
+            let made = make_or_cut(&pair.other.path().join(name(round)), user);
+            together.wait();
+            made
+        };
+        let make_all = || (0..ROUNDS).map(make).collect::<Vec<_>>();
+        let (linked, made) = thread::scope(|scope| {
+            let linking = scope.spawn(|| (0..ROUNDS).map(link).collect::<Vec<_>>());
+            let made = if user == 0 { make_all() } else { as_nobody(make_all) };
+            (linking.join().expect("no panic"), made)
+        });
+        for (round, (is_linked, made)) in linked.into_iter().zip(made).enumerate() {
+            let made = made.unwrap_or_else(|wrong| panic!("{user}, {round}: {wrong}"));
+            assert_ne!(is_linked, made, "{user}, {round}: one was the first");
+        }
     }
 }

@@ -17,7 +17,7 @@ use crate::suites::{How, Place};
 /// Kept with the metadata, and kept as an object.
 const LENGTHS: [usize; 2] = [100, 10_000];
 
-const NOBODY: u32 = 65_534;
+pub(crate) const NOBODY: u32 = 65_534;
 
 /// Runs `act` in a thread that has the rights of nobody, but for what it opened before.
 pub(crate) fn as_nobody<T: Send>(act: impl FnOnce() -> T + Send) -> T {

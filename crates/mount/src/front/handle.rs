@@ -3,7 +3,7 @@
 
 use std::sync::{Arc, Once};
 
-use rustix::fs::OFlags;
+use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use terrace_core::Access;
 use terrace_fs::{File, Kind, Made, Node};
@@ -68,7 +68,7 @@ impl Front {
     ) -> Result<()> {
         let flags = OFlags::from_bits_retain(flags);
         let made = made(request, Kind::File, mode & 0o7777, umask);
-        let (node, file, made_in) = self.create_or_open(request.node, name, flags, made)?;
+        let (node, file, made_in) = self.create_or_open(request, name, flags, made)?;
         let entry = self.entry(&node);
         let (opened, backing) = self.answer_open(&node, file, flags, made_in)?;
         let opened = Opened { backing: backing.as_deref(), ..opened };
@@ -78,11 +78,12 @@ impl Front {
     /// Makes a file or opens what has its name, where that may be; and where it was made.
     fn create_or_open(
         &self,
-        directory: u64,
+        request: &Request<'_>,
         name: &[u8],
         flags: OFlags,
         made: Made<'_>,
     ) -> Result<(Node, File, Option<u64>)> {
+        let directory = request.node;
         let is_passed = self.modes.prefers_passthrough() && !self.sizes.is_small(directory);
         let mut tries = CREATES_MAX;
         loop {
@@ -97,8 +98,13 @@ impl Front {
                     if failure.errno() == Errno::EXIST && !flags.contains(OFlags::EXCL) => {}
                 Err(failure) => return Err(failure),
             }
-            let node = self.files.lookup(directory, name);
-            match node.and_then(|node| self.open_file(node.number, flags)) {
+            let found = self.files.lookup(directory, name);
+            if found.as_ref().is_ok_and(|node| !may_open(node, request.uid, flags)) {
+                // The kernel takes what it is given for new, and neither checks who may open it nor cuts
+                // it. Told so it looks again, and opens what is there.
+                return Err(Errno::STALE.into());
+            }
+            match found.and_then(|node| self.open_file(node.number, flags)) {
                 Ok((node, file)) => return Ok((node, file, None)),
                 // And somebody removed it since.
                 Err(failure)
@@ -217,6 +223,20 @@ impl Front {
     pub(super) fn handle(&self, handle: u64) -> Result<Arc<Handle>> {
         Ok(self.handles.get(handle).ok_or(Errno::BADF)?)
     }
+}
+
+/// Whether a user certainly may open a file as it is: one of his own.
+fn may_open(node: &Node, user: u32, flags: OFlags) -> bool {
+    let wanted = match access(flags) {
+        Access::Read => Mode::RUSR,
+        Access::Write if flags.contains(OFlags::RDWR) => Mode::RUSR | Mode::WUSR,
+        Access::Write => Mode::WUSR,
+    };
+    let has = Mode::from_raw_mode(node.permissions);
+    node.kind == Kind::File
+        && node.user == user
+        && has.contains(wanted)
+        && !flags.contains(OFlags::TRUNC)
 }
 
 fn access(flags: OFlags) -> Access {
