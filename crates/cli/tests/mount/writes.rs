@@ -288,3 +288,28 @@ fn who_has_read_a_file_from_the_cache_is_seen_by_who_looks_at_it() {
     }
     mounted.unmount();
 }
+
+/// One request that copied all of a long file could not be interrupted.
+#[test]
+fn who_copies_a_long_file_copies_it_in_pieces() {
+    const LENGTH: usize = 40 << 20;
+    for how in [How::Served, How::Network] {
+        let Some(place) = Place::new(how, &[]) else { return };
+        let [from, to] = ["from", "to"].map(|name| place.mounted.path().join(name));
+        let mut bytes = vec![0; LENGTH];
+        terrace_core::Random::new(1).fill(&mut bytes);
+        fs::write(&from, &bytes).expect("there is room");
+        let (source, target) = (open(&from), File::create(&to).expect("it is new"));
+        let mut pieces = 0;
+        loop {
+            let copied = rustix::fs::copy_file_range(&source, None, &target, None, usize::MAX >> 1);
+            match copied.expect("there is room") {
+                0 => break,
+                count => assert!(count <= LENGTH / 2, "{how:?}: {count} at once"),
+            }
+            pieces += 1;
+        }
+        drop(target);
+        assert!(pieces > 1 && fs::read(&to).expect("readable") == bytes, "{how:?}");
+    }
+}

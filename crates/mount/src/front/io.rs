@@ -24,6 +24,9 @@ thread_local! {
 const SEEK_DATA: u32 = 3;
 const SEEK_HOLE: u32 = 4;
 
+/// Most that one request copies: no signal ends it.
+const COPY_BYTES_MAX: u64 = 16 << 20;
+
 /// What a program, or the kernel from its cache, writes.
 pub(super) struct Writing<'a> {
     pub(super) offset: u64,
@@ -264,7 +267,8 @@ impl Front {
         }
         let (from, to) = (self.handle(copy.handle)?, self.handle(copy.target_handle)?);
         self.note_first_read(&from);
-        let (at, bytes) = ((copy.offset, copy.target_offset), copy.length);
+        // Who copies asks for the rest, and may be interrupted in between.
+        let (at, bytes) = ((copy.offset, copy.target_offset), copy.length.min(COPY_BYTES_MAX));
         let copied = to.file.copy_from(&from.file, at, bytes, stranger.is_some())?;
         take_idle_set_group(&to.file, stranger);
         reply.with(|reply| reply.copied(copied))
