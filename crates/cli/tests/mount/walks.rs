@@ -6,7 +6,7 @@ use std::mem::MaybeUninit;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::Path;
 
-use rustix::fs::RawDir;
+use rustix::fs::{RawDir, SeekFrom};
 
 use crate::clients::Pair;
 use crate::scene::Scene;
@@ -100,4 +100,22 @@ fn what_changes_while_its_directory_is_read_over_the_network_stays_changed() {
         let Some(pair) = Pair::new(how) else { return };
         check(pair.one.path());
     }
+}
+
+/// Who goes back to the beginning of a directory finds what is there by then, also where it was empty.
+#[test]
+fn who_reads_a_directory_anew_finds_what_is_there() {
+    let Some(pair) = Pair::new(&[]) else { return };
+    let [path, other] = [&pair.one, &pair.other].map(|mounted| mounted.path().join("empty"));
+    fs::create_dir(&path).expect("it is new");
+    let directory = File::open(&path).expect("it is there");
+    let mut buffer = [MaybeUninit::uninit(); BUFFER_BYTES];
+    let mut next = || read_some(&mut RawDir::new(&directory, &mut buffer));
+    assert_eq!(next(), [".", ".."]);
+    fs::write(other.join("new"), "x").expect("there is room");
+    // Whoever looks at a name of a directory has the kernel ask for attributes with the next ones.
+    fs::symlink_metadata(path.join("new")).expect("it is there");
+    while !next().is_empty() {}
+    rustix::fs::seek(&directory, SeekFrom::Start(0)).expect("it is a directory");
+    assert_eq!(next(), [".", "..", "new"]);
 }

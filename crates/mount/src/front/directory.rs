@@ -80,6 +80,10 @@ impl Front {
         }
         // What was fetched and not passed on is kept; a panic leaves it short at worst.
         let mut ahead = walk.ahead.lock().unwrap_or_else(PoisonError::into_inner);
+        if offset == 0 {
+            // Who goes back to the beginning wants what is there now.
+            *ahead = Ahead::none();
+        }
         while has_room {
             if !ahead.goes_on_at(position, with_nodes) {
                 // What is known of the others is not kept for a later request: to the kernel that would be
