@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 use terrace_fs::{
-    Failure, Files, LockKind as Kind, LockOwner, LockRange, LockTable, Locked, Metadata,
+    Failure, Files, LockKind as Kind, LockOwner, LockRange, LockTable, Locked, Metadata, OwnLocks,
     Reply as Told, Request,
 };
 use terrace_fuse::{Lock, LockKind, LockRequest, Reply};
@@ -20,6 +20,9 @@ use crate::refresher::Refresher;
 /// Pauses between two tries of who waits.
 const PAUSE_MIN: Duration = Duration::from_millis(1);
 const PAUSE_MAX: Duration = Duration::from_millis(50);
+
+/// Pause after something could not be given back.
+const LEFT_PAUSE: Duration = Duration::from_millis(500);
 
 /// Most that wait at a time: whoever comes then is refused as if nobody could wait.
 const WAITING_MAX: usize = 4096;
@@ -83,6 +86,8 @@ struct Queue {
     ranges: LockTable,
     /// Whose turn it is, by node and owner.
     turns: HashSet<(u64, u64)>,
+    /// Those that are gone, and of which the metadata do not know it: by node, and whether of `flock`.
+    left: HashSet<(u64, u64, bool)>,
     is_stopped: bool,
 }
 
@@ -256,16 +261,15 @@ impl Locks {
         holds: impl FnMut(u64, u64) -> bool,
     ) -> Result<(), Failure> {
         let owners = self.state.queue().owners(number, is_flock, holds);
+        let mut given = Ok(());
         for owner in owners {
-            let lock = Lock { start: 0, end: u64::MAX, kind: LockKind::Unlock, pid: 0 };
-            let request = LockRequest { handle: 0, owner, lock, is_flock };
-            let turn = self.state.turn(number, owner);
-            self.state.queue().note_range(number, &request);
-            try_set(self.giver.metadata(), number, &request)?;
-            self.state.queue().forget(number, owner, is_flock);
-            drop(turn);
+            let own = self.state.give_back(self.giver.metadata(), number, owner, is_flock);
+            if own.is_err() {
+                self.start();
+            }
+            given = given.and(own);
         }
-        Ok(())
+        given
     }
 
     /// A program does not wait any longer.
@@ -296,6 +300,11 @@ impl Locks {
         queue.waiting.push(waiting);
         drop(queue);
         self.state.changed.notify_all();
+        self.start();
+    }
+
+    /// Starts who tries for those that wait, unless that was done.
+    fn start(&self) {
         let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
         if thread.is_none() {
             let (giver, state) = (Arc::clone(&self.giver), Arc::clone(&self.state));
@@ -379,6 +388,61 @@ impl State {
         asked
     }
 
+    /// Gives back all that an owner holds of a node who is gone: later, where nobody answers now.
+    fn give_back(
+        &self,
+        metadata: &dyn Metadata,
+        number: u64,
+        owner: u64,
+        is_flock: bool,
+    ) -> Result<(), Failure> {
+        let lock = Lock { start: 0, end: u64::MAX, kind: LockKind::Unlock, pid: 0 };
+        let request = LockRequest { handle: 0, owner, lock, is_flock };
+        let _turn = self.turn(number, owner);
+        self.queue().note_range(number, &request);
+        let given = try_set(metadata, number, &request);
+        let mut queue = self.queue();
+        queue.forget(number, owner, is_flock);
+        if given.as_ref().is_err_and(Failure::may_pass) {
+            queue.left.insert((number, owner, is_flock));
+            self.changed.notify_all();
+        }
+        given
+    }
+
+    /// Gives back once more what could not be given back.
+    fn give_back_left(&self, metadata: &dyn Metadata) {
+        let left = std::mem::take(&mut self.queue().left);
+        for (number, owner, is_flock) in left {
+            // Somebody else goes by that number by now, and gives back all of it at his end.
+            let is_new = !self.queue().owners(number, is_flock, |own, _| own == owner).is_empty();
+            if !is_new && let Err(failure) = self.give_back(metadata, number, owner, is_flock) {
+                tracing::debug!(file = number, %failure, "cannot give a lock back");
+            }
+        }
+    }
+
+    /// Gives back what an owner was granted who does not wait any longer, but for what it held before.
+    fn take_back(
+        &self,
+        metadata: &dyn Metadata,
+        number: u64,
+        request: &LockRequest,
+    ) -> Result<(), Failure> {
+        let LockRequest { owner, lock, is_flock, .. } = *request;
+        let granted = Locked { range: range(&lock), process: lock.pid };
+        let before = self.queue().ranges.held_by(number, is_flock, here(owner), &granted.range);
+        let mut more = OwnLocks::default();
+        more.set(&granted);
+        before.iter().for_each(|held| more.set(&unlocked(held)));
+        // Who goes back to what it had cannot be refused that, and lets go of nothing meanwhile.
+        let as_before = before.into_iter().filter(|held| held.range.kind != granted.range.kind);
+        for locked in as_before.chain(more.iter().map(|held| unlocked(&held))) {
+            metadata.call(&Request::Lock { number, owner, is_flock, locked })?;
+        }
+        Ok(())
+    }
+
     /// Tries for all that wait, again and again.
     fn run(&self, giver: &Giver) {
         let mut pause = PAUSE_MIN;
@@ -386,7 +450,9 @@ impl State {
             let queue = self.queue();
             let queue = self
                 .changed
-                .wait_while(queue, |queue| queue.waiting.is_empty() && !queue.is_stopped)
+                .wait_while(queue, |queue| {
+                    queue.waiting.is_empty() && queue.left.is_empty() && !queue.is_stopped
+                })
                 .unwrap_or_else(PoisonError::into_inner);
             if queue.is_stopped {
                 return;
@@ -401,8 +467,13 @@ impl State {
             for (unique, number, request) in tries {
                 has_changed |= self.try_for(giver, unique, number, &request);
             }
-            pause = if has_changed { PAUSE_MIN } else { (pause * 2).min(PAUSE_MAX) };
+            self.give_back_left(giver.metadata());
             let queue = self.queue();
+            pause = match has_changed {
+                true => PAUSE_MIN,
+                false if queue.waiting.is_empty() && !queue.left.is_empty() => LEFT_PAUSE,
+                false => (pause * 2).min(PAUSE_MAX),
+            };
             let stopped = self.changed.wait_timeout_while(queue, pause, |queue| !queue.is_stopped);
             drop(stopped);
         }
@@ -428,10 +499,7 @@ impl State {
             (Some(waiting), Err(failure)) => waiting.reply.error(failure.errno()),
             // Interrupted since: nobody knows that it has it.
             (None, Ok(())) => {
-                let lock = Lock { kind: LockKind::Unlock, ..request.lock };
-                let request = LockRequest { lock, ..*request };
-                self.queue().note_range(number, &request);
-                if let Err(failure) = try_set(giver.metadata(), number, &request) {
+                if let Err(failure) = self.take_back(giver.metadata(), number, request) {
                     tracing::warn!(file = number, %failure, "cannot give a lock back");
                 }
             }
@@ -439,6 +507,11 @@ impl State {
         }
         true
     }
+}
+
+/// What gives a lock back.
+fn unlocked(held: &Locked) -> Locked {
+    Locked { range: LockRange { kind: Kind::Unlock, ..held.range }, ..*held }
 }
 
 /// Takes or gives back a lock, if that can be done at once.
@@ -461,6 +534,7 @@ fn range(lock: &Lock) -> LockRange {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
     use std::sync::mpsc::{Receiver, Sender, channel};
 
     use super::*;
@@ -550,6 +624,84 @@ mod tests {
         let queue = state.queue();
         assert!(queue.ranges.owners_in_the_way(FILE, false, here(2), &range).is_empty());
         assert!(queue.turns.is_empty());
+    }
+
+    /// Grants everything, and fails as often as it is told to before.
+    #[derive(Default)]
+    struct Failing {
+        fails: AtomicUsize,
+        asked: Mutex<Vec<(u64, Kind, u64, u64)>>,
+    }
+
+    impl Metadata for Failing {
+        fn call(&self, asked: &Request<'_>) -> Result<Told, Failure> {
+            let Request::Lock { owner, locked, .. } = asked else { panic!("no lock: {asked:?}") };
+            let LockRange { kind, start, end } = locked.range;
+            self.asked.lock().unwrap().push((*owner, kind, start, end));
+            let has_failed = self
+                .fails
+                .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
+            match has_failed {
+                Ok(_) => Err(Errno::HOSTUNREACH.into()),
+                Err(_) => Ok(Told::Done),
+            }
+        }
+    }
+
+    impl Failing {
+        fn asked(&self) -> Vec<(u64, Kind, u64, u64)> {
+            std::mem::take(&mut self.asked.lock().unwrap())
+        }
+    }
+
+    #[test]
+    fn what_could_not_be_given_back_is_given_back_later() {
+        const ALL: (Kind, u64, u64) = (Kind::Unlock, 0, u64::MAX);
+        let (state, metadata) = (State::default(), Failing::default());
+        for owner in [1, 2] {
+            state.set(&metadata, FILE, &request(owner, LockKind::Write, owner)).unwrap();
+        }
+        metadata.asked();
+        metadata.fails.store(3, Ordering::SeqCst);
+        for owner in [1, 2] {
+            let failure = state.give_back(&metadata, FILE, owner, false).unwrap_err();
+            assert_eq!(failure.errno(), Errno::HOSTUNREACH);
+            assert_eq!(metadata.asked(), [(owner, ALL.0, ALL.1, ALL.2)]);
+        }
+        assert!(state.queue().held.is_empty(), "who closes the file does not wait once more");
+        // A new process that goes by the number of the second.
+        metadata.fails.store(0, Ordering::SeqCst);
+        state.set(&metadata, FILE, &request(2, LockKind::Write, 9)).unwrap();
+        metadata.asked();
+        metadata.fails.store(1, Ordering::SeqCst);
+        for _ in 0..2 {
+            state.give_back_left(&metadata);
+            assert_eq!(metadata.asked(), [(1, ALL.0, ALL.1, ALL.2)]);
+        }
+        state.give_back_left(&metadata);
+        assert_eq!(metadata.asked(), []);
+        let range = range(&request(3, LockKind::Write, 9).lock);
+        assert_eq!(state.queue().ranges.owners_in_the_way(FILE, false, here(3), &range).len(), 1);
+    }
+
+    #[test]
+    fn who_does_not_wait_any_longer_keeps_what_it_had() {
+        let (state, metadata) = (State::default(), Failing::default());
+        let lock = |kind, start, end| {
+            let lock = Lock { start, end, kind, pid: 1 };
+            LockRequest { handle: 1, owner: 1, lock, is_flock: false }
+        };
+        for had in [lock(LockKind::Read, 0, 3), lock(LockKind::Write, 6, 20)] {
+            state.set(&metadata, FILE, &had).unwrap();
+        }
+        metadata.asked();
+        state.take_back(&metadata, FILE, &lock(LockKind::Write, 2, 9)).unwrap();
+        assert_eq!(metadata.asked(), [(1, Kind::Read, 2, 3), (1, Kind::Unlock, 4, 5)]);
+        state.take_back(&metadata, FILE, &lock(LockKind::Read, 30, 39)).unwrap();
+        assert_eq!(metadata.asked(), [(1, Kind::Unlock, 30, 39)]);
+        let flock = LockRequest { is_flock: true, ..lock(LockKind::Write, 0, 9) };
+        state.take_back(&metadata, FILE, &flock).unwrap();
+        assert_eq!(metadata.asked(), [(1, Kind::Unlock, 0, 9)]);
     }
 
     #[test]

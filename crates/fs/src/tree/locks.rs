@@ -115,6 +115,25 @@ impl LockTable {
         in_the_way.map(|held| held.owner).collect()
     }
 
+    /// What an owner holds of a range.
+    pub fn held_by(
+        &self,
+        number: u64,
+        is_flock: bool,
+        owner: LockOwner,
+        wanted: &LockRange,
+    ) -> Vec<Locked> {
+        let state = lock(&self.state);
+        let held = state.held.get(&(number, is_flock)).into_iter().flatten();
+        let meets = |has: &LockRange| has.start <= wanted.end && wanted.start <= has.end;
+        let own = held.filter(|held| held.owner == owner && meets(&held.locked.range));
+        own.map(|held| {
+            let has = held.locked.range;
+            part(held, has.start.max(wanted.start), has.end.min(wanted.end)).locked
+        })
+        .collect()
+    }
+
     /// Gives everything back that a user of the metadata holds.
     pub(super) fn leave(&self, session: u64) {
         let mut state = lock(&self.state);
