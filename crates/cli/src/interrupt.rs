@@ -2,9 +2,9 @@
 //! Signals that ask a command to stop, for verbs that have something to tidy up.
 
 use std::os::fd::AsFd;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::channel;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 use std::{io, thread};
 
@@ -29,12 +29,15 @@ const AT_ONCE: Duration = Duration::from_millis(500);
 pub(crate) struct Interrupt {
     is_set: Arc<AtomicBool>,
     signal: Arc<AtomicUsize>,
+    /// Whether those that wait were told.
+    told: Arc<(Mutex<bool>, Condvar)>,
 }
 
 impl Interrupt {
     /// Starts to take note.
     pub(crate) fn watch() -> Result<Self> {
-        let interrupt = Self { is_set: Arc::default(), signal: Arc::default() };
+        let interrupt =
+            Self { is_set: Arc::default(), signal: Arc::default(), told: Arc::default() };
         interrupt.register().map_err(|error| Error::from_io("watch for signals", error))?;
         Ok(interrupt)
     }
@@ -49,9 +52,12 @@ impl Interrupt {
             self.register_one(*signal, &kills)?;
         }
         let mut signals = Signals::new(&watched)?;
+        let told = Arc::clone(&self.told);
         // It stays until the first signal, and does nothing.
         thread::Builder::new().name("terrace-signals".into()).spawn(move || {
             if signals.forever().next().is_some() {
+                *told.0.lock().unwrap_or_else(PoisonError::into_inner) = true;
+                told.1.notify_all();
                 // Nobody sends anything, and no signal makes this shorter.
                 let (_sender, nothing) = channel::<()>();
                 let _ = nothing.recv_timeout(AT_ONCE);
@@ -72,6 +78,13 @@ impl Interrupt {
     /// Whether a signal came.
     pub(crate) fn is_set(&self) -> bool {
         self.is_set.load(Ordering::SeqCst)
+    }
+
+    /// Waits until a signal comes.
+    pub(crate) fn wait(&self) {
+        let told = self.told.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let told = self.told.1.wait_while(told, |is_told| !*is_told);
+        drop(told.unwrap_or_else(PoisonError::into_inner));
     }
 
     /// The flag that a signal sets.

@@ -6,8 +6,9 @@
 //! come in another order are put right, and one that is missing ends the log instead of being
 //! passed over.
 
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Duration;
 
 use terrace_core::{Error, ErrorKind, KvRange, Pair, Result, Txn};
 
@@ -37,6 +38,35 @@ pub struct LogPieces {
     pub ended: Option<&'static str>,
 }
 
+/// Says that there is something to be taken. It is no part of the stack: who waits for it keeps none.
+#[derive(Debug, Default)]
+pub struct LogSignal {
+    is_set: AtomicBool,
+    waiting: (Mutex<()>, Condvar),
+}
+
+impl LogSignal {
+    /// Ends a wait, or the next one.
+    pub fn set(&self) {
+        // While nobody takes anything every commit comes here.
+        if self.is_set.load(Ordering::Relaxed) || self.is_set.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        drop(crate::lock(&self.waiting.0));
+        self.waiting.1.notify_all();
+    }
+
+    /// Waits until there is something to be taken, and for `longest` at most.
+    pub fn wait(&self, longest: Duration) {
+        let waiting = crate::lock(&self.waiting.0);
+        let not_set = |(): &mut ()| !self.is_set.load(Ordering::Acquire);
+        let waited = self.waiting.1.wait_timeout_while(waiting, longest, not_set);
+        drop(waited.unwrap_or_else(PoisonError::into_inner));
+        // What comes from here on is taken behind this, or sets it again.
+        self.is_set.swap(false, Ordering::AcqRel);
+    }
+}
+
 /// Collects them.
 #[derive(Debug, Default)]
 pub(crate) struct Changes {
@@ -46,6 +76,7 @@ pub(crate) struct Changes {
     is_finished: AtomicBool,
     /// Whether somebody has waited for a commit since it was asked.
     is_awaited: AtomicBool,
+    signal: Arc<LogSignal>,
     state: Mutex<State>,
 }
 
@@ -97,6 +128,7 @@ impl Changes {
         }
         let point = state.point;
         state.pieces.push(LogPiece::Begin(point));
+        self.signal.set();
         (point, is_new)
     }
 
@@ -119,6 +151,8 @@ impl Changes {
             return self.end(&mut state, "changes come faster than they can be written");
         }
         state.waiting.push((ticket, record));
+        drop(state);
+        self.signal.set();
     }
 
     /// Ends the log: what follows would not be whole.
@@ -134,6 +168,12 @@ impl Changes {
         state.order();
         state.waiting = Vec::new();
         state.ended = Some(reason);
+        self.signal.set();
+    }
+
+    /// Set when something comes.
+    pub(crate) fn signal(&self) -> &Arc<LogSignal> {
+        &self.signal
     }
 
     /// What has come.
@@ -270,6 +310,28 @@ impl Txn for Noting<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Longer than any test waits that is not to hang.
+    const LONG: Duration = Duration::from_secs(60);
+
+    #[test]
+    fn whoever_waits_hears_of_what_came_before_and_meanwhile() {
+        let changes = on();
+        let signal = changes.signal();
+        // The beginning of the log.
+        signal.wait(LONG);
+        changes.note(11, vec![1]);
+        changes.note(12, vec![2]);
+        signal.wait(LONG);
+        assert_eq!(changes.take().pieces, [begin(0), commit(1), commit(2)]);
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| signal.wait(LONG));
+            changes.stop("why");
+            waiting.join().expect("no panic");
+        });
+        assert_eq!(changes.take().ended, Some("why"));
+        assert!(!signal.is_set.load(Ordering::Acquire), "each is told once");
+    }
 
     fn on() -> Changes {
         let changes = Changes::default();

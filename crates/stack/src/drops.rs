@@ -25,10 +25,15 @@ pub(crate) struct Drop {
 pub(crate) struct Drops {
     waiting: Mutex<Vec<Drop>>,
     added: Condvar,
+    /// Nobody waits any more.
+    is_over: AtomicBool,
     /// One at a time deletes, so that `run` returns only when what it saw was tried.
     running: Mutex<()>,
     has_failed: AtomicBool,
 }
+
+/// Pause after something could not be deleted.
+const RETRY: Duration = Duration::from_millis(50);
 
 /// Files whose rows are removed from the catalog together.
 const BATCH: usize = 64;
@@ -42,18 +47,24 @@ impl Drops {
         }
     }
 
-    /// Waits for something to do.
-    pub(crate) fn wait(&self, longest: Duration) {
+    /// Waits for something to do, until [`Drops::end`].
+    pub(crate) fn wait(&self) {
         let waiting = crate::lock(&self.waiting);
+        let is_over = || self.is_over.load(Ordering::Acquire);
+        let nothing = |waiting: &mut Vec<Drop>| waiting.is_empty() && !is_over();
+        let waiting =
+            self.added.wait_while(waiting, nothing).unwrap_or_else(PoisonError::into_inner);
         // What failed or is still read is tried again after a while, not at once.
-        if waiting.is_empty() || self.has_failed.load(Ordering::Relaxed) {
-            drop(self.added.wait_timeout(waiting, longest).unwrap_or_else(PoisonError::into_inner));
+        if self.has_failed.load(Ordering::Relaxed) && !is_over() {
+            drop(self.added.wait_timeout(waiting, RETRY).unwrap_or_else(PoisonError::into_inner));
         }
     }
 
-    /// Ends a wait.
-    pub(crate) fn wake(&self) {
-        drop(crate::lock(&self.waiting));
+    /// Ends the waiting, and that of whoever comes later.
+    pub(crate) fn end(&self) {
+        let waiting = crate::lock(&self.waiting);
+        self.is_over.store(true, Ordering::Release);
+        drop(waiting);
         self.added.notify_all();
     }
 

@@ -22,9 +22,6 @@ const TICK: Duration = Duration::from_millis(50);
 /// Ticks between two flushes of lengths.
 const FLUSH_TICKS: u32 = 20;
 
-/// How soon files that are still read are tried again.
-const DROP_RETRY: Duration = Duration::from_millis(50);
-
 /// Longest that a close waits for migrations, and then for writers, whose device does not answer.
 const STOP_TIME_MAX: Duration = Duration::from_secs(5);
 
@@ -56,7 +53,7 @@ pub(crate) fn start(shared: &Arc<Shared>, threads: &Threads) -> Result<()> {
         spawn(shared, threads, "terrace-scrub", |shared, _| crate::scrub::tick(shared))?;
     }
     spawn(shared, threads, "terrace-dropper", |shared, _| {
-        shared.drops.wait(DROP_RETRY);
+        shared.drops.wait();
         shared.drops.run(shared);
     })?;
     if shared.is_bare {
@@ -219,7 +216,7 @@ pub(crate) fn close(shared: &Arc<Shared>, threads: &Threads) -> Result<()> {
     let all_ended = shared.mover.stop(shared, STOP_TIME_MAX);
     *crate::lock(&threads.stop.0) = true;
     threads.stop.1.notify_all();
-    shared.drops.wake();
+    shared.drops.end();
     shared.drains.wake();
     for thread in crate::lock(&threads.joins).drain(..) {
         // A panic of a background thread has been printed; closing goes on.

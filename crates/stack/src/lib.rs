@@ -83,7 +83,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 pub use backup::{BackupMoment, read_backup, read_backup_moment};
 pub use catalog::PairChange;
-pub use changes::{LogPiece, LogPieces};
+pub use changes::{LogPiece, LogPieces, LogSignal};
 pub use failpoints::FAILPOINTS;
 pub use log::{
     LOG_END_BYTES, LOG_HEAD_BYTES, LogPoint, LogReport, Opening, apply_log, log_head,

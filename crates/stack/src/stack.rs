@@ -13,7 +13,7 @@ use terrace_core::{
 use crate::account::Class;
 use crate::backup::{self, BackupMoment};
 use crate::catalog::{PairChange, Write as Change};
-use crate::changes::LogPieces;
+use crate::changes::{LogPieces, LogSignal};
 use crate::holds::HELD;
 use crate::keeper::{self, Threads};
 use crate::log::{LogPoint, Opening};
@@ -515,6 +515,11 @@ impl Stack {
     /// Keeps changes for the log that ended at `point`, where that says everything so far.
     pub fn go_on_with_log(&self, point: LogPoint) -> Result<()> {
         self.inner.shared.catalog.go_on_with_log(point)
+    }
+
+    /// Set when there is something for [`Stack::take_log`].
+    pub fn log_signal(&self) -> Arc<LogSignal> {
+        Arc::clone(self.inner.shared.catalog.changes().signal())
     }
 
     /// What is to be written to the log since the last call.

@@ -15,7 +15,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use terrace_core::{Error, ErrorKind, Result};
-use terrace_stack::BackupMoment;
+use terrace_stack::{BackupMoment, LogSignal};
 
 pub use self::find::CheckpointUsed;
 pub(crate) use self::find::{newest, or_without, replay};
@@ -29,7 +29,7 @@ use crate::settings::{CheckpointPlace, CheckpointSettings, Settings};
 const LOG_TICK: Duration = Duration::from_millis(10);
 
 /// How soon the log is durable behind a commit that somebody has waited for.
-const SYNC_TICKS: u32 = 100;
+const SYNC_TICK: Duration = Duration::from_secs(1);
 
 /// How often it is asked whether a checkpoint is due.
 const TICK: Duration = Duration::from_millis(500);
@@ -65,6 +65,8 @@ struct Inner {
     stop: Mutex<bool>,
     stopped: Condvar,
     log: Mutex<LogWriter>,
+    /// Set where there is something for it.
+    signal: Arc<LogSignal>,
     turn: Mutex<Turn>,
     /// What was said last of what does not work.
     said: Mutex<Option<String>>,
@@ -113,6 +115,7 @@ impl Checkpoints {
             stop: Mutex::default(),
             stopped: Condvar::new(),
             log: Mutex::new(LogWriter::new(owned.stack.store_id())),
+            signal: owned.stack.log_signal(),
             turn: Mutex::new(Turn { opened_ns: now_ns, ended_ns: now_ns, ..Turn::default() }),
             said: Mutex::default(),
         });
@@ -125,14 +128,18 @@ impl Checkpoints {
                 }
             }
         })?;
-        checkpoints.spawn("terrace-log", |inner| {
-            let mut ticks = 0;
+        checkpoints.spawn("terrace-log", move |inner| {
+            let mut synced_ns = now_ns;
             while !inner.wait(LOG_TICK) {
-                ticks += 1;
                 if let Some(owned) = inner.owned.upgrade() {
-                    let is_time = ticks % SYNC_TICKS == 0;
+                    let is_time = passed(&owned, synced_ns) >= SYNC_TICK;
+                    if is_time {
+                        synced_ns = owned.clock.now_ns();
+                    }
                     inner.write_log(&owned, is_time && owned.stack.was_log_awaited());
                 }
+                // Nobody has to be woken where nothing happens.
+                inner.signal.wait(SYNC_TICK);
             }
         })?;
         Ok(Some(checkpoints))
@@ -152,6 +159,7 @@ impl Checkpoints {
     pub(crate) fn stop(&self) {
         *lock(&self.inner.stop) = true;
         self.inner.stopped.notify_all();
+        self.inner.signal.set();
         let threads = std::mem::take(&mut *lock(&self.threads));
         let is_first = !threads.is_empty();
         for thread in threads {

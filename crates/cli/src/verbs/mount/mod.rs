@@ -23,9 +23,6 @@ use crate::interrupt::Interrupt;
 use crate::log::{Form, Log};
 use crate::output::Output;
 
-/// How soon a signal is noticed.
-const TICK: Duration = Duration::from_millis(20);
-
 /// How long the kernel may believe names and attributes that nobody else can change: until it
 /// needs the memory.
 const CACHED_FOR_ALONE: Duration = Duration::from_secs(365 * 24 * 60 * 60);
@@ -308,11 +305,9 @@ impl Plan {
 
 /// Unmounts once a signal came.
 fn unmount_on(interrupt: &Interrupt, unmounter: Unmounter) {
-    let stop = interrupt.flag();
+    let interrupt = interrupt.clone();
     thread::spawn(move || {
-        while !stop.load(std::sync::atomic::Ordering::SeqCst) {
-            thread::sleep(TICK);
-        }
+        interrupt.wait();
         if unmounter.unmount().is_err() {
             // In use: who has files open keeps them until they are closed.
             if let Err(error) = unmounter.unmount_lazily() {

@@ -5,8 +5,6 @@ mod served;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use clap::Args;
 use serde_json::json;
@@ -29,9 +27,6 @@ use crate::output::Output;
 
 /// Where it listens unless it is told.
 const LISTEN_DEFAULT: &str = "127.0.0.1:7420";
-
-/// How soon a signal is noticed.
-const TICK: Duration = Duration::from_millis(20);
 
 /// Serve a store to other machines, over TCP and Unix sockets
 ///
@@ -140,7 +135,7 @@ impl Verb for Serve {
         context.with_options(options, |store| {
             let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
             let served = Arc::new(Served::new(store.service()?, log));
-            let server = Server::new(Arc::clone(&served) as _, secret, limits, Arc::clone(&clock));
+            let server = Server::new(Arc::clone(&served) as _, secret, limits, clock);
             let server = Arc::new(server);
             served.set_server(&server);
             let mut listening = Vec::new();
@@ -152,10 +147,7 @@ impl Verb for Serve {
             }
             print_ready(context, store, &listening)?;
             notify(sd_notify::NotifyState::Ready);
-            let stop = interrupt.flag();
-            while !stop.load(Ordering::SeqCst) {
-                clock.sleep(TICK);
-            }
+            interrupt.wait();
             notify(sd_notify::NotifyState::Stopping);
             tracing::info!("ending: running requests are finished");
             server.end();
