@@ -56,6 +56,10 @@ impl Losable {
     fn go_on(&self, tree: &Arc<Tree>, number: u64) {
         let session = Session::new(tree);
         session.call(&Request::Open { number, is_for_writing: true }).expect("it is there");
+        self.go_on_in(session);
+    }
+
+    fn go_on_in(&self, session: Session) {
         *self.session.lock().expect("no panic") = Arc::new(session);
     }
 }
@@ -85,6 +89,33 @@ fn an_object_that_was_made_for_a_file_in_vain_goes_with_it() {
         let key = files.key(number).expect("it is one");
         assert!(data.stat(&key).is_err(), "alone: {is_alone}");
     }
+}
+
+#[test]
+fn an_object_that_is_made_for_a_file_that_was_removed_meanwhile_goes() {
+    let faults = Faults::new(1);
+    let memory: Arc<dyn Backend> = Arc::new(Memory::new(ROOM));
+    let data: Arc<dyn Backend> = Arc::new(Faulty::new(Arc::clone(&memory), Arc::clone(&faults)));
+    let tree = tree();
+    let metadata = Losable::new(&tree);
+    let slow = files(Arc::<Losable>::clone(&metadata), &data, false);
+    let quick = files(Arc::new(Session::new(&tree)), &memory, false);
+    let file = make(&slow, b"file");
+    file.write(0, &[7; 3000], false).expect("it is with the metadata");
+    faults.add(&[FaultPoint::Create], When::Nth(1), Effect::Hang);
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| file.write(5000, b"x", false));
+        faults.wait_hanging(1);
+        metadata.go_on_in(Session::new(&tree));
+        quick.remove(ROOT, b"file", false).expect("it is there");
+        quick.sweep().expect("nothing is left of it");
+        faults.release();
+        let failure = writer.join().expect("no panic").expect_err("it is gone");
+        assert_eq!(failure.errno(), Errno::STALE);
+    });
+    slow.sweep().expect("it deletes");
+    let key = slow.key(file.number()).expect("it is one");
+    assert_eq!(memory.stat(&key).expect_err("nobody needs it").kind(), ErrorKind::NotFound);
 }
 
 #[test]

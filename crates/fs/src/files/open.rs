@@ -11,7 +11,7 @@ use terrace_core::{Access, Create, Object, Open, Stat};
 
 use super::away::Unanswered;
 use super::claim::Claim;
-use super::{Files, unexpected};
+use super::{Files, is_gone, unexpected};
 use crate::failure::Result;
 use crate::node::{Node, Place, Time};
 use crate::request::{Reply, Request};
@@ -336,13 +336,18 @@ impl Shared {
                 object.sync()?;
             }
             let object_modified_ns = object.stat()?.modified_ns;
+            let life = files.metadata.life();
             let reply = files.metadata.call(&Request::MoveOut {
                 number: self.number,
                 size: *size,
                 content: bytes,
                 object_modified_ns,
-            })?;
-            match reply {
+            });
+            if reply.as_ref().is_err_and(is_gone) {
+                // Whoever removed it has looked for an object before there was one.
+                files.sweeper.push(self.number, life);
+            }
+            match reply? {
                 Reply::Node(_) => {
                     *content = Content::Object(object, Access::Write);
                     return Ok(());
