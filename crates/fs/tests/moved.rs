@@ -93,29 +93,39 @@ fn an_object_that_was_made_for_a_file_in_vain_goes_with_it() {
 
 #[test]
 fn an_object_that_is_made_for_a_file_that_was_removed_meanwhile_goes() {
-    let faults = Faults::new(1);
-    let memory: Arc<dyn Backend> = Arc::new(Memory::new(ROOM));
-    let data: Arc<dyn Backend> = Arc::new(Faulty::new(Arc::clone(&memory), Arc::clone(&faults)));
-    let tree = tree();
-    let metadata = Losable::new(&tree);
-    let slow = files(Arc::<Losable>::clone(&metadata), &data, false);
-    let quick = files(Arc::new(Session::new(&tree)), &memory, false);
-    let file = make(&slow, b"file");
-    file.write(0, &[7; 3000], false).expect("it is with the metadata");
-    faults.add(&[FaultPoint::Create], When::Nth(1), Effect::Hang);
-    std::thread::scope(|scope| {
-        let writer = scope.spawn(|| file.write(5000, b"x", false));
-        faults.wait_hanging(1);
-        metadata.go_on_in(Session::new(&tree));
-        quick.remove(ROOT, b"file", false).expect("it is there");
-        quick.sweep().expect("nothing is left of it");
-        faults.release();
-        let failure = writer.join().expect("no panic").expect_err("it is gone");
-        assert_eq!(failure.errno(), Errno::STALE);
-    });
-    slow.sweep().expect("it deletes");
-    let key = slow.key(file.number()).expect("it is one");
-    assert_eq!(memory.stat(&key).expect_err("nobody needs it").kind(), ErrorKind::NotFound);
+    // Where it notices by itself that it may have been cut off, and where it only hears of it.
+    for has_taken_long in [false, true] {
+        let faults = Faults::new(1);
+        let memory: Arc<dyn Backend> = Arc::new(Memory::new(ROOM));
+        let data: Arc<dyn Backend> =
+            Arc::new(Faulty::new(Arc::clone(&memory), Arc::clone(&faults)));
+        let tree = tree();
+        let clock = Arc::new(ManualClock::new());
+        let metadata = Losable::new(&tree);
+        let theirs: Arc<dyn Clock> = Arc::<ManualClock>::clone(&clock);
+        let slow = files_with(Arc::<Losable>::clone(&metadata), &data, false, theirs);
+        let quick = files(Arc::new(Session::new(&tree)), &memory, false);
+        let file = make(&slow, b"file");
+        file.write(0, &[7; 3000], false).expect("it is with the metadata");
+        faults.add(&[FaultPoint::Create], When::Nth(1), Effect::Hang);
+        std::thread::scope(|scope| {
+            let writer = scope.spawn(|| file.write(5000, b"x", false));
+            faults.wait_hanging(1);
+            metadata.go_on_in(Session::new(&tree));
+            quick.remove(ROOT, b"file", false).expect("it is there");
+            quick.sweep().expect("nothing is left of it");
+            if has_taken_long {
+                clock.advance(CUT_OFF_FOR);
+            }
+            faults.release();
+            let failure = writer.join().expect("no panic").expect_err("it is gone");
+            assert_eq!(failure.errno(), Errno::STALE);
+        });
+        slow.sweep().expect("it deletes");
+        let key = slow.key(file.number()).expect("it is one");
+        let found = memory.stat(&key).expect_err("nobody needs it");
+        assert_eq!(found.kind(), ErrorKind::NotFound, "{has_taken_long}");
+    }
 }
 
 #[test]

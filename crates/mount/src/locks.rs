@@ -396,14 +396,26 @@ impl State {
         owner: u64,
         is_flock: bool,
     ) -> Result<(), Failure> {
-        let lock = Lock { start: 0, end: u64::MAX, kind: LockKind::Unlock, pid: 0 };
-        let request = LockRequest { handle: 0, owner, lock, is_flock };
+        let request = everything(owner, is_flock);
         let _turn = self.turn(number, owner);
-        self.queue().note_range(number, &request);
-        let given = try_set(metadata, number, &request);
+        self.give_back_in_turn(metadata, number, &request)
+    }
+
+    fn give_back_in_turn(
+        &self,
+        metadata: &dyn Metadata,
+        number: u64,
+        request: &LockRequest,
+    ) -> Result<(), Failure> {
+        let LockRequest { owner, is_flock, .. } = *request;
+        self.queue().note_range(number, request);
+        let given = try_set(metadata, number, request);
+        let is_left = given.as_ref().is_err_and(Failure::may_pass);
         let mut queue = self.queue();
-        queue.forget(number, owner, is_flock);
-        if given.as_ref().is_err_and(Failure::may_pass) {
+        if given.is_ok() || is_left {
+            queue.forget(number, owner, is_flock);
+        }
+        if is_left {
             queue.left.insert((number, owner, is_flock));
             self.changed.notify_all();
         }
@@ -414,9 +426,17 @@ impl State {
     fn give_back_left(&self, metadata: &dyn Metadata) {
         let left = std::mem::take(&mut self.queue().left);
         for (number, owner, is_flock) in left {
+            let _turn = self.turn(number, owner);
+            let queue = self.queue();
+            if queue.is_stopped {
+                // With the end of the session all of it is given back.
+                return;
+            }
             // Somebody else goes by that number by now, and gives back all of it at his end.
-            let is_new = !self.queue().owners(number, is_flock, |own, _| own == owner).is_empty();
-            if !is_new && let Err(failure) = self.give_back(metadata, number, owner, is_flock) {
+            let is_new = !queue.owners(number, is_flock, |own, _| own == owner).is_empty();
+            drop(queue);
+            let request = everything(owner, is_flock);
+            if !is_new && let Err(failure) = self.give_back_in_turn(metadata, number, &request) {
                 tracing::debug!(file = number, %failure, "cannot give a lock back");
             }
         }
@@ -435,12 +455,19 @@ impl State {
         let mut more = OwnLocks::default();
         more.set(&granted);
         before.iter().for_each(|held| more.set(&unlocked(held)));
-        // Who goes back to what it had cannot be refused that, and lets go of nothing meanwhile.
+        // Who goes back to reading cannot be refused that, and lets go of nothing meanwhile.
         let as_before = before.into_iter().filter(|held| held.range.kind != granted.range.kind);
+        let mut taken = Ok(());
         for locked in as_before.chain(more.iter().map(|held| unlocked(&held))) {
-            metadata.call(&Request::Lock { number, owner, is_flock, locked })?;
+            let asked = metadata.call(&Request::Lock { number, owner, is_flock, locked });
+            taken = taken.and(asked.map(drop));
         }
-        Ok(())
+        if taken.is_err() {
+            // What is left of it goes with the end of its owner.
+            let holders = &mut self.queue().held;
+            holders.entry((number, is_flock)).or_default().insert(owner, request.handle);
+        }
+        taken
     }
 
     /// Tries for all that wait, again and again.
@@ -474,8 +501,10 @@ impl State {
                 false if queue.waiting.is_empty() && !queue.left.is_empty() => LEFT_PAUSE,
                 false => (pause * 2).min(PAUSE_MAX),
             };
-            let stopped = self.changed.wait_timeout_while(queue, pause, |queue| !queue.is_stopped);
-            drop(stopped);
+            let was_waited = !queue.waiting.is_empty();
+            let goes_on =
+                |queue: &mut Queue| !queue.is_stopped && (was_waited || queue.waiting.is_empty());
+            drop(self.changed.wait_timeout_while(queue, pause, goes_on));
         }
     }
 
@@ -507,6 +536,12 @@ impl State {
         }
         true
     }
+}
+
+/// What gives back all that an owner holds of a node.
+fn everything(owner: u64, is_flock: bool) -> LockRequest {
+    let lock = Lock { start: 0, end: u64::MAX, kind: LockKind::Unlock, pid: 0 };
+    LockRequest { handle: 0, owner, lock, is_flock }
 }
 
 /// What gives a lock back.
@@ -624,6 +659,33 @@ mod tests {
         let queue = state.queue();
         assert!(queue.ranges.owners_in_the_way(FILE, false, here(2), &range).is_empty());
         assert!(queue.turns.is_empty());
+    }
+
+    #[test]
+    fn what_a_new_owner_takes_is_not_given_back_for_who_went_by_its_number() {
+        let (is_asked, asked) = channel();
+        let (answer, may_answer) = channel();
+        let metadata = Granting { is_asked, may_answer: Mutex::new(may_answer) };
+        let state = State::default();
+        state.queue().left.insert((FILE, 1, false));
+        std::thread::scope(|threads| {
+            let (state, metadata) = (&state, &metadata);
+            threads.spawn(|| state.set(metadata, FILE, &request(1, LockKind::Write, 1)).unwrap());
+            asked.recv().unwrap();
+            let (is_over, over) = channel();
+            threads.spawn(move || {
+                state.give_back_left(metadata);
+                let _ = is_over.send(());
+            });
+            // It may look before the other one has it, if anything lets it.
+            let _ = over.recv_timeout(Duration::from_millis(50));
+            answer.send(()).unwrap();
+        });
+        let queue = state.queue();
+        assert_eq!(queue.owners(FILE, false, |owner, _| owner == 1), [1]);
+        let range = range(&request(2, LockKind::Write, 1).lock);
+        assert_eq!(queue.ranges.owners_in_the_way(FILE, false, here(2), &range).len(), 1);
+        assert!(queue.left.is_empty());
     }
 
     /// Grants everything, and fails as often as it is told to before.

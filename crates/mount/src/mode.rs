@@ -80,6 +80,11 @@ impl Modes {
     /// Chooses how an open of a file, for writes as `wish` has them, is answered. To be ended with
     /// [`Modes::close`], unless it is refused.
     pub(crate) fn open(&self, node: &Node, file: &File, wish: Wish) -> Chosen {
+        let needs_us = wish.needs_us(file.access());
+        let may_pass = !needs_us && self.is_wanted(node);
+        // Who has it mapped and has closed it reads and writes the tier's file: who opens it now has to
+        // see that, and must not write over it from what the kernel would cache.
+        let is_to_pass = may_pass || self.is_mapped(node, file);
         let mut open = self.stripe(node.number);
         if let Some(in_use) = open.get_mut(&node.number) {
             in_use.opens += 1;
@@ -98,16 +103,12 @@ impl Modes {
                 }
             }
             let backing = Arc::clone(backing);
-            return match wish.needs_us(file.access()) {
+            return match needs_us {
                 true => Chosen::Direct(backing),
                 false => Chosen::Passed(backing),
             };
         }
-        let needs_us = wish.needs_us(file.access());
-        let may_pass = !needs_us && self.is_wanted(node);
-        // Who has it mapped and has closed it reads and writes the tier's file: who opens it now has to
-        // see that, and must not write over it from what the kernel would cache.
-        let mode = match may_pass || is_mapped(node, file) {
+        let mode = match is_to_pass {
             true => self.pass(node, file),
             false => Mode::Served,
         };
@@ -136,16 +137,14 @@ impl Modes {
         open.get(&number).map(|in_use| matches!(in_use.mode, Mode::Passed { .. }))
     }
 
-    /// Whether programs may change a file past the daemon: one that has it open or, where its object is
-    /// not known to be left alone, mapped.
+    /// Whether programs may change a file past the daemon: one that is written, has an object, and is not
+    /// served.
     pub(crate) fn may_change(&self, node: &Node) -> bool {
-        match self.stripe(node.number).get(&node.number).map(|in_use| &in_use.mode) {
-            Some(Mode::Passed { holders, .. }) => {
-                holders.iter().any(|(access, _)| *access == Access::Write)
-            }
-            Some(Mode::Served) => false,
-            None => self.passthrough.is_some() && node.is_written,
-        }
+        let is_served = || {
+            let open = self.stripe(node.number);
+            open.get(&node.number).is_some_and(|in_use| matches!(in_use.mode, Mode::Served))
+        };
+        self.passthrough.is_some() && node.is_written && !is_served()
     }
 
     fn is_wanted(&self, node: &Node) -> bool {
@@ -153,6 +152,13 @@ impl Modes {
             Some(is_movable) => !is_movable,
             None => self.io != IoMode::Served,
         }
+    }
+
+    /// Whether somebody may change a file past the daemon that nobody has open.
+    fn is_mapped(&self, node: &Node, file: &File) -> bool {
+        let is_held = |object: Arc<dyn Object>| object.stat().is_ok_and(|stat| stat.is_held);
+        let may_be = self.passthrough.is_some() && node.is_written;
+        may_be && file.object().is_some_and(is_held)
     }
 
     fn pass(&self, node: &Node, file: &File) -> Mode {
@@ -174,12 +180,6 @@ impl Modes {
         // Entries are replaced as wholes.
         stripe.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// Whether somebody may change a file that nobody has open.
-fn is_mapped(node: &Node, file: &File) -> bool {
-    let is_held = |object: Arc<dyn Object>| object.stat().is_ok_and(|stat| stat.is_held);
-    node.is_written && file.object().is_some_and(is_held)
 }
 
 /// The tier's file, and the handle that holds it where it is.

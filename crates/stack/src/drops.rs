@@ -112,8 +112,16 @@ impl Drops {
                 break;
             }
         }
-        self.has_failed.store(!left.is_empty(), Ordering::Relaxed);
-        crate::lock(&self.waiting).extend(left);
+        if !left.is_empty() {
+            let mut waiting = crate::lock(&self.waiting);
+            self.has_failed.store(true, Ordering::Relaxed);
+            waiting.extend(left);
+            drop(waiting);
+            // Whoever came to wait meanwhile has found nothing.
+            self.added.notify_all();
+        } else {
+            self.has_failed.store(false, Ordering::Relaxed);
+        }
         gone
     }
 }

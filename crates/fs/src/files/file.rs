@@ -81,10 +81,13 @@ impl File {
     }
 
     fn end(&mut self, is_unused: bool) -> Result<()> {
-        match self.shared.take() {
-            Some(shared) => self.files.close_file(shared, self.access, is_unused),
-            None => Ok(()),
+        let Some(shared) = self.shared.take() else { return Ok(()) };
+        let number = shared.number;
+        let closed = self.files.close_file(shared, self.access, is_unused);
+        if self.access == Access::Read {
+            self.files.look_at_left(number);
         }
+        closed
     }
 }
 

@@ -8,6 +8,7 @@ mod closing;
 mod file;
 mod io;
 mod kept;
+mod left;
 mod list;
 mod losses;
 mod open;
@@ -27,6 +28,7 @@ use self::away::Away;
 use self::closing::{Closing, Queued};
 pub use self::file::File;
 use self::kept::Kept;
+use self::left::StillHeld;
 pub use self::losses::Heard;
 use self::losses::Losses;
 use self::open::Shared;
@@ -85,6 +87,7 @@ pub struct Files {
     ready: Ready,
     sweeper: Arc<Sweeper>,
     closing: Closing,
+    still_held: StillHeld,
 }
 
 impl Files {
@@ -119,6 +122,7 @@ impl Files {
             ready,
             sweeper,
             closing,
+            still_held: StillHeld::default(),
         }))
     }
 
@@ -346,14 +350,14 @@ impl Files {
             if let Some(file) = self.open.file(number)
                 && let Some(stat) = file.object_stat()?
             {
-                changes.settled_ns = Some(self.settle(number, stat)?);
+                changes.settled_ns = Some(self.settle_held(number, stat)?);
             }
         }
         let mut node = self.ask_node(&Request::Change { number, changes })?;
         if changes.modified.is_some() && changes.settled_ns.is_none() && node.is_written {
             // Somebody else writes to it, or died while it had it open.
             let stat = self.data.stat(&self.key(number)?)?;
-            changes.settled_ns = Some(self.settle(number, stat)?);
+            changes.settled_ns = Some(self.settle_held(number, stat)?);
             node = self.ask_node(&Request::Change { number, changes })?;
         }
         self.note_change(&node, false)?;
@@ -483,6 +487,7 @@ impl Files {
     pub fn close(&self) -> Result<()> {
         let let_go = self.forget_all();
         self.let_go_all_ahead();
+        self.look_at_all_left();
         self.closing.stop();
         for object in self.ready.stop() {
             self.sweeper.push(object.number, self.metadata.life());
@@ -608,7 +613,7 @@ impl Files {
             // Who waited for it in vain a moment ago does not wait again only to close it.
             true if self.away.contains(number, self.clock.now_ns()) => None,
             // What cannot be asked now is asked by whoever looks at it later.
-            true => file.left(self),
+            true => self.stat_left(file),
             false => None,
         };
         let left = left.map_or(Left::Unknown, |stat| Left::Settled(settled(stat)));

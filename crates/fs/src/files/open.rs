@@ -151,19 +151,6 @@ impl Shared {
         Ok(self.object().map(|object| object.stat()).transpose()?)
     }
 
-    /// What the object says as the last that has it open here is closed; `None` where somebody may go on to
-    /// change its bytes: who has mapped them writes to them also behind the close.
-    pub(super) fn left(self: Arc<Self>, files: &Files) -> Option<Stat> {
-        let key = files.key(self.number).ok()?;
-        let mut stat = self.object_stat().ok()??;
-        if stat.is_held {
-            // By its own handle as well.
-            drop(self);
-            stat = files.data.stat(&key).ok()?;
-        }
-        (!stat.is_held).then_some(stat)
-    }
-
     /// Whether a write has to take set-user-ID and set-group-ID bits away: true once.
     pub(super) fn take_set_id(&self) -> bool {
         self.has_set_id.load(Ordering::Relaxed) && self.has_set_id.swap(false, Ordering::AcqRel)
@@ -307,6 +294,17 @@ impl Shared {
 
     /// Gives a small file an object, because it outgrows what is kept with the metadata.
     pub(super) fn move_out(&self, files: &Files) -> Result<()> {
+        let mut made_in = None;
+        let moved = self.move_out_once(files, &mut made_in);
+        if let Some(life) = made_in.filter(|_| moved.as_ref().is_err_and(is_gone)) {
+            // Whoever removed it has looked for an object before there was one.
+            files.sweeper.push(self.number, life);
+        }
+        moved
+    }
+
+    /// The same; `made_in` is the life of the metadata in which an object may have been made for it.
+    fn move_out_once(&self, files: &Files, made_in: &mut Option<u64>) -> Result<()> {
         let mut content = self.change();
         for _ in 0..TRIES_MAX {
             let Content::Inline { bytes, size, .. } = &*content else { return Ok(()) };
@@ -327,6 +325,7 @@ impl Shared {
                 return Ok(());
             }
             let how = Open { create: Create::IfMissing, ..files.how(&node, Access::Write) };
+            made_in.get_or_insert(files.metadata.life());
             let object: Arc<dyn Object> = files.data.open(&key, &how)?.into();
             if !fill(&*object, bytes, *size, claim.as_ref())? {
                 continue;
@@ -336,18 +335,13 @@ impl Shared {
                 object.sync()?;
             }
             let object_modified_ns = object.stat()?.modified_ns;
-            let life = files.metadata.life();
             let reply = files.metadata.call(&Request::MoveOut {
                 number: self.number,
                 size: *size,
                 content: bytes,
                 object_modified_ns,
-            });
-            if reply.as_ref().is_err_and(is_gone) {
-                // Whoever removed it has looked for an object before there was one.
-                files.sweeper.push(self.number, life);
-            }
-            match reply? {
+            })?;
+            match reply {
                 Reply::Node(_) => {
                     *content = Content::Object(object, Access::Write);
                     return Ok(());

@@ -6,7 +6,7 @@ use std::sync::{Arc, Once};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use terrace_core::Access;
-use terrace_fs::{File, Kind, Made, Node};
+use terrace_fs::{Changes, File, Kind, Made, Node};
 use terrace_fuse::{BackingId, Opened, OpenedFlags, Reply, Request};
 
 use super::names::made;
@@ -100,11 +100,11 @@ impl Front {
             }
             let found = self.files.lookup(directory, name);
             if found.as_ref().is_ok_and(|node| !may_open(node, request.uid, flags)) {
-                // The kernel takes what it is given for new, and neither checks who may open it nor cuts
-                // it. Told so it looks again, and opens what is there.
+                // The kernel takes what it is given for new, and does not check who may open it. Told so
+                // it looks again, once, and opens what is there.
                 return Err(Errno::STALE.into());
             }
-            match found.and_then(|node| self.open_file(node.number, flags)) {
+            match found.and_then(|node| self.open_again(&node, request.uid, flags)) {
                 Ok((node, file)) => return Ok((node, file, None)),
                 // And somebody removed it since.
                 Err(failure)
@@ -112,6 +112,18 @@ impl Front {
                 Err(failure) => return Err(failure),
             }
         }
+    }
+
+    /// Opens a file of the user's own, and cuts it where that is asked for.
+    fn open_again(&self, node: &Node, user: u32, flags: OFlags) -> Result<(Node, File)> {
+        let (mut node, file) = self.open_file(node.number, flags)?;
+        if flags.contains(OFlags::TRUNC) {
+            // Root keeps what lends rights, as where the kernel cuts it.
+            let clears_set_id = user != 0;
+            let changes = Changes { size: Some(0), clears_set_id, ..Changes::default() };
+            node = self.files.change(node.number, changes)?;
+        }
+        Ok((node, file))
     }
 
     /// Chooses a mode and keeps the file until it is released.
@@ -227,16 +239,12 @@ impl Front {
 
 /// Whether a user certainly may open a file as it is: one of his own.
 fn may_open(node: &Node, user: u32, flags: OFlags) -> bool {
-    let wanted = match access(flags) {
-        Access::Read => Mode::RUSR,
-        Access::Write if flags.contains(OFlags::RDWR) => Mode::RUSR | Mode::WUSR,
-        Access::Write => Mode::WUSR,
-    };
+    let reads = !flags.contains(OFlags::WRONLY);
+    let writes = access(flags) == Access::Write || flags.contains(OFlags::TRUNC);
     let has = Mode::from_raw_mode(node.permissions);
-    node.kind == Kind::File
-        && node.user == user
-        && has.contains(wanted)
-        && !flags.contains(OFlags::TRUNC)
+    let is_enough = |needed: bool, mode| !needed || has.contains(mode);
+    let is_own = node.kind == Kind::File && node.user == user;
+    is_own && is_enough(reads, Mode::RUSR) && is_enough(writes, Mode::WUSR)
 }
 
 fn access(flags: OFlags) -> Access {

@@ -159,6 +159,17 @@ time.sleep(0.1)
 store(address, 1, 2)
 sync(address)
 see("closed", before)
+# Setting the time does not end it.
+os.utime(path, ns=(before, before))
+assert changed() == before
+# Who only reads it is told as well.
+reader = os.open(path, os.O_RDONLY)
+os.pread(reader, 10, 0)
+time.sleep(0.1)
+store(address, 1, 2)
+sync(address)
+see("read by another", before)
+os.close(reader)
 # Who may only append, and maps it as well.
 file = os.open(path, os.O_RDWR | os.O_APPEND)
 assert os.pread(file, 3, 0) == bytes([1, 2, 0])

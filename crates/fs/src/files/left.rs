@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Files that are closed here and that somebody may go on to change all the same: a mapping outlives the
+//! close. As long as that is so the object is asked whenever somebody wants to know, as for one that is
+//! open; then what it says is noted, and it is not asked any more.
+
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex};
+
+use terrace_core::{Access, Stat};
+
+use super::Files;
+use super::open::Shared;
+use crate::failure::Result;
+use crate::lock;
+
+/// Those of which nothing was noted when they were closed.
+#[derive(Default)]
+pub(super) struct StillHeld(Mutex<HashSet<u64>>);
+
+impl Files {
+    /// What the object of a file says as its last writer here closes it; `None` where that cannot be asked
+    /// now, or somebody may go on to change it.
+    pub(super) fn stat_left(&self, file: Arc<Shared>) -> Option<Stat> {
+        let number = file.number;
+        let mut stat = file.object_stat().ok()??;
+        if stat.is_held {
+            // By its own handle as well.
+            drop(file);
+            stat = self.data.stat(&self.key(number).ok()?).ok()?;
+        }
+        if stat.is_held {
+            lock(&self.still_held.0).insert(number);
+            return None;
+        }
+        Some(stat)
+    }
+
+    /// Asks the object of a file once more that was still held when its last writer closed it, unless
+    /// somebody here has it open.
+    pub(super) fn look_at_left(&self, number: u64) {
+        let mut still_held = lock(&self.still_held.0);
+        if still_held.is_empty() || self.open.file(number).is_some() || !still_held.remove(&number)
+        {
+            return;
+        }
+        drop(still_held);
+        self.note_left(number);
+    }
+
+    /// The same of all, at the end.
+    pub(super) fn look_at_all_left(&self) {
+        let all = std::mem::take(&mut *lock(&self.still_held.0));
+        all.into_iter().for_each(|number| self.note_left(number));
+    }
+
+    fn note_left(&self, number: u64) {
+        // Where this fails the object is asked by whoever looks at the file later.
+        if let Err(failure) = self.node(number) {
+            tracing::debug!(file = number, %failure, "cannot ask the object of a closed file");
+        }
+    }
+
+    /// As [`Files::settle`], of an object that may go on to be changed: with a writer it is still asked
+    /// behind this.
+    pub(super) fn settle_held(self: &Arc<Self>, number: u64, stat: Stat) -> Result<u64> {
+        let writer = match stat.is_held {
+            true => Some(self.open_stale(number, Access::Write)?),
+            false => None,
+        };
+        let settled = self.settle(number, stat);
+        drop(writer);
+        settled
+    }
+}
