@@ -132,6 +132,21 @@ fn create_partial(path: &Path) -> io::Result<(File, PathBuf)> {
     }
 }
 
+/// Makes the names beside a file durable, where that can be done.
+fn sync_directory(path: &Path) -> io::Result<()> {
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let synced = File::open(directory.unwrap_or(Path::new("."))).and_then(|it| it.sync_all());
+    match synced {
+        // It may be written to and not be read, or its file system has nothing to sync there.
+        Err(error)
+            if matches!(error.kind(), ErrorKind::PermissionDenied | ErrorKind::InvalidInput) =>
+        {
+            Ok(())
+        }
+        done => done,
+    }
+}
+
 impl Target for LocalTarget {
     fn write(&mut self, data: &[u8]) -> Result<()> {
         let result = self.file.write_all(data);
@@ -139,9 +154,16 @@ impl Target for LocalTarget {
     }
 
     fn finish(&mut self) -> Result<()> {
-        if let Some(partial) = &self.partial {
-            fs::rename(partial, &self.path).map_err(|error| self.fail(error))?;
-            self.partial = None;
+        let Some(partial) = &self.partial else { return Ok(()) };
+        let replaces = fs::symlink_metadata(&self.path).is_ok();
+        // Else a loss of power could leave neither what it replaces nor what it has.
+        if replaces {
+            self.file.sync_all().map_err(|error| self.fail(error))?;
+        }
+        fs::rename(partial, &self.path).map_err(|error| self.fail(error))?;
+        self.partial = None;
+        if replaces {
+            sync_directory(&self.path).map_err(|error| self.fail(error))?;
         }
         Ok(())
     }

@@ -2,7 +2,7 @@
 //! `import` and `export`: what comes back is what went in, bit by bit.
 
 use std::collections::BTreeMap;
-use std::ffi::OsString;
+use std::ffi::{CStr, OsString};
 use std::fs::{self, File};
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, chown};
@@ -372,8 +372,12 @@ struct Small(PathBuf);
 
 impl Small {
     fn mount(path: PathBuf) -> Self {
+        Self::mount_with(path, c"size=64k")
+    }
+
+    fn mount_with(path: PathBuf, options: &CStr) -> Self {
         fs::create_dir(&path).expect("made");
-        mount("none", &path, "tmpfs", MountFlags::empty(), c"size=64k").expect("root may mount");
+        mount("none", &path, "tmpfs", MountFlags::empty(), options).expect("root may mount");
         Self(path)
     }
 }
@@ -399,6 +403,75 @@ fn a_full_local_disk_is_not_taken_for_a_full_tier() {
     assert!(said.contains("no space left on the local disk file=target/long"), "{said}");
     assert!(said.contains("No space left on device"), "{said}");
     assert!(!said.contains("tier"), "{said}");
+}
+
+/// A file system on a disk that has less room than it says: what it takes into memory it cannot write.
+struct Failing {
+    mounted: PathBuf,
+    disk: Small,
+}
+
+impl Failing {
+    /// `None` where there are no loop devices, or nothing that makes a file system.
+    fn mount(scene: &Scene, name: &str) -> Option<Self> {
+        const BYTES: u64 = 64 << 20;
+        let disk = Small::mount_with(scene.path("disk"), c"size=16m");
+        let (image, mounted) = (disk.0.join("image"), scene.path(name));
+        File::create(&image).and_then(|file| file.set_len(BYTES)).expect("made");
+        fs::create_dir_all(&mounted).expect("made");
+        let is_made = run(Command::new("mkfs.ext4").arg("-q").arg(&image))
+            && run(Command::new("mount").args(["-o", "loop"]).arg(&image).arg(&mounted));
+        is_made.then_some(Self { mounted, disk })
+    }
+
+    /// Takes all room that the disk has left.
+    fn fill(&self) {
+        let filling = File::create(self.disk.0.join("filling")).expect("made");
+        let mut offset = 0;
+        while filling.write_all_at(&[7; 4096], offset).is_ok() {
+            offset += 4096;
+        }
+    }
+
+    /// Gives it the room back; the file system is as it was left.
+    fn mend(&self) {
+        unmount(&self.mounted, UnmountFlags::empty()).expect("unmounted");
+        fs::remove_file(self.disk.0.join("filling")).expect("removed");
+        let image = self.disk.0.join("image");
+        let mut command = Command::new("mount");
+        assert!(run(command.args(["-o", "loop"]).arg(image).arg(&self.mounted)));
+    }
+}
+
+impl Drop for Failing {
+    fn drop(&mut self) {
+        // Where it fails, the test has failed before.
+        let _ = unmount(&self.mounted, UnmountFlags::DETACH);
+    }
+}
+
+/// Whether a program could be run, and did what it was to do.
+fn run(command: &mut Command) -> bool {
+    let command = command.stdout(Stdio::null()).stderr(Stdio::null());
+    command.status().is_ok_and(|status| status.success())
+}
+
+#[test]
+fn a_file_is_replaced_only_by_one_that_is_on_the_disk() {
+    if !geteuid().is_root() {
+        return;
+    }
+    let scene = Scene::new();
+    scene.ok_with(&[7; 3_000_000], ["put", "new"]);
+    let Some(disk) = Failing::mount(&scene, "target") else { return };
+    scene.file("target/file", b"old");
+    File::open(scene.path("target/file")).and_then(|file| file.sync_all()).expect("synced");
+    disk.fill();
+    let ran = scene.run(["get", "new", "target/file"]);
+    assert!(ran.status.is_some_and(|status| status != 0), "{ran:?}");
+    assert!(ran.stderr.contains("target/file: "), "{ran:?}");
+    disk.mend();
+    assert_eq!(scene.read("target/file"), b"old");
 }
 
 #[test]
