@@ -16,7 +16,7 @@ use rustix::io::Errno;
 use terrace_core::{Access, Buffer, Error};
 use terrace_fs::{Kind, Listed, Node, Reply, Request, Time};
 
-use super::{PIECE_BYTES, Work, about, local};
+use super::{PIECE_BYTES, Work, about, local, stored};
 use crate::failure::{Failure, Result, from_local};
 
 /// Entries that are fetched at once.
@@ -256,9 +256,10 @@ impl Export<'_, '_> {
         if node.kind != Kind::Symlink {
             chmodat(CWD, path, permissions, AtFlags::empty()).map_err(failed)?;
         }
-        let wanted = self.wanted(node).map_err(|failure| said(failure, path))?;
-        for (name, _) in local::attributes(path)? {
-            if wanted.iter().all(|(one, _)| *one != name) {
+        let wanted = stored::attributes(&self.work.files, node);
+        let wanted = wanted.map_err(|failure| said(failure, path))?;
+        for name in local::attributes(path)?.keys() {
+            if !wanted.contains_key(name) {
                 lremovexattr(path, name.as_slice()).map_err(failed)?;
             }
         }
@@ -284,23 +285,6 @@ impl Export<'_, '_> {
         summary.owners_lost += u64::from(is_lost);
         summary.set_ids_lost += u64::from(permissions != Mode::from_raw_mode(node.permissions));
         permissions
-    }
-
-    fn wanted(&self, node: &Node) -> terrace_fs::Result<Vec<local::Attribute>> {
-        let (mut wanted, number) = (Vec::new(), node.number);
-        if !node.has_xattrs {
-            return Ok(wanted);
-        }
-        let metadata = self.work.files.metadata();
-        let Reply::Bytes(names) = metadata.call(&Request::Xattrs { number })? else {
-            return Ok(wanted);
-        };
-        for name in names.split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
-            if let Reply::Bytes(value) = metadata.call(&Request::Xattr { number, name })? {
-                wanted.push((name.to_vec(), value));
-            }
-        }
-        Ok(wanted)
     }
 }
 

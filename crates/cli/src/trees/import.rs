@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use terrace_core::{Access, Buffer, Error};
 use terrace_fs::{Changes, File, Kind, Made, Node, Request, SetHow, When};
 
-use super::{PIECE_BYTES, Work, about, local, made};
+use super::{PIECE_BYTES, Work, about, local, made, stored};
 use crate::failure::Result;
 
 /// Smaller files are kept with the metadata and get no object.
@@ -320,8 +320,12 @@ impl Import<'_, '_> {
         };
         let node = files.change(number, changes).map_err(|failure| said(failure, path))?;
         let wanted = local::attributes(path)?;
-        if node.has_xattrs {
-            self.forget(number, &wanted).map_err(|failure| said(failure, path))?;
+        let given = stored::attributes(files, &node).map_err(|failure| said(failure, path))?;
+        for name in given.keys() {
+            if !wanted.contains_key(name) {
+                let request = Request::RemoveXattr { number, name };
+                files.metadata().call(&request).map_err(|failure| said(failure, path))?;
+            }
         }
         for (name, value) in &wanted {
             let how = SetHow::Any;
@@ -335,21 +339,6 @@ impl Import<'_, '_> {
             ..Changes::default()
         };
         files.change(number, changes).map_err(|failure| said(failure, path))?;
-        Ok(())
-    }
-
-    /// Removes attributes that the local file does not have.
-    fn forget(&self, number: u64, wanted: &[local::Attribute]) -> terrace_fs::Result<()> {
-        let metadata = self.work.files.metadata();
-        let names = match metadata.call(&Request::Xattrs { number })? {
-            terrace_fs::Reply::Bytes(names) => names,
-            _ => Vec::new(),
-        };
-        for name in names.split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
-            if wanted.iter().all(|(one, _)| one != name) {
-                metadata.call(&Request::RemoveXattr { number, name })?;
-            }
-        }
         Ok(())
     }
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What local files say beside their bytes.
 
+use std::collections::BTreeMap;
 use std::fs::Metadata;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
@@ -19,8 +20,8 @@ const XATTR_BYTES_MAX: usize = 64 << 10;
 /// What the attributes of a mounted store begin with: they say where a file is, not what.
 const OF_TIERS: &[u8] = b"user.terrace.";
 
-/// An extended attribute: its name and its value.
-pub(super) type Attribute = (Vec<u8>, Vec<u8>);
+/// Extended attributes: their values by their names.
+pub(super) type Attributes = BTreeMap<Vec<u8>, Vec<u8>>;
 
 /// What a local file is.
 pub(super) fn kind(metadata: &Metadata) -> Kind {
@@ -54,14 +55,14 @@ pub(super) fn device(encoded: u32) -> Dev {
 }
 
 /// The extended attributes of a local file; none where its file system knows none.
-pub(super) fn attributes(path: &Path) -> Result<Vec<Attribute>> {
+pub(super) fn attributes(path: &Path) -> Result<Attributes> {
     let failed = |errno: Errno| about(Error::from_io("read attributes", errno.into()), path);
     let mut names = Vec::with_capacity(XATTR_BYTES_MAX);
     match llistxattr(path, rustix::buffer::spare_capacity(&mut names)) {
-        Err(Errno::NOTSUP) => return Ok(Vec::new()),
+        Err(Errno::NOTSUP) => return Ok(Attributes::new()),
         listed => listed.map_err(failed)?,
     };
-    let mut attributes = Vec::new();
+    let mut attributes = Attributes::new();
     for name in names.split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
         let mut value = Vec::with_capacity(XATTR_BYTES_MAX);
         match lgetxattr(path, name, rustix::buffer::spare_capacity(&mut value)) {
@@ -70,7 +71,7 @@ pub(super) fn attributes(path: &Path) -> Result<Vec<Attribute>> {
             read => read.map_err(failed)?,
         };
         if !name.starts_with(OF_TIERS) {
-            attributes.push((name.to_vec(), value));
+            attributes.insert(name.to_vec(), value);
         }
     }
     Ok(attributes)

@@ -8,6 +8,7 @@
 mod export;
 mod import;
 mod local;
+mod stored;
 
 use std::path::Path;
 use std::sync::Arc;
