@@ -16,6 +16,8 @@ use rustix::io::Errno;
 use terrace_core::{Access, Buffer, Error};
 use terrace_fs::{Kind, Listed, Node, Reply, Request, Time};
 
+use super::disks::Disks;
+use super::unsettled::Unsettled;
 use super::{PIECE_BYTES, Work, about, local, stored};
 use crate::failure::{Failure, Result, from_local};
 
@@ -32,6 +34,12 @@ struct Level {
     is_at_end: bool,
 }
 
+/// A file that was copied, and the times that it is to have.
+struct Copied {
+    path: PathBuf,
+    times: Timestamps,
+}
+
 struct Export<'a, 'w> {
     work: &'a mut Work<'w>,
     /// What has several names, but for directories: the first of these.
@@ -40,6 +48,8 @@ struct Export<'a, 'w> {
     /// each is the copy.
     kept: HashMap<(u64, u64), u64>,
     keeper: Keeper,
+    disks: Disks,
+    unsettled: Unsettled<Copied>,
     buffer: Buffer,
 }
 
@@ -47,27 +57,14 @@ struct Export<'a, 'w> {
 pub(crate) fn export(work: &mut Work<'_>, source: Node, target: &Path) -> Result<()> {
     fs::create_dir_all(target)
         .map_err(|error| about(from_local("make a directory", error), target))?;
-    let (linked, kept) = (HashMap::new(), HashMap::new());
-    let (keeper, buffer) = (Keeper::here()?, Buffer::zeroed(PIECE_BYTES));
-    let mut export = Export { work, linked, kept, keeper, buffer };
-    let mut levels = vec![Level::new(target.into(), source)];
-    while let Some(level) = levels.last_mut() {
-        export.work.interrupt.check("run it again to go on")?;
-        let next = export.next(level);
-        let Some(entry) = export.work.note(next)?.flatten() else {
-            let Some(level) = levels.pop() else { break };
-            export.work.summary.directories += 1;
-            let done = export.attributes(&level.node, &level.path);
-            export.work.note(done)?;
-            continue;
-        };
-        let directory = level.path.clone();
-        let result = export.one(&directory, &entry);
-        if let Some(Some(below)) = export.work.note(result)? {
-            levels.push(below);
-        }
-    }
-    Ok(())
+    let mut export = Export::new(work, target)?;
+    let walked = export.walk(source, target);
+    // Also where a signal ends it: what was copied so far is not copied again.
+    let settled = export.settle();
+    // These times, and what has no bytes.
+    let synced = export.disks.sync();
+    let noted = export.work.note(synced);
+    walked.and(settled).and(noted.map(drop))
 }
 
 impl Level {
@@ -76,7 +73,59 @@ impl Level {
     }
 }
 
-impl Export<'_, '_> {
+impl<'a, 'w> Export<'a, 'w> {
+    fn new(work: &'a mut Work<'w>, target: &Path) -> Result<Self> {
+        let failed = |error| about(from_local("open a directory", error), target);
+        let (linked, kept, mut disks) = (HashMap::new(), HashMap::new(), Disks::default());
+        let directory = fs::File::open(target).map_err(failed)?;
+        disks.note(target, &directory).map_err(failed)?;
+        let (keeper, unsettled) = (Keeper::here()?, Unsettled::default());
+        let buffer = Buffer::zeroed(PIECE_BYTES);
+        Ok(Self { work, linked, kept, keeper, disks, unsettled, buffer })
+    }
+
+    fn walk(&mut self, source: Node, target: &Path) -> Result<()> {
+        let mut levels = vec![Level::new(target.into(), source)];
+        while let Some(level) = levels.last_mut() {
+            self.work.interrupt.check("run it again to go on")?;
+            if self.unsettled.is_due() {
+                self.settle()?;
+            }
+            let next = self.next(level);
+            let Some(entry) = self.work.note(next)?.flatten() else {
+                let Some(level) = levels.pop() else { break };
+                self.work.summary.directories += 1;
+                let done = self.attributes(&level.node, &level.path);
+                self.work.note(done)?;
+                continue;
+            };
+            let directory = level.path.clone();
+            let result = self.one(&directory, &entry);
+            if let Some(Some(below)) = self.work.note(result)? {
+                levels.push(below);
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the files durable that were copied; then these can get their times. They do not where
+    /// something may be lost: the next run copies them again.
+    fn settle(&mut self) -> Result<()> {
+        let copied = self.unsettled.take();
+        if copied.is_empty() {
+            return Ok(());
+        }
+        let synced = self.disks.sync();
+        if self.work.note(synced)?.is_none() {
+            return Ok(());
+        }
+        for Copied { path, times } in copied {
+            let set = set_times(&path, &times);
+            self.work.note(set)?;
+        }
+        Ok(())
+    }
+
     fn next(&self, level: &mut Level) -> Result<Option<Listed>> {
         if let Some(entry) = level.entries.next() {
             return Ok(Some(entry));
@@ -154,7 +203,8 @@ impl Export<'_, '_> {
             self.work.summary.unchanged += 1;
         } else {
             self.copy(path, node, there)?;
-            self.attributes(node, path)?;
+            self.rights(node, path)?;
+            self.unsettled.push(Copied { path: path.into(), times: times(node) }, node.size);
             self.work.summary.files += 1;
         }
         Ok(())
@@ -176,6 +226,7 @@ impl Export<'_, '_> {
         self.kept.get(&(there.dev(), there.ino())).is_some_and(|of| *of != node.number)
     }
 
+    /// Copies the bytes of a file.
     fn copy(&mut self, path: &Path, node: &Node, there: Option<&Metadata>) -> Result<()> {
         let failed = |error| about(from_local("write a file", error), path);
         // First of all: what was copied before stays where this cannot be.
@@ -201,6 +252,7 @@ impl Export<'_, '_> {
             .custom_flags(OFlags::NOFOLLOW.bits() as i32)
             .open(path)
             .map_err(failed)?;
+        self.disks.note(path, &target).map_err(failed)?;
         while let Some(data) = range {
             let mut position = data.start;
             while position < data.end {
@@ -247,8 +299,13 @@ impl Export<'_, '_> {
 
     /// Owner, permissions, attributes, times: in this order, because each changes what is behind it.
     fn attributes(&mut self, node: &Node, path: &Path) -> Result<()> {
+        self.rights(node, path)?;
+        set_times(path, &times(node))
+    }
+
+    /// Owner, permissions, attributes.
+    fn rights(&mut self, node: &Node, path: &Path) -> Result<()> {
         let failed = |errno: Errno| about(from_local("set attributes", errno.into()), path);
-        let is_root = rustix::process::geteuid().is_root();
         give(node, path).map_err(failed)?;
         let given = fs::symlink_metadata(path)
             .map_err(|error| about(from_local("set attributes", error), path))?;
@@ -265,14 +322,10 @@ impl Export<'_, '_> {
         }
         for (name, value) in &wanted {
             match lsetxattr(path, name.as_slice(), value, XattrFlags::empty()) {
-                Err(Errno::PERM) if !is_root && !name.starts_with(b"user.") => {}
+                Err(Errno::PERM) if !self.keeper.is_root && !name.starts_with(b"user.") => {}
                 done => done.map_err(failed)?,
             }
         }
-        let time = |time: Time| Timespec { tv_sec: time.seconds, tv_nsec: time.nanos.into() };
-        let times =
-            Timestamps { last_access: time(node.accessed), last_modification: time(node.modified) };
-        utimensat(CWD, path, &times, AtFlags::SYMLINK_NOFOLLOW).map_err(failed)?;
         Ok(())
     }
 
@@ -286,6 +339,17 @@ impl Export<'_, '_> {
         summary.set_ids_lost += u64::from(permissions != Mode::from_raw_mode(node.permissions));
         permissions
     }
+}
+
+/// The times that a local file is to have.
+fn times(node: &Node) -> Timestamps {
+    let time = |time: Time| Timespec { tv_sec: time.seconds, tv_nsec: time.nanos.into() };
+    Timestamps { last_access: time(node.accessed), last_modification: time(node.modified) }
+}
+
+fn set_times(path: &Path, times: &Timestamps) -> Result<()> {
+    let set = utimensat(CWD, path, times, AtFlags::SYMLINK_NOFOLLOW);
+    Ok(set.map_err(|errno| about(from_local("set attributes", errno.into()), path))?)
 }
 
 /// Makes a further name of a file, or of anything else but a directory, where it is not one already.

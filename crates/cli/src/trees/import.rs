@@ -10,10 +10,14 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{OFlags, SeekFrom, seek};
 use rustix::io::Errno;
 use terrace_core::{Access, Buffer, Error};
-use terrace_fs::{Changes, File, Kind, Made, Node, Request, SetHow, When};
+use terrace_fs::{Changes, File, Kind, Made, Node, Request, SetHow, Time, When};
 
+use super::unsettled::Unsettled;
 use super::{PIECE_BYTES, Work, about, local, made, stored};
 use crate::failure::Result;
+
+#[cfg(test)]
+mod tests;
 
 /// Smaller files are kept with the metadata and get no object.
 const SMALL_BYTES: u64 = 4096;
@@ -38,46 +42,88 @@ struct Spot<'a> {
 /// Which local file it is: device and inode.
 type Identity = (u64, u64);
 
+/// A file that was copied, and when its source was last read and changed.
+struct Copied {
+    number: u64,
+    path: PathBuf,
+    times: (Time, Time),
+}
+
 struct Import<'a, 'w> {
     work: &'a mut Work<'w>,
     /// What has several names, but for directories, by device and inode.
     linked: HashMap<Identity, u64>,
     /// What was there with several names and is left as it is: of which file it is the copy.
     kept: HashMap<u64, Identity>,
+    unsettled: Unsettled<Copied>,
     buffer: Buffer,
 }
 
 /// Copies what is in a local directory into one of the file system.
 pub(crate) fn import(work: &mut Work<'_>, source: &Path, target: &Node) -> Result<()> {
-    let (linked, kept) = (HashMap::new(), HashMap::new());
-    let mut import = Import { work, linked, kept, buffer: Buffer::zeroed(PIECE_BYTES) };
-    let mut levels = vec![import.enter(source.into(), target.number)?];
-    while let Some(level) = levels.last_mut() {
-        import.work.interrupt.check("run it again to go on")?;
-        let Some(entry) = level.entries.next() else {
-            let Some(level) = levels.pop() else { break };
-            let done = import.leave(&level);
-            import.work.note(done)?;
-            continue;
-        };
-        let failed = |error| about(Error::from_io("read a directory", error), &level.path);
-        let entry = match entry.map_err(failed) {
-            Ok(entry) => entry,
-            Err(error) => {
-                import.work.note::<()>(Err(error.into()))?;
-                continue;
-            }
-        };
-        let (path, directory) = (entry.path(), level.number);
-        let result = import.one(path, directory, entry.file_name().as_bytes());
-        if let Some(Some(below)) = import.work.note(result)? {
-            levels.push(below);
-        }
-    }
-    Ok(())
+    let mut import = Import::new(work);
+    let walked = import.walk(source, target);
+    // Also where a signal ends it: what was copied so far is not copied again.
+    let settled = import.settle();
+    walked.and(settled)
 }
 
-impl Import<'_, '_> {
+impl<'a, 'w> Import<'a, 'w> {
+    fn new(work: &'a mut Work<'w>) -> Self {
+        let (linked, kept) = (HashMap::new(), HashMap::new());
+        let (unsettled, buffer) = (Unsettled::default(), Buffer::zeroed(PIECE_BYTES));
+        Self { work, linked, kept, unsettled, buffer }
+    }
+
+    fn walk(&mut self, source: &Path, target: &Node) -> Result<()> {
+        let mut levels = vec![self.enter(source.into(), target.number)?];
+        while let Some(level) = levels.last_mut() {
+            self.work.interrupt.check("run it again to go on")?;
+            if self.unsettled.is_due() {
+                self.settle()?;
+            }
+            let Some(entry) = level.entries.next() else {
+                let Some(level) = levels.pop() else { break };
+                let done = self.leave(&level);
+                self.work.note(done)?;
+                continue;
+            };
+            let failed = |error| about(Error::from_io("read a directory", error), &level.path);
+            let entry = match entry.map_err(failed) {
+                Ok(entry) => entry,
+                Err(error) => {
+                    self.work.note::<()>(Err(error.into()))?;
+                    continue;
+                }
+            };
+            let (path, directory) = (entry.path(), level.number);
+            let result = self.one(path, directory, entry.file_name().as_bytes());
+            if let Some(Some(below)) = self.work.note(result)? {
+                levels.push(below);
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the files durable that were copied; then these can get the times of their sources. They do
+    /// not where something may be lost: the next run copies them again.
+    fn settle(&mut self) -> Result<()> {
+        let copied = self.unsettled.take();
+        if copied.is_empty() {
+            return Ok(());
+        }
+        let synced = self.work.files.sync();
+        let synced = synced.map_err(|failure| failure.into_error("import").into());
+        if self.work.note(synced)?.is_none() {
+            return Ok(());
+        }
+        for Copied { number, path, times } in copied {
+            let set = self.times(number, &path, times);
+            self.work.note(set)?;
+        }
+        Ok(())
+    }
+
     fn enter(&self, path: PathBuf, number: u64) -> Result<Level> {
         let failed = |error| about(Error::from_io("read a directory", error), &path);
         let metadata = fs::symlink_metadata(&path).map_err(failed)?;
@@ -180,6 +226,7 @@ impl Import<'_, '_> {
         }
     }
 
+    /// Copies a file, but for its times, which it gets when it is settled; its number.
     fn copy(&mut self, path: &Path, metadata: &Metadata, spot: Spot<'_>) -> Result<u64> {
         let failed = |error| about(Error::from_io("read a file", error), path);
         let source = fs::File::options()
@@ -189,17 +236,11 @@ impl Import<'_, '_> {
             .map_err(failed)?;
         // One that has other names elsewhere keeps its bytes there.
         let there = spot.there.filter(|there| there.kind == Kind::File && there.links == 1);
-        let files = &self.work.files;
-        let target = match there {
-            Some(node) => {
-                let (_, target) = files
-                    .open(node.number, Access::Write)
-                    .map_err(|failure| said(failure, path))?;
-                let changes = Changes { size: Some(0), ..Changes::default() };
-                files.change(node.number, changes).map_err(|failure| said(failure, path))?;
-                target
-            }
-            None => {
+        let target = match there.map(|node| self.emptied(node)) {
+            Some(Ok(target)) => target,
+            // One whose bytes are lost is made anew.
+            Some(Err(failure)) if failure.errno() != Errno::IO => return Err(said(failure, path)),
+            Some(Err(_)) | None => {
                 self.clear(path, spot)?;
                 let gets_object = metadata.len() > SMALL_BYTES;
                 let made = made(Kind::File, 0o600);
@@ -212,16 +253,25 @@ impl Import<'_, '_> {
         };
         let end = self.bytes(path, &source, &target)?;
         let number = target.number();
-        // A hole at the end, …
+        // A hole at the end.
         if end < metadata.len() {
             let changes = Changes { size: Some(metadata.len()), ..Changes::default() };
             let grown = self.work.files.change(number, changes);
             grown.map_err(|failure| said(failure, path))?;
         }
-        // … and while it is open: so its object's time does not count against the one that is set.
-        self.attributes(number, path, metadata)?;
+        self.rights(number, path, metadata)?;
         target.close().map_err(|failure| said(failure, path))?;
+        let times = local::times(metadata);
+        self.unsettled.push(Copied { number, path: path.into(), times }, metadata.len());
         Ok(number)
+    }
+
+    /// Opens what is there to get other bytes, and cuts it off.
+    fn emptied(&self, node: &Node) -> terrace_fs::Result<File> {
+        let files = &self.work.files;
+        let (_, target) = files.open(node.number, Access::Write)?;
+        files.change(node.number, Changes { size: Some(0), ..Changes::default() })?;
+        Ok(target)
     }
 
     /// Copies the ranges with data; where the last one ends.
@@ -311,6 +361,12 @@ impl Import<'_, '_> {
 
     /// Owner, permissions, attributes, times: in this order, because each changes what is behind it.
     fn attributes(&mut self, number: u64, path: &Path, metadata: &Metadata) -> Result<()> {
+        self.rights(number, path, metadata)?;
+        self.times(number, path, local::times(metadata))
+    }
+
+    /// Owner, permissions, attributes.
+    fn rights(&mut self, number: u64, path: &Path, metadata: &Metadata) -> Result<()> {
         let files = &self.work.files;
         let changes = Changes {
             user: Some(metadata.uid()),
@@ -332,14 +388,17 @@ impl Import<'_, '_> {
             let request = Request::SetXattr { number, name, value, how, clears_set_group: false };
             files.metadata().call(&request).map_err(|failure| said(failure, path))?;
         }
-        let (accessed, modified) = local::times(metadata);
+        Ok(())
+    }
+
+    fn times(&self, number: u64, path: &Path, (accessed, modified): (Time, Time)) -> Result<()> {
         let changes = Changes {
             accessed: Some(When::At(accessed)),
             modified: Some(When::At(modified)),
             ..Changes::default()
         };
-        files.change(number, changes).map_err(|failure| said(failure, path))?;
-        Ok(())
+        let changed = self.work.files.change(number, changes);
+        changed.map(drop).map_err(|failure| said(failure, path))
     }
 }
 

@@ -2,13 +2,16 @@
 //! Whole trees of files between a local file system and one of the store.
 //!
 //! A file is unchanged where size and modification time are; times are set when everything else
-//! is, so that whatever was interrupted is copied again. In memory are the directories on the way
-//! down and, for whatever else has several names, one of these and of which file it is the copy.
+//! is, and durable, so that whatever was interrupted is copied again. In memory are the directories on
+//! the way down, the files that wait for their times and, for whatever else has several names, one of
+//! these and of which file it is the copy.
 
+mod disks;
 mod export;
 mod import;
 mod local;
 mod stored;
+mod unsettled;
 
 use std::path::Path;
 use std::sync::Arc;

@@ -457,6 +457,27 @@ fn run(command: &mut Command) -> bool {
 }
 
 #[test]
+fn what_does_not_reach_the_local_disk_is_said_and_copied_again() {
+    if !geteuid().is_root() {
+        return;
+    }
+    let scene = Scene::new();
+    scene.file("source/long", vec![7; 3_000_000]);
+    File::create(scene.path("source/hole")).expect("made").set_len(1 << 20).expect("grown");
+    scene.ok(["import", "source"]);
+    let Some(disk) = Failing::mount(&scene, "target") else { return };
+    disk.fill();
+    let ran = scene.run(["export", "target"]);
+    assert!(ran.status.is_some_and(|status| status != 0), "{ran:?}");
+    assert!(ran.stderr.contains("file=target"), "{ran:?}");
+    assert!(ran.stdout.contains(" failed\n"), "{ran:?}");
+    disk.mend();
+    let again = &scene.json(["export", "target"])[0];
+    assert_eq!((&again["files"], &again["failed"]), (&2.into(), &0.into()), "{again}");
+    assert_eq!(scene.read("target/long"), fs::read(scene.path("source/long")).expect("is there"));
+}
+
+#[test]
 fn a_file_is_replaced_only_by_one_that_is_on_the_disk() {
     if !geteuid().is_root() {
         return;
