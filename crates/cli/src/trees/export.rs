@@ -24,6 +24,9 @@ use crate::failure::{Failure, Result, from_local};
 /// Entries that are fetched at once.
 const LISTED: u32 = 512;
 
+/// What the security module of the machine notes of every file: it says nothing of the source.
+const LABEL: &[u8] = b"security.selinux";
+
 /// A directory on the way down.
 struct Level {
     path: PathBuf,
@@ -199,7 +202,11 @@ impl<'a, 'w> Export<'a, 'w> {
             if there.nlink() > 1 {
                 self.kept.insert((there.dev(), there.ino()), node.number);
             }
-            self.permissions(node, there);
+            if self.has_attributes(node, path)? {
+                self.permissions(node, there);
+            } else {
+                self.attributes(node, path)?;
+            }
             self.work.summary.unchanged += 1;
         } else {
             self.copy(path, node, there)?;
@@ -224,6 +231,15 @@ impl<'a, 'w> Export<'a, 'w> {
     /// Whether a local file is the copy of another file already, of which this was a further name once.
     fn is_of_another(&self, node: &Node, there: &Metadata) -> bool {
         self.kept.get(&(there.dev(), there.ino())).is_some_and(|of| *of != node.number)
+    }
+
+    /// Whether a local file has the extended attributes of a file.
+    fn has_attributes(&self, node: &Node, path: &Path) -> Result<bool> {
+        let wanted = stored::attributes(&self.work.files, node);
+        let wanted = wanted.map_err(|failure| said(failure, path))?;
+        let mut given = local::attributes(path)?;
+        given.retain(|name, _| name != LABEL || wanted.contains_key(name));
+        Ok(given == wanted)
     }
 
     /// Copies the bytes of a file.
@@ -316,7 +332,7 @@ impl<'a, 'w> Export<'a, 'w> {
         let wanted = stored::attributes(&self.work.files, node);
         let wanted = wanted.map_err(|failure| said(failure, path))?;
         for name in local::attributes(path)?.keys() {
-            if !wanted.contains_key(name) {
+            if !wanted.contains_key(name) && name != LABEL {
                 lremovexattr(path, name.as_slice()).map_err(failed)?;
             }
         }

@@ -200,9 +200,7 @@ impl<'a, 'w> Import<'a, 'w> {
             Some(there) => {
                 self.keep(there, metadata);
                 self.work.summary.unchanged += 1;
-                let mode = metadata.mode() & 0o7777;
-                let owner = (metadata.uid(), metadata.gid());
-                if there.permissions != mode || (there.user, there.group) != owner {
+                if !self.has_attributes(there, path, metadata)? {
                     self.attributes(there.number, path, metadata)?;
                 }
                 Ok(there.number)
@@ -365,6 +363,26 @@ impl<'a, 'w> Import<'a, 'w> {
         self.times(number, path, local::times(metadata))
     }
 
+    /// Whether what is there has the owner, the permissions and the attributes of the local file.
+    fn has_attributes(&self, there: &Node, path: &Path, metadata: &Metadata) -> Result<bool> {
+        let mode = metadata.mode() & 0o7777;
+        let owner = (metadata.uid(), metadata.gid());
+        if there.permissions != mode || (there.user, there.group) != owner {
+            return Ok(false);
+        }
+        Ok(self.given(there, path)? == local::attributes(path)?)
+    }
+
+    /// The attributes of what is there, as far as whoever runs this would see them of the local file.
+    fn given(&self, there: &Node, path: &Path) -> Result<local::Attributes> {
+        let given = stored::attributes(&self.work.files, there);
+        let mut given = given.map_err(|failure| said(failure, path))?;
+        if !rustix::process::geteuid().is_root() {
+            given.retain(|name, _| !name.starts_with(b"trusted."));
+        }
+        Ok(given)
+    }
+
     /// Owner, permissions, attributes.
     fn rights(&mut self, number: u64, path: &Path, metadata: &Metadata) -> Result<()> {
         let files = &self.work.files;
@@ -376,8 +394,7 @@ impl<'a, 'w> Import<'a, 'w> {
         };
         let node = files.change(number, changes).map_err(|failure| said(failure, path))?;
         let wanted = local::attributes(path)?;
-        let given = stored::attributes(files, &node).map_err(|failure| said(failure, path))?;
-        for name in given.keys() {
+        for name in self.given(&node, path)?.keys() {
             if !wanted.contains_key(name) {
                 let request = Request::RemoveXattr { number, name };
                 files.metadata().call(&request).map_err(|failure| said(failure, path))?;

@@ -23,8 +23,8 @@ use crate::trees::{self, Purpose, Summary, Work};
 /// their owner and the set-group-ID bit with their group, and how many these were is said.
 ///
 /// Run again it goes on: files with the same size, modification time, owner and permissions are taken for
-/// unchanged. What is in the way is replaced, but for directories that are not empty. Nothing else is
-/// removed from DIR.
+/// unchanged and get the other attributes. What is in the way is replaced, but for directories that are not
+/// empty. Nothing else is removed from DIR.
 ///
 /// What cannot be copied is said, the rest goes on, and the first failure decides the status.
 #[derive(Args, Debug)]

@@ -24,8 +24,9 @@ use crate::trees::{self, Purpose, Summary, Work};
 /// the target directory.
 ///
 /// Run again it goes on: files with the size and the modification time of the source are taken for
-/// unchanged, all others are copied. What is in the way is replaced, but for directories that are not
-/// empty. Nothing that the source does not have is removed.
+/// unchanged and get its other attributes, all others are copied. What is in the way is replaced, but for
+/// directories that are not empty. Nothing that the source does not have is removed, but extended
+/// attributes.
 ///
 /// What cannot be copied is said, the rest goes on, and the first failure decides the status.
 #[derive(Args, Debug)]

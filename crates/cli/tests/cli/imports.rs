@@ -12,7 +12,7 @@ use std::process::{Command, Stdio};
 
 use rustix::fs::{
     AtFlags, CWD, FileType, Mode, Timespec, Timestamps, XattrFlags, getxattr, makedev, mknodat,
-    setxattr, utimensat,
+    removexattr, setxattr, utimensat,
 };
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use rustix::process::{Signal, geteuid};
@@ -23,6 +23,8 @@ use crate::scene::{Ran, Scene, finish, piped, signal};
 const HOLE: u64 = 3 << 20;
 
 const COLOUR: &str = "user.colour";
+
+const ACCESS: &str = "system.posix_acl_access";
 
 /// What a file is, but for when it was read.
 struct Seen {
@@ -38,6 +40,7 @@ struct Rest {
     device: u64,
     names: u64,
     colour: Option<Vec<u8>>,
+    access: Option<Vec<u8>>,
     has_holes: bool,
     /// The first path of the same file.
     same: Option<PathBuf>,
@@ -68,10 +71,11 @@ fn see(directory: &Path) -> BTreeMap<PathBuf, Seen> {
             () => Vec::new(),
         };
         let mut value = [0; 64];
-        let colour = match kind.is_symlink() {
+        let mut attribute = |name| match kind.is_symlink() {
             true => None,
-            false => getxattr(&path, COLOUR, &mut value[..]).ok().map(|n| value[..n].to_vec()),
+            false => getxattr(&path, name, &mut value[..]).ok().map(|n| value[..n].to_vec()),
         };
+        let (colour, access) = (attribute(COLOUR), attribute(ACCESS));
         let same = (!kind.is_dir() && metadata.nlink() > 1)
             .then(|| first.entry(metadata.ino()).or_insert_with(|| relative.clone()).clone());
         let rest = Rest {
@@ -81,6 +85,7 @@ fn see(directory: &Path) -> BTreeMap<PathBuf, Seen> {
             device: metadata.rdev(),
             names: if kind.is_dir() { 0 } else { metadata.nlink() },
             colour,
+            access,
             has_holes: kind.is_file() && metadata.blocks() * 512 + (1 << 20) < metadata.len(),
             same,
         };
@@ -216,6 +221,66 @@ fn a_further_name_may_come_in_a_later_run() {
     assert_same(&source, &scene.path("target"));
     let printed = scene.ok(["fsck"]);
     assert!(printed.ends_with(": no problems\n"), "{printed}");
+}
+
+/// A list for a file with the permissions 0644 by which this user may read it, too, as in an extended
+/// attribute (Linux, `posix_acl_xattr.h`).
+fn readable_by(user: u32) -> Vec<u8> {
+    const NOBODY: u32 = u32::MAX;
+    let entries =
+        [(1, 6, NOBODY), (2, 4, user), (4, 4, NOBODY), (0x10, 4, NOBODY), (0x20, 4, NOBODY)];
+    let mut list = 2_u32.to_le_bytes().to_vec();
+    for (tag, permissions, id) in entries {
+        list.extend([tag, permissions].map(u16::to_le_bytes).concat());
+        list.extend(u32::to_le_bytes(id));
+    }
+    list
+}
+
+#[test]
+fn attributes_that_changed_since_are_carried_by_the_next_run() {
+    let scene = Scene::new();
+    let source = scene.path("source");
+    let path = |name: &str| source.join(name);
+    for name in ["changed", "added", "removed", "readable", "private", "as it was"] {
+        let path = scene.file(&format!("source/{name}"), [7; 10_000]);
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).expect("set");
+        set_modified(&path, 1_000_000_000);
+    }
+    let set = |name: &str, attribute: &str, value: &[u8]| {
+        setxattr(path(name), attribute, value, XattrFlags::empty()).expect("set");
+    };
+    for name in ["changed", "removed", "as it was"] {
+        set(name, COLOUR, b"blue");
+    }
+    for name in ["private", "as it was"] {
+        set(name, ACCESS, &readable_by(ORDINARY));
+    }
+    let both = |scene: &Scene| {
+        ["import source", "export target"].map(|verb| {
+            let report = scene.json(verb.split(" "));
+            (report[0]["files"].as_u64(), report[0]["unchanged"].as_u64())
+        })
+    };
+    assert_eq!(both(&scene), [(Some(6), Some(0)); 2]);
+    assert_same(&source, &scene.path("target"));
+    set("changed", COLOUR, b"green");
+    set("added", COLOUR, b"red");
+    set("readable", ACCESS, &readable_by(ORDINARY));
+    removexattr(path("removed"), COLOUR).expect("it has one");
+    removexattr(path("private"), ACCESS).expect("it has one");
+    assert_eq!(both(&scene), [(Some(0), Some(6)); 2], "no bytes are copied for it");
+    assert_same(&source, &scene.path("target"));
+    // What is as it was is left alone.
+    let changed = || {
+        let metadata = |name| fs::metadata(scene.path("target").join(name)).expect("is there");
+        ["changed", "readable", "as it was"]
+            .map(metadata)
+            .map(|one| (one.ctime(), one.ctime_nsec()))
+    };
+    let before = changed();
+    assert_eq!(both(&scene), [(Some(0), Some(6)); 2]);
+    assert_eq!(changed(), before);
 }
 
 /// Replaces files by one new one with the same bytes and the same time, which has all of these names.
