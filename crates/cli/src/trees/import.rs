@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{OFlags, SeekFrom, seek};
 use rustix::io::Errno;
-use terrace_core::{Access, Buffer, Error};
+use terrace_core::{Access, Buffer, Error, ErrorKind};
 use terrace_fs::{Changes, File, Kind, Made, Node, Request, SetHow, Time, When};
 
 use super::unsettled::Unsettled;
@@ -251,16 +251,22 @@ impl<'a, 'w> Import<'a, 'w> {
         };
         let end = self.bytes(path, &source, &target)?;
         let number = target.number();
+        let read = source.metadata().map_err(failed)?;
         // A hole at the end.
-        if end < metadata.len() {
-            let changes = Changes { size: Some(metadata.len()), ..Changes::default() };
+        if end < read.len() {
+            let changes = Changes { size: Some(read.len()), ..Changes::default() };
             let grown = self.work.files.change(number, changes);
             grown.map_err(|failure| said(failure, path))?;
         }
-        self.rights(number, path, metadata)?;
+        // Also of one that has changed: else those who may read it could not until it is copied again.
+        self.rights(number, path, &read)?;
         target.close().map_err(|failure| said(failure, path))?;
-        let times = local::times(metadata);
-        self.unsettled.push(Copied { number, path: path.into(), times }, metadata.len());
+        if version(&read) != version(metadata) {
+            let error = Error::new(ErrorKind::Stale, "copy a file");
+            return Err(about(error.because("it changed while it was copied"), path).into());
+        }
+        let times = local::times(&read);
+        self.unsettled.push(Copied { number, path: path.into(), times }, read.len());
         Ok(number)
     }
 
@@ -421,6 +427,13 @@ impl<'a, 'w> Import<'a, 'w> {
 
 fn identity(metadata: &Metadata) -> Identity {
     (metadata.dev(), metadata.ino())
+}
+
+/// What differs once a file has been changed, or another has its name.
+fn version(metadata: &Metadata) -> (Identity, u64, [(i64, i64); 2]) {
+    let modified = (metadata.mtime(), metadata.mtime_nsec());
+    let changed = (metadata.ctime(), metadata.ctime_nsec());
+    (identity(metadata), metadata.len(), [modified, changed])
 }
 
 fn is_unchanged(there: &Node, metadata: &Metadata) -> bool {

@@ -28,7 +28,7 @@ use crate::trees::{self, Purpose, Summary, Work};
 /// directories that are not empty. Nothing that the source does not have is removed, but extended
 /// attributes.
 ///
-/// What cannot be copied is said, the rest goes on, and the first failure decides the status.
+/// What cannot be copied, or changes while it is copied, is said, the rest goes on, and the first failure decides the status.
 #[derive(Args, Debug)]
 pub(crate) struct Import {
     /// What to copy

@@ -11,7 +11,7 @@ use terrace_fs::{FileClock, Files, FilesOptions, ROOT, Session, Tree, TreeOption
 use terrace_testkit::{Operation, SimKv, SimTier, SimWorld};
 
 use super::*;
-use crate::failure::Failures;
+use crate::failure::{Failure, Failures};
 use crate::interrupt::Interrupt;
 use crate::progress::Progress;
 use crate::trees::Summary;
@@ -139,4 +139,53 @@ fn what_a_loss_of_power_took_is_copied_again() {
             assert!(is_whole, "{name} of seed {seed}");
         }
     }
+}
+
+/// Copies a file that changes between the first look at it and the end of its bytes.
+fn copy_changing(change: impl Fn(&Scene)) {
+    let scene = Scene::new();
+    let path = scene.write("file", &[7; LONG], SECONDS);
+    let metadata = fs::symlink_metadata(&path).expect("is there");
+    change(&scene);
+    let files = scene.files();
+    let mut work = scene.work(&files);
+    let mut import = Import::new(&mut work);
+    let spot = Spot { directory: ROOT, name: b"file", there: None };
+    let failure = import.file(&path, &metadata, spot).expect_err("it has changed");
+    let Failure::Failed(error) = failure else { panic!("{failure:?}") };
+    assert_eq!(error.kind(), ErrorKind::Stale);
+    assert!(error.to_string().contains("changed while it was copied"), "{error}");
+    import.settle().expect("there is nothing to settle");
+    let (_, modified) = local::times(&fs::symlink_metadata(&path).expect("is there"));
+    let node = files.lookup(ROOT, b"file").expect("is there");
+    assert_ne!(node.modified, modified);
+    // Those who may read it may do so meanwhile.
+    assert_eq!(node.permissions, 0o644);
+    let summary = scene.import(&files);
+    assert_eq!((summary.files, summary.failed), (1, 0), "{summary:?}");
+    assert!(content(&files, "file") == fs::read(&path).expect("is there"));
+    assert_eq!(files.lookup(ROOT, b"file").expect("is there").modified, modified);
+}
+
+#[test]
+fn a_file_that_shrinks_while_it_is_copied_is_said_and_copied_again() {
+    copy_changing(|scene| drop(scene.write("file", &[7; LONG / 2], SECONDS)));
+}
+
+#[test]
+fn a_file_that_grows_while_it_is_copied_is_said_and_copied_again() {
+    copy_changing(|scene| drop(scene.write("file", &[7; LONG * 2], SECONDS)));
+}
+
+#[test]
+fn a_file_that_is_written_while_it_is_copied_is_said_and_copied_again() {
+    copy_changing(|scene| drop(scene.write("file", &[8; LONG], SECONDS + 1)));
+}
+
+#[test]
+fn a_file_that_is_replaced_while_it_is_copied_is_said_and_copied_again() {
+    copy_changing(|scene| {
+        let other = scene.write("other", &[8; LONG], SECONDS);
+        fs::rename(other, scene.path("file")).expect("renamed");
+    });
 }
