@@ -331,17 +331,18 @@ impl<'a, 'w> Export<'a, 'w> {
         }
         let wanted = stored::attributes(&self.work.files, node);
         let wanted = wanted.map_err(|failure| said(failure, path))?;
+        let mut is_lost = false;
         for name in local::attributes(path)?.keys() {
             if !wanted.contains_key(name) && name != LABEL {
-                lremovexattr(path, name.as_slice()).map_err(failed)?;
+                let removed = lremovexattr(path, name.as_slice());
+                is_lost |= self.keeper.is_refused(name, removed).map_err(failed)?;
             }
         }
         for (name, value) in &wanted {
-            match lsetxattr(path, name.as_slice(), value, XattrFlags::empty()) {
-                Err(Errno::PERM) if !self.keeper.is_root && !name.starts_with(b"user.") => {}
-                done => done.map_err(failed)?,
-            }
+            let set = lsetxattr(path, name.as_slice(), value, XattrFlags::empty());
+            is_lost |= self.keeper.is_refused(name, set).map_err(failed)?;
         }
+        self.work.summary.xattrs_lost += u64::from(is_lost);
         Ok(())
     }
 
@@ -435,6 +436,14 @@ impl Keeper {
             is_root: user.is_root(),
             groups: groups.map(Gid::as_raw).collect(),
         })
+    }
+
+    /// Whether an extended attribute could not be set or removed because only root may.
+    fn is_refused(&self, name: &[u8], done: rustix::io::Result<()>) -> rustix::io::Result<bool> {
+        match done {
+            Err(Errno::PERM) if !self.is_root && !name.starts_with(b"user.") => Ok(true),
+            done => done.map(|()| false),
+        }
     }
 
     /// Whether a local file has the owner and the group that it can be given.

@@ -55,6 +55,8 @@ pub(crate) struct Summary {
     pub(crate) owners_lost: u64,
     /// Of these: what has lost its set-user-ID or set-group-ID bit with them.
     pub(crate) set_ids_lost: u64,
+    /// Of what was copied: what lacks extended attributes, or has others, as only root may set them.
+    pub(crate) xattrs_lost: u64,
     /// What could not be copied; each was said.
     pub(crate) failed: u64,
 }

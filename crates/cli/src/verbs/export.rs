@@ -20,7 +20,8 @@ use crate::trees::{self, Purpose, Summary, Work};
 /// The reverse of `terrace import`: makes DIR, where it is missing, and in it everything that the file
 /// system has, with permissions, owners, times, hard links, extended attributes, access control lists
 /// and holes. Who is not root keeps the files of others, as with `cp -a`: they lose the set-user-ID bit with
-/// their owner and the set-group-ID bit with their group, and how many these were is said.
+/// their owner and the set-group-ID bit with their group. They lose the extended attributes, too, that only
+/// root may set. How many these were is said.
 ///
 /// Run again it goes on: files with the same size, modification time, owner and permissions are taken for
 /// unchanged and get the other attributes. What is in the way is replaced, but for directories that are not

@@ -95,6 +95,7 @@ pub(super) fn print(context: &Context, done: &str, summary: &Summary) -> Result<
         (summary.special, "devices, pipes and sockets"),
         (summary.owners_lost, "without their owner or group"),
         (summary.set_ids_lost, "without their set-user-ID or set-group-ID"),
+        (summary.xattrs_lost, "without some extended attributes"),
         (summary.failed, "failed"),
     ] {
         if number > 0 {

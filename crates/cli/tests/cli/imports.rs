@@ -14,6 +14,7 @@ use rustix::fs::{
     AtFlags, CWD, FileType, Mode, Timespec, Timestamps, XattrFlags, getxattr, makedev, mknodat,
     removexattr, setxattr, utimensat,
 };
+use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use rustix::process::{Signal, geteuid};
 
@@ -281,6 +282,55 @@ fn attributes_that_changed_since_are_carried_by_the_next_run() {
     let before = changed();
     assert_eq!(both(&scene), [(Some(0), Some(6)); 2]);
     assert_eq!(changed(), before);
+}
+
+#[test]
+fn attributes_that_only_root_may_set_are_said_to_be_lost() {
+    const NOTE: &str = "security.note";
+    if !geteuid().is_root() {
+        return;
+    }
+    let scene = Scene::empty();
+    chown(scene.path(""), Some(ORDINARY), Some(ORDINARY)).expect("given");
+    for name in ["one", "two", "plain"] {
+        let path = scene.file(&format!("source/{name}"), name);
+        if name != "plain" {
+            setxattr(&path, NOTE, b"noted", XattrFlags::empty()).expect("set");
+            setxattr(&path, "security.other", b"too", XattrFlags::empty()).expect("set");
+        }
+        chown(&path, Some(ORDINARY), Some(ORDINARY)).expect("given");
+    }
+    chown(scene.path("source"), Some(ORDINARY), Some(ORDINARY)).expect("given");
+    for arguments in [&["init", "store"][..], &["import", "source"]] {
+        let ran = run_as_ordinary(&scene, arguments);
+        assert_eq!((ran.status, ran.stderr.as_str()), (Some(0), ""), "{ran:?}");
+        assert!(!ran.stdout.contains("without"), "{ran:?}");
+    }
+    // Also of what is unchanged.
+    for files in [3, 0] {
+        let ran = run_as_ordinary(&scene, &["--json", "export", "target"]);
+        let report: serde_json::Value = serde_json::from_str(&ran.stdout).expect("JSON");
+        assert_eq!(
+            (&report["files"], &report["xattrs_lost"]),
+            (&files.into(), &2.into()),
+            "{ran:?}"
+        );
+        assert_eq!(ran.status, Some(0), "{ran:?}");
+    }
+    let ran = run_as_ordinary(&scene, &["export", "target"]);
+    assert!(ran.stdout.trim_end().ends_with(", 2 without some extended attributes"), "{ran:?}");
+    // One that is on the other side alone stays, too.
+    setxattr(scene.path("target/plain"), NOTE, b"noted", XattrFlags::empty()).expect("set");
+    let ran = run_as_ordinary(&scene, &["--json", "export", "target"]);
+    assert_eq!(ran.status, Some(0), "{ran:?}");
+    // For who may set them nothing is lost.
+    let report = &scene.json(["export", "target"])[0];
+    assert_eq!((&report["files"], &report["xattrs_lost"]), (&0.into(), &0.into()), "{report}");
+    let mut value = [0; 64];
+    for (name, count) in [("one", Ok(5)), ("two", Ok(5)), ("plain", Err(Errno::NODATA))] {
+        let path = scene.path("target").join(name);
+        assert_eq!(getxattr(path, NOTE, &mut value[..]), count, "{name}");
+    }
 }
 
 /// Replaces files by one new one with the same bytes and the same time, which has all of these names.
