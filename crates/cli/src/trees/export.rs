@@ -4,22 +4,27 @@
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::fs::{self, Metadata};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{
-    AtFlags, CWD, FileType, Gid, Mode, OFlags, Timespec, Timestamps, Uid, XattrFlags, chmodat,
-    chownat, linkat, lremovexattr, lsetxattr, mknodat, utimensat,
+    AtFlags, FileType, Gid, Mode, OFlags, Timespec, Timestamps, Uid, XattrFlags, linkat, mkdirat,
+    mknodat, openat, removexattr, setxattr, symlinkat, unlinkat,
 };
 use rustix::io::Errno;
-use terrace_core::{Access, Buffer, Error};
+use terrace_core::{Access, Buffer, Error, ErrorKind};
 use terrace_fs::{Kind, Listed, Node, Reply, Request, Time};
 
 use super::disks::Disks;
+use super::pinned::{self, Pinned};
 use super::unsettled::Unsettled;
 use super::{PIECE_BYTES, Work, about, local, stored};
 use crate::failure::{Failure, Result, from_local};
+
+#[cfg(test)]
+mod tests;
 
 /// Entries that are fetched at once.
 const LISTED: u32 = 512;
@@ -30,6 +35,7 @@ const LABEL: &[u8] = b"security.selinux";
 /// A directory on the way down.
 struct Level {
     path: PathBuf,
+    directory: OwnedFd,
     node: Node,
     entries: std::vec::IntoIter<Listed>,
     /// Behind which the next entries are.
@@ -37,19 +43,34 @@ struct Level {
     is_at_end: bool,
 }
 
+/// Where something is to be.
+#[derive(Clone, Copy)]
+struct Spot<'a> {
+    directory: BorrowedFd<'a>,
+    name: &'a OsStr,
+    /// The same for people.
+    path: &'a Path,
+}
+
+/// Which local file it is: device and inode.
+type Identity = (u64, u64);
+
 /// A file that was copied, and the times that it is to have.
 struct Copied {
+    /// From the root.
     path: PathBuf,
+    identity: Identity,
     times: Timestamps,
 }
 
 struct Export<'a, 'w> {
     work: &'a mut Work<'w>,
-    /// What has several names, but for directories: the first of these.
+    root: Root,
+    /// What has several names, but for directories: the first of these, from the root.
     linked: HashMap<u64, PathBuf>,
     /// Local files with several names that are left as they are, by device and inode: of which file
     /// each is the copy.
-    kept: HashMap<(u64, u64), u64>,
+    kept: HashMap<Identity, u64>,
     keeper: Keeper,
     disks: Disks,
     unsettled: Unsettled<Copied>,
@@ -61,7 +82,7 @@ pub(crate) fn export(work: &mut Work<'_>, source: Node, target: &Path) -> Result
     fs::create_dir_all(target)
         .map_err(|error| about(from_local("make a directory", error), target))?;
     let mut export = Export::new(work, target)?;
-    let walked = export.walk(source, target);
+    let walked = export.walk(source);
     // Also where a signal ends it: what was copied so far is not copied again.
     let settled = export.settle();
     // These times, and what has no bytes.
@@ -71,8 +92,15 @@ pub(crate) fn export(work: &mut Work<'_>, source: Node, target: &Path) -> Result
 }
 
 impl Level {
-    fn new(path: PathBuf, node: Node) -> Self {
-        Self { path, node, entries: Vec::new().into_iter(), position: 0, is_at_end: false }
+    fn new(path: PathBuf, directory: OwnedFd, node: Node) -> Self {
+        Self {
+            path,
+            directory,
+            node,
+            entries: Vec::new().into_iter(),
+            position: 0,
+            is_at_end: false,
+        }
     }
 }
 
@@ -80,15 +108,24 @@ impl<'a, 'w> Export<'a, 'w> {
     fn new(work: &'a mut Work<'w>, target: &Path) -> Result<Self> {
         let failed = |error| about(from_local("open a directory", error), target);
         let (linked, kept, mut disks) = (HashMap::new(), HashMap::new(), Disks::default());
-        let directory = fs::File::open(target).map_err(failed)?;
-        disks.note(target, &directory).map_err(failed)?;
+        let file = fs::File::open(target).map_err(failed)?;
+        disks.note(target, &file).map_err(failed)?;
+        let root = Root { path: target.into(), directory: file.into() };
         let (keeper, unsettled) = (Keeper::here()?, Unsettled::default());
         let buffer = Buffer::zeroed(PIECE_BYTES);
-        Ok(Self { work, linked, kept, keeper, disks, unsettled, buffer })
+        Ok(Self { work, root, linked, kept, keeper, disks, unsettled, buffer })
     }
 
-    fn walk(&mut self, source: Node, target: &Path) -> Result<()> {
-        let mut levels = vec![Level::new(target.into(), source)];
+    /// The root of the tree.
+    fn top(&self, source: Node) -> Result<Level> {
+        let path = self.root.path.clone();
+        let directory = self.root.enter(Path::new(""));
+        let directory = directory.map_err(|errno| unopened(errno, &path))?;
+        Ok(Level::new(path, directory, source))
+    }
+
+    fn walk(&mut self, source: Node) -> Result<()> {
+        let mut levels = vec![self.top(source)?];
         while let Some(level) = levels.last_mut() {
             self.work.interrupt.check("run it again to go on")?;
             if self.unsettled.is_due() {
@@ -98,12 +135,11 @@ impl<'a, 'w> Export<'a, 'w> {
             let Some(entry) = self.work.note(next)?.flatten() else {
                 let Some(level) = levels.pop() else { break };
                 self.work.summary.directories += 1;
-                let done = self.attributes(&level.node, &level.path);
+                let done = self.leave(&level);
                 self.work.note(done)?;
                 continue;
             };
-            let directory = level.path.clone();
-            let result = self.one(&directory, &entry);
+            let result = self.one(level, &entry);
             if let Some(Some(below)) = self.work.note(result)? {
                 levels.push(below);
             }
@@ -122,8 +158,8 @@ impl<'a, 'w> Export<'a, 'w> {
         if self.work.note(synced)?.is_none() {
             return Ok(());
         }
-        for Copied { path, times } in copied {
-            let set = set_times(&path, &times);
+        for one in copied {
+            let set = self.root.set_times(&one);
             self.work.note(set)?;
         }
         Ok(())
@@ -144,15 +180,24 @@ impl<'a, 'w> Export<'a, 'w> {
         Ok(level.entries.next())
     }
 
+    /// Everything in a directory is there: now it can get its times.
+    fn leave(&mut self, level: &Level) -> Result<()> {
+        let pinned = Pinned::of(level.directory.as_fd());
+        let pinned = pinned.map_err(|error| unread(error, &level.path))?;
+        self.attributes(&level.node, &pinned, &level.path)
+    }
+
     /// Copies one entry; a directory is returned, to go on in it.
-    fn one(&mut self, directory: &Path, entry: &Listed) -> Result<Option<Level>> {
+    fn one(&mut self, level: &Level, entry: &Listed) -> Result<Option<Level>> {
         let name = entry.name.as_slice();
         // Whoever sent it: it must not lead out of the directory.
         if name.contains(&b'/') || name == b"." || name == b".." {
             let reason = "the name cannot be that of a local file";
             return Err(Error::invalid("export", reason).with("name", name.escape_ascii()).into());
         }
-        let path = directory.join(OsStr::from_bytes(name));
+        let name = OsStr::from_bytes(name);
+        let path = level.path.join(name);
+        let spot = Spot { directory: level.directory.as_fd(), name, path: &path };
         let node = match &entry.node {
             Some(node) => node,
             None => match self.work.files.node(entry.number) {
@@ -161,57 +206,49 @@ impl<'a, 'w> Export<'a, 'w> {
                 node => &node.map_err(|failure| said(failure, &path))?,
             },
         };
-        let there = match fs::symlink_metadata(&path) {
-            Ok(there) => Some(there),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
-            Err(error) => return Err(about(from_local("read a file", error), &path).into()),
-        };
+        let there = Pinned::find(spot.directory, name).map_err(|error| unread(error, &path))?;
+        let there = there.as_ref();
         if node.kind.is_directory() {
-            return self.directory(&path, node, there.as_ref()).map(Some);
+            return directory(spot, node, there).map(Some);
         }
         if node.links > 1
             && let Some(first) = self.linked.get(&node.number)
         {
-            link(first, &path, there.as_ref())?;
+            self.root.link(first, spot, there)?;
             self.work.summary.links += 1;
             return Ok(None);
         }
         match node.kind {
-            Kind::File => self.file(&path, node, there.as_ref())?,
-            _ => self.other(&path, node, there.as_ref())?,
+            Kind::File => self.file(spot, node, there)?,
+            _ => self.other(spot, node, there)?,
         }
         if node.links > 1 {
-            self.linked.insert(node.number, path);
+            self.linked.insert(node.number, self.root.below(&path));
         }
         Ok(None)
     }
 
-    fn directory(&self, path: &Path, node: &Node, there: Option<&Metadata>) -> Result<Level> {
-        if !there.is_some_and(Metadata::is_dir) {
-            clear(path, there)?;
-            fs::create_dir(path)
-                .map_err(|error| about(from_local("make a directory", error), path))?;
-        }
-        Ok(Level::new(path.into(), node.clone()))
-    }
-
-    fn file(&mut self, path: &Path, node: &Node, there: Option<&Metadata>) -> Result<()> {
-        let is_kept =
-            |there: &&Metadata| self.is_unchanged(node, there) && !self.is_of_another(node, there);
+    fn file(&mut self, spot: Spot<'_>, node: &Node, there: Option<&Pinned>) -> Result<()> {
+        let is_kept = |there: &&Pinned| {
+            let metadata = there.metadata();
+            self.is_unchanged(node, metadata) && !self.is_of_another(node, metadata)
+        };
         if let Some(there) = there.filter(is_kept) {
-            if there.nlink() > 1 {
-                self.kept.insert((there.dev(), there.ino()), node.number);
+            let metadata = there.metadata();
+            if metadata.nlink() > 1 {
+                self.kept.insert(identity(metadata), node.number);
             }
-            if self.has_attributes(node, path)? {
-                self.permissions(node, there);
+            if self.has_attributes(node, there, spot.path)? {
+                self.permissions(node, metadata);
             } else {
-                self.attributes(node, path)?;
+                self.attributes(node, there, spot.path)?;
             }
             self.work.summary.unchanged += 1;
         } else {
-            self.copy(path, node, there)?;
-            self.rights(node, path)?;
-            self.unsettled.push(Copied { path: path.into(), times: times(node) }, node.size);
+            let copied = self.copy(spot, node, there)?;
+            self.rights(node, &copied, spot.path)?;
+            let (path, identity) = (self.root.below(spot.path), identity(copied.metadata()));
+            self.unsettled.push(Copied { path, identity, times: times(node) }, node.size);
             self.work.summary.files += 1;
         }
         Ok(())
@@ -230,20 +267,21 @@ impl<'a, 'w> Export<'a, 'w> {
 
     /// Whether a local file is the copy of another file already, of which this was a further name once.
     fn is_of_another(&self, node: &Node, there: &Metadata) -> bool {
-        self.kept.get(&(there.dev(), there.ino())).is_some_and(|of| *of != node.number)
+        self.kept.get(&identity(there)).is_some_and(|of| *of != node.number)
     }
 
     /// Whether a local file has the extended attributes of a file.
-    fn has_attributes(&self, node: &Node, path: &Path) -> Result<bool> {
+    fn has_attributes(&self, node: &Node, there: &Pinned, path: &Path) -> Result<bool> {
         let wanted = stored::attributes(&self.work.files, node);
         let wanted = wanted.map_err(|failure| said(failure, path))?;
-        let mut given = local::attributes(path)?;
+        let mut given = local::attributes(there, path)?;
         given.retain(|name, _| name != LABEL || wanted.contains_key(name));
         Ok(given == wanted)
     }
 
     /// Copies the bytes of a file.
-    fn copy(&mut self, path: &Path, node: &Node, there: Option<&Metadata>) -> Result<()> {
+    fn copy(&mut self, spot: Spot<'_>, node: &Node, there: Option<&Pinned>) -> Result<Pinned> {
+        let path = spot.path;
         let failed = |error| about(from_local("write a file", error), path);
         // First of all: what was copied before stays where this cannot be.
         let (_, source) = self
@@ -257,17 +295,18 @@ impl<'a, 'w> Export<'a, 'w> {
             source.read(range.start, first).map_err(|failure| said(failure, path))?;
         }
         // One with other names keeps its bytes there.
-        if there.is_some_and(|there| !there.is_file() || there.nlink() > 1) {
-            clear(path, there)?;
+        let is_shared = |there: &Metadata| !there.is_file() || there.nlink() > 1;
+        if there.is_some_and(|there| is_shared(there.metadata())) {
+            clear(spot, there)?;
         }
-        let target = fs::File::options()
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .mode(0o600)
-            .custom_flags(OFlags::NOFOLLOW.bits() as i32)
-            .open(path)
-            .map_err(failed)?;
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        let mode = Mode::from_raw_mode(0o600);
+        let opened = openat(spot.directory, spot.name, flags | OFlags::CLOEXEC, mode);
+        let target = fs::File::from(opened.map_err(|errno| failed(errno.into()))?);
+        if is_shared(&target.metadata().map_err(failed)?) {
+            return Err(replaced(path));
+        }
+        target.set_len(0).map_err(failed)?;
         self.disks.note(path, &target).map_err(failed)?;
         while let Some(data) = range {
             let mut position = data.start;
@@ -289,57 +328,62 @@ impl<'a, 'w> Export<'a, 'w> {
         }
         let size = source.size().map_err(|failure| said(failure, path))?;
         target.set_len(size).map_err(failed)?;
-        source.close().map_err(|failure| said(failure, path))
+        source.close().map_err(|failure| said(failure, path))?;
+        Ok(Pinned::of(target.as_fd()).map_err(failed)?)
     }
 
     /// Symbolic links, pipes, sockets, devices.
-    fn other(&mut self, path: &Path, node: &Node, there: Option<&Metadata>) -> Result<()> {
-        clear(path, there)?;
+    fn other(&mut self, spot: Spot<'_>, node: &Node, there: Option<&Pinned>) -> Result<()> {
+        clear(spot, there)?;
+        let Spot { directory, name, path } = spot;
         let failed = |errno: Errno| about(from_local("make a file", errno.into()), path);
         if node.kind == Kind::Symlink {
             let asked = self.work.files.metadata().call(&Request::Target { number: node.number });
             let Reply::Bytes(target) = asked.map_err(|failure| said(failure, path))? else {
                 return Ok(());
             };
-            std::os::unix::fs::symlink(OsStr::from_bytes(&target), path)
-                .map_err(|error| about(from_local("make a link", error), path))?;
+            symlinkat(OsStr::from_bytes(&target), directory, name)
+                .map_err(|errno| about(from_local("make a link", errno.into()), path))?;
             self.work.summary.symlinks += 1;
         } else {
             let kind = FileType::from_raw_mode(node.mode());
             let device = local::device(node.device);
-            mknodat(CWD, path, kind, Mode::from_raw_mode(0o600), device).map_err(failed)?;
+            mknodat(directory, name, kind, Mode::from_raw_mode(0o600), device).map_err(failed)?;
             self.work.summary.special += 1;
         }
-        self.attributes(node, path)
+        let made = Pinned::open(directory, name).map_err(|error| unread(error, path))?;
+        if local::kind(made.metadata()) != node.kind {
+            return Err(replaced(path));
+        }
+        self.attributes(node, &made, path)
     }
 
     /// Owner, permissions, attributes, times: in this order, because each changes what is behind it.
-    fn attributes(&mut self, node: &Node, path: &Path) -> Result<()> {
-        self.rights(node, path)?;
-        set_times(path, &times(node))
+    fn attributes(&mut self, node: &Node, there: &Pinned, path: &Path) -> Result<()> {
+        self.rights(node, there, path)?;
+        Ok(there.set_times(&times(node)).map_err(|errno| unset(errno, path))?)
     }
 
     /// Owner, permissions, attributes.
-    fn rights(&mut self, node: &Node, path: &Path) -> Result<()> {
-        let failed = |errno: Errno| about(from_local("set attributes", errno.into()), path);
-        give(node, path).map_err(failed)?;
-        let given = fs::symlink_metadata(path)
-            .map_err(|error| about(from_local("set attributes", error), path))?;
+    fn rights(&mut self, node: &Node, there: &Pinned, path: &Path) -> Result<()> {
+        let failed = |errno: Errno| unset(errno, path);
+        give(node, there).map_err(failed)?;
+        let given = there.look_again().map_err(|error| unread(error, path))?;
         let permissions = self.permissions(node, &given);
         if node.kind != Kind::Symlink {
-            chmodat(CWD, path, permissions, AtFlags::empty()).map_err(failed)?;
+            there.set_permissions(permissions).map_err(failed)?;
         }
         let wanted = stored::attributes(&self.work.files, node);
         let wanted = wanted.map_err(|failure| said(failure, path))?;
         let mut is_lost = false;
-        for name in local::attributes(path)?.keys() {
+        for name in local::attributes(there, path)?.keys() {
             if !wanted.contains_key(name) && name != LABEL {
-                let removed = lremovexattr(path, name.as_slice());
+                let removed = removexattr(there.path(), name.as_slice());
                 is_lost |= self.keeper.is_refused(name, removed).map_err(failed)?;
             }
         }
         for (name, value) in &wanted {
-            let set = lsetxattr(path, name.as_slice(), value, XattrFlags::empty());
+            let set = setxattr(there.path(), name.as_slice(), value, XattrFlags::empty());
             is_lost |= self.keeper.is_refused(name, set).map_err(failed)?;
         }
         self.work.summary.xattrs_lost += u64::from(is_lost);
@@ -364,27 +408,77 @@ fn times(node: &Node) -> Timestamps {
     Timestamps { last_access: time(node.accessed), last_modification: time(node.modified) }
 }
 
-fn set_times(path: &Path, times: &Timestamps) -> Result<()> {
-    let set = utimensat(CWD, path, times, AtFlags::SYMLINK_NOFOLLOW);
-    Ok(set.map_err(|errno| about(from_local("set attributes", errno.into()), path))?)
+fn identity(metadata: &Metadata) -> Identity {
+    (metadata.dev(), metadata.ino())
 }
 
-/// Makes a further name of a file, or of anything else but a directory, where it is not one already.
-fn link(first: &Path, path: &Path, there: Option<&Metadata>) -> Result<()> {
-    let failed = |error| about(from_local("make a link", error), path);
-    let other = fs::symlink_metadata(first).map_err(failed)?;
-    if there.is_none_or(|there| (there.dev(), there.ino()) != (other.dev(), other.ino())) {
-        clear(path, there)?;
-        linkat(CWD, first, CWD, path, AtFlags::empty()).map_err(|errno| failed(errno.into()))?;
+/// Where the tree is copied to.
+struct Root {
+    path: PathBuf,
+    directory: OwnedFd,
+}
+
+impl Root {
+    /// A path below it, from it.
+    fn below(&self, path: &Path) -> PathBuf {
+        path.strip_prefix(&self.path).unwrap_or(path).into()
     }
-    Ok(())
+
+    /// Opens a directory below it.
+    fn enter(&self, path: &Path) -> rustix::io::Result<OwnedFd> {
+        pinned::enter_below(self.directory.as_fd(), path)
+    }
+
+    /// Makes a further name of what has one already, but of a directory, where it is not one already.
+    fn link(&self, first: &Path, spot: Spot<'_>, there: Option<&Pinned>) -> Result<()> {
+        let failed = |error| about(from_local("make a link", error), spot.path);
+        let (directory, name) = self.find(first).map_err(|errno| failed(errno.into()))?;
+        let other = Pinned::open(directory.as_fd(), name).map_err(failed)?;
+        let is_same = |there: &Pinned| identity(there.metadata()) == identity(other.metadata());
+        if !there.is_some_and(is_same) {
+            clear(spot, there)?;
+            let linked = linkat(directory, name, spot.directory, spot.name, AtFlags::empty());
+            linked.map_err(|errno| failed(errno.into()))?;
+        }
+        Ok(())
+    }
+
+    /// Gives a file its times that was copied, where it still is.
+    fn set_times(&self, copied: &Copied) -> Result<()> {
+        let path = self.path.join(&copied.path);
+        let (directory, name) = self.find(&copied.path).map_err(|errno| unset(errno, &path))?;
+        let there = Pinned::open(directory.as_fd(), name).map_err(|error| unread(error, &path))?;
+        if identity(there.metadata()) != copied.identity {
+            return Err(replaced(&path));
+        }
+        Ok(there.set_times(&copied.times).map_err(|errno| unset(errno, &path))?)
+    }
+
+    /// The directory and the name to which a path leads that was made before.
+    fn find<'a>(&self, path: &'a Path) -> rustix::io::Result<(OwnedFd, &'a OsStr)> {
+        let (Some(directory), Some(name)) = (path.parent(), path.file_name()) else {
+            return Err(Errno::INVAL);
+        };
+        Ok((self.enter(directory)?, name))
+    }
+}
+
+fn directory(spot: Spot<'_>, node: &Node, there: Option<&Pinned>) -> Result<Level> {
+    let Spot { directory, name, path } = spot;
+    if !there.is_some_and(|there| there.metadata().is_dir()) {
+        clear(spot, there)?;
+        mkdirat(directory, name, Mode::from_raw_mode(0o777))
+            .map_err(|errno| about(from_local("make a directory", errno.into()), path))?;
+    }
+    let entered = pinned::enter(directory, name).map_err(|errno| unopened(errno, path))?;
+    Ok(Level::new(path.into(), entered, node.clone()))
 }
 
 /// Gives a file to its owner and its group. Only root may give to any; others keep it, as with
 /// `cp -a`, and give it to a group alone that they are in.
-fn give(node: &Node, path: &Path) -> rustix::io::Result<()> {
+fn give(node: &Node, there: &Pinned) -> rustix::io::Result<()> {
     let (user, group) = (Uid::from_raw(node.user), Gid::from_raw(node.group));
-    let to = |user| chownat(CWD, path, user, Some(group), AtFlags::SYMLINK_NOFOLLOW);
+    let to = |user| there.give(user, Some(group));
     let is_root = rustix::process::geteuid().is_root();
     match to(Some(user)) {
         Err(Errno::PERM) if !is_root => match to(None) {
@@ -396,13 +490,14 @@ fn give(node: &Node, path: &Path) -> rustix::io::Result<()> {
 }
 
 /// Makes room for something of another kind; a directory only where it is empty.
-fn clear(path: &Path, there: Option<&Metadata>) -> Result<()> {
-    let removed = match there {
+fn clear(spot: Spot<'_>, there: Option<&Pinned>) -> Result<()> {
+    let flags = match there {
         None => return Ok(()),
-        Some(there) if there.is_dir() => fs::remove_dir(path),
-        Some(_) => fs::remove_file(path),
+        Some(there) if there.metadata().is_dir() => AtFlags::REMOVEDIR,
+        Some(_) => AtFlags::empty(),
     };
-    Ok(removed.map_err(|error| about(from_local("remove a file", error), path))?)
+    let removed = unlinkat(spot.directory, spot.name, flags);
+    Ok(removed.map_err(|errno| about(from_local("remove a file", errno.into()), spot.path))?)
 }
 
 /// The permissions for a file with this owner and this group. Its set-user-ID bit lends what its owner
@@ -456,4 +551,22 @@ impl Keeper {
 
 fn said(failure: terrace_fs::Failure, path: &Path) -> Failure {
     about(failure.into_error("export"), path).into()
+}
+
+fn unread(error: std::io::Error, path: &Path) -> Error {
+    about(from_local("read a file", error), path)
+}
+
+fn unopened(errno: Errno, path: &Path) -> Error {
+    about(from_local("open a directory", errno.into()), path)
+}
+
+fn unset(errno: Errno, path: &Path) -> Error {
+    about(from_local("set attributes", errno.into()), path)
+}
+
+/// Somebody else has put something in the place of what was found or made.
+fn replaced(path: &Path) -> Failure {
+    let error = Error::new(ErrorKind::Stale, "copy a file");
+    about(error.because("it was replaced while it was copied"), path).into()
 }

@@ -2,16 +2,19 @@
 //! A local tree into a file system of the store.
 
 use std::collections::HashMap;
-use std::fs::{self, Metadata, ReadDir};
+use std::ffi::OsStr;
+use std::fs::{self, Metadata};
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{OFlags, SeekFrom, seek};
+use rustix::fs::{CWD, Dir, Mode, OFlags, SeekFrom, openat, readlinkat, seek};
 use rustix::io::Errno;
 use terrace_core::{Access, Buffer, Error, ErrorKind};
 use terrace_fs::{Changes, File, Kind, Made, Node, Request, SetHow, Time, When};
 
+use super::pinned::Pinned;
 use super::unsettled::Unsettled;
 use super::{PIECE_BYTES, Work, about, local, made, stored};
 use crate::failure::Result;
@@ -27,7 +30,17 @@ struct Level {
     path: PathBuf,
     number: u64,
     metadata: Metadata,
-    entries: ReadDir,
+    entries: Dir,
+}
+
+/// What is copied.
+struct Source<'a> {
+    /// Where it is.
+    directory: BorrowedFd<'a>,
+    name: &'a OsStr,
+    /// The same for people.
+    path: &'a Path,
+    pinned: &'a Pinned,
 }
 
 /// Where a name is to be.
@@ -75,8 +88,15 @@ impl<'a, 'w> Import<'a, 'w> {
         Self { work, linked, kept, unsettled, buffer }
     }
 
+    /// The root of the tree. It is where its user says: links are followed.
+    fn top(&self, source: &Path, number: u64) -> Result<Level> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let directory = openat(CWD, source, flags, Mode::empty()).and_then(Dir::new);
+        Level::new(source.into(), number, directory)
+    }
+
     fn walk(&mut self, source: &Path, target: &Node) -> Result<()> {
-        let mut levels = vec![self.enter(source.into(), target.number)?];
+        let mut levels = vec![self.top(source, target.number)?];
         while let Some(level) = levels.last_mut() {
             self.work.interrupt.check("run it again to go on")?;
             if self.unsettled.is_due() {
@@ -88,16 +108,18 @@ impl<'a, 'w> Import<'a, 'w> {
                 self.work.note(done)?;
                 continue;
             };
-            let failed = |error| about(Error::from_io("read a directory", error), &level.path);
-            let entry = match entry.map_err(failed) {
-                Ok(entry) => entry,
-                Err(error) => {
+            let name = match entry {
+                Ok(entry) => entry.file_name().to_owned(),
+                Err(errno) => {
+                    let error = unlisted(errno, &level.path);
                     self.work.note::<()>(Err(error.into()))?;
                     continue;
                 }
             };
-            let (path, directory) = (entry.path(), level.number);
-            let result = self.one(path, directory, entry.file_name().as_bytes());
+            if matches!(name.to_bytes(), b"." | b"..") {
+                continue;
+            }
+            let result = self.one(level, OsStr::from_bytes(name.to_bytes()));
             if let Some(Some(below)) = self.work.note(result)? {
                 levels.push(below);
             }
@@ -124,42 +146,41 @@ impl<'a, 'w> Import<'a, 'w> {
         Ok(())
     }
 
-    fn enter(&self, path: PathBuf, number: u64) -> Result<Level> {
-        let failed = |error| about(Error::from_io("read a directory", error), &path);
-        let metadata = fs::symlink_metadata(&path).map_err(failed)?;
-        let entries = fs::read_dir(&path).map_err(failed)?;
-        Ok(Level { number, metadata, entries, path })
-    }
-
     /// Everything in a directory is there: now it can get its times.
     fn leave(&mut self, level: &Level) -> Result<()> {
         self.work.summary.directories += 1;
-        self.attributes(level.number, &level.path, &level.metadata)
+        let directory = level.entries.fd().map_err(|errno| unlisted(errno, &level.path))?;
+        let pinned = Pinned::of(directory).map_err(|error| unread(error, &level.path))?;
+        self.attributes(level.number, &pinned, &level.path, &level.metadata)
     }
 
     /// Copies one entry; a directory is returned, to go on in it.
-    fn one(&mut self, path: PathBuf, directory: u64, name: &[u8]) -> Result<Option<Level>> {
-        let metadata = fs::symlink_metadata(&path)
-            .map_err(|error| about(Error::from_io("read a file", error), &path))?;
+    fn one(&mut self, level: &Level, name: &OsStr) -> Result<Option<Level>> {
+        let (path, number) = (level.path.join(name), level.number);
+        let directory = level.entries.fd().map_err(|errno| unlisted(errno, &level.path))?;
+        let pinned = Pinned::open(directory, name).map_err(|error| unread(error, &path))?;
+        let (source, metadata) =
+            (Source { directory, name, path: &path, pinned: &pinned }, pinned.metadata());
+        let (directory, name) = (number, name.as_bytes());
         let there = match self.work.files.lookup(directory, name) {
             Ok(node) => Some(node),
             Err(failure) if failure.errno() == Errno::NOENT => None,
             Err(failure) => return Err(said(failure, &path)),
         };
         let spot = Spot { directory, name, there: there.as_ref() };
-        let kind = local::kind(&metadata);
+        let kind = local::kind(metadata);
         if kind.is_directory() {
-            return self.directory(path, spot).map(Some);
+            return self.directory(&source, spot).map(Some);
         }
-        let identity = (metadata.nlink() > 1).then(|| identity(&metadata));
+        let identity = (metadata.nlink() > 1).then(|| identity(metadata));
         let first = identity.and_then(|identity| self.linked.get(&identity).copied());
         if let Some(number) = first {
             self.link(&path, number, spot)?;
             return Ok(None);
         }
         let number = match kind {
-            Kind::File => self.file(&path, &metadata, spot)?,
-            kind => self.other(&path, &metadata, kind, spot)?,
+            Kind::File => self.file(&source, spot)?,
+            kind => self.other(&source, kind, spot)?,
         };
         if let Some(identity) = identity {
             self.linked.insert(identity, number);
@@ -178,35 +199,39 @@ impl<'a, 'w> Import<'a, 'w> {
         Ok(())
     }
 
-    fn directory(&mut self, path: PathBuf, spot: Spot<'_>) -> Result<Level> {
+    fn directory(&mut self, source: &Source<'_>, spot: Spot<'_>) -> Result<Level> {
+        let path = source.path;
         let number = match spot.there {
             Some(node) if node.kind.is_directory() => node.number,
             _ => {
-                self.clear(&path, spot)?;
+                self.clear(path, spot)?;
                 // Only for its owner, until its permissions come with everything else.
                 let made = made(Kind::Directory, 0o700);
                 let node = self.work.files.make(spot.directory, spot.name, made);
-                node.map_err(|failure| said(failure, &path))?.number
+                node.map_err(|failure| said(failure, path))?.number
             }
         };
-        self.enter(path, number)
+        let directory = source.open(OFlags::DIRECTORY).and_then(Dir::new);
+        Level::new(path.into(), number, directory)
     }
 
     /// Copies a file where it is new or changed; its number.
-    fn file(&mut self, path: &Path, metadata: &Metadata, spot: Spot<'_>) -> Result<u64> {
+    fn file(&mut self, source: &Source<'_>, spot: Spot<'_>) -> Result<u64> {
+        let Source { path, pinned, .. } = *source;
+        let metadata = pinned.metadata();
         let is_kept =
             |there: &&Node| is_unchanged(there, metadata) && !self.is_of_another(there, metadata);
         match spot.there.filter(is_kept) {
             Some(there) => {
                 self.keep(there, metadata);
                 self.work.summary.unchanged += 1;
-                if !self.has_attributes(there, path, metadata)? {
-                    self.attributes(there.number, path, metadata)?;
+                if !self.has_attributes(there, pinned, path)? {
+                    self.attributes(there.number, pinned, path, metadata)?;
                 }
                 Ok(there.number)
             }
             None => {
-                let number = self.copy(path, metadata, spot)?;
+                let number = self.copy(source, spot)?;
                 self.work.summary.files += 1;
                 Ok(number)
             }
@@ -225,13 +250,12 @@ impl<'a, 'w> Import<'a, 'w> {
     }
 
     /// Copies a file, but for its times, which it gets when it is settled; its number.
-    fn copy(&mut self, path: &Path, metadata: &Metadata, spot: Spot<'_>) -> Result<u64> {
+    fn copy(&mut self, from: &Source<'_>, spot: Spot<'_>) -> Result<u64> {
+        let Source { path, pinned, .. } = *from;
+        let metadata = pinned.metadata();
         let failed = |error| about(Error::from_io("read a file", error), path);
-        let source = fs::File::options()
-            .read(true)
-            .custom_flags((OFlags::NOFOLLOW | OFlags::NONBLOCK).bits() as i32)
-            .open(path)
-            .map_err(failed)?;
+        let source = from.open(OFlags::NONBLOCK).map_err(|errno| failed(errno.into()))?;
+        let source = fs::File::from(source);
         // One that has other names elsewhere keeps its bytes there.
         let there = spot.there.filter(|there| there.kind == Kind::File && there.links == 1);
         let target = match there.map(|node| self.emptied(node)) {
@@ -259,7 +283,7 @@ impl<'a, 'w> Import<'a, 'w> {
             grown.map_err(|failure| said(failure, path))?;
         }
         // Also of one that has changed: else those who may read it could not until it is copied again.
-        self.rights(number, path, &read)?;
+        self.rights(number, pinned, path, &read)?;
         target.close().map_err(|failure| said(failure, path))?;
         if version(&read) != version(metadata) {
             let error = Error::new(ErrorKind::Stale, "copy a file");
@@ -308,24 +332,20 @@ impl<'a, 'w> Import<'a, 'w> {
     }
 
     /// Symbolic links, pipes, sockets, devices; the number.
-    fn other(
-        &mut self,
-        path: &Path,
-        metadata: &Metadata,
-        kind: Kind,
-        spot: Spot<'_>,
-    ) -> Result<u64> {
-        let failed = |error| about(Error::from_io("read a link", error), path);
+    fn other(&mut self, source: &Source<'_>, kind: Kind, spot: Spot<'_>) -> Result<u64> {
+        let Source { path, pinned, .. } = *source;
+        let metadata = pinned.metadata();
+        let failed = |errno: Errno| about(Error::from_io("read a link", errno.into()), path);
         let target = match kind {
-            Kind::Symlink => fs::read_link(path).map_err(failed)?,
-            _ => PathBuf::new(),
+            Kind::Symlink => readlinkat(pinned, "", Vec::new()).map_err(failed)?.into_bytes(),
+            _ => Vec::new(),
         };
         let device = local::encoded_device(metadata.rdev());
         let is_same = |there: &Node| {
             let has_target = || {
                 let asked =
                     self.work.files.metadata().call(&Request::Target { number: there.number });
-                asked == Ok(terrace_fs::Reply::Bytes(target.as_os_str().as_bytes().into()))
+                asked == Ok(terrace_fs::Reply::Bytes(target.clone()))
             };
             let is_device = matches!(kind, Kind::CharacterDevice | Kind::BlockDevice);
             // One that is a further name there alone would lend its attributes to the others.
@@ -342,8 +362,7 @@ impl<'a, 'w> Import<'a, 'w> {
             }
             None => {
                 self.clear(path, spot)?;
-                let target = target.as_os_str().as_bytes();
-                let made = Made { device, target, ..made(kind, 0o600) };
+                let made = Made { device, target: &target, ..made(kind, 0o600) };
                 let node = self.work.files.make(spot.directory, spot.name, made);
                 node.map_err(|failure| said(failure, path))?.number
             }
@@ -352,7 +371,7 @@ impl<'a, 'w> Import<'a, 'w> {
             Kind::Symlink => self.work.summary.symlinks += 1,
             _ => self.work.summary.special += 1,
         }
-        self.attributes(number, path, metadata)?;
+        self.attributes(number, pinned, path, metadata)?;
         Ok(number)
     }
 
@@ -364,19 +383,26 @@ impl<'a, 'w> Import<'a, 'w> {
     }
 
     /// Owner, permissions, attributes, times: in this order, because each changes what is behind it.
-    fn attributes(&mut self, number: u64, path: &Path, metadata: &Metadata) -> Result<()> {
-        self.rights(number, path, metadata)?;
+    fn attributes(
+        &mut self,
+        number: u64,
+        pinned: &Pinned,
+        path: &Path,
+        metadata: &Metadata,
+    ) -> Result<()> {
+        self.rights(number, pinned, path, metadata)?;
         self.times(number, path, local::times(metadata))
     }
 
     /// Whether what is there has the owner, the permissions and the attributes of the local file.
-    fn has_attributes(&self, there: &Node, path: &Path, metadata: &Metadata) -> Result<bool> {
+    fn has_attributes(&self, there: &Node, pinned: &Pinned, path: &Path) -> Result<bool> {
+        let metadata = pinned.metadata();
         let mode = metadata.mode() & 0o7777;
         let owner = (metadata.uid(), metadata.gid());
         if there.permissions != mode || (there.user, there.group) != owner {
             return Ok(false);
         }
-        Ok(self.given(there, path)? == local::attributes(path)?)
+        Ok(self.given(there, path)? == local::attributes(pinned, path)?)
     }
 
     /// The attributes of what is there, as far as whoever runs this would see them of the local file.
@@ -390,7 +416,13 @@ impl<'a, 'w> Import<'a, 'w> {
     }
 
     /// Owner, permissions, attributes.
-    fn rights(&mut self, number: u64, path: &Path, metadata: &Metadata) -> Result<()> {
+    fn rights(
+        &mut self,
+        number: u64,
+        pinned: &Pinned,
+        path: &Path,
+        metadata: &Metadata,
+    ) -> Result<()> {
         let files = &self.work.files;
         let changes = Changes {
             user: Some(metadata.uid()),
@@ -399,7 +431,7 @@ impl<'a, 'w> Import<'a, 'w> {
             ..Changes::default()
         };
         let node = files.change(number, changes).map_err(|failure| said(failure, path))?;
-        let wanted = local::attributes(path)?;
+        let wanted = local::attributes(pinned, path)?;
         for name in self.given(&node, path)?.keys() {
             if !wanted.contains_key(name) {
                 let request = Request::RemoveXattr { number, name };
@@ -423,6 +455,32 @@ impl<'a, 'w> Import<'a, 'w> {
         let changed = self.work.files.change(number, changes);
         changed.map(drop).map_err(|failure| said(failure, path))
     }
+}
+
+impl Level {
+    fn new(path: PathBuf, number: u64, directory: rustix::io::Result<Dir>) -> Result<Self> {
+        let entries = directory.map_err(|errno| unlisted(errno, &path))?;
+        let opened = entries.fd().map_err(|errno| unlisted(errno, &path))?;
+        let pinned = Pinned::of(opened).map_err(|error| unread(error, &path))?;
+        let metadata = pinned.metadata().clone();
+        Ok(Self { number, metadata, entries, path })
+    }
+}
+
+impl Source<'_> {
+    /// Opens what has its name for reading, which may be another file by now.
+    fn open(&self, flags: OFlags) -> rustix::io::Result<OwnedFd> {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | flags;
+        openat(self.directory, self.name, flags, Mode::empty())
+    }
+}
+
+fn unlisted(errno: Errno, path: &Path) -> Error {
+    about(Error::from_io("read a directory", errno.into()), path)
+}
+
+fn unread(error: std::io::Error, path: &Path) -> Error {
+    about(Error::from_io("read a file", error), path)
 }
 
 fn identity(metadata: &Metadata) -> Identity {

@@ -6,12 +6,13 @@ use std::fs::Metadata;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
-use rustix::fs::{Dev, lgetxattr, llistxattr, major, makedev, minor};
+use rustix::fs::{Dev, getxattr, listxattr, major, makedev, minor};
 use rustix::io::Errno;
 use terrace_core::Error;
 use terrace_fs::{Kind, Time};
 
 use super::about;
+use super::pinned::Pinned;
 use crate::failure::Result;
 
 /// Longest list of names, and longest value (Linux, `XATTR_LIST_MAX`, `XATTR_SIZE_MAX`).
@@ -55,17 +56,18 @@ pub(super) fn device(encoded: u32) -> Dev {
 }
 
 /// The extended attributes of a local file; none where its file system knows none.
-pub(super) fn attributes(path: &Path) -> Result<Attributes> {
+pub(super) fn attributes(pinned: &Pinned, path: &Path) -> Result<Attributes> {
     let failed = |errno: Errno| about(Error::from_io("read attributes", errno.into()), path);
     let mut names = Vec::with_capacity(XATTR_BYTES_MAX);
-    match llistxattr(path, rustix::buffer::spare_capacity(&mut names)) {
+    let here = pinned.path();
+    match listxattr(&here, rustix::buffer::spare_capacity(&mut names)) {
         Err(Errno::NOTSUP) => return Ok(Attributes::new()),
         listed => listed.map_err(failed)?,
     };
     let mut attributes = Attributes::new();
     for name in names.split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
         let mut value = Vec::with_capacity(XATTR_BYTES_MAX);
-        match lgetxattr(path, name, rustix::buffer::spare_capacity(&mut value)) {
+        match getxattr(&here, name, rustix::buffer::spare_capacity(&mut value)) {
             // Removed meanwhile, or not for who asks.
             Err(Errno::NODATA | Errno::PERM) => continue,
             read => read.map_err(failed)?,

@@ -10,6 +10,9 @@ mod disks;
 mod export;
 mod import;
 mod local;
+mod pinned;
+#[cfg(test)]
+mod scene;
 mod stored;
 mod unsettled;
 

@@ -1,109 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `import` where the disks fail, power is lost, and the source changes meanwhile.
 
-use std::os::unix::fs::OpenOptionsExt;
-use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::os::fd::AsFd;
+use std::os::unix::fs::symlink;
 
 use tempfile::TempDir;
-use terrace_core::{ErrorKind, Persistency, Random, Semantics, SystemClock};
-use terrace_fs::{FileClock, Files, FilesOptions, ROOT, Session, Tree, TreeOptions};
-use terrace_testkit::{Operation, SimKv, SimTier, SimWorld};
+use terrace_core::Random;
+use terrace_fs::ROOT;
+use terrace_testkit::Operation;
 
 use super::*;
-use crate::failure::{Failure, Failures};
-use crate::interrupt::Interrupt;
-use crate::progress::Progress;
-use crate::trees::Summary;
-
-/// Longer than what is kept with the metadata.
-const LONG: usize = 10_000;
-
-/// When the sources changed last.
-const SECONDS: u64 = 1_000_000_000;
-
-/// A directory, and a file system on a machine that can lose its power.
-struct Scene {
-    world: Arc<SimWorld>,
-    kv: SimKv,
-    tier: SimTier,
-    source: TempDir,
-    interrupt: Interrupt,
-}
-
-impl Scene {
-    fn new() -> Self {
-        let world = SimWorld::new();
-        let (kv, tier) = (world.kv(), world.tier("disk", 64 << 20));
-        let options = TreeOptions::default();
-        Tree::create(&*kv.open(), &options, &SystemClock::default(), &[7; 32]).expect("empty");
-        let source = TempDir::new().expect("a temporary directory");
-        let interrupt = Interrupt::watch().expect("signals can be watched");
-        Self { world, kv, tier, source, interrupt }
-    }
-
-    fn files(&self) -> Arc<Files> {
-        let clock = FileClock::following(Arc::new(SystemClock::default()));
-        let tree = Tree::open(self.kv.open(), clock).expect("it was made");
-        let options = FilesOptions {
-            namespace: "files".into(),
-            semantics: Semantics { persistency: Persistency::None, ..Semantics::DEFAULT },
-            ready_objects: 0,
-            is_alone: true,
-            access: Access::Write,
-            believed_for: Duration::MAX,
-            inline_bytes_max: 4096,
-        };
-        let session = Arc::new(Session::new(&tree));
-        Files::new(session, self.tier.open(), Arc::new(SystemClock::default()), options)
-            .expect("opens")
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.source.path().join(name)
-    }
-
-    /// Writes a file of the source.
-    fn write(&self, name: &str, bytes: &[u8], seconds: u64) -> PathBuf {
-        let path = self.path(name);
-        let mut options = fs::File::options();
-        let options = options.create(true).write(true).truncate(true).mode(0o644);
-        let file = options.open(&path).expect("made");
-        file.write_all_at(bytes, 0).expect("written");
-        let modified = SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
-        file.set_modified(modified).expect("set");
-        path
-    }
-
-    fn work(&self, files: &Arc<Files>) -> Work<'_> {
-        Work {
-            files: Arc::clone(files),
-            interrupt: &self.interrupt,
-            progress: Progress::bytes("import", None),
-            failures: Failures::new(false),
-            summary: Summary::default(),
-        }
-    }
-
-    /// Imports everything, as the command does.
-    fn import(&self, files: &Arc<Files>) -> Summary {
-        let mut work = self.work(files);
-        let root = files.node(ROOT).expect("is there");
-        import(&mut work, self.source.path(), &root).expect("it goes on past failures");
-        // What fails there ends the command.
-        let _ = files.sync();
-        work.summary
-    }
-}
-
-fn content(files: &Arc<Files>, name: &str) -> Vec<u8> {
-    let node = files.lookup(ROOT, name.as_bytes()).expect("is there");
-    let (_, file) = files.open(node.number, Access::Read).expect("opens");
-    let mut bytes = vec![0; node.size as usize];
-    let count = file.read(0, &mut bytes).expect("is read");
-    bytes.truncate(count);
-    bytes
-}
+use crate::failure::Failure;
+use crate::trees::scene::{LONG, SECONDS, Scene, content};
 
 #[test]
 fn what_could_not_be_synced_is_copied_again() {
@@ -145,13 +53,20 @@ fn what_a_loss_of_power_took_is_copied_again() {
 fn copy_changing(change: impl Fn(&Scene)) {
     let scene = Scene::new();
     let path = scene.write("file", &[7; LONG], SECONDS);
-    let metadata = fs::symlink_metadata(&path).expect("is there");
+    let directory = fs::File::open(scene.source.path()).expect("opens");
+    let pinned = Pinned::open(directory.as_fd(), "file".as_ref()).expect("is there");
     change(&scene);
     let files = scene.files();
     let mut work = scene.work(&files);
     let mut import = Import::new(&mut work);
     let spot = Spot { directory: ROOT, name: b"file", there: None };
-    let failure = import.file(&path, &metadata, spot).expect_err("it has changed");
+    let source = Source {
+        directory: directory.as_fd(),
+        name: "file".as_ref(),
+        path: &path,
+        pinned: &pinned,
+    };
+    let failure = import.file(&source, spot).expect_err("it has changed");
     let Failure::Failed(error) = failure else { panic!("{failure:?}") };
     assert_eq!(error.kind(), ErrorKind::Stale);
     assert!(error.to_string().contains("changed while it was copied"), "{error}");
@@ -188,4 +103,34 @@ fn a_file_that_is_replaced_while_it_is_copied_is_said_and_copied_again() {
         let other = scene.write("other", &[8; LONG], SECONDS);
         fs::rename(other, scene.path("file")).expect("renamed");
     });
+}
+
+fn top(import: &mut Import<'_, '_>, path: &Path) -> Level {
+    import.top(path, ROOT).expect("opens")
+}
+
+fn step(import: &mut Import<'_, '_>, level: &Level, name: &str) -> Option<Level> {
+    import.one(level, name.as_ref()).expect("copied")
+}
+
+#[test]
+fn a_directory_that_becomes_a_link_is_not_followed() {
+    let scene = Scene::new();
+    scene.write("below/file", b"inside", SECONDS);
+    let outside = TempDir::new().expect("a temporary directory");
+    fs::write(outside.path().join("file"), b"outside").expect("written");
+    let files = scene.files();
+    let mut work = scene.work(&files);
+    let mut import = Import::new(&mut work);
+    let root = top(&mut import, scene.source.path());
+    let below = step(&mut import, &root, "below").expect("it is a directory");
+    fs::rename(scene.path("below"), scene.path("moved")).expect("renamed");
+    symlink(outside.path(), scene.path("below")).expect("linked");
+    assert!(step(&mut import, &below, "file").is_none());
+    let number = files.lookup(ROOT, b"below").expect("is there").number;
+    let node = files.lookup(number, b"file").expect("is there");
+    let (_, file) = files.open(node.number, Access::Read).expect("opens");
+    let mut bytes = [0; 10];
+    let count = file.read(0, &mut bytes).expect("is read");
+    assert_eq!(&bytes[..count], b"inside");
 }

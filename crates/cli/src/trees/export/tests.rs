@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `export` into a tree that others may write to.
+
+use std::os::unix::fs::{PermissionsExt, symlink};
+
+use tempfile::TempDir;
+use terrace_fs::{Files, ROOT};
+
+use super::*;
+use crate::trees::scene::{LONG, SECONDS, Scene};
+
+fn top(export: &Export<'_, '_>, files: &Files) -> Level {
+    export.top(files.node(ROOT).expect("is there")).expect("opens")
+}
+
+fn step(export: &mut Export<'_, '_>, level: &Level, entry: &Listed) -> Option<Level> {
+    export.one(level, entry).expect("copied")
+}
+
+fn leave(export: &mut Export<'_, '_>, level: &Level) {
+    export.leave(level).expect("set");
+}
+
+fn only(export: &Export<'_, '_>, level: &mut Level) -> Listed {
+    let entry = export.next(level).expect("listed").expect("there is one");
+    assert!(export.next(level).expect("listed").is_none());
+    entry
+}
+
+#[test]
+fn a_directory_that_becomes_a_link_is_not_followed() {
+    let scene = Scene::new();
+    scene.write("below/file", &[7; LONG], SECONDS);
+    let files = scene.files();
+    scene.import(&files);
+    let [target, outside] = [(); 2].map(|()| TempDir::new().expect("a temporary directory"));
+    let path = |name: &str| target.path().join(name);
+    let own = outside.path().join("file");
+    fs::write(&own, b"outside").expect("written");
+    let closed = fs::Permissions::from_mode(0o700);
+    fs::set_permissions(outside.path(), closed).expect("set");
+    let before = fs::metadata(&own).expect("is there");
+    let mut work = scene.work(&files);
+    let mut export = Export::new(&mut work, target.path()).expect("opens");
+    let mut root = top(&export, &files);
+    let entry = only(&export, &mut root);
+    let mut below = step(&mut export, &root, &entry).expect("it is a directory");
+    fs::rename(path("below"), path("moved")).expect("renamed");
+    symlink(outside.path(), path("below")).expect("linked");
+    let entry = only(&export, &mut below);
+    assert!(step(&mut export, &below, &entry).is_none());
+    leave(&mut export, &below);
+    export.settle().expect("it goes on past failures");
+    assert_eq!(work.summary.failed, 1, "it is not where it was made");
+    assert_eq!(fs::read(&own).expect("is there"), b"outside");
+    let after = fs::metadata(&own).expect("is there");
+    let seen = |metadata: &Metadata| (metadata.mode(), metadata.mtime(), metadata.ino());
+    assert_eq!(seen(&after), seen(&before));
+    let mode = fs::metadata(outside.path()).expect("is there").permissions().mode();
+    assert_eq!(mode & 0o777, 0o700);
+    assert!(fs::read(path("moved/file")).expect("is there") == [7; LONG]);
+}
