@@ -182,6 +182,10 @@ impl<'a, 'w> Export<'a, 'w> {
 
     /// Everything in a directory is there: now it can get its times.
     fn leave(&mut self, level: &Level) -> Result<()> {
+        // Who is not root does not reach the files in it afterwards.
+        if !self.keeper.is_root && level.node.permissions & Mode::XUSR.bits() == 0 {
+            self.settle()?;
+        }
         let pinned = Pinned::of(level.directory.as_fd());
         let pinned = pinned.map_err(|error| unread(error, &level.path))?;
         self.attributes(&level.node, &pinned, &level.path)

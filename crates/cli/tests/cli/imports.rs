@@ -333,6 +333,28 @@ fn attributes_that_only_root_may_set_are_said_to_be_lost() {
     }
 }
 
+#[test]
+fn files_in_a_directory_that_closes_behind_them_get_their_times() {
+    if !geteuid().is_root() {
+        return;
+    }
+    let scene = Scene::new();
+    for name in ["source/closed/one", "source/closed/below/two"] {
+        set_modified(&scene.file(name, name), 1_000_000_000);
+    }
+    let closed = fs::Permissions::from_mode(0o600);
+    fs::set_permissions(scene.path("source/closed"), closed).expect("set");
+    scene.ok(["import", "source"]);
+    let owner = format!("{ORDINARY}:{ORDINARY}");
+    assert!(run(Command::new("chown").args(["-R", &owner]).arg(scene.path(""))));
+    let ran = run_as_ordinary(&scene, &["export", "target"]);
+    assert_eq!((ran.status, ran.stderr.as_str()), (Some(0), ""), "{ran:?}");
+    for name in ["closed/one", "closed/below/two"] {
+        let there = fs::metadata(scene.path("target").join(name)).expect("is there");
+        assert_eq!(there.mtime(), 1_000_000_000, "{name}");
+    }
+}
+
 /// Replaces files by one new one with the same bytes and the same time, which has all of these names.
 fn replace_together(paths: &[PathBuf]) {
     let [first, others @ ..] = paths else { return };
