@@ -19,6 +19,7 @@ use terrace_wire::{
 
 use crate::buffers::Room;
 use crate::pace::Pace;
+use crate::pieces::Pieces;
 use crate::sending::Sending;
 use crate::server::Shared;
 use crate::service::{Call, Caller};
@@ -38,7 +39,7 @@ const BUFFER_BYTES_MAX: usize = 8 << 20;
 /// Most bytes that a request may bring which must be whole before they are used.
 const WHOLE_BYTES_MAX: usize = 32 << 20;
 
-type Reader = FrameReader<Incoming<Arc<dyn Transport>>>;
+pub(crate) type Reader = FrameReader<Incoming<Arc<dyn Transport>>>;
 
 /// A connection, as others of the server see it.
 pub(crate) struct Connection {
@@ -231,8 +232,13 @@ impl Connection {
                 if payload_bytes > PIECE_BYTES_MAX && may_divide =>
             {
                 let place = (*handle, *offset_bytes);
-                let written = write_pieces(&work, place, &mut pieces, buffer, &check_wanted)?;
-                pieces.skip()?;
+                let written = write_pieces(&work, place, &mut pieces, buffer, &check_wanted)
+                    .and_then(|written| pieces.skip().map(|()| written));
+                if written.is_err() && pieces.left_bytes < payload_bytes {
+                    // What came of it may be written, and gets no answer.
+                    self.sending.cut();
+                }
+                let written = written?;
                 shared.counts.received_bytes.fetch_add(payload_bytes as u64, Ordering::Relaxed);
                 answer.give(Ok(match written {
                     Ok(()) => done(Outcome::Done),
@@ -496,64 +502,6 @@ fn read_call(head: &[u8]) -> Result<(usize, &[u8])> {
         .split_first_chunk::<4>()
         .ok_or_else(|| Error::invalid("serve a call", "its head is too short"))?;
     Ok((u32::from_le_bytes(*length) as usize, json))
-}
-
-/// The payload of a request, as it comes.
-struct Pieces<'a> {
-    reader: &'a mut Reader,
-    /// The header whose payload was not read yet.
-    next: Option<Header>,
-    left_bytes: usize,
-}
-
-impl Pieces<'_> {
-    /// Reads the next piece into the front of `buffer`; returns its length, 0 at the end.
-    fn piece(&mut self, buffer: &mut [u8]) -> Result<usize> {
-        if self.left_bytes == 0 && self.next.is_none() {
-            return Ok(0);
-        }
-        let header = match self.next.take() {
-            Some(header) => header,
-            None => match self.reader.next(0)? {
-                Next::Frame(start) if start.header.kind == Kind::Part => start.header,
-                _ => {
-                    return Err(Error::invalid(
-                        "serve a request",
-                        "the rest of its payload is missing",
-                    ));
-                }
-            },
-        };
-        let count = header.payload_bytes as usize;
-        if count > self.left_bytes {
-            return Err(Error::invalid("serve a request", "its payload is too long"));
-        }
-        self.reader.payload(&header, &mut buffer[..count])?;
-        self.left_bytes -= count;
-        Ok(count)
-    }
-
-    /// Reads all of it into the buffer, which then is as long.
-    fn whole(&mut self, payload: &mut Buffer) -> Result<()> {
-        payload.resize(self.left_bytes);
-        let mut done = 0;
-        while self.left_bytes > 0 || self.next.is_some() {
-            let count = self.piece(&mut payload[done..])?;
-            if count == 0 && self.left_bytes > 0 && done > 0 {
-                return Err(Error::invalid("serve a request", "a piece of its payload is empty"));
-            }
-            done += count;
-        }
-        Ok(())
-    }
-
-    fn skip(&mut self) -> Result<()> {
-        let mut piece = vec![0; self.left_bytes.min(PIECE_BYTES_MAX)];
-        while self.left_bytes > 0 || self.next.is_some() {
-            self.piece(&mut piece)?;
-        }
-        Ok(())
-    }
 }
 
 /// Writes each piece of a long payload while it is in the cache: the memory for a write does not

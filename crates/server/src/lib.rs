@@ -11,6 +11,7 @@ mod crew;
 mod limits;
 mod pace;
 mod pairs;
+mod pieces;
 mod sending;
 mod server;
 mod service;

@@ -27,7 +27,7 @@ pub(crate) struct Sending {
     /// Frames that are not sent yet; its lock is held while something is sent, so that frames are
     /// never mixed.
     gathered: Mutex<Vec<u8>>,
-    /// Whether something was not sent as a whole.
+    /// Whether something was not sent as a whole, or was done that gets no answer.
     is_cut: AtomicBool,
 }
 
@@ -85,6 +85,11 @@ impl Sending {
         let _ = is_set.map(|()| self.empty(&mut gathered, b""));
     }
 
+    /// Takes note that something may have been done that gets no answer: no last word follows.
+    pub(crate) fn cut(&self) {
+        self.is_cut.store(true, Ordering::Release);
+    }
+
     /// Sends frames as they are.
     pub(crate) fn frames(&self, frames: &[u8], may_wait: bool) -> Result<()> {
         let mut gathered = self.gathered.lock().unwrap_or_else(PoisonError::into_inner);
@@ -104,7 +109,7 @@ impl Sending {
         let mut gathered = self.gathered.lock().unwrap_or_else(PoisonError::into_inner);
         self.empty(&mut gathered, b"")?;
         self.transport.send_descriptors(frame, descriptors).map_err(|error| {
-            self.is_cut.store(true, Ordering::Release);
+            self.cut();
             Error::new(ErrorKind::Unreachable { applied: Applied::Unknown }, "send descriptors")
                 .caused_by(error)
         })
@@ -125,7 +130,7 @@ impl Sending {
         if gathered.capacity() > 2 * GATHERED_BYTES_MAX {
             gathered.shrink_to(0);
         }
-        sent.inspect_err(|_| self.is_cut.store(true, Ordering::Release))
+        sent.inspect_err(|_| self.cut())
     }
 }
 

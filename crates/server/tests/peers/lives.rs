@@ -11,7 +11,9 @@ use terrace_core::{
 };
 use terrace_server::{Limits, Openings, Server};
 use terrace_transport::{Endpoint, Listener};
-use terrace_wire::{Challenge, Header, Kind, LAST_WORD, OnHandle, Operation, Outcome, Welcome};
+use terrace_wire::{
+    Challenge, Header, Kind, LAST_WORD, OnHandle, Operation, Outcome, PIECE_BYTES_MAX, Welcome,
+};
 
 use crate::common::peer::{Peer, opening};
 use crate::common::{Hasty, Held, Kept, clock, connect, eventually, options, secret, serve, store};
@@ -277,6 +279,26 @@ fn a_server_that_ends_says_that_it_carries_out_nothing_more() {
     let last = said.last().expect("a last word");
     assert_eq!((last.header.kind, &last.head[..]), (Kind::Farewell, LAST_WORD));
     assert_eq!(kept.backend.read_all(&key("object")).expect("read"), b"");
+}
+
+#[test]
+fn a_server_that_ends_does_not_say_so_where_it_has_written_a_part() {
+    let (kept, endpoint) = (store(), free_endpoint());
+    let server = start(&kept, &endpoint);
+    let mut peer = Peer::connect(&endpoint);
+    peer.greet(Some(&secret()), 5).expect("welcome");
+    let handle = open(&mut peer, "object");
+    // A write without its second half.
+    let piece = vec![1; PIECE_BYTES_MAX];
+    let data_bytes = 2 * PIECE_BYTES_MAX as u32;
+    let write = OnHandle::Write { offset_bytes: 0, data_bytes };
+    let head = terrace_wire::write_operations(&[Operation::On { handle, what: write }], data_bytes);
+    peer.say(Kind::Request, 9, &head, &piece);
+    let written = || kept.backend.read_all(&key("object")).expect("read") == piece;
+    eventually("the first half is written", written);
+    server.end();
+    let said: Vec<_> = std::iter::from_fn(|| peer.hear()).collect();
+    assert!(said.iter().all(|said| said.head != LAST_WORD), "{said:?}");
 }
 
 #[test]
