@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use terrace_core::{Applied, Capability, Clock, Error, ErrorKind, ReadBegun, Result, Semantics};
 use terrace_transport::{Transport, random_bytes};
-use terrace_wire::{FrameReader, Operation, Welcome};
+use terrace_wire::{FrameReader, Kind, Operation, Welcome};
 
 use super::bulk::{Bulk, Heard, Lent, Pool, Receiving};
 use super::dial::{Dial, Timed};
@@ -52,7 +52,7 @@ pub(super) struct Core {
     first: Mutex<Option<FrameReader<Timed>>>,
     line: Mutex<Option<Arc<Line>>>,
     pool: Pool,
-    /// What was written to objects and not synced.
+    /// What was changed and not synced.
     pub(super) unsynced: Unsynced,
     /// Who is asked before an object is opened again.
     pub(super) reopening: Reopening,
@@ -284,7 +284,13 @@ impl Core {
                 },
             };
             let missed = match asked {
-                Ok(answer) => return Ok(answer),
+                Ok(answer) => {
+                    if message.leaves_unsynced && answer.kind == Some(Kind::Answer) {
+                        let life = Life { number: answer.life, ..self.whole_life() };
+                        self.unsynced.others.note(life);
+                    }
+                    return Ok(answer);
+                }
                 Err(missed) => missed,
             };
             let was_sent = is_sent;

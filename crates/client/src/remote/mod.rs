@@ -39,7 +39,7 @@ pub use self::reopening::ReopenGuard;
 
 use self::bulk::read_json_bytes;
 use self::core::Core;
-use self::object::{RemoteObject, lost};
+use self::object::RemoteObject;
 use self::request::{Answer, Message, odd};
 
 /// A store behind a server. Clones are the same session.
@@ -52,7 +52,9 @@ use self::request::{Answer, Message, odd};
 /// What was written to an open object and not synced may be lost with the server. Then each sync of the
 /// object fails with `Io` through all handles that were open, also through those that wrote nothing, and
 /// through the next ones that are opened, until one of them was told: to go on, open it anew and write it
-/// again. A sync of all objects fails once. What a batch wrote is not among that.
+/// again. A sync of the store fails once where anything else may be lost that was changed and not synced:
+/// what was made or deleted, identities, pairs, what batches wrote. So does one of all objects, also for
+/// what was written to those that are open. What was asked for at level `storage` needs no sync.
 #[derive(Clone)]
 pub struct Remote {
     core: Arc<Core>,
@@ -227,18 +229,31 @@ impl Core {
         self.ask(&Message::request(&[operation], parts, semantics))?.one()
     }
 
-    /// Has all made durable.
+    /// Has what was made, deleted and the like made durable, or all.
     ///
     /// # Errors
     ///
-    /// `Io`, once, where something is lost that was written to objects since the last time.
-    fn sync_all(&self) -> Result<()> {
-        let begun = self.unsynced.begin_sync_of_all();
-        let operation = Operation::Sync { is_all: true };
-        done(self.ask_one(operation, &[], &Semantics::default())?.0)?;
-        match self.unsynced.end_sync_of_all(begun, self.whole_life()) {
-            true => Err(lost("sync all objects").with("server", &self.target)),
-            false => Ok(()),
+    /// `Io`, once, where something of that is lost that was changed since the last time.
+    fn sync_store(&self, is_all: bool) -> Result<()> {
+        // Before the server is asked: what is changed meanwhile is not synced by this.
+        let begun = self.unsynced.others.begin_sync();
+        let begun_of_all = is_all.then(|| self.unsynced.begin_sync_of_all());
+        let operation = Operation::Sync { is_all };
+        let synced = self.ask_one(operation, &[], &Semantics::default());
+        let synced = synced.and_then(|(outcome, _)| done(outcome));
+        let life = self.whole_life();
+        self.unsynced.others.find(life);
+        let mut is_lost = self.unsynced.others.end_sync(&begun, synced.is_ok(), begun.told);
+        if let (Some(begun), Ok(())) = (begun_of_all, &synced) {
+            is_lost |= self.unsynced.end_sync_of_all(begun, life);
+        }
+        match is_lost {
+            true => Err(Error::new(ErrorKind::Io, "sync the store")
+                .because(
+                    "the server was started anew: what was changed since the last sync may be lost; look, and change it again",
+                )
+                .with("server", &self.target)),
+            false => synced,
         }
     }
 }
@@ -366,11 +381,11 @@ impl Backend for Remote {
     }
 
     fn sync(&self) -> Result<()> {
-        done(self.ask(Operation::Sync { is_all: false })?)
+        self.core.sync_store(false)
     }
 
     fn sync_all(&self) -> Result<()> {
-        self.core.sync_all()
+        self.core.sync_store(true)
     }
 }
 

@@ -56,7 +56,7 @@ impl RemoteObject {
     pub(super) fn open(core: Arc<Core>, opening: Opening, semantics: Semantics) -> Result<Self> {
         let (key, access) = (opening.key.clone(), opening.access);
         if core.unsynced.is_full() {
-            core.sync_all()?;
+            core.sync_store(true)?;
         }
         let (opened, life) = opened(&core, opening, &semantics)?;
         let (written, known) = core.unsynced.open(&key, opened.created_ns, life);
@@ -322,7 +322,7 @@ impl Object for RemoteObject {
         let begun = self.written.begin_sync();
         let synced = self.ask(OnHandle::Sync, &[]).and_then(done);
         match self.written.end_sync(&begun, synced.is_ok(), self.known) {
-            true => Err(lost("sync an object").with("key", &self.key)),
+            true => Err(lost().with("key", &self.key)),
             false => synced,
         }
     }
@@ -345,8 +345,8 @@ impl Object for RemoteObject {
 }
 
 /// How a sync fails where what it is for may be lost.
-pub(super) fn lost(operation: &'static str) -> Error {
-    Error::new(ErrorKind::Io, operation).because(
+fn lost() -> Error {
+    Error::new(ErrorKind::Io, "sync an object").because(
         "the server was started anew since it was written: it may be incomplete; open it anew and write it again",
     )
 }

@@ -3,7 +3,7 @@
 
 use std::io::{IoSliceMut, Write};
 
-use terrace_core::{Error, ErrorKind, Result, Semantics};
+use terrace_core::{Create, Error, ErrorKind, Persistency, Result, Semantics};
 use terrace_wire::{
     Failure, HEAD_BYTES_MAX, Header, Kind, OPERATIONS_MAX, OnHandle, Operation, Outcome,
     PAYLOAD_BYTES_MAX, PIECE_BYTES_MAX, pack_semantics, read_outcomes, send, write_operations,
@@ -24,6 +24,9 @@ pub(super) struct Message<'a> {
     parts: &'a [&'a [u8]],
     /// Whether carrying it out twice could differ from once.
     pub(super) is_change: bool,
+    /// Whether it changes what only a sync of the store makes durable. Who has an object open takes
+    /// note of what is written to it, and so does who uses the metadata of a file system.
+    pub(super) leaves_unsynced: bool,
     /// Whether the server keeps the answer to a change until it is acknowledged, so that asking
     /// again is safe.
     pub(super) is_kept: bool,
@@ -67,6 +70,8 @@ impl<'a> Message<'a> {
             head,
             parts,
             is_change: operations.iter().any(Operation::is_change),
+            leaves_unsynced: semantics.persistency != Persistency::Storage
+                && operations.iter().any(leaves_unsynced),
             is_kept: true,
             is_repeatable: operations.iter().all(Operation::is_repeatable),
             is_stream: false,
@@ -91,6 +96,7 @@ impl<'a> Message<'a> {
             head,
             parts,
             is_change: true,
+            leaves_unsynced: false,
             is_kept,
             is_repeatable: false,
             is_stream: false,
@@ -226,6 +232,16 @@ impl Answer {
             Outcome::Failed(failure) => Err(failure.into_error()),
             outcome => Ok((outcome, payload)),
         }
+    }
+}
+
+fn leaves_unsynced(operation: &Operation) -> bool {
+    match operation {
+        Operation::Open(opening) => opening.create != Create::Never,
+        // It is durable when it is answered.
+        Operation::SetSuperblock { .. } => false,
+        Operation::On { .. } | Operation::Files { .. } => false,
+        _ => operation.is_change(),
     }
 }
 

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What was written to objects and not synced since: a server that ends may lose it.
+//! What was changed and not synced since: a server that ends may lose it.
 //!
-//! That is known of an object, not of who has it open: a sync is for what was written through all that have
+//! What was written is known of an object, not of who has it open: a sync is for what was written through all that have
 //! it open here, or had. Who opens an object after somebody heard of a loss hears of that one no more; who
-//! had it open before does, and so does the next one where nobody has heard of it.
+//! had it open before does, and so does the next one where nobody has heard of it. Of all that was not done to an
+//! open object is known only whether there was any: who syncs the store next hears that it may be lost.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -16,10 +17,12 @@ use super::core::{Life, lock};
 /// something is lost of, any are forgotten.
 const LEFT_MAX: usize = 1 << 16;
 
-/// What was written to the objects of a server.
+/// What was changed on a server.
 #[derive(Default)]
 pub(super) struct Unsynced {
     objects: Mutex<Objects>,
+    /// All that was not done to an open object: what was made and deleted, what batches wrote, pairs.
+    pub(super) others: Written,
 }
 
 struct Objects {
@@ -40,9 +43,11 @@ impl Default for Objects {
     }
 }
 
-/// What was written to an object.
+/// What was written to an object, or to all that is not open.
+#[derive(Default)]
 pub(super) struct Written(Mutex<State>);
 
+#[derive(Default)]
 struct State {
     /// The last life of the session that is known here.
     life: Life,
@@ -67,6 +72,8 @@ struct State {
 pub(super) struct Begun {
     is_needed: bool,
     losses: u64,
+    /// Of so many losses somebody was told before.
+    pub(super) told: u64,
 }
 
 impl Unsynced {
@@ -158,7 +165,8 @@ impl Written {
     pub(super) fn begin_sync(&self) -> Begun {
         let mut state = lock(&self.0);
         state.syncs += usize::from(state.is_unsynced);
-        Begun { is_needed: std::mem::take(&mut state.is_unsynced), losses: state.losses }
+        let is_needed = std::mem::take(&mut state.is_unsynced);
+        Begun { is_needed, losses: state.losses, told: state.told }
     }
 
     /// A sync has ended; whether anything is lost, for one who knew of so many losses when he opened it.
@@ -179,16 +187,7 @@ impl Written {
 
 impl State {
     fn new(life: Life) -> Self {
-        Self {
-            life,
-            is_unsynced: false,
-            syncs: 0,
-            has_failed: false,
-            losses: 0,
-            told: 0,
-            told_of_all: 0,
-            left: 0,
-        }
+        Self { life, ..Self::default() }
     }
 
     fn is_to_be_remembered(&self) -> bool {

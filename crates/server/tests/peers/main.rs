@@ -12,6 +12,7 @@ mod frames;
 mod greetings;
 mod later;
 mod lives;
+mod losses;
 mod refused;
 mod slow;
 mod transfers;
