@@ -142,19 +142,29 @@ impl Shared {
     }
 
     /// Makes the head of a new object. Where nobody knows whether it was made, because the server was
-    /// started anew meanwhile, its label tells: nobody else has the same.
+    /// started anew meanwhile, its label tells: nobody else has the same. What was asked for first may
+    /// still come to the server while it is asked again, and then it is this that is there.
     fn create_head(&self, member: &Member, key: &Key, how: &Open) -> Result<Box<dyn Object>> {
-        let made = member.backend.open(key, how);
-        let Err(error) = made else { return made };
-        if !is_unknown(&error) {
-            return Err(error);
-        }
+        let unknown = match member.backend.open(key, how) {
+            Err(error) if is_unknown(&error) => error,
+            made => return made,
+        };
         let existing = Open { create: Create::Never, label: None, ..how.clone() };
         match member.backend.open(key, &existing) {
-            Ok(head) if head.label() == how.label => Ok(head),
+            Ok(head) if head.label() == how.label => return Ok(head),
             // It was not made, and can be.
-            Err(missing) if missing.kind() == ErrorKind::NotFound => member.backend.open(key, how),
-            _ => Err(error),
+            Err(missing) if missing.kind() == ErrorKind::NotFound => {}
+            _ => return Err(unknown),
+        }
+        let error = match member.backend.open(key, how) {
+            Err(error) => error,
+            made => return made,
+        };
+        match member.backend.open(key, &existing) {
+            Ok(head) if head.label() == how.label => Ok(head),
+            // Somebody else was faster.
+            Ok(_) if error.kind() == ErrorKind::Exists => Err(error),
+            _ => Err(unknown),
         }
     }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A store that counts what is asked of it, and can fall silent.
+//! A store that counts what is asked of it, can fall silent, and lets a test decide what opens.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
@@ -19,6 +19,10 @@ pub(crate) enum Speech {
     IsGivenUp,
 }
 
+/// What an open comes to; `None` where that is left to the store.
+pub(crate) type Opening =
+    dyn Fn(&dyn Backend, &Key, &Open) -> Option<Result<Box<dyn Object>>> + Send + Sync;
+
 pub(crate) struct Counted {
     inner: Arc<dyn Backend>,
     batches: AtomicUsize,
@@ -28,19 +32,26 @@ pub(crate) struct Counted {
     speech: Mutex<Speech>,
     /// Told when that changes.
     changed: Condvar,
+    opening: Mutex<Option<Box<Opening>>>,
 }
 
 impl Counted {
     pub(crate) fn new(inner: Arc<dyn Backend>) -> Self {
         let (batches, others) = (AtomicUsize::new(0), AtomicUsize::new(0));
         let (speech, changed) = (Mutex::new(Speech::Answers), Condvar::new());
-        Self { inner, batches, others, hints: Mutex::default(), speech, changed }
+        let (hints, opening) = (Mutex::default(), Mutex::default());
+        Self { inner, batches, others, hints, speech, changed, opening }
     }
 
     /// Decides what becomes of who asks for its room, or waits for that.
     pub(crate) fn set_speech(&self, speech: Speech) {
         *self.speech.lock().expect("never poisoned") = speech;
         self.changed.notify_all();
+    }
+
+    /// Decides about all opens from now on.
+    pub(crate) fn open_by(&self, opening: Box<Opening>) {
+        *self.opening.lock().expect("never poisoned") = Some(opening);
     }
 
     /// Batches, and other calls that touch objects, since this was asked last.
@@ -73,7 +84,10 @@ impl Backend for Counted {
             let hint = (key.name().into(), how.hint.temperature);
             self.hints.lock().expect("never poisoned").push(hint);
         }
-        self.other().open(key, how)
+        let opening = self.opening.lock().expect("never poisoned");
+        let opened = opening.as_ref().and_then(|opening| opening(&*self.inner, key, how));
+        drop(opening);
+        opened.unwrap_or_else(|| self.other().open(key, how))
     }
 
     fn stat(&self, key: &Key) -> Result<Stat> {

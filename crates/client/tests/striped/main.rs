@@ -4,6 +4,7 @@
 mod behaviour;
 mod cluster;
 mod counted;
+mod doubtful;
 mod faults;
 mod growth;
 mod model;
