@@ -33,7 +33,8 @@ pub trait Base: Send + Sync {
     /// Writes a pair, as durable as `persistency` says when this returns.
     fn put_pair(&self, key: &[u8], value: &[u8], persistency: Persistency) -> Result<()>;
 
-    /// Removes a pair; whether it was there.
+    /// Removes a pair; whether it was there. A loss of power after this does not bring it back where
+    /// an object that is deleted after it stays away.
     fn remove_pair(&self, key: &[u8]) -> Result<bool>;
 
     /// Up to `max` pairs whose keys begin with `prefix`, in order, after `after`.
@@ -66,8 +67,7 @@ impl Base for Store {
     }
 
     fn remove_pair(&self, key: &[u8]) -> Result<bool> {
-        // As objects are removed: as durable as the store's own level asks.
-        self.kv_remove(NAMESPACE, key, Persistency::None)
+        self.kv_remove_before_object(NAMESPACE, key)
     }
 
     fn pairs(&self, prefix: &[u8], after: Option<&[u8]>, max: usize) -> Result<Vec<Pair>> {

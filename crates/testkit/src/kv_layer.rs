@@ -45,6 +45,15 @@ pub trait KvLayer: Send + Sync {
         self.inner().transact(body)
     }
 
+    /// As [`Kv::wait`].
+    ///
+    /// # Errors
+    ///
+    /// As that.
+    fn wait(&self, ticket: Ticket) -> Result<()> {
+        self.inner().wait(ticket)
+    }
+
     /// As [`Kv::has_room`].
     fn has_room(&self) -> bool {
         self.inner().has_room()
@@ -84,7 +93,7 @@ impl<L: KvLayer> Kv for Layered<L> {
     }
 
     fn wait(&self, ticket: Ticket) -> Result<()> {
-        self.inner().wait(ticket)
+        self.0.wait(ticket)
     }
 
     fn has_room(&self) -> bool {

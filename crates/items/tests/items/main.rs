@@ -3,6 +3,7 @@
 //! attached, one behind a server and one over two; stopped at every step, and by several at once.
 
 mod crash;
+mod durable;
 mod leftovers;
 mod race;
 mod same;

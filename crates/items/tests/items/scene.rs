@@ -6,8 +6,10 @@ use std::sync::Arc;
 use tempfile::TempDir;
 use terrace_core::{Cursor, ErrorKind, Persistency, Result};
 use terrace_items::{Collection, Finding, FindingKind, Items, Summary};
-use terrace_server::{Limits, Server};
+use terrace_server::{Limits, Server, Service};
 use terrace_store::{Store, SystemClock};
+
+use crate::durable::{Noting, Waits};
 
 const SETTINGS: &str = "
 [[tier]]
@@ -61,6 +63,20 @@ impl Scene {
         Self::of(store, vec![behind_one, behind_other])
     }
 
+    /// Over two servers, whose pairs note in `waits`, each time when something of them was made durable,
+    /// whether any item still had its object.
+    pub(crate) fn noting(waits: &Arc<Waits>) -> Self {
+        let serve = || {
+            let (home, owner) = owned();
+            waits.owners.lock().expect("nobody panicked").push(owner.clone());
+            let inner = owner.service().expect("it is owned");
+            serve(Arc::new(Noting { inner, waits: Arc::clone(waits) }), owner, home)
+        };
+        let ((one, behind_one), (other, behind_other)) = (serve(), serve());
+        let store = Store::open(&format!("terrace://{one},{other}/?secret=none"));
+        Self::of(store.expect("reached"), vec![behind_one, behind_other])
+    }
+
     fn of(store: Store, behind: Vec<Behind>) -> Self {
         Self { items: Items::new(&store), store, _behind: behind }
     }
@@ -101,8 +117,11 @@ fn owned() -> (TempDir, Store) {
 /// A server of a store of its own, and its address.
 fn server() -> (String, Behind) {
     let (home, owner) = owned();
+    serve(owner.service().expect("it is owned"), owner, home)
+}
+
+fn serve(service: Arc<dyn Service>, owner: Store, home: TempDir) -> (String, Behind) {
     let clock = Arc::new(SystemClock::default());
-    let service = owner.service().expect("it is owned");
     let server = Server::new(service, None, Limits::default(), clock);
     let endpoint = server.listen(&"127.0.0.1:0".parse().expect("legal")).expect("listens");
     let behind = Behind { _server: Some(server), _owner: Some(owner), _home: home };

@@ -133,6 +133,11 @@ impl Link {
         }
     }
 
+    /// Whether it is behind several servers.
+    pub(crate) fn is_over_many(&self) -> bool {
+        matches!(self.owners, Owners::Many(_))
+    }
+
     /// The pairs of a namespace.
     pub(crate) fn kv(&self, namespace: &str) -> Result<RemoteKv> {
         match &self.owners {
