@@ -3,13 +3,14 @@
 
 use terrace_core::{Cursor, ErrorKind, Key, Open, Result, Stat};
 
+use super::layout::Layout;
 use super::piece::{Piece, RESERVED};
 use super::{Member, Striped};
 
 /// Pieces of a page.
 const PAGE_KEYS: usize = 1000;
 
-/// A piece that belongs to no object.
+/// A piece whose object was not found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Orphan {
     /// The server that has it.
@@ -31,14 +32,18 @@ pub struct Orphan {
 pub struct Orphans {
     /// Pieces that were looked at.
     pub pieces: u64,
-    /// Those that belong to no object.
+    /// Those whose object was not found.
     pub orphans: Vec<Orphan>,
 }
 
 impl Striped {
     /// Looks for pieces without an object, and removes those that were last touched before `before_ns`
     /// (nanoseconds since 1970; 0 removes none). An object that is being created has its pieces
-    /// before it is there: leave an hour. A piece that does not say whose it is stays.
+    /// before it is there: leave an hour.
+    ///
+    /// Removed is only what its home says is no part of an object. A piece stays that does not say whose it
+    /// is, or which server is its home (as those that were made before they did), or whose home is none of
+    /// the servers here: who knows of fewer servers than there are takes nothing away from the others.
     ///
     /// # Errors
     ///
@@ -83,14 +88,15 @@ impl Striped {
         };
         let piece = label.and_then(|label| Piece::decode(key.namespace(), &label).ok());
         let piece = piece.filter(|piece| piece.key() == key);
+        let home = piece.as_ref().and_then(|piece| self.shared.map.index(piece.home?));
         if let Some(piece) = &piece
-            && self.is_part(member, piece)?
+            && self.is_part(member, piece, home)?
         {
             return Ok(None);
         }
         // Not every store knows when a piece was made.
         let touched_ns = created_ns.max(modified_ns);
-        let is_removed = piece.is_some() && touched_ns < before_ns;
+        let is_removed = home.is_some() && touched_ns < before_ns;
         if is_removed {
             match member.backend.delete(&key) {
                 Err(error) if error.kind() != ErrorKind::NotFound => {
@@ -103,15 +109,23 @@ impl Striped {
         Ok(Some(Orphan { server, key, owner, size_bytes, touched_ns, is_removed }))
     }
 
-    /// Whether the object that a piece names is there and has this piece there.
-    fn is_part(&self, member: &Member, piece: &Piece) -> Result<bool> {
+    /// Whether the object that a piece names is there and has this piece there, as its home says; all
+    /// that may be, where that is not known.
+    fn is_part(&self, member: &Member, piece: &Piece, home: Option<usize>) -> Result<bool> {
         let look = |home: &Member| home.backend.open(&piece.owner, &Open::read());
-        let (home, head) = match self.shared.locate("look for an object", &piece.owner, look) {
+        let found = match home.map(|home| self.shared.member(home)) {
+            Some(home) => look(home).map_err(|error| home.blame(error)),
+            None => {
+                let found = self.shared.locate("look for an object", &piece.owner, look);
+                found.map(|(_, head)| head)
+            }
+        };
+        let head = match found {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
             other => other?,
         };
         let Some(label) = head.label() else { return Ok(false) };
-        let layout = self.shared.read_layout(&label, home, &piece.owner)?;
+        let layout = Layout::decode(&label).map_err(|error| error.with("key", &piece.owner))?;
         let server = layout.servers().get(usize::from(piece.index));
         Ok(layout.object_id() == piece.object_id && server == Some(&member.id))
     }

@@ -221,8 +221,7 @@ impl Shared {
         let servers = layout.servers().iter().enumerate().skip(1);
         let piece = |(index, id): (usize, &u128)| {
             let server = self.map.index(*id).expect("it was looked up before");
-            let object_id = layout.object_id();
-            (server, Piece { object_id, index: index as u8, owner: key.clone() })
+            (server, Piece::of(layout, index, key))
         };
         servers.map(piece).collect()
     }

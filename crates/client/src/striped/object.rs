@@ -75,8 +75,7 @@ impl StripedObject {
         if let Some(open) = &*slot {
             return Ok(Arc::clone(open));
         }
-        let object_id = self.layout.object_id();
-        let piece = Piece { object_id, index: index as u8, owner: self.key.clone() };
+        let piece = Piece::of(&self.layout, index, &self.key);
         let opened = match self.server(index).backend.open(&piece.key(), &self.how) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Err(self.missing()),
             other => Arc::<dyn Object>::from(other?),

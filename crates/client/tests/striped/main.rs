@@ -7,6 +7,7 @@ mod counted;
 mod doubtful;
 mod faults;
 mod growth;
+mod leftovers;
 mod model;
 mod objects;
 mod pairs;
