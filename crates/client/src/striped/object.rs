@@ -213,8 +213,9 @@ impl StripedObject {
                 _ => Ok(()),
             },
         );
-        // Others may have appended meanwhile.
-        cut.and_then(|_| self.forget_end()).map_err(Error::in_part)
+        // What others append where it grows keeps its place; after a cut they may have appended meanwhile.
+        let forget_end = || if grows { Ok(()) } else { self.forget_end() };
+        cut.and_then(|_| forget_end()).map_err(Error::in_part)
     }
 
     /// Whether the object is there and may be changed, as the head says.

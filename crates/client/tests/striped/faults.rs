@@ -194,6 +194,28 @@ fn an_append_that_fails_gives_its_place_back() {
 }
 
 #[test]
+fn an_append_that_is_on_its_way_keeps_its_place_while_the_object_grows() {
+    let servers = servers(3);
+    let store = striped(&servers, EVEN);
+    put(&store, "a", &bytes(1, 30));
+    for server in &servers {
+        server.faults.add(&[FaultPoint::Write], When::Nth(1), Effect::Hang);
+    }
+    let open = || store.open(&key("a"), &how(Create::Never)).expect("opens");
+    let append = |data: &[u8]| open().append(&[std::io::IoSlice::new(data)]).expect("appends");
+    std::thread::scope(|scope| {
+        let first = scope.spawn(|| append(&[7; 12]));
+        servers.iter().for_each(|server| server.faults.wait_hanging(1));
+        open().set_len(35).expect("grows");
+        let second = append(&[8; 12]);
+        servers.iter().for_each(|server| server.faults.release());
+        assert_eq!((first.join().expect("no panic"), second), (30, 42));
+    });
+    let expected = [bytes(1, 30), vec![7; 12], vec![8; 12]].concat();
+    assert_eq!(read_all(&store, &key("a")).expect("reads"), expected);
+}
+
+#[test]
 fn an_append_of_which_any_part_may_be_on_its_way_keeps_its_place() {
     for unknown in 0..3 {
         let servers = servers(3);
