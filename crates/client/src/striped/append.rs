@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use terrace_core::{Error, ErrorKind, Kv, KvRange, Result, Txn};
+use terrace_core::{Error, ErrorKind, Kv, KvRange, Result, Ticket, Txn};
 
 use super::layout::Layout;
 use super::object::StripedObject;
@@ -17,8 +17,8 @@ const PREFIX: &str = "\u{10ffff}\u{10ffff}end\0";
 /// Behind the key of an end: the places that were taken last.
 const TAKEN: u8 = b't';
 
-/// So often an append asks for its place, where nobody says whether it has one: each time the home
-/// was started anew meanwhile.
+/// So often an append asks for its place, where nobody says whether it has one, or keeps it: each time
+/// the home was started anew meanwhile.
 const ATTEMPTS_MAX: usize = 3;
 
 /// Most places that are remembered to be given back.
@@ -88,8 +88,8 @@ impl StripedObject {
     }
 
     /// Takes the next bytes at the end for an append. Appends that run at the same time, here or
-    /// elsewhere, get others. Where the answer of the home is lost it is asked again, and says
-    /// the same.
+    /// elsewhere, get others, also after the home lost its power. Where the answer of the home is lost
+    /// it is asked again, and says the same.
     ///
     /// # Errors
     ///
@@ -112,11 +112,18 @@ impl StripedObject {
                 1 => self.reserve(kv, &asked, size_bytes, length_bytes),
                 _ => self.size().and_then(|size| self.reserve(kv, &asked, size, length_bytes)),
             };
-            let error = match reserved {
-                Ok(start_bytes) => return Ok(Place { asked, start_bytes }),
-                Err(error) => error,
+            // Before anything is written there: where the home lost the place with its power, others
+            // would get the same bytes.
+            let (error, is_unknown) = match reserved {
+                Ok((start_bytes, ticket)) => match kv.wait(ticket) {
+                    Ok(()) => return Ok(Place { asked, start_bytes }),
+                    Err(error) => (error, true),
+                },
+                Err(error) => {
+                    let is_unknown = is_unknown(&error);
+                    (error, is_unknown)
+                }
             };
-            let is_unknown = is_unknown(&error);
             may_have_one |= is_unknown;
             if is_unknown && attempt < ATTEMPTS_MAX {
                 attempt += 1;
@@ -129,26 +136,28 @@ impl StripedObject {
         }
     }
 
-    /// Takes a place in an object that is so long, or finds the one that it has.
+    /// Takes a place in an object that is so long, or finds the one that it has; it is kept from when the
+    /// ticket was waited for.
     fn reserve(
         &self,
         kv: &dyn Kv,
         asked: &Asked,
         size_bytes: u64,
         length_bytes: u64,
-    ) -> Result<u64> {
+    ) -> Result<(u64, Ticket)> {
         let (row, abandoned) = (row(self.layout.object_id()), &self.shared().abandoned);
         let to_give_back = abandoned.of(self.layout.object_id());
         let tokens: Vec<_> = to_give_back.iter().map(|asked| asked.token).collect();
         let (mut start_bytes, mut gives_back) = (0, false);
-        kv.transact(&mut |txn| {
+        let ticket = kv.transact(&mut |txn| {
             let mut places = read(txn, &row)?;
             places.check(asked, &to_give_back, size_bytes);
             let found = places.find(asked.token);
             gives_back = found.is_none();
             if let Some(found) = found {
                 start_bytes = found;
-                return Ok(());
+                // Once more, so that it can be waited for.
+                return write(txn, &row, &places);
             }
             places.give_back(&tokens);
             start_bytes = places.take(asked.token, size_bytes, length_bytes)?;
@@ -157,7 +166,7 @@ impl StripedObject {
         if gives_back {
             abandoned.remove(&to_give_back);
         }
-        Ok(start_bytes)
+        Ok((start_bytes, ticket))
     }
 
     /// Gives back what a failed append took, unless others have appended behind it. Where nobody can

@@ -11,4 +11,5 @@ mod leftovers;
 mod model;
 mod objects;
 mod pairs;
+mod power;
 mod space;
