@@ -25,7 +25,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 pub use check::{
     Check, Damage, DamageKind, Mending, NUMBERS_MARGIN, Reached, TreeReport, check, is_recognized,
-    number_in_place, number_of, paths,
+    mark_restored, number_in_place, number_of, paths,
 };
 pub use clock::FileClock;
 pub use failure::{Failure, Result};

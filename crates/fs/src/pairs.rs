@@ -16,6 +16,10 @@ pub(crate) const STORES: &[u8] = b"v";
 /// The pair of a store that holds parts of a file system whose names are with another one: which.
 pub(crate) const BELONGS: &[u8] = b"b";
 
+/// The pair that says that the others were saved at an earlier time than the objects are of, and were
+/// not compared with these since.
+pub(crate) const RESTORED: &[u8] = b"r";
+
 pub(crate) const NODE: u8 = b'i';
 pub(crate) const ENTRY: u8 = b'd';
 pub(crate) const XATTR: u8 = b'x';

@@ -337,27 +337,12 @@ impl Catalog {
 
     /// The namespaces that hold objects: one short scan each.
     pub(crate) fn namespaces(&self) -> Result<Vec<String>> {
-        self.namespaces_of(OBJECT)
+        namespaces_of(&*self.kv, OBJECT)
     }
 
     /// The namespaces that hold pairs of the application: one short scan each.
     pub(crate) fn application_namespaces(&self) -> Result<Vec<String>> {
-        self.namespaces_of(APPLICATION)
-    }
-
-    fn namespaces_of(&self, kind: u8) -> Result<Vec<String>> {
-        let mut names = Vec::new();
-        let mut range = KvRange::prefix(&[kind]);
-        while let Some((key, _)) = self.kv.scan(&range, 1)?.first() {
-            let namespace = namespace_of(key)?;
-            let inside = KvRange::prefix(&scoped(kind, &namespace, b""));
-            range.start = match inside.end {
-                std::ops::Bound::Excluded(end) => std::ops::Bound::Included(end),
-                other => other,
-            };
-            names.push(namespace);
-        }
-        Ok(names)
+        application_namespaces(&*self.kv)
     }
 
     /// Calls `each` for every object. A record that cannot be read is given as its error.
@@ -564,6 +549,26 @@ impl Write<'_> {
 
 fn object_key(key: &Key) -> Vec<u8> {
     scoped(OBJECT, key.namespace(), key.name().as_bytes())
+}
+
+/// The namespaces that hold pairs of the application, in a catalog that nobody may have open as a store.
+pub(crate) fn application_namespaces(kv: &dyn Kv) -> Result<Vec<String>> {
+    namespaces_of(kv, APPLICATION)
+}
+
+fn namespaces_of(kv: &dyn Kv, kind: u8) -> Result<Vec<String>> {
+    let mut names = Vec::new();
+    let mut range = KvRange::prefix(&[kind]);
+    while let Some((key, _)) = kv.scan(&range, 1)?.first() {
+        let namespace = namespace_of(key)?;
+        let inside = KvRange::prefix(&scoped(kind, &namespace, b""));
+        range.start = match inside.end {
+            std::ops::Bound::Excluded(end) => std::ops::Bound::Included(end),
+            other => other,
+        };
+        names.push(namespace);
+    }
+    Ok(names)
 }
 
 /// What the keys of all pairs of an application's namespace begin with.

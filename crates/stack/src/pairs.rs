@@ -95,6 +95,47 @@ impl Kv for Pairs {
     }
 }
 
+/// The same pairs in a catalog that no stack has open.
+pub(crate) struct SavedPairs {
+    catalog: Arc<dyn Kv>,
+    prefix: Vec<u8>,
+}
+
+impl SavedPairs {
+    pub(crate) fn new(catalog: &Arc<dyn Kv>, namespace: &str) -> Self {
+        Self { catalog: Arc::clone(catalog), prefix: application_prefix(namespace) }
+    }
+}
+
+impl Kv for SavedPairs {
+    fn target(&self) -> &str {
+        self.catalog.target()
+    }
+
+    fn persistency(&self) -> Persistency {
+        self.catalog.persistency()
+    }
+
+    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        self.catalog.get(&full(&self.prefix, key)?)
+    }
+
+    fn scan(&self, range: &KvRange, max: usize) -> Result<Vec<Pair>> {
+        let pairs = self.catalog.scan(&behind(&self.prefix, range), max)?;
+        Ok(without(&self.prefix, pairs))
+    }
+
+    fn transact(&self, body: &mut dyn FnMut(&mut dyn Txn) -> Result<()>) -> Result<Ticket> {
+        self.catalog.transact(&mut |txn| {
+            body(&mut Scoped { txn, prefix: &self.prefix, has_written: false })
+        })
+    }
+
+    fn wait(&self, ticket: Ticket) -> Result<()> {
+        self.catalog.wait(ticket)
+    }
+}
+
 /// A transaction whose keys are those of the namespace.
 struct Scoped<'a> {
     txn: &'a mut dyn Txn,

@@ -65,17 +65,13 @@ impl Store {
     }
 
     /// Mends every file system of an owned store that nobody uses; what is returned is as it was
-    /// before. With `objects_decide` metadata is taken for older than the objects are, as after a
-    /// catalog was made anew: what has no object any more was deleted then.
+    /// before. Of one that came from a backup or a checkpoint metadata is older than the objects are:
+    /// what has no object any more was deleted since.
     ///
     /// # Errors
     ///
     /// `Busy` where the store is attached; what tiers and catalog say.
-    pub fn mend_files(
-        &self,
-        objects_decide: bool,
-        progress: &mut dyn FnMut(u64),
-    ) -> Result<Vec<FilesReport>> {
+    pub fn mend_files(&self, progress: &mut dyn FnMut(u64)) -> Result<Vec<FilesReport>> {
         let Side::Owned(owned) = &self.side else {
             return Err(Error::new(ErrorKind::Busy, "mend file systems")
                 .because("another process owns the store"));
@@ -83,7 +79,7 @@ impl Store {
         owned.check_writable("mend file systems")?;
         let mut entropy = [0; 32];
         terrace_transport::random_bytes(&mut entropy)?;
-        owned.check_files(Some(Mending { entropy, objects_decide }), &[], progress)
+        owned.check_files(Some(Mending { entropy }), &[], progress)
     }
 }
 

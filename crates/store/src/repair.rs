@@ -215,17 +215,14 @@ fn build(
                 let catalog = unpack(engine, &found.place.file, &places.saved)
                     .map_err(checkpoint::or_without)?;
                 used = Some(checkpoint::replay(&found, &*catalog)?);
-                Some(Saved { catalog, is_present: false })
+                Some(restored(catalog)?)
             }
             None => None,
         },
         Source::PresentCatalog => {
             Some(Saved { catalog: open_kv(engine, &places.catalog)?, is_present: true })
         }
-        Source::Backup(file) => {
-            let catalog = unpack(engine, file, &places.saved)?;
-            Some(Saved { catalog, is_present: false })
-        }
+        Source::Backup(file) => Some(restored(unpack(engine, file, &places.saved)?)?),
     };
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
     let parts = Parts {
@@ -244,6 +241,17 @@ fn build(
         remove(&places.new)?;
     }
     result.map(|report| (report, used))
+}
+
+/// A catalog of an earlier time. In the new one nobody may use its file systems until they are mended,
+/// whenever this process ends: numbers that were given since then would be given again.
+fn restored(catalog: Arc<dyn Kv>) -> Result<Saved> {
+    let saved = Saved { catalog, is_present: false };
+    for (name, pairs) in saved.pairs()? {
+        terrace_fs::mark_restored(&*pairs)
+            .map_err(|failure| failure.into_error(OPERATION).with("name", name))?;
+    }
+    Ok(saved)
 }
 
 fn unpack(engine: &str, file: &Path, directory: &Path) -> Result<Arc<dyn Kv>> {

@@ -48,7 +48,9 @@ const STATUS_PROBLEMS: u8 = 1;
 /// `terrace restore` uses a backup that `terrace backup` wrote.
 ///
 /// File systems are mended with --repair, and after a catalog was made anew: what has lost its name comes to
-/// the directory `lost+found` under its number, counts are corrected, names that lead nowhere removed.
+/// the directory `lost+found` under its number, counts are corrected, names that lead nowhere removed. Where
+/// that was cut off after names came from a backup or a checkpoint, nobody can use the file system until
+/// --repair has gone on with it.
 ///
 /// For both nobody may have the store open. The old catalog is put aside beside the new one; no file
 /// of an object that is not complete is deleted, and none that is not certainly the store's. The
@@ -244,7 +246,7 @@ fn finish(found: &Found, mut output: Output) -> Result<()> {
 /// Mends file systems, where nothing else is wrong, and checks the store again.
 fn mend(context: &Context, verify: bool) -> Result<()> {
     let (mended, found) = context.with_options(exclusive(), |store| {
-        let mended = mend_files(store, false)?;
+        let mended = mend_files(store)?;
         Ok((mended, check(store, verify)?))
     })?;
     let mut output = Output::new();
@@ -259,9 +261,9 @@ fn mend(context: &Context, verify: bool) -> Result<()> {
     finish(&found, output)
 }
 
-fn mend_files(store: &Store, objects_decide: bool) -> Result<Vec<FilesReport>> {
+fn mend_files(store: &Store) -> Result<Vec<FilesReport>> {
     let mut progress = Progress::items("mend files", None);
-    Ok(store.mend_files(objects_decide, &mut counting(&mut progress))?)
+    Ok(store.mend_files(&mut counting(&mut progress))?)
 }
 
 /// Makes the catalog anew, opens the store, mends its file systems and checks it.
@@ -279,8 +281,8 @@ pub(crate) fn rebuild(
     };
     // That it is recovered goes without saying.
     let store = Store::open_with(context.store()?, exclusive())?;
-    // Before anybody makes files: numbers that were given since a backup would be given again.
-    let mended = mend_files(&store, source != Source::PresentCatalog)?;
+    // Until then nobody may use those whose pairs are not the present ones.
+    let mended = mend_files(&store)?;
     let checked = check(&store, verify)?;
     store.close()?;
     let mut output = Output::new();

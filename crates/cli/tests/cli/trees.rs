@@ -9,7 +9,7 @@ use std::time::Duration;
 use terrace_core::Access;
 use terrace_fs::{Files, Kind, Made, Metadata, ROOT, RenameHow, Request, Session, TreeOptions};
 use terrace_mount::{NAME_DEFAULT, Opening};
-use terrace_store::{OpenOptions, Persistency, Store};
+use terrace_store::{OpenOptions, Persistency, Source, Store};
 
 use crate::scene::Scene;
 
@@ -577,6 +577,48 @@ fn files_come_back_with_a_backup_and_those_made_since_are_found() {
     let found = files.lookup(lost, format!("{number:016x}").as_bytes()).expect("is there");
     assert_eq!((found.number, found.size), (number, LONG as u64));
     assert!(write(&files, "new", b"new") > number, "no number is given again");
+}
+
+/// A store whose names came back with a backup, by a process that ended before it mended them; the
+/// number of a file that was made since the backup.
+fn restored_in_part() -> (Scene, u64) {
+    let scene = filled();
+    scene.ok(["backup", "saved"]);
+    let store = open(&scene);
+    let open_files = files(&store);
+    let number = write(&open_files, "since", &[9; LONG]);
+    open_files.close().expect("closed");
+    drop(open_files);
+    store.close().expect("closed");
+    drop(store);
+    fs::remove_dir_all(scene.path("store/catalog")).expect("removed");
+    let address = scene.path("store");
+    let saved = scene.path("saved");
+    let source = Source::Backup(&saved);
+    Store::rebuild(address.to_str().expect("UTF-8"), source, false, &mut |_, _| {})
+        .expect("made anew");
+    (scene, number)
+}
+
+#[test]
+fn where_a_restore_was_cut_off_nobody_writes_over_files_made_since() {
+    let (scene, number) = restored_in_part();
+    scene.file("again/new", [1; LONG]);
+    for arguments in [["import", "again"], ["export", "out"]] {
+        let ran = scene.run(arguments);
+        assert!(ran.status != Some(0) && ran.stderr.contains("fsck --repair"), "{ran:?}");
+    }
+    let ran = scene.run(["fsck"]);
+    assert_eq!(ran.status, Some(1), "{ran:?}");
+    assert!(ran.stdout.contains("problem: restored-names files/"), "{ran:?}");
+    let printed = scene.ok(["fsck", "--repair"]);
+    assert!(printed.contains("1 node in lost+found"), "{printed}");
+    assert!(printed.ends_with("2 directories, 3 files: no problems\n"), "{printed}");
+    scene.ok(["import", "again"]);
+    scene.ok(["export", "out"]);
+    assert_eq!(scene.read(&format!("out/lost+found/{number:016x}")), [9; LONG]);
+    assert_eq!(scene.read("out/new"), [1; LONG]);
+    assert_eq!(scene.read("out/long"), [7; LONG]);
 }
 
 /// Has a user of the files die who has written to one, has another open that has no name any more,

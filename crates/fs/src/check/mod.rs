@@ -63,9 +63,6 @@ pub struct Check<'a> {
 pub struct Mending {
     /// Random and secret, for a superblock that is made anew.
     pub entropy: [u8; 32],
-    /// Whether the pairs are older than the objects: a file whose object is missing was then deleted
-    /// since, and one whose object is newer has grown into it.
-    pub objects_decide: bool,
 }
 
 /// Whether pairs are those of a file system, perhaps a damaged one: its superblock or its root can
@@ -81,6 +78,20 @@ pub fn is_recognized(kv: &dyn Kv) -> Result<bool> {
     }
     let root = kv.get(&pairs::node(ROOT))?;
     Ok(root.is_some_and(|bytes| decode(ROOT, &bytes).is_ok()))
+}
+
+/// Notes that the pairs of a file system, where they are those of one, come from an earlier time than its
+/// objects: nobody may use it until it is mended. A file whose object is missing was then deleted since,
+/// one whose object is newer has grown into it, and numbers were given that the pairs do not know of.
+///
+/// # Errors
+///
+/// What the pairs say.
+pub fn mark_restored(kv: &dyn Kv) -> Result<()> {
+    if is_recognized(kv)? {
+        kv.transact(&mut |txn| txn.put(pairs::RESTORED, b""))?;
+    }
+    Ok(())
 }
 
 /// Checks a file system, and mends it where that is asked for. What is mended is told as it was.
@@ -100,6 +111,7 @@ pub fn check(asked: &Check<'_>, progress: &mut dyn FnMut(u64)) -> Result<TreeRep
         namespace: asked.namespace,
         is_lost: asked.is_lost,
         is_distributed: false,
+        objects_decide: asked.kv.get(pairs::RESTORED)?.is_some(),
         now: Time::from_ns(asked.now_ns),
         mending: asked.mending,
         superblock: None,
@@ -112,6 +124,7 @@ pub fn check(asked: &Check<'_>, progress: &mut dyn FnMut(u64)) -> Result<TreeRep
     };
     checker.is_distributed = checker.kv.get(pairs::DISTRIBUTED)?.is_some();
     checker.report.has_objects_checked = !checker.is_distributed;
+    checker.restored();
     checker.superblock()?;
     checker.stores()?;
     checker.nodes()?;
@@ -133,6 +146,8 @@ struct Checker<'a> {
     is_lost: &'a dyn Fn(&Key) -> bool,
     /// Whether objects may be elsewhere.
     is_distributed: bool,
+    /// Whether the pairs come from an earlier time than the objects.
+    objects_decide: bool,
     now: Time,
     mending: Option<Mending>,
     /// `None` where it cannot be read and nothing is mended: the hashes of names are unknown then.
@@ -174,6 +189,15 @@ impl Checker<'_> {
         Ok(())
     }
 
+    /// What is to be mended for no other reason is told; what a restore mends at once is as it has to be.
+    fn restored(&mut self) {
+        if self.objects_decide && self.mending.is_none() {
+            let detail = "its names came from a backup or a checkpoint, and were not compared with its \
+                          objects yet";
+            self.found(DamageKind::RestoredNames, ROOT, detail.into());
+        }
+    }
+
     /// Which servers there are nobody knows here: a record that cannot be read is left alone.
     fn stores(&mut self) -> Result<()> {
         let Some(bytes) = self.kv.get(pairs::STORES)? else { return Ok(()) };
@@ -200,14 +224,20 @@ impl Checker<'_> {
             let detail = format!("the next new node would be {}", before.next_number);
             self.found(DamageKind::UsedNumber, self.highest, detail);
         }
-        let Some(mending) = self.mending else { return Ok(()) };
-        if mending.objects_decide {
+        if self.mending.is_none() {
+            return Ok(());
+        }
+        if self.objects_decide {
             let next = superblock.next_number.checked_add(NUMBERS_MARGIN);
             superblock.next_number = next.ok_or(Failure::of(Errno::NOSPC))?;
         }
         if *superblock != before || known.is_new {
             let bytes = superblock.encode();
-            self.change(|txn| txn.put(pairs::SUPERBLOCK, &bytes))?;
+            // With its nodes: what the objects decide is decided by now.
+            self.change(|txn| {
+                txn.delete(pairs::RESTORED)?;
+                txn.put(pairs::SUPERBLOCK, &bytes)
+            })?;
         }
         self.superblock = Some(known);
         Ok(())

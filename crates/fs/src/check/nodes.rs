@@ -207,7 +207,7 @@ impl Checker<'_> {
             return Ok(true);
         }
         if !found.has_object {
-            if self.mending.is_some_and(|mending| mending.objects_decide) {
+            if self.objects_decide {
                 return Ok(false);
             }
             let detail = format!("{} bytes are lost", node.size);
@@ -229,8 +229,7 @@ impl Checker<'_> {
             return Ok(true);
         }
         if stat.size_bytes != node.size {
-            let decides = self.mending.is_some_and(|mending| mending.objects_decide);
-            if !decides {
+            if !self.objects_decide {
                 let detail = format!("{} bytes, its object has {}", node.size, stat.size_bytes);
                 self.found(DamageKind::WrongLength, number, detail);
             }
@@ -274,9 +273,10 @@ impl Checker<'_> {
     fn small_file(&mut self, node: &mut Node, found: &Found) -> Result<()> {
         let number = node.number;
         if found.has_object && !found.is_garbage {
-            let decides = self.mending.is_some_and(|mending| mending.objects_decide);
             match self.look(number)? {
-                Object::There(stat) if decides && stat.modified_ns > node.modified.to_ns() => {
+                Object::There(stat)
+                    if self.objects_decide && stat.modified_ns > node.modified.to_ns() =>
+                {
                     *node = in_object(node.clone(), &stat);
                     return self.change(|txn| txn.delete(&pairs::content(number)));
                 }

@@ -73,6 +73,9 @@ pub enum DamageKind {
     WrongNameless,
     /// The record of the servers over which it lies cannot be read. It is left alone.
     DamagedServers,
+    /// Names are of an earlier time than the objects, as after a restore that was cut off. The objects
+    /// decide.
+    RestoredNames,
 }
 
 /// One finding.
@@ -135,6 +138,7 @@ impl DamageKind {
     pub fn word(self) -> &'static str {
         match self {
             Self::DamagedSuperblock => "damaged-superblock",
+            Self::RestoredNames => "restored-names",
             Self::DamagedServers => "damaged-servers",
             Self::UsedNumber => "used-number",
             Self::MissingRoot => "missing-root",

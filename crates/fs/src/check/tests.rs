@@ -11,7 +11,8 @@ use terrace_core::{
 };
 
 use super::{
-    Check, DamageKind, Mending, Reached, TreeReport, check, is_recognized, number_in_place, paths,
+    Check, DamageKind, Mending, NUMBERS_MARGIN, Reached, TreeReport, check, is_recognized,
+    mark_restored, number_in_place, paths,
 };
 use crate::entries::{Bucket, hash};
 use crate::files::object_key;
@@ -129,7 +130,7 @@ impl Scene {
         assert_eq!(found.counts.keys().copied().collect::<Vec<_>>(), kinds, "{found:?}");
         let after = self.kv.scan(&KvRange::all(), 1000).expect("read");
         assert_eq!(before, after, "a check changes nothing");
-        let report = self.check_with(Some(Mending { entropy: [9; 32], objects_decide: false }));
+        let report = self.check_with(Some(Mending { entropy: [9; 32] }));
         let again = self.check();
         assert!(again.is_sound(), "{again:?} after {report:?}");
         report
@@ -302,7 +303,7 @@ fn a_record_of_a_later_version_is_left_alone() {
     let checksum = crc32c::crc32c(&later[..body]).to_le_bytes();
     later[body..].copy_from_slice(&checksum);
     scene.put(&pairs::node(numbers.small), &later);
-    let mending = Some(Mending { entropy: [9; 32], objects_decide: false });
+    let mending = Some(Mending { entropy: [9; 32] });
     let (kv, data) = (&*scene.kv, &*scene.data);
     let is_lost = &|_: &Key| true;
     let asked = Check { kv, data, namespace: NAMESPACE, is_lost, now_ns: 1, mending };
@@ -414,7 +415,7 @@ fn a_lost_object_that_is_nobodys_is_forgotten() {
 
 #[test]
 fn what_cannot_be_looked_at_is_said_and_left_alone() {
-    let mending = Some(Mending { entropy: [9; 32], objects_decide: false });
+    let mending = Some(Mending { entropy: [9; 32] });
     for (kind, is_lost, found) in [
         (ErrorKind::Io, true, DamageKind::UnreadableObject),
         (ErrorKind::NotFound, false, DamageKind::MissingObject),
@@ -439,7 +440,7 @@ fn a_damaged_record_keeps_its_name_while_its_object_cannot_be_looked_at() {
     scene.put(&pairs::node(numbers.long), b"nonsense");
     let sound = Arc::clone(&scene.data);
     scene.fail(ErrorKind::Io);
-    scene.check_with(Some(Mending { entropy: [9; 32], objects_decide: false }));
+    scene.check_with(Some(Mending { entropy: [9; 32] }));
     scene.data = sound;
     assert!(scene.check().is_sound());
     let found = scene.find(&[b"directory", b"long"]).map(|node| (node.number, node.size));
@@ -453,10 +454,38 @@ fn where_objects_decide_a_file_without_one_was_deleted() {
     scene.data.delete(&object_key(NAMESPACE, numbers.long).unwrap()).expect("deleted");
     let key = object_key(NAMESPACE, numbers.small).unwrap();
     scene.data.write_all(&key, &[8; LONG]).expect("made");
-    scene.check_with(Some(Mending { entropy: [9; 32], objects_decide: true }));
+    mark_restored(&*scene.kv).expect("marked");
+    scene.check_with(Some(Mending { entropy: [9; 32] }));
     assert!(scene.check().is_sound());
     assert_eq!(scene.find(&[b"directory", b"long"]), None);
     assert_eq!(scene.read(numbers.small), [8; LONG], "it grew since");
+}
+
+#[test]
+fn nobody_uses_names_of_an_earlier_time_until_they_are_mended() {
+    let (scene, numbers) = Scene::new();
+    let next = || {
+        let bytes = scene.kv.get(pairs::SUPERBLOCK).expect("read").expect("is there");
+        Superblock::decode(&bytes).expect("can be read").next_number
+    };
+    let before = next();
+    mark_restored(&*scene.kv).expect("marked");
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
+    let open = || Tree::open(Arc::clone(&scene.kv), FileClock::new(Arc::clone(&clock)));
+    let failure = open().map(drop).expect_err("numbers would be given again");
+    assert!(failure.text().is_some_and(|text| text.contains("fsck --repair")), "{failure}");
+    let counts = scene.check().counts;
+    assert_eq!(counts.into_keys().collect::<Vec<_>>(), [DamageKind::RestoredNames]);
+    assert_eq!(next(), before, "only looked at");
+    assert!(scene.check_with(Some(Mending { entropy: [9; 32] })).is_sound());
+    assert!(next() >= before + NUMBERS_MARGIN);
+    open().expect("it is mended");
+    assert!(scene.check().is_sound());
+    assert_eq!(scene.read(numbers.long), [7; LONG]);
+    // No others are marked.
+    let kv = kv::Memory::default();
+    mark_restored(&kv).expect("nothing to do");
+    assert_eq!(kv.get(pairs::RESTORED).expect("read"), None);
 }
 
 #[test]
@@ -475,7 +504,7 @@ fn a_record_of_servers_that_cannot_be_read_is_told_and_left_alone() {
     record_stores(&*scene.kv, &[KnownStore::new(1, "a"), KnownStore::new(2, "b")]).expect("noted");
     assert!(scene.check().is_sound());
     scene.put(pairs::STORES, b"nonsense");
-    let mending = Mending { entropy: [9; 32], objects_decide: false };
+    let mending = Mending { entropy: [9; 32] };
     for mending in [None, Some(mending), None] {
         let counts = scene.check_with(mending).counts;
         assert_eq!(counts.into_keys().collect::<Vec<_>>(), [DamageKind::DamagedServers]);
@@ -687,7 +716,7 @@ fn everything_at_once_is_mended_at_once() {
     scene.data.delete(&object_key(NAMESPACE, numbers.long).unwrap()).expect("deleted");
     scene.put(&pairs::entry(ROOT, 5), b"nonsense");
     scene.put(&pairs::xattr(9, b"user.x"), b"x");
-    scene.check_with(Some(Mending { entropy: [9; 32], objects_decide: false }));
+    scene.check_with(Some(Mending { entropy: [9; 32] }));
     let again = scene.check();
     assert!(again.is_sound(), "{again:?}");
     assert_eq!(scene.find(&[b"directory", b"long"]).map(|node| node.size), Some(0));

@@ -103,9 +103,11 @@ impl Tree {
     ///
     /// # Errors
     ///
-    /// `NOENT` where they hold none; what the pairs say.
+    /// `NOENT` where they hold none; `IO` where they are [of an earlier time](crate::mark_restored)
+    /// than the objects; what the pairs say.
     pub fn open(kv: Arc<dyn Kv>, clock: FileClock) -> Result<Arc<Self>> {
         let superblock = superblock::read(&*kv)?;
+        superblock::check_compared(&*kv)?;
         let delegations = Delegations::new(&clock);
         let read_delegations = ReadDelegations::new(&clock);
         let claims = Claims::new(superblock.next_number);

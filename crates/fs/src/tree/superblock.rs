@@ -176,6 +176,18 @@ pub(super) fn read(kv: &dyn Kv) -> Result<Superblock> {
     Superblock::decode(&bytes)
 }
 
+/// Refuses pairs that are older than the objects: who used them would give numbers again that are those
+/// of objects, and write over these.
+pub(super) fn check_compared(kv: &dyn Kv) -> Result<()> {
+    match kv.get(pairs::RESTORED)? {
+        None => Ok(()),
+        Some(_) => Err(Failure::corrupt(
+            "its names came from a backup or a checkpoint, and were not compared with its objects yet; \
+             `terrace fsck --repair` does that",
+        )),
+    }
+}
+
 impl Tree {
     /// A number that no node has or had.
     pub(super) fn take_number(&self) -> Result<u64> {

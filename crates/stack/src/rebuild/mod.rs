@@ -23,12 +23,13 @@ use terrace_core::{
 use self::choose::{Choice, Chooser};
 use self::read::{list_all, read_files};
 use self::saved::SavedCatalog;
-use crate::catalog::{Catalog, GarbageRow, Write};
+use crate::catalog::{Catalog, GarbageRow, Write, application_namespaces};
 use crate::doubt;
 use crate::files::FileName;
 use crate::format::FORMAT_VERSION;
 use crate::header::{Header, TierEntry};
 use crate::open::{boot_number, check_parts, keeps_identity};
+use crate::pairs::SavedPairs;
 use crate::record::{Record, TierNumbers};
 use crate::report::{Problem, RebuildReport};
 use crate::{Parts, Tier};
@@ -50,6 +51,23 @@ pub struct Saved {
     /// Whether the tiers were last used with it: then it is believed where it can be read, and the
     /// files decide for the rest. Otherwise the files decide where objects are.
     pub is_present: bool,
+}
+
+impl Saved {
+    /// The key-value pairs of applications in it, by their namespaces. What is changed there is so in the
+    /// new catalog.
+    ///
+    /// # Errors
+    ///
+    /// What the catalog says.
+    pub fn pairs(&self) -> Result<Vec<(String, Arc<dyn Kv>)>> {
+        let names = application_namespaces(&*self.catalog)?;
+        let pairs = |name: String| {
+            let pairs: Arc<dyn Kv> = Arc::new(SavedPairs::new(&self.catalog, &name));
+            (name, pairs)
+        };
+        Ok(names.into_iter().map(pairs).collect())
+    }
 }
 
 /// Files that are looked at together; bounds memory.
