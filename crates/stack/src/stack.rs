@@ -12,7 +12,7 @@ use terrace_core::{
 
 use crate::account::Class;
 use crate::backup::{self, BackupMoment};
-use crate::catalog::{PairChange, Write as Change};
+use crate::catalog::{Catalog, PairChange, Write as Change};
 use crate::changes::{LogPieces, LogSignal};
 use crate::holds::HELD;
 use crate::keeper::{self, Threads};
@@ -76,6 +76,15 @@ impl Stack {
     /// that keeps no identities.
     pub fn create(parts: &Parts) -> Result<u128> {
         open::create(parts)
+    }
+
+    /// Whether a catalog has a store in it: its header is written last, also where it is made anew.
+    ///
+    /// # Errors
+    ///
+    /// What the catalog says.
+    pub fn exists(catalog: &dyn Kv) -> Result<bool> {
+        Ok(Catalog::header_of(catalog)?.is_some())
     }
 
     /// Makes the catalog of a store anew from what its tiers hold, in `parts.catalog`, which must

@@ -17,7 +17,7 @@ use crate::lock::Lock;
 use crate::owner::{Owned, Owner};
 use crate::settings::{PolicySource, Settings};
 use crate::store::{OpenOptions, Side};
-use crate::{policy, recording, tiers};
+use crate::{policy, recording, repair, tiers};
 
 /// Longest wait for an owner that starts, stops, or is a command that soon ends.
 const BUSY_TIME_MAX: Duration = Duration::from_secs(5);
@@ -135,6 +135,9 @@ fn try_own(directory: &Directory, access: Access) -> Result<Tried> {
         return Ok(Tried::Busy(busy));
     };
     let settings = Settings::read(&directory.settings())?.resolved(directory.path())?;
+    if access == Access::Write {
+        repair::finish(&settings)?;
+    }
     match open_catalog(&settings) {
         Ok(catalog) => Ok(Tried::Own(Box::new(Ground { settings, catalog, lock }))),
         // Objects that are still open keep the catalog of a store that was dropped.

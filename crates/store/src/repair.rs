@@ -6,6 +6,8 @@ use std::io::{BufReader, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use rustix::fs::{CWD, RenameFlags};
+use rustix::io::Errno;
 use terrace_backends::kv::open_kv;
 use terrace_core::{Access, Clock, Error, ErrorKind, Kv, Result, SystemClock};
 use terrace_stack::report::{BackupReport, RebuildReport};
@@ -151,24 +153,81 @@ impl Places {
 
     /// Puts the new catalog in the place of the old one; returns where that is now.
     fn exchange(&self) -> Result<Option<PathBuf>> {
-        let parent = self.catalog.parent().unwrap_or(Path::new("/"));
-        let mut old = None;
-        if self.catalog.exists() {
-            let aside = (1..)
-                .map(|number| beside(&self.catalog, &format!("old-{number}")))
-                .find(|path| !path.exists())
-                .expect("numbers do not end");
-            rename(&self.catalog, &aside)?;
-            old = Some(aside);
-        }
-        if let Err(error) = rename(&self.new, &self.catalog) {
-            if let Some(aside) = &old {
-                rename(aside, &self.catalog)?;
+        let old = match self.catalog.exists() {
+            true => Some(self.free()),
+            false => None,
+        };
+        match &old {
+            None => rename(&self.new, &self.catalog)?,
+            Some(aside) => {
+                // There already when the two exchange their names: the old one is put aside by that.
+                rename(&self.new, aside)?;
+                let swapped = swap(aside, &self.catalog);
+                if !matches!(swapped, Ok(true)) {
+                    rename(aside, &self.new)?;
+                    swapped?;
+                    self.exchange_in_steps(aside)?;
+                }
             }
+        }
+        sync_directory(self.catalog.parent().unwrap_or(Path::new("/")))?;
+        Ok(old)
+    }
+
+    /// The same where there is no catalog for a moment: a process that ends then leaves it to
+    /// [`Places::finish`].
+    fn exchange_in_steps(&self, aside: &Path) -> Result<()> {
+        rename(&self.catalog, aside)?;
+        if let Err(error) = rename(&self.new, &self.catalog) {
+            rename(aside, &self.catalog)?;
             return Err(error);
         }
-        sync_directory(parent)?;
-        Ok(old)
+        Ok(())
+    }
+
+    /// Puts a new catalog in its place that was whole when a process ended, where there is none.
+    fn finish(&self, engine: &str) -> Result<()> {
+        // One that cannot be opened is no reason to say anything else than that there is no catalog.
+        if self.catalog.exists() || !is_whole(engine, &self.new).unwrap_or(false) {
+            return Ok(());
+        }
+        rename(&self.new, &self.catalog)?;
+        sync_directory(self.catalog.parent().unwrap_or(Path::new("/")))
+    }
+
+    /// The first name for a catalog that is put aside which nothing has.
+    fn free(&self) -> PathBuf {
+        (1..)
+            .map(|number| beside(&self.catalog, &format!("old-{number}")))
+            .find(|path| !path.exists())
+            .expect("numbers do not end")
+    }
+}
+
+/// Puts a catalog in its place that was made anew by a process which ended before it could, where there is
+/// none.
+pub(crate) fn finish(settings: &Settings) -> Result<()> {
+    match settings.keeps_catalog() {
+        true => Places::of(&settings.catalog.path).finish(&settings.catalog.engine),
+        false => Ok(()),
+    }
+}
+
+/// Whether a directory has a catalog to its last pair, the header.
+fn is_whole(engine: &str, path: &Path) -> Result<bool> {
+    // An engine would make it.
+    if !path.is_dir() || tiers::first_entry(path)?.is_none() {
+        return Ok(false);
+    }
+    Stack::exists(&*open_kv(engine, path)?)
+}
+
+/// Has two directories exchange their names in one step; false where the file system cannot do that.
+fn swap(one: &Path, other: &Path) -> Result<bool> {
+    match rustix::fs::renameat_with(CWD, one, CWD, other, RenameFlags::EXCHANGE) {
+        Ok(()) => Ok(true),
+        Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => Ok(false),
+        Err(errno) => Err(not_renamed(errno.into(), one, other)),
     }
 }
 
@@ -180,12 +239,14 @@ fn beside(catalog: &Path, ending: &str) -> PathBuf {
 }
 
 fn rename(from: &Path, to: &Path) -> Result<()> {
-    fs::rename(from, to).map_err(|error| {
-        Error::from_io(OPERATION, error)
-            .because("a directory cannot be renamed; is the catalog's a mount point?")
-            .with("from", from.display())
-            .with("to", to.display())
-    })
+    fs::rename(from, to).map_err(|error| not_renamed(error, from, to))
+}
+
+fn not_renamed(error: std::io::Error, from: &Path, to: &Path) -> Error {
+    Error::from_io(OPERATION, error)
+        .because("a directory cannot be renamed; is the catalog's a mount point?")
+        .with("from", from.display())
+        .with("to", to.display())
 }
 
 /// Removes what an earlier try has left, or nothing.
@@ -206,6 +267,8 @@ fn build(
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<(RebuildReport, Option<CheckpointUsed>)> {
     let engine = &settings.catalog.engine;
+    // It is put aside then, and not removed.
+    places.finish(engine)?;
     remove(&places.new)?;
     remove(&places.saved)?;
     let mut used = None;
@@ -300,4 +363,42 @@ pub(crate) fn write_backup(
     }
     sync_directory(parent)?;
     Ok(report)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An old catalog and a new one.
+    fn places() -> (tempfile::TempDir, Places) {
+        let home = tempfile::tempdir().expect("a temporary directory");
+        let places = Places::of(&home.path().join("catalog"));
+        for (path, name) in [(&places.catalog, "old"), (&places.new, "new")] {
+            fs::create_dir(path).expect("made");
+            fs::write(path.join(name), b"").expect("written");
+        }
+        (home, places)
+    }
+
+    #[test]
+    fn a_new_catalog_takes_the_place_of_the_old_one() {
+        for is_one_step in [true, false] {
+            let (_home, places) = places();
+            let aside = places.free();
+            match is_one_step {
+                true => assert_eq!(places.exchange().expect("exchanged"), Some(aside.clone())),
+                false => places.exchange_in_steps(&aside).expect("exchanged"),
+            }
+            assert!(aside.ends_with("catalog.old-1") && aside.join("old").exists());
+            assert!(places.catalog.join("new").exists() && !places.new.exists());
+        }
+    }
+
+    #[test]
+    fn where_there_is_no_catalog_the_new_one_takes_its_place() {
+        let (_home, places) = places();
+        remove(&places.catalog).expect("removed");
+        assert_eq!(places.exchange().expect("renamed"), None);
+        assert!(places.catalog.join("new").exists() && !places.new.exists());
+    }
 }

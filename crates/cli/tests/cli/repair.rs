@@ -81,6 +81,39 @@ fn a_rebuild_keeps_the_old_catalog_and_says_so_as_json() {
 }
 
 #[test]
+fn a_new_catalog_that_was_not_put_in_its_place_any_more_is_put_there() {
+    let scene = filled();
+    scene.ok(["fsck", "--rebuild"]);
+    // Where a process ends between the two steps of a file system that cannot exchange names.
+    fs::rename(scene.path("store/catalog"), scene.path("store/catalog.new")).expect("renamed");
+    assert_holds(&scene, 0..20);
+    assert!(!scene.path("store/catalog.new").exists());
+    assert!(scene.path("store/catalog.old-1").is_dir());
+    assert_eq!(scene.ok(["fsck"]), "20 objects, 20 segments: no problems\n");
+}
+
+#[test]
+fn a_new_catalog_that_is_not_whole_is_not_used() {
+    let scene = filled();
+    fs::rename(scene.path("store/catalog"), scene.path("store/away")).expect("renamed");
+    fs::create_dir(scene.path("store/catalog.new")).expect("made");
+    assert!(scene.fails(3, ["ls"]).contains("catalog"));
+    assert!(!scene.path("store/catalog").exists());
+    scene.ok(["fsck", "--rebuild"]);
+    assert_holds(&scene, 0..20);
+}
+
+#[test]
+fn a_new_catalog_that_was_not_put_in_its_place_any_more_is_not_deleted_by_the_next_try() {
+    let scene = filled();
+    fs::rename(scene.path("store/catalog"), scene.path("store/catalog.new")).expect("renamed");
+    let printed = scene.json(["fsck", "--rebuild"]);
+    let old = printed[0]["old_catalog"].as_str().expect("it is put aside");
+    assert!(old.ends_with("catalog.old-1") && Path::new(old).is_dir(), "{old}");
+    assert_holds(&scene, 0..20);
+}
+
+#[test]
 fn repair_changes_nothing_where_nothing_is_wrong() {
     let scene = filled();
     let printed = scene.ok(["fsck", "--repair"]);
