@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Making a store, or nothing at all.
 
-use std::fs::{self, DirBuilder, File};
+use std::fs::{self, DirBuilder, File, TryLockError};
 use std::io::Write;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use terrace_backends::kv::open_kv;
-use terrace_core::{Access, Clock, Error, ErrorKind, Result, SystemClock};
+use terrace_core::{Access, Clock, Error, ErrorKind, Kv, Result, SystemClock};
 use terrace_stack::{Parts, Stack};
 
 use crate::directory::{Directory, sync_directory};
@@ -32,18 +32,18 @@ pub(crate) fn init(directory: &Directory, settings_text: &str) -> Result<()> {
             .because("another process uses the directory")
             .with("directory", directory.path().display()));
     }
+    // Whoever had the lock before may have made one, with the file of the lock.
+    check_new(directory)?;
     if !has_lock_file {
         made.file(directory.lock());
     }
-    // Whoever had the lock before may have made one.
-    check_new(directory)?;
     for tier in &settings.tiers {
         if let Some(path) = &tier.path {
             made.empty_directory(path).map_err(|error| error.with("tier", &tier.name))?;
         }
     }
     if settings.keeps_catalog() {
-        made.empty_directory(&settings.catalog.path)?;
+        made.catalog_directory(&settings.catalog.path)?;
     }
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
     let tiers = tiers::open(&settings, Access::Write, false, &clock)?;
@@ -51,7 +51,7 @@ pub(crate) fn init(directory: &Directory, settings_text: &str) -> Result<()> {
         // Only to see that it can be made.
         policy::tactics(policy, &tiers)?;
     }
-    let parts = Parts::new(tiers, open_kv(&settings.catalog.engine, &settings.catalog.path)?);
+    let parts = Parts::new(tiers, made.catalog(&settings)?);
     Stack::create(&parts)?;
     // The catalog is closed before anybody can open the store.
     drop(parts);
@@ -92,10 +92,11 @@ pub(crate) struct Made {
 
 enum Thing {
     File(PathBuf),
-    /// With everything in it.
+    /// Where it is empty: what somebody else has made in it meanwhile is not ours to remove.
     Directory(PathBuf),
-    /// Everything in a directory that was empty before.
-    Contents(PathBuf),
+    /// Everything in a directory that was empty before, and that nobody else makes anything in as long as
+    /// the file is locked.
+    Contents(PathBuf, Option<File>),
 }
 
 impl Made {
@@ -131,22 +132,60 @@ impl Made {
         Ok(())
     }
 
-    /// The same for one that must be as good as new.
-    fn empty_directory(&mut self, path: &Path) -> Result<()> {
-        if path.is_dir() {
-            if let Some(entry) = tiers::first_entry(path)? {
-                let reason = match tiers::is_tier(path) {
-                    true => "a directory for it is a tier of a store already",
-                    false => "a directory for it is not empty; an empty or a new one is expected",
-                };
-                return Err(Error::new(ErrorKind::Exists, OPERATION)
-                    .because(reason)
-                    .with("directory", path.display())
-                    .with("file", entry));
-            }
-            self.things.push(Thing::Contents(path.into()));
+    /// The same for the directory of a tier where there is none; what comes into it goes with it.
+    pub(crate) fn new_directory(&mut self, path: &Path) -> Result<()> {
+        match path.is_dir() {
+            true => Ok(()),
+            false => self.empty_directory(path),
         }
-        self.directory(path)
+    }
+
+    /// The same for one that must be as good as new, and that nobody else may take until this is dropped.
+    fn empty_directory(&mut self, path: &Path) -> Result<()> {
+        self.directory(path)?;
+        let claim = match claim(path) {
+            Ok(claim) => claim,
+            Err(error) => {
+                self.leave(path);
+                return Err(error);
+            }
+        };
+        check_empty(path).inspect_err(|_| self.leave(path))?;
+        // What may be another one's by now is not removed.
+        if claim.is_some() {
+            self.things.push(Thing::Contents(path.into(), claim));
+        }
+        Ok(())
+    }
+
+    /// The same for that of the catalog, of which the engine sees to it that nobody else uses it.
+    fn catalog_directory(&mut self, path: &Path) -> Result<()> {
+        self.directory(path)?;
+        check_empty(path).inspect_err(|_| self.leave(path))?;
+        self.things.push(Thing::Contents(path.into(), None));
+        Ok(())
+    }
+
+    /// Opens the catalog of a store that is made.
+    fn catalog(&mut self, settings: &Settings) -> Result<Arc<dyn Kv>> {
+        let path = &settings.catalog.path;
+        let opened = open_kv(&settings.catalog.engine, path);
+        let is_taken = match &opened {
+            Ok(catalog) => Stack::exists(&**catalog)?,
+            Err(error) => error.kind() == ErrorKind::Busy,
+        };
+        if is_taken {
+            self.leave(path);
+        }
+        opened
+    }
+
+    /// Forgets a directory: it is another one's.
+    fn leave(&mut self, path: &Path) {
+        self.things.retain(|thing| match thing {
+            Thing::File(_) => true,
+            Thing::Directory(made) | Thing::Contents(made, _) => made != path,
+        });
     }
 
     /// Notes a file.
@@ -165,9 +204,59 @@ impl Drop for Made {
         for thing in self.things.drain(..).rev() {
             let _ = match thing {
                 Thing::File(path) => fs::remove_file(path),
-                Thing::Directory(path) => fs::remove_dir_all(path),
-                Thing::Contents(path) => tiers::clear(&path),
+                Thing::Directory(path) => fs::remove_dir(path),
+                Thing::Contents(path, _claim) => tiers::clear(&path),
             };
+        }
+    }
+}
+
+/// Refuses a directory that is not as good as new.
+fn check_empty(path: &Path) -> Result<()> {
+    let Some(entry) = tiers::first_entry(path)? else { return Ok(()) };
+    let reason = match tiers::is_tier(path) {
+        true => "a directory for it is a tier of a store already",
+        false => "a directory for it is not empty; an empty or a new one is expected",
+    };
+    Err(Error::new(ErrorKind::Exists, OPERATION)
+        .because(reason)
+        .with("directory", path.display())
+        .with("file", entry))
+}
+
+/// Takes a directory until the return value is dropped; `None` where its file system has no locks.
+fn claim(path: &Path) -> Result<Option<File>> {
+    let directory = File::open(path)
+        .map_err(|error| Error::from_io(OPERATION, error).with("directory", path.display()))?;
+    match directory.try_lock() {
+        Ok(()) => Ok(Some(directory)),
+        Err(TryLockError::Error(_)) => Ok(None),
+        Err(TryLockError::WouldBlock) => Err(Error::new(ErrorKind::Busy, OPERATION)
+            .because("another process makes a tier in a directory for it")
+            .with("directory", path.display())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_another_one_makes_meanwhile_is_left_alone() {
+        let home = tempfile::tempdir().expect("a temporary directory");
+        for is_there in [true, false] {
+            let tier = home.path().join(format!("tier-{is_there}"));
+            if is_there {
+                fs::create_dir(&tier).expect("made");
+            }
+            let (mut one, mut other) = (Made::default(), Made::default());
+            one.empty_directory(&tier).expect("nobody has it");
+            let taken = other.empty_directory(&tier);
+            fs::write(tier.join("superblock"), b"").expect("written");
+            one.keep();
+            drop(other);
+            assert!(tier.join("superblock").exists());
+            assert_eq!(taken.expect_err("another one has it").kind(), ErrorKind::Busy);
         }
     }
 }

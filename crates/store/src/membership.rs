@@ -31,7 +31,7 @@ impl Owned {
         let added = settings.tiers.iter().find(is_new).expect("the configuration has one more");
         let mut made = Made::default();
         if let Some(path) = &added.path {
-            made.directory(path).map_err(|error| error.with("tier", &added.name))?;
+            made.new_directory(path).map_err(|error| error.with("tier", &added.name))?;
         }
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
         let tier = tiers::open_further(added, &settings, &clock)?;

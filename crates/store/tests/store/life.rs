@@ -3,6 +3,8 @@
 
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
+use std::path::PathBuf;
+use std::sync::Barrier;
 use std::sync::atomic::AtomicBool;
 use std::thread;
 
@@ -102,6 +104,58 @@ fn init_leaves_nothing_behind_when_it_fails() {
         let error = Store::init(&scene.store_directory(), settings).expect_err(settings);
         assert_eq!(error.kind(), kind, "{}", error.chain());
         assert_eq!(files(&scene.path("")), before);
+    }
+}
+
+/// Has several make a store at the same time, `settings` of each; the stores that were made.
+fn made_at_once(scene: &Scene, settings: impl Fn(usize) -> String + Sync) -> Vec<PathBuf> {
+    const AT_ONCE: usize = 4;
+    let barrier = Barrier::new(AT_ONCE);
+    let make = |index: usize| {
+        let directory = scene.path(&format!("store{index}"));
+        barrier.wait();
+        match Store::init(&directory, &settings(index)) {
+            Ok(()) => Some(directory),
+            Err(error) => {
+                assert!(matches!(error.kind(), ErrorKind::Exists | ErrorKind::Busy), "{error}");
+                assert!(!directory.join("terrace.toml").exists());
+                None
+            }
+        }
+    };
+    thread::scope(|scope| {
+        let make = &make;
+        let threads: Vec<_> = (0..AT_ONCE).map(|index| scope.spawn(move || make(index))).collect();
+        threads.into_iter().filter_map(|thread| thread.join().expect("no panic")).collect()
+    })
+}
+
+#[test]
+fn who_makes_a_store_of_the_directories_of_another_one_leaves_that_whole() {
+    for round in 0_usize..40 {
+        let scene = Scene::empty();
+        let shared: &[&str] = [&["tier"][..], &["catalog"], &["tier", "catalog"]][round % 3];
+        // Both as new ones and as empty ones.
+        for name in shared.iter().filter(|_| round.is_multiple_of(2)) {
+            std::fs::create_dir(scene.path(name)).expect("made");
+        }
+        let made = made_at_once(&scene, |index| {
+            let of = |name: &str| match shared.contains(&name) {
+                true => scene.path(name),
+                false => scene.path(&format!("{name}{index}")),
+            };
+            format!(
+                "[catalog]\npath = \"{}\"\n[[tier]]\nname = \"fast\"\npath = \"{}\"\n\
+                 capacity = \"64MiB\"\n",
+                of("catalog").display(),
+                of("tier").display()
+            )
+        });
+        assert!(made.len() <= 1, "{made:?}");
+        for directory in made {
+            let store = Store::open(directory.to_str().expect("UTF-8")).expect("it is whole");
+            store.write_all(&key("a/x"), b"hello").expect("room");
+        }
     }
 }
 
