@@ -5,7 +5,7 @@
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-use terrace_core::{Backend, Clock, Hint, Op, Reply as Answered, Request as Asked};
+use terrace_core::{Backend, Clock, ErrorKind, Hint, Op, Reply as Answered, Request as Asked};
 
 use super::background::Background;
 use super::sweep::Sweeper;
@@ -140,12 +140,15 @@ impl State {
         let mut looks: Vec<_> = keys.iter().map(|key| Op::new(Asked::Stat { key })).collect();
         self.data.execute(&mut looks, &self.options.semantics);
         let mut made = Vec::with_capacity(numbers.len());
-        let mut lost = Vec::new();
-        for (number, look) in numbers.iter().zip(looks) {
+        let (mut lost, mut others) = (Vec::new(), Vec::new());
+        for ((number, look), operation) in numbers.iter().zip(looks).zip(&operations) {
             match look.outcome {
-                Some(Ok(Answered::Stat(stat))) => {
+                Some(Ok(Answered::Stat(stat))) if stat.size_bytes == 0 => {
                     made.push(ReadyObject { number: *number, modified_ns: stat.modified_ns });
                 }
+                // Those of new ones are not there, and have no bytes.
+                Some(Ok(Answered::Stat(_))) => others.push(*number),
+                _ if was_there(operation) => others.push(*number),
                 _ => lost.push(*number),
             }
         }
@@ -155,6 +158,14 @@ impl State {
                 break;
             }
         }
+        if !others.is_empty() {
+            tracing::warn!(
+                objects = others.len(),
+                "objects have the numbers of new files; they are left to `terrace fsck --repair`"
+            );
+            // Nobody takes them for garbage.
+            self.metadata.call(&Request::Collected { numbers: others })?;
+        }
         // A number without an object is of no use; an object that cannot be looked at is garbage.
         let life = self.metadata.life();
         lost.into_iter().for_each(|number| self.sweeper.push(number, life));
@@ -162,5 +173,56 @@ impl State {
             true => Err(rustix::io::Errno::NOSPC.into()),
             false => Ok(made),
         }
+    }
+}
+
+/// Whether an object was not made because there is one.
+fn was_there(operation: &Op<'_>) -> bool {
+    matches!(&operation.outcome, Some(Err(error)) if error.kind() == ErrorKind::Exists)
+}
+
+#[cfg(test)]
+mod tests {
+    use terrace_backends::{kv, object};
+    use terrace_core::{Access, BackendExt, Kv, Semantics, SystemClock};
+
+    use super::*;
+    use crate::node::ROOT;
+    use crate::{FileClock, Session, Tree, TreeOptions, pairs};
+
+    #[test]
+    fn an_object_with_bytes_is_that_of_somebody_else_and_stays() {
+        let pairs: Arc<dyn Kv> = Arc::new(kv::Memory::default());
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
+        Tree::create(&*pairs, &TreeOptions::default(), &*clock, &[7; 32]).expect("made");
+        let tree = Tree::open(Arc::clone(&pairs), FileClock::new(Arc::clone(&clock)));
+        let metadata: Arc<dyn Metadata> = Arc::new(Session::new(&tree.expect("opens")));
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let settings = object::FileSettings { capacity_bytes: 1 << 30, read_only: false };
+        let data = object::File::open(directory.path(), settings).expect("opens");
+        let data: Arc<dyn Backend> = Arc::new(data);
+        let options = FilesOptions {
+            namespace: "files".into(),
+            semantics: Semantics::DEFAULT,
+            ready_objects: 4,
+            access: Access::Write,
+            is_alone: true,
+            believed_for: Duration::MAX,
+            inline_bytes_max: 4096,
+        };
+        let other = ROOT + 2;
+        let key = object_key("files", other).expect("legal");
+        data.write_all(&key, b"another's").expect("there is room");
+        let sweeper = Sweeper::start(&metadata, &data, &options, &clock).expect("starts");
+        let sweeper = Arc::new(sweeper);
+        let ready = Ready::start(&metadata, &data, &sweeper, &options, &clock).expect("starts");
+        let made = ready.state.make(3).expect("made");
+        let numbers: Vec<_> = made.iter().map(|object| object.number).collect();
+        assert_eq!(numbers, [ROOT + 1, ROOT + 3]);
+        ready.stop();
+        sweeper.stop().expect("nothing to do");
+        assert_eq!(data.read_all(&key).expect("is there"), b"another's");
+        let garbage = |number| pairs.get(&pairs::garbage(number)).expect("read").is_some();
+        assert!(garbage(ROOT + 1) && !garbage(other), "nor does the next one delete it");
     }
 }
