@@ -225,6 +225,14 @@ impl Shared {
         }
     }
 
+    /// Looks at once whether somebody can still write to an object that no handle holds for writing any
+    /// more.
+    pub(crate) fn release_left(&self, entry: &Arc<Entry>) {
+        if let Some(first) = entry.segments.load().first().filter(|first| first.holds.is_left()) {
+            self.try_release(entry, first, 0);
+        }
+    }
+
     /// Looks at once at everything that no handle holds for writing any more; whether somebody can
     /// still write to any of it.
     pub(crate) fn look_at_left(&self) -> bool {

@@ -13,6 +13,7 @@ impl Shared {
     pub(crate) fn stat_object(&self, key: &Key) -> Result<Stat> {
         const OPERATION: &str = "stat object";
         if let Some(entry) = self.entries.ready(key) {
+            self.release_left(&entry);
             return self.stat_entry(&entry);
         }
         let missing = || Error::new(ErrorKind::NotFound, OPERATION).with("key", key);

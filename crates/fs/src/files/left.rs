@@ -5,6 +5,7 @@
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use terrace_core::{Access, Stat};
 
@@ -12,6 +13,14 @@ use super::Files;
 use super::open::Shared;
 use crate::failure::Result;
 use crate::lock;
+
+/// A kernel tells of a close, and then lets go of the file. A mapping stays for longer than all of this.
+const RELEASED_WITHIN: [Duration; 4] = [
+    Duration::from_micros(20),
+    Duration::from_micros(100),
+    Duration::from_micros(500),
+    Duration::from_millis(1),
+];
 
 /// Those of which nothing was noted when they were closed.
 #[derive(Default)]
@@ -22,17 +31,22 @@ impl Files {
     /// now, or somebody may go on to change it.
     pub(super) fn stat_left(&self, file: Arc<Shared>) -> Option<Stat> {
         let number = file.number;
-        let mut stat = file.object_stat().ok()??;
-        if stat.is_held {
-            // By its own handle as well.
-            drop(file);
-            stat = self.data.stat(&self.key(number).ok()?).ok()?;
+        let stat = file.object_stat().ok()??;
+        if !stat.is_held {
+            return Some(stat);
         }
-        if stat.is_held {
-            lock(&self.still_held.0).insert(number);
-            return None;
+        // By its own handle as well.
+        drop(file);
+        let key = self.key(number).ok()?;
+        for pause in RELEASED_WITHIN {
+            let stat = self.data.stat(&key).ok()?;
+            if !stat.is_held {
+                return Some(stat);
+            }
+            self.clock.sleep(pause);
         }
-        Some(stat)
+        lock(&self.still_held.0).insert(number);
+        None
     }
 
     /// Asks the object of a file once more that was still held when its last writer closed it, unless
