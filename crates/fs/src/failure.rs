@@ -5,7 +5,7 @@ use std::fmt;
 
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
-use terrace_core::{Error, ErrorKind};
+use terrace_core::{Applied, Error, ErrorKind};
 
 /// A failed operation on files.
 ///
@@ -48,7 +48,14 @@ impl Failure {
 
     /// The failure as an error of the store, for whoever is not a program that reads files.
     pub fn into_error(self, operation: &'static str) -> Error {
-        let error = Error::from_io(operation, self.errno.into());
+        let error = match self.errno {
+            // Whoever waits for what does not answer has to know that it is so.
+            Errno::HOSTUNREACH => {
+                let kind = ErrorKind::Unreachable { applied: Applied::Unknown };
+                Error::new(kind, operation).caused_by(std::io::Error::from(self.errno))
+            }
+            errno => Error::from_io(operation, errno.into()),
+        };
         match self.text {
             Some(text) => error.because(text),
             None => error,
@@ -109,3 +116,21 @@ impl fmt::Display for Failure {
 }
 
 impl std::error::Error for Failure {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_does_not_answer_is_known_as_such_again() {
+        for applied in [Applied::No, Applied::Unknown] {
+            let error = Error::new(ErrorKind::Unreachable { applied }, "ask");
+            let failure = Failure::from(error);
+            assert!(failure.may_pass());
+            let kind = failure.into_error("open a file system").kind();
+            assert!(matches!(kind, ErrorKind::Unreachable { .. }), "{kind:?}");
+        }
+        let kind = Failure::from(Errno::NOENT).into_error("look").kind();
+        assert_eq!(kind, ErrorKind::NotFound);
+    }
+}
