@@ -228,6 +228,10 @@ impl Shared {
     /// Looks at once whether somebody can still write to an object that no handle holds for writing any
     /// more.
     pub(crate) fn release_left(&self, entry: &Arc<Entry>) {
+        // What a close has noted is not changed behind it: the next opening compares the lengths.
+        if self.is_closing.load(Ordering::Acquire) {
+            return;
+        }
         if let Some(first) = entry.segments.load().first().filter(|first| first.holds.is_left()) {
             self.try_release(entry, first, 0);
         }

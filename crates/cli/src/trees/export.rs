@@ -59,8 +59,24 @@ type Identity = (u64, u64);
 struct Copied {
     /// From the root.
     path: PathBuf,
-    identity: Identity,
+    looks: Looks,
     times: Timestamps,
+}
+
+/// By what a file that was copied is known again: only its times are still to be set. On some file systems
+/// (FAT, network and FUSE ones) an inode gets another number each time it comes into memory, and on some
+/// the time of a write is set once more when it arrives.
+#[derive(PartialEq, Eq)]
+struct Looks {
+    device: u64,
+    is_file: bool,
+    size: u64,
+}
+
+impl Looks {
+    fn of(metadata: &Metadata) -> Self {
+        Self { device: metadata.dev(), is_file: metadata.is_file(), size: metadata.len() }
+    }
 }
 
 struct Export<'a, 'w> {
@@ -251,8 +267,9 @@ impl<'a, 'w> Export<'a, 'w> {
         } else {
             let copied = self.copy(spot, node, there)?;
             self.rights(node, &copied, spot.path)?;
-            let (path, identity) = (self.root.below(spot.path), identity(copied.metadata()));
-            self.unsettled.push(Copied { path, identity, times: times(node) }, node.size);
+            let looks = Looks::of(copied.metadata());
+            let (path, times) = (self.root.below(spot.path), times(node));
+            self.unsettled.push(Copied { path, looks, times }, node.size);
             self.work.summary.files += 1;
         }
         Ok(())
@@ -452,7 +469,7 @@ impl Root {
         let path = self.path.join(&copied.path);
         let (directory, name) = self.find(&copied.path).map_err(|errno| unset(errno, &path))?;
         let there = Pinned::open(directory.as_fd(), name).map_err(|error| unread(error, &path))?;
-        if identity(there.metadata()) != copied.identity {
+        if Looks::of(there.metadata()) != copied.looks {
             return Err(replaced(&path));
         }
         Ok(there.set_times(&copied.times).map_err(|errno| unset(errno, &path))?)

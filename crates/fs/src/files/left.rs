@@ -14,8 +14,10 @@ use super::open::Shared;
 use crate::failure::Result;
 use crate::lock;
 
-/// A kernel tells of a close, and then lets go of the file. A mapping stays for longer than all of this.
-const RELEASED_WITHIN: [Duration; 4] = [
+/// Pauses before each look. A kernel tells of a close, and then lets go of the file; a mapping stays for
+/// longer than all of this.
+const PAUSES: [Duration; 5] = [
+    Duration::ZERO,
     Duration::from_micros(20),
     Duration::from_micros(100),
     Duration::from_micros(500),
@@ -27,23 +29,23 @@ const RELEASED_WITHIN: [Duration; 4] = [
 pub(super) struct StillHeld(Mutex<HashSet<u64>>);
 
 impl Files {
-    /// What the object of a file says as its last writer here closes it; `None` where that cannot be asked
-    /// now, or somebody may go on to change it.
-    pub(super) fn stat_left(&self, file: Arc<Shared>) -> Option<Stat> {
+    /// What the object of a file says as its last writer here closes it, beside readers or not; `None`,
+    /// so that whoever looks at it later asks, where that cannot be done now or somebody may go on to change it.
+    pub(super) fn stat_left(&self, file: Arc<Shared>, has_readers: bool) -> Option<Stat> {
         let number = file.number;
         let stat = file.object_stat().ok()??;
         if !stat.is_held {
             return Some(stat);
         }
-        // By its own handle as well.
+        // By its own handle as well, which readers go on to use.
         drop(file);
         let key = self.key(number).ok()?;
-        for pause in RELEASED_WITHIN {
+        for pause in PAUSES.iter().filter(|_| !has_readers) {
+            self.clock.sleep(*pause);
             let stat = self.data.stat(&key).ok()?;
             if !stat.is_held {
                 return Some(stat);
             }
-            self.clock.sleep(pause);
         }
         lock(&self.still_held.0).insert(number);
         None
@@ -52,13 +54,17 @@ impl Files {
     /// Asks the object of a file once more that was still held when its last writer closed it, unless
     /// somebody here has it open.
     pub(super) fn look_at_left(&self, number: u64) {
-        let mut still_held = lock(&self.still_held.0);
-        if still_held.is_empty() || self.open.file(number).is_some() || !still_held.remove(&number)
-        {
-            return;
+        // Whoever has the number to himself may want this lock: nobody waits for him with it.
+        let is_left = lock(&self.still_held.0).contains(&number);
+        if is_left && self.open.file(number).is_none() {
+            self.forget_left(number);
+            self.note_left(number);
         }
-        drop(still_held);
-        self.note_left(number);
+    }
+
+    /// Asks for one no more.
+    pub(super) fn forget_left(&self, number: u64) {
+        lock(&self.still_held.0).remove(&number);
     }
 
     /// The same of all, at the end.

@@ -612,8 +612,7 @@ impl Files {
         let left = match is_for_writing {
             // Who waited for it in vain a moment ago does not wait again only to close it.
             true if self.away.contains(number, self.clock.now_ns()) => None,
-            // What cannot be asked now is asked by whoever looks at it later.
-            true => self.stat_left(file),
+            true => self.stat_left(file, !is_closed),
             false => None,
         };
         let left = left.map_or(Left::Unknown, |stat| Left::Settled(settled(stat)));
@@ -642,6 +641,7 @@ impl Files {
     fn after_removal(&self, reply: &Reply, life: u64) -> Result<()> {
         if let Reply::Gone { number, has_garbage, .. } = reply {
             self.let_go_ahead(*number);
+            self.forget_left(*number);
             if *has_garbage {
                 self.sweeper.push(*number, life);
             }
