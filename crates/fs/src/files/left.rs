@@ -67,7 +67,7 @@ impl Files {
         lock(&self.still_held.0).remove(&number);
     }
 
-    /// The same of all, at the end.
+    /// Asks the objects of all of them once more, at the end.
     pub(super) fn look_at_all_left(&self) {
         let all = std::mem::take(&mut *lock(&self.still_held.0));
         all.into_iter().for_each(|number| self.note_left(number));
