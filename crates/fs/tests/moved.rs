@@ -71,6 +71,37 @@ impl Metadata for Losable {
     }
 }
 
+/// Two users of one file system: one whose session and objects are in the test's hands, with a small
+/// file that it has just made, and another one.
+struct Two {
+    faults: Arc<Faults>,
+    memory: Arc<dyn Backend>,
+    tree: Arc<Tree>,
+    clock: Arc<ManualClock>,
+    metadata: Arc<Losable>,
+    slow: Arc<Files>,
+    quick: Arc<Files>,
+    file: File,
+}
+
+impl Two {
+    fn new() -> Self {
+        let faults = Faults::new(1);
+        let memory: Arc<dyn Backend> = Arc::new(Memory::new(ROOM));
+        let data: Arc<dyn Backend> =
+            Arc::new(Faulty::new(Arc::clone(&memory), Arc::clone(&faults)));
+        let tree = tree();
+        let clock = Arc::new(ManualClock::new());
+        let metadata = Losable::new(&tree);
+        let theirs: Arc<dyn Clock> = Arc::<ManualClock>::clone(&clock);
+        let slow = files_with(Arc::<Losable>::clone(&metadata), &data, false, theirs);
+        let quick = files(Arc::new(Session::new(&tree)), &memory, false);
+        let file = make(&slow, b"file");
+        file.write(0, &[7; 3000], false).expect("it is with the metadata");
+        Self { faults, memory, tree, clock, metadata, slow, quick, file }
+    }
+}
+
 #[test]
 fn an_object_that_was_made_for_a_file_in_vain_goes_with_it() {
     for is_alone in [true, false] {
@@ -95,18 +126,7 @@ fn an_object_that_was_made_for_a_file_in_vain_goes_with_it() {
 fn an_object_that_is_made_for_a_file_that_was_removed_meanwhile_goes() {
     // Where it notices by itself that it may have been cut off, and where it only hears of it.
     for has_taken_long in [false, true] {
-        let faults = Faults::new(1);
-        let memory: Arc<dyn Backend> = Arc::new(Memory::new(ROOM));
-        let data: Arc<dyn Backend> =
-            Arc::new(Faulty::new(Arc::clone(&memory), Arc::clone(&faults)));
-        let tree = tree();
-        let clock = Arc::new(ManualClock::new());
-        let metadata = Losable::new(&tree);
-        let theirs: Arc<dyn Clock> = Arc::<ManualClock>::clone(&clock);
-        let slow = files_with(Arc::<Losable>::clone(&metadata), &data, false, theirs);
-        let quick = files(Arc::new(Session::new(&tree)), &memory, false);
-        let file = make(&slow, b"file");
-        file.write(0, &[7; 3000], false).expect("it is with the metadata");
+        let Two { faults, memory, tree, clock, metadata, slow, quick, file } = Two::new();
         faults.add(&[FaultPoint::Create], When::Nth(1), Effect::Hang);
         std::thread::scope(|scope| {
             let writer = scope.spawn(|| file.write(5000, b"x", false));
@@ -130,17 +150,7 @@ fn an_object_that_is_made_for_a_file_that_was_removed_meanwhile_goes() {
 
 #[test]
 fn who_was_cut_off_does_not_cut_what_others_wrote_since() {
-    let faults = Faults::new(1);
-    let memory: Arc<dyn Backend> = Arc::new(Memory::new(ROOM));
-    let data: Arc<dyn Backend> = Arc::new(Faulty::new(Arc::clone(&memory), Arc::clone(&faults)));
-    let tree = tree();
-    let clock = Arc::new(ManualClock::new());
-    let metadata = Losable::new(&tree);
-    let theirs: Arc<dyn Clock> = Arc::<ManualClock>::clone(&clock);
-    let slow = files_with(Arc::<Losable>::clone(&metadata), &data, false, theirs);
-    let quick = files(Arc::new(Session::new(&tree)), &memory, false);
-    let file = make(&slow, b"file");
-    file.write(0, &[7; 3000], false).expect("it is with the metadata");
+    let Two { faults, clock, metadata, slow: _slow, quick, file, .. } = Two::new();
     let number = file.number();
     let (_, same) = quick.open(number, Access::Write).expect("it is there");
     faults.add(&[FaultPoint::Create], When::Nth(1), Effect::Hang);
