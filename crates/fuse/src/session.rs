@@ -7,6 +7,7 @@ use std::path::Path;
 use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{self, Scope, ScopedJoinHandle};
+use std::time::Duration;
 
 use rustix::io::Errno;
 
@@ -40,6 +41,11 @@ const PAGE_BYTES_MAX: usize = 64 * 1024;
 const BUFFER_BYTES_MIN: usize = 8192;
 /// Pages of a request, unless `/proc/sys/fs/fuse/max_pages_limit` says otherwise (Linux 6.13).
 const PAGES_MAX_DEFAULT: u32 = 256;
+
+/// So often in a row a thread fails to read before it ends, and the pause after the first time; it is
+/// longer by as much each time, some 4 s in all.
+const READ_FAILURES_MAX: u32 = 40;
+const READ_PAUSE: Duration = Duration::from_millis(5);
 
 /// What the kernel is asked for when a file system is mounted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -369,11 +375,11 @@ impl<'a> Worker<'a> {
         let mut memory = std::mem::take(&mut self.memory);
         let buffer = &mut memory[start..];
         let asker = Asker::Device(Arc::clone(&self.device));
-        let mut is_aborted = false;
+        let (mut is_aborted, mut failures) = (false, 0);
         loop {
             match self.device.read(buffer) {
                 Ok(bytes) => {
-                    is_aborted = false;
+                    (is_aborted, failures) = (false, 0);
                     self.crew.begin();
                     handle(&buffer[..bytes], self.flags, self.files, &asker);
                     self.crew.end();
@@ -387,7 +393,19 @@ impl<'a> Worker<'a> {
                 Err(Errno::NOENT | Errno::INTR) => {}
                 // Unmounted.
                 Err(Errno::NODEV) => return Ok(()),
-                Err(errno) => return Err(errno.into()),
+                // Memory was short, for example: the kernel has told who asked.
+                Err(errno) if failures < READ_FAILURES_MAX => {
+                    if failures == 0 {
+                        tracing::warn!(error = %errno, "cannot read what the kernel asks; tried again");
+                    }
+                    failures += 1;
+                    thread::park_timeout(READ_PAUSE * failures);
+                }
+                Err(errno) => {
+                    tracing::error!(error = %errno, "a thread takes no more requests");
+                    self.crew.lose();
+                    return Err(errno.into());
+                }
             }
         }
     }
@@ -585,6 +603,32 @@ mod tests {
         assert_eq!(negotiated.max_stack_depth, 0);
     }
 
+    #[test]
+    fn a_thread_that_cannot_read_tries_again_and_is_missed_in_the_end() {
+        // Which nobody can read.
+        let directory = std::fs::File::open("/").expect("there is one");
+        let device = Arc::new(Device::new(directory.into()));
+        let watch = Watch::default();
+        let crews = [Crew::new(1, &watch)];
+        let (negotiated, _) = agreed(InitFlags::NONE, &Wanted::default());
+        let (add, added) = std::sync::mpsc::channel();
+        thread::scope(|scope| {
+            let (watch, crews) = (&watch, &crews);
+            let add = move |crew| {
+                add.send(crew).expect("the test listens");
+                Ok(())
+            };
+            scope.spawn(move || watch.over(crews, add));
+            let worker = Worker::new(Arc::clone(&device), negotiated, &Nothing, &crews[0]);
+            let served = scope.spawn(|| worker.serve(true)).join().expect("no panic");
+            let error = served.expect_err("it cannot read");
+            assert_eq!(error.raw_os_error(), Some(Errno::ISDIR.raw_os_error()));
+            let added = added.recv_timeout(Duration::from_secs(20));
+            assert_eq!(added, Ok(0), "another one takes its place");
+            watch.end();
+        });
+    }
+
     /// Answers everything with an error.
     struct Nothing;
 
@@ -628,7 +672,7 @@ mod tests {
                 if has_ended.is_some() {
                     break;
                 }
-                thread::park_timeout(std::time::Duration::from_millis(10));
+                thread::park_timeout(Duration::from_millis(10));
             }
             // Nothing holds the mount where it waits in vain.
             let _ = asking.kill();
