@@ -4,7 +4,7 @@
 //! All opens of a node that the kernel passes through share one file of a tier, and cannot be taken
 //! back. So the mode is chosen with the first open and stays until the last close.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -21,7 +21,16 @@ const STRIPES: usize = 64;
 pub(crate) struct Modes {
     io: IoMode,
     passthrough: Option<Passthrough>,
-    open: [Mutex<HashMap<u64, InUse>>; STRIPES],
+    open: [Mutex<Stripe>; STRIPES],
+}
+
+/// Some of the nodes.
+#[derive(Default)]
+struct Stripe {
+    in_use: HashMap<u64, InUse>,
+    /// Of which the kernel may have kept bytes while others changed them past it: `sendfile` and
+    /// `splice` go through its cache also where nothing else does.
+    stale: HashSet<u64>,
 }
 
 /// A node that is open.
@@ -41,8 +50,8 @@ enum Mode {
 
 /// How one open of a node is answered.
 pub(crate) enum Chosen {
-    /// The kernel asks, and keeps what it read.
-    Served,
+    /// The kernel asks, and keeps what it read; what it has is of no use where it `is_stale`.
+    Served { is_stale: bool },
     /// The kernel reads and writes this.
     Passed(Arc<BackingId>),
     /// The kernel asks, and keeps nothing: others read and write past it. It maps this.
@@ -85,11 +94,12 @@ impl Modes {
         // Who has it mapped and has closed it reads and writes the tier's file: who opens it now has to
         // see that, and must not write over it from what the kernel would cache.
         let is_to_pass = may_pass || self.is_mapped(node, file);
-        let mut open = self.stripe(node.number);
+        let mut stripe = self.stripe(node.number);
+        let Stripe { in_use: open, stale } = &mut *stripe;
         if let Some(in_use) = open.get_mut(&node.number) {
             in_use.opens += 1;
             let Mode::Passed { backing, holders } = &mut in_use.mode else {
-                return Chosen::Served;
+                return Chosen::Served { is_stale: false };
             };
             let is_held =
                 holders.iter().any(|(held, _)| *held == Access::Write || *held == file.access());
@@ -104,7 +114,10 @@ impl Modes {
             }
             let backing = Arc::clone(backing);
             return match needs_us {
-                true => Chosen::Direct(backing),
+                true => {
+                    stale.insert(node.number);
+                    Chosen::Direct(backing)
+                }
                 false => Chosen::Passed(backing),
             };
         }
@@ -113,8 +126,11 @@ impl Modes {
             false => Mode::Served,
         };
         let chosen = match &mode {
-            Mode::Served => Chosen::Served,
-            Mode::Passed { backing, .. } if needs_us => Chosen::Direct(Arc::clone(backing)),
+            Mode::Served => Chosen::Served { is_stale: stale.remove(&node.number) },
+            Mode::Passed { backing, .. } if needs_us => {
+                stale.insert(node.number);
+                Chosen::Direct(Arc::clone(backing))
+            }
             Mode::Passed { backing, .. } => Chosen::Passed(Arc::clone(backing)),
         };
         open.insert(node.number, InUse { opens: 1, mode });
@@ -123,7 +139,8 @@ impl Modes {
 
     /// Ends an open. After the last one nobody holds the tier's file here.
     pub(crate) fn close(&self, number: u64) {
-        let mut open = self.stripe(number);
+        let mut stripe = self.stripe(number);
+        let open = &mut stripe.in_use;
         let Some(in_use) = open.get_mut(&number) else { return };
         in_use.opens -= 1;
         if in_use.opens == 0 {
@@ -131,18 +148,27 @@ impl Modes {
         }
     }
 
+    /// The kernel has nothing of a node any more.
+    pub(crate) fn forget(&self, number: u64) {
+        if self.passthrough.is_some() {
+            self.stripe(number).stale.remove(&number);
+        }
+    }
+
     /// How an open file is served, for who asks.
     pub(crate) fn is_passed(&self, number: u64) -> Option<bool> {
-        let open = self.stripe(number);
-        open.get(&number).map(|in_use| matches!(in_use.mode, Mode::Passed { .. }))
+        let stripe = self.stripe(number);
+        let in_use = stripe.in_use.get(&number);
+        in_use.map(|in_use| matches!(in_use.mode, Mode::Passed { .. }))
     }
 
     /// Whether programs may change a file past the daemon: one that is written, has an object, and is not
     /// served.
     pub(crate) fn may_change(&self, node: &Node) -> bool {
         let is_served = || {
-            let open = self.stripe(node.number);
-            open.get(&node.number).is_some_and(|in_use| matches!(in_use.mode, Mode::Served))
+            let stripe = self.stripe(node.number);
+            let in_use = stripe.in_use.get(&node.number);
+            in_use.is_some_and(|in_use| matches!(in_use.mode, Mode::Served))
         };
         self.passthrough.is_some() && node.is_written && !is_served()
     }
@@ -175,7 +201,7 @@ impl Modes {
         }
     }
 
-    fn stripe(&self, number: u64) -> MutexGuard<'_, HashMap<u64, InUse>> {
+    fn stripe(&self, number: u64) -> MutexGuard<'_, Stripe> {
         let stripe = &self.open[number as usize % STRIPES];
         // Entries are replaced as wholes.
         stripe.lock().unwrap_or_else(PoisonError::into_inner)

@@ -86,6 +86,26 @@ fn appends_and_what_the_kernel_writes_meet_in_one_file() {
 }
 
 #[test]
+fn what_was_sent_from_a_file_is_not_kept_where_others_wrote_past_it() {
+    let Some((place, path)) = place() else { return };
+    let passed = File::options().read(true).write(true).open(&path).expect("it is there");
+    let appending = append(&path);
+    assert!(is_passed(&path));
+    // Which reads through the cache of the kernel, as it does for nothing else here.
+    let aim = File::create(place.scene.path("sent")).expect("there is room");
+    let sent = rustix::fs::sendfile(&aim, &appending, None, LONG).expect("it is readable");
+    assert_eq!(sent, LONG);
+    passed.write_all_at(&[8; LONG], 0).expect("there is room");
+    drop((passed, appending));
+    await_close(&path);
+    let appending = append(&path);
+    assert!(!is_passed(&path), "it is served now");
+    let mut found = vec![0; LONG];
+    appending.read_exact_at(&mut found, 0).expect("it is that long");
+    assert!(found == [8; LONG], "what was there before");
+}
+
+#[test]
 fn set_id_bits_go_when_somebody_else_writes() {
     let Some((_place, path)) = place() else { return };
     for mode in [0o4777, 0o2777, 0o6777] {

@@ -150,8 +150,8 @@ impl Front {
                 file.close()?;
                 return Err(Errno::TXTBSY.into());
             }
-            Chosen::Served if self.is_strict => (OpenedFlags::DIRECT_IO, None),
-            Chosen::Served if self.is_shared => {
+            Chosen::Served { .. } if self.is_strict => (OpenedFlags::DIRECT_IO, None),
+            Chosen::Served { .. } if self.is_shared => {
                 let may_be_long = made_in.is_some_and(|directory| !self.sizes.is_small(directory));
                 let may_cache = self.caching.open(node.number, usage, may_be_long);
                 // The cache cuts what is written at borders of pages, and other clients would get
@@ -165,7 +165,8 @@ impl Front {
                 let given = is_given.then_some(&file);
                 (self.kept(node, made_in.is_some(), given) | how, None)
             }
-            Chosen::Served => (OpenedFlags::KEEP_CACHE, None),
+            Chosen::Served { is_stale: true } => (OpenedFlags::NONE, None),
+            Chosen::Served { is_stale: false } => (OpenedFlags::KEEP_CACHE, None),
         };
         let is_noted = usage.reads && usage.writes && made_in.is_none();
         let is_noted = is_noted && !flags.contains(OFlags::NOATIME);
