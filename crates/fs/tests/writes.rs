@@ -4,14 +4,15 @@
 mod common;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::io::Errno;
 use terrace_backends::kv;
 use terrace_backends::object::{Effect, FaultPoint, Faults, Faulty, Memory, When};
 use terrace_core::{Access, Backend, End, ErrorKind, SystemClock};
 use terrace_fs::{
-    CAPABILITY, Changes, File, FileClock, Files, Kind, Made, ROOT, Reply, Request, Session, SetHow,
-    Tree, TreeOptions,
+    CAPABILITY, Changes, File, FileClock, Files, Kind, Made, Metadata, ROOT, Reply, Request,
+    Session, SetHow, Tree, TreeOptions,
 };
 
 use common::files;
@@ -129,16 +130,56 @@ fn a_write_takes_what_room_there_is_and_says_so() {
     };
     assert_eq!(failure.errno(), Errno::NOSPC);
     assert!(length > ROOM - 4096, "{length} of {ROOM}");
-    // Who may not leave it takes a bit away with what is written, not with what is not.
+    // Who may not leave a bit takes it away before anything is written, as natively.
+    assert_eq!(permissions(), 0o4755);
     let zeros = [0; ROOM];
     file.write_some(length as u64, &zeros, true).expect_err("there is no room");
-    assert_eq!(permissions(), 0o4755);
+    assert_eq!(permissions(), 0o755);
     assert!(file.write_some(length as u64 - 4096, &zeros, true).expect("some fits") >= 4096);
     assert_eq!(permissions(), 0o755);
     file.write(length as u64, &data, false).expect_err("all of it or an error");
     let mut found = vec![0; data.len()];
     assert_eq!(file.read(LENGTHS[1] as u64, &mut found).expect("readable"), data.len());
     assert!(found == data);
+}
+
+/// Metadata of which nobody hears that something is to change.
+struct Unchangeable(Session, AtomicBool);
+
+impl Metadata for Unchangeable {
+    fn call(&self, request: &Request<'_>) -> terrace_fs::Result<Reply> {
+        match request {
+            Request::Change { .. } if self.1.load(Ordering::SeqCst) => {
+                Err(Errno::HOSTUNREACH.into())
+            }
+            _ => self.0.call(request),
+        }
+    }
+}
+
+#[test]
+fn nothing_is_written_with_a_bit_that_cannot_be_taken_away() {
+    let kv = Arc::new(kv::Memory::default());
+    let clock = SystemClock::default();
+    Tree::create(&*kv, &TreeOptions::default(), &clock, &[7; 32]).expect("it is empty");
+    let tree = Tree::open(kv, FileClock::following(Arc::new(clock))).expect("it was just made");
+    let metadata = Arc::new(Unchangeable(Session::new(&tree), AtomicBool::new(false)));
+    let data: Arc<dyn Backend> = Arc::new(Memory::new(ROOM as u64));
+    let files = files(metadata.clone(), &data, false);
+    for length in LENGTHS {
+        let file = make(&files, format!("{length}").as_bytes(), length);
+        metadata.1.store(true, Ordering::SeqCst);
+        let written = file.write(0, b"theirs", true);
+        metadata.1.store(false, Ordering::SeqCst);
+        let permissions = files.node(file.number()).expect("it is there").permissions;
+        let mut found = [0; 6];
+        file.read(0, &mut found).expect("readable");
+        assert_eq!(written.is_ok(), permissions == 0o755, "{length}");
+        assert_eq!(&found == b"theirs", permissions == 0o755, "{length}");
+        // The next one tries again.
+        file.write(0, b"theirs", true).expect("somebody answers");
+        assert_eq!(files.node(file.number()).expect("it is there").permissions, 0o755);
+    }
 }
 
 #[test]

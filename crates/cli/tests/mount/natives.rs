@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What programs know from native file systems.
 
-use std::fs::{self, File, Permissions};
+use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::Write;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::Path;
 use std::thread;
 
-use rustix::fs::{FallocateFlags, XattrFlags, fallocate, listxattr, setxattr};
+use rustix::fs::{
+    AtFlags, CWD, FallocateFlags, StatxFlags, XattrFlags, fallocate, listxattr, setxattr,
+};
 use rustix::io::Errno;
 use rustix::process::{Gid, Uid};
 
@@ -51,6 +53,35 @@ fn attributes_of_root_are_listed_for_root_alone() {
         for name in ["user.", "trusted.", "security."] {
             let set = setxattr(&path, name, b"1", XattrFlags::empty());
             assert_eq!(set, Err(Errno::INVAL), "{name}");
+        }
+    }
+}
+
+/// What may be done with a file, for who asks for nothing else, as the kernel does where it runs one.
+fn known_mode(path: &Path) -> u32 {
+    let found = rustix::fs::statx(CWD, path, AtFlags::empty(), StatxFlags::MODE);
+    u32::from(found.expect("it is there").stx_mode) & 0o7777
+}
+
+/// What is written past the kernel's cache: it takes set-ID bits away by itself for nothing else.
+#[test]
+fn the_kernel_hears_that_set_id_bits_are_gone() {
+    for how in [How::Served, How::Passed, How::Network, How::Strict] {
+        let Some(place) = Place::new(how, &[]) else { return };
+        let path = place.mounted.path().join("file");
+        for length in [100, 10_000] {
+            fs::write(&path, vec![7; length]).expect("there is room");
+            for mode in [0o4777, 0o6777, 0o2777] {
+                fs::set_permissions(&path, Permissions::from_mode(mode)).expect("it is ours");
+                assert_eq!(fs::metadata(&path).expect("it is there").mode() & 0o7777, mode);
+                // Beside who has it passed through an append goes past all caches.
+                let beside = File::options().read(true).write(true).open(&path).expect("ours");
+                let appending = OpenOptions::new().append(true).open(&path).expect("ours");
+                as_nobody(|| (&appending).write_all(b"x").expect("there is room"));
+                let known = known_mode(&path);
+                assert_eq!(known, mode & 0o777, "{how:?}, {length}: {mode:o}");
+                drop((beside, appending));
+            }
         }
     }
 }

@@ -84,6 +84,11 @@ impl File {
         left.map(drop)
     }
 
+    /// Whether a write has to take away what lets others run the file with its owner's rights.
+    pub fn lends_rights(&self) -> bool {
+        self.shared().lends_rights()
+    }
+
     /// All bytes of a file that is kept with the metadata, and has some, where those that are known
     /// here are as of what is known of the node.
     pub fn bytes_as_of(&self, node: &Node) -> Option<Vec<u8>> {
@@ -377,7 +382,7 @@ impl File {
 
     fn change_content(
         &self,
-        clears_set_id: bool,
+        mut clears_set_id: bool,
         change: &mut dyn FnMut(&dyn Object) -> Result<()>,
         small: Option<(u64, &[u8], bool)>,
         may_repeat: &dyn Fn() -> Result<bool>,
@@ -385,12 +390,13 @@ impl File {
         for _ in 0..TRIES_MAX {
             let object = self.object();
             if let Some(object) = object {
+                if std::mem::take(&mut clears_set_id) {
+                    // Before, so that nobody runs what is written with them.
+                    self.clear_set_id()?;
+                }
                 self.with_room(&mut || change(&*object), may_repeat)?;
                 // Somebody answers.
                 self.shared().unanswered.clear();
-                if clears_set_id {
-                    self.clear_set_id()?;
-                }
                 return Ok(None);
             }
             match small {

@@ -156,6 +156,12 @@ impl Shared {
         self.has_set_id.load(Ordering::Relaxed) && self.has_set_id.swap(false, Ordering::AcqRel)
     }
 
+    /// Whether a write has to take any of these bits away.
+    pub(super) fn lends_rights(&self) -> bool {
+        let may_have = |bit: &AtomicBool| bit.load(Ordering::Relaxed);
+        may_have(&self.has_set_id) || may_have(&self.has_idle_set_group)
+    }
+
     pub(super) fn note_set_id(&self) {
         self.has_set_id.store(true, Ordering::Release);
     }

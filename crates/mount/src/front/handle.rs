@@ -187,8 +187,8 @@ impl Front {
         };
         let ask_anew = || {
             // With the answer it is told of the attributes, too.
-            if !is_new && let Err(error) = self.notifier.inval_inode(node.number, -1, 0) {
-                tracing::debug!(%error, "cannot tell the kernel that attributes changed");
+            if !is_new {
+                self.forget_attributes(node.number);
             }
         };
         match self.seen.open(node, give, ask_anew) {

@@ -155,6 +155,8 @@ impl Front {
         let number = handle.file.number();
         let Writing { offset, data, flags, is_from_cache, stranger } = *writing;
         let clears_set_id = stranger.is_some();
+        // The kernel takes what lends rights away by itself, but for what goes past its cache.
+        let lent_rights = clears_set_id && !is_from_cache && handle.file.lends_rights();
         // As the flags are now: a program may have changed them (fcntl(2), F_SETFL). What the kernel
         // had mapped knows its place, and so does the kernel where nobody else moves the end.
         let appends = self.is_shared && flags.contains(OFlags::APPEND) && !is_from_cache;
@@ -168,6 +170,9 @@ impl Front {
             false => (handle.file.write_some(offset, data, clears_set_id)?, offset),
         };
         take_idle_set_group(&handle.file, stranger);
+        if lent_rights {
+            self.forget_attributes(number);
+        }
         let bytes = count as u32;
         // What comes from the cache is there, and the kernel holds on to it until it is answered.
         let is_stale = !handle.is_cached && !is_from_cache && self.caching.is_read(number);

@@ -110,9 +110,15 @@ impl Front {
         let _ = self.files.note_read(node);
         // Alone the kernel believes for ever what it was told, and does not tell of what it reads
         // from its cache.
-        if !self.is_shared
-            && let Err(error) = self.notifier.inval_inode(node.number, -1, 0)
-        {
+        if !self.is_shared {
+            self.forget_attributes(node.number);
+        }
+    }
+
+    /// Has the kernel ask for the attributes of a node when it needs them next.
+    pub(super) fn forget_attributes(&self, number: u64) {
+        // It waits for no page, and so for nobody, with an offset below zero.
+        if let Err(error) = self.notifier.inval_inode(number, -1, 0) {
             tracing::debug!(%error, "cannot tell the kernel that attributes changed");
         }
     }
