@@ -18,7 +18,9 @@ PYTHON := $(CARGO_TARGET_DIR)/python/bin
 # Python beside that of the bindings, as seen from there.
 PYTHON_FILES := ../../crates/policies/tests/host/fixtures/scripted.py
 # Benchmarks that use the lab, as seen from there.
-LAB_BENCHES := ../benches/lab ../benches/gen ../benches/tune ../benches/replay
+LAB_BENCHES := ../benches/lab ../benches/gen ../benches/tune ../benches/replay ../benches/peers
+# Those of them whose types are checked.
+TYPED_BENCHES := ../benches/lab ../benches/replay ../benches/peers
 # What `terrace demo` is given, for example `make run DEMO=--full`.
 DEMO ?=
 # How long `make fuzz` searches in each target, and which ones: all, unless some are named.
@@ -90,6 +92,7 @@ check: setup-test
 	cd lab && $(PYTHON)/ruff check . $(LAB_BENCHES)
 	cd lab && $(PYTHON)/ruff format --check . $(LAB_BENCHES)
 	cd lab && $(PYTHON)/mypy
+	cd lab && $(PYTHON)/mypy --scripts-are-modules $(TYPED_BENCHES)
 	cargo fmt --all --check
 	cargo fmt --check --manifest-path examples/policies/write-buffer-rust/Cargo.toml
 	cargo fmt --check --manifest-path fuzz/Cargo.toml
