@@ -58,7 +58,12 @@ impl Log {
     }
 }
 
-fn read_level(level: &str) -> terrace_core::Result<LevelFilter> {
+/// The level that a word names.
+///
+/// # Errors
+///
+/// `Invalid` for any other word.
+pub(crate) fn read_level(level: &str) -> terrace_core::Result<LevelFilter> {
     level.parse().map_err(|_| {
         let right = "one of off, error, warn, info, debug, trace is expected";
         Error::invalid("read a log level", right).with("level", format!("{level:?}"))

@@ -52,17 +52,27 @@ const URING_HINT: &str = "it takes Linux 6.14 with Y in /sys/module/fuse/paramet
 /// for files and directories with the attribute `user.terrace.movable` = 1.
 ///
 /// Tiers are seen from inside: `getfattr -n user.terrace.tier FILE` tells where a file is, and
-/// setting the attributes `tier`, `pin`, `hint` and `movable` migrates, pins, advises the policy, and
-/// chooses the mode; files inherit the last three from their directory.
+/// setting the attributes `tier`, `pin`, `hint`, `segment` and `movable` migrates, pins, advises the
+/// policy, cuts what is made into pieces, and chooses the mode; what is made in a directory inherits all of
+/// them but `tier`.
 ///
 /// Returns when the file system can be used, and goes on in the background; with --foreground it
 /// stays. `umount DIR` ends it, as do SIGINT (Ctrl-C), SIGTERM and SIGHUP: where it is still in
 /// use it then leaves the tree at once and ends with its last user.
 ///
-/// In /etc/fstab: `STORE DIR fuse.terrace OPTIONS 0 0`.
+/// Who is not root needs `fusermount3` (package fuse3).
+///
+/// What no program is told, or not the reason of, is in the log alone: a lost lock, a lost open file, lost
+/// bytes of a tier's file, files that were left out when a directory was to move. In the background nothing
+/// of it is kept without --log-file; in the foreground it goes to standard error.
+///
+/// In /etc/fstab: `STORE DIR fuse.terrace OPTIONS 0 0`, for example `defaults,log_file=/var/log/files.log`.
+/// For that mount(8) needs a link to this command:
+/// `ln -s "$(command -v terrace)" /sbin/mount.fuse.terrace`.
 #[derive(Args, Debug)]
 pub(crate) struct Mount {
-    /// The store, unless --store or TERRACE_STORE names it, and the directory to mount it at
+    /// The store, its directory or the address of its servers (terrace://HOST:PORT,...), unless --store or
+    /// TERRACE_STORE names it; and the directory to mount it at
     #[arg(value_names = ["STORE", "DIR"], num_args = 1..=2, required = true)]
     places: Vec<PathBuf>,
 
@@ -96,7 +106,8 @@ pub(crate) struct Mount {
     #[arg(long, short = 'f')]
     foreground: bool,
 
-    /// Where the process in the background writes its log; in the foreground it goes to standard error
+    /// Where the process in the background writes its log, which nobody keeps otherwise; in the foreground
+    /// it goes to standard error
     #[arg(long, value_name = "FILE")]
     log_file: Option<PathBuf>,
 
@@ -136,9 +147,10 @@ pub(crate) struct Mount {
 
     /// Options as mount(8) has them, with commas between
     ///
-    /// `ro`, `noatime`, `nosuid`, `nodev`, `noexec` and others of all file systems; `allow_other`
-    /// (the default for root) and `private` (for whoever mounts alone); `name=`, `io=`, `threads=`,
-    /// `uring=`, `inline=`, `cache=`, `strict` and `degraded` as the options of the same names.
+    /// `ro`, `noatime`, `noexec` and others of all file systems; `suid` and `dev` (root only: `nosuid` and
+    /// `nodev` are the default); `allow_other` (the default for root) and `private` (for whoever mounts
+    /// alone); `name=`, `io=`, `threads=`, `uring=`, `inline=`, `cache=`, `log_file=`, `log_level=`, `strict`
+    /// and `degraded` as the options of the same names.
     #[arg(short = 'o', value_name = "OPTIONS")]
     options: Vec<String>,
 }
@@ -171,7 +183,9 @@ impl Verb for Mount {
     const EXAMPLES: &'static str = "
   terrace mount ./my-store /mnt/files          umount /mnt/files ends it
   terrace mount -f --io served ./my-store /mnt/files    everything can move while it is open
-  terrace mount -o ro,noatime ./my-store /mnt/files";
+  terrace mount -o ro,noatime ./my-store /mnt/files
+  terrace mount --log-file /var/log/files.log terrace://host1,host2:7421/ /mnt/files
+  terrace mount --strict terrace://host1/ /mnt/files    sees every write of other clients at once";
 
     fn run(self, context: &Context) -> Result<()> {
         let is_fake = self.fake;

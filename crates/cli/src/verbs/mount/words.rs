@@ -15,6 +15,7 @@ use terrace_store::Store;
 use super::{CACHED_FOR_SHARED, Io, Mount, Plan, READY_OBJECTS, Uring, directory};
 use crate::context::Context;
 use crate::failure::Result;
+use crate::log::read_level;
 
 /// Reads the arguments; later ones count.
 pub(super) fn plan(arguments: Mount, context: &Context) -> Result<Plan> {
@@ -151,6 +152,11 @@ fn apply(word: &str, arguments: &mut Mount, mount: &mut MountOptions) -> Result<
         }
         Some(("inline", size)) => arguments.inline = size.into(),
         Some(("cache", time)) => arguments.cache = Some(time.into()),
+        Some(("log_file", file)) => arguments.log_file = Some(file.into()),
+        Some(("log_level", level)) => {
+            read_level(level)?;
+            arguments.log_level = level.into();
+        }
         None if word == "strict" => arguments.strict = true,
         None if word == "degraded" => arguments.degraded = true,
         None if word == "private" => mount.allow_other = false,
@@ -167,4 +173,54 @@ fn text(path: &std::path::Path) -> Result<String> {
         Error::invalid("mount", "the path of the store is no UTF-8").with("path", path.display())
     })?;
     Ok(text.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsStr;
+    use std::path::Path;
+
+    use clap::{Args, Command, FromArgMatches};
+
+    use super::*;
+    use crate::failure::Failure;
+
+    /// What is planned where the store and the place are directories.
+    fn planned(arguments: &[&str]) -> Result<Plan> {
+        let directories = [tempfile::tempdir(), tempfile::tempdir()];
+        let [store, place] = directories.map(|made| made.expect("there is room"));
+        let words = ["mount"].into_iter().chain(arguments.iter().copied()).map(OsStr::new);
+        let words = words.chain([store.path().as_os_str(), place.path().as_os_str()]);
+        let matches = Mount::augment_args(Command::new("mount")).get_matches_from(words);
+        let arguments = Mount::from_arg_matches(&matches).expect("they are checked");
+        plan(arguments, &Context::new(None, false))
+    }
+
+    #[test]
+    fn a_mount_logs_where_its_words_say() {
+        for (arguments, file, level) in [
+            (&["-o", "log_file=/log/files,ro"][..], "/log/files", "warn"),
+            (&["-o", "log_level=debug,log_file=/a", "-o", "log_file=/b"], "/b", "debug"),
+            (&["--log-file=/a", "--log-level=info", "-o", "log_file=/b"], "/b", "info"),
+            (&["--log-file=/a", "--log-level=info", "-o", "log_level=off"], "/a", "off"),
+        ] {
+            let plan = planned(arguments).expect("they are right");
+            assert_eq!(plan.log_file.as_deref(), Some(Path::new(file)), "{arguments:?}");
+            assert_eq!(plan.log_level, level, "{arguments:?}");
+            // Who serves in the background comes to the same.
+            let again: Vec<_> = plan.arguments.iter().map(String::as_str).collect();
+            let again = planned(&again).expect("they were right");
+            assert_eq!((again.log_file, again.log_level), (plan.log_file, plan.log_level));
+        }
+        assert_eq!(planned(&["-o", "ro"]).expect("it is right").log_file, None);
+    }
+
+    #[test]
+    fn a_level_that_is_none_is_refused() {
+        for sloppy in [&[][..], &["--sloppy"]] {
+            let refused = planned(&[sloppy, &["-o", "log_level=loud"]].concat());
+            let Err(Failure::Failed(error)) = refused else { panic!("{refused:?}") };
+            assert!(error.to_string().contains("level=\"loud\""), "{error}");
+        }
+    }
 }
