@@ -14,6 +14,7 @@ mod ended;
 mod fsx;
 mod full_catalog;
 mod given;
+mod helper;
 mod killed;
 mod listing;
 mod locks;
