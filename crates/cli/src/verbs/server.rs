@@ -24,8 +24,14 @@ pub(crate) struct Server {
 #[derive(Subcommand, Debug)]
 enum What {
     /// Show clients, requests, bytes and CPU time since the server began
+    #[command(after_long_help = "Examples:
+  terrace server status                   with TERRACE_STORE=terrace://host:7420
+  terrace server status --json | jq .requests")]
     Status,
     /// Change what the server logs while it runs
+    #[command(after_long_help = "Examples:
+  terrace server log-level debug          log every connection from now on
+  terrace server log-level warn")]
     LogLevel {
         /// `off`, or the least bad that is logged
         #[arg(value_name = "LEVEL", value_parser = ["off", "error", "warn", "info", "debug", "trace"])]

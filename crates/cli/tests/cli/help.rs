@@ -14,17 +14,31 @@ fn verbs(scene: &Scene) -> Vec<String> {
     verbs
 }
 
-fn subcommands(verb: &str) -> &'static [&'static str] {
-    match verb {
-        "kv" => &["put", "get", "scan", "rm"],
-        "collection" => &["create", "ls", "rm"],
-        "item" => &["put", "get", "ls", "stat", "rm", "check"],
-        "bench" => &["object", "kv", "amr", "hsm-study", "files"],
-        "trace" => &["record", "stop", "status", "show", "export", "convert", "cut"],
-        "tiers" => &["add", "drain", "remove", "replace"],
-        "policy" => &["list", "show", "set", "use", "shadow", "message", "run"],
-        _ => &[],
+/// The parts of a verb, as its help lists them.
+fn subcommands(scene: &Scene, verb: &str) -> Vec<String> {
+    let help = scene.ok([verb, "--help"]);
+    let Some((_, listed)) = help.split_once("\nCommands:\n") else { return Vec::new() };
+    let (listed, _) = listed.split_once("\n\n").expect("options come after the parts");
+    // What is indented further goes on from the line before.
+    let lines = listed.lines().filter_map(|line| line.strip_prefix("  "));
+    let lines = lines.filter(|line| !line.starts_with(' '));
+    let names = lines.filter_map(|line| line.split_whitespace().next());
+    let subcommands: Vec<_> = names.filter(|name| *name != "help").map(String::from).collect();
+    assert!(subcommands.len() > 1, "{help}");
+    subcommands
+}
+
+#[test]
+fn the_help_of_a_verb_lists_its_parts() {
+    let scene = Scene::empty();
+    let parts = subcommands(&scene, "bench");
+    for part in ["object", "hsm-study", "mount", "net", "cluster", "prediction"] {
+        assert!(parts.iter().any(|one| one == part), "{part} in {parts:?}");
     }
+    assert_eq!(subcommands(&scene, "kv"), ["put", "get", "scan", "rm"]);
+    assert!(subcommands(&scene, "ls").is_empty());
+    let with_parts = verbs(&scene).into_iter().filter(|verb| !subcommands(&scene, verb).is_empty());
+    assert!(with_parts.count() >= 8);
 }
 
 #[test]
@@ -32,7 +46,8 @@ fn every_verb_has_help_with_examples_and_statuses() {
     let scene = Scene::empty();
     for verb in verbs(&scene) {
         let mut commands = vec![vec![verb.as_str()]];
-        commands.extend(subcommands(&verb).iter().map(|sub| vec![verb.as_str(), sub]));
+        let subcommands = subcommands(&scene, &verb);
+        commands.extend(subcommands.iter().map(|sub| vec![verb.as_str(), sub]));
         for words in commands {
             let help = scene.ok(words.iter().copied().chain(["--help"]));
             let example = format!("\n  terrace {}", words.join(" "));
@@ -84,7 +99,7 @@ fn manual_pages_are_written_for_every_verb() {
         for expected in [".TH", "EXAMPLES", "EXIT STATUS"] {
             assert!(page.contains(expected), "{expected} in {verb}");
         }
-        for subcommand in subcommands(&verb) {
+        for subcommand in subcommands(&scene, &verb) {
             assert!(scene.path(&format!("pages/man1/terrace-{verb}-{subcommand}.1")).is_file());
         }
     }

@@ -90,6 +90,34 @@ Examples:
   terrace bench kv --engine memory --level none --case get --keys zipf
   terrace bench kv --level storage --batch 1000 --case put --directory /mnt/disk";
 
+const OVERHEAD_EXAMPLES: &str = "\
+Examples:
+  terrace bench overhead
+  terrace bench overhead --seconds 5 --case read-4k --case open
+  terrace bench overhead --json | jq '.cases[] | {case, raw_ns, stack_ns, verdict}'";
+
+const SIZE_EXAMPLES: &str = "\
+Examples:
+  terrace bench size --objects 3000000
+  terrace bench size --rebuild --directory /mnt/disk";
+
+const NET_EXAMPLES: &str = "\
+Examples:
+  terrace bench net
+  terrace bench net --row status-16c --row striped-2-read --directory /mnt/disk
+  terrace bench net --json | jq '.rows[] | {row, value, yardstick, verdict}'";
+
+const MOUNT_EXAMPLES: &str = "\
+Examples:
+  terrace bench mount                          as root
+  terrace bench mount --row net-stat --row net-ls-lr
+  terrace bench mount --row million-mount --files 100000 --json";
+
+const MIGRATE_EXAMPLES: &str = "\
+Examples:
+  terrace bench migrate
+  terrace bench migrate --size 256MiB --directory /mnt/disk --rounds 10";
+
 #[derive(Subcommand, Debug)]
 enum What {
     /// Every policy over pairs of tiers, with objects of 256 KiB
@@ -154,6 +182,7 @@ enum What {
     /// The stack has two tiers and the policy lru; the `bare` cases have one tier and no policy.
     /// `scaling` compares the gain by a second thread on another object. The `python` cases compare a
     /// policy in Python with lru; they are measured only when they are named, and need NumPy.
+    #[command(after_long_help = OVERHEAD_EXAMPLES)]
     Overhead {
         /// Time for all cases together, in seconds
         #[arg(long, default_value_t = 30.0)]
@@ -207,12 +236,14 @@ enum What {
     ///
     /// Makes a store of empty objects in another process, then opens, lists, reads and checks it in
     /// this one; `memory` is the anonymous memory of this process.
+    #[command(after_long_help = SIZE_EXAMPLES)]
     Size(size::Settings),
     /// A store over the network, beside what the network itself can do
     ///
     /// Starts servers of its own on this machine, with authentication and checksums on, and runs
     /// every row in turns with its yardstick: iperf3, a bare echo server, or pread of the same files.
     /// CPU time is that of client and server together for each operation.
+    #[command(after_long_help = NET_EXAMPLES)]
     Net {
         /// Pairs of blocks for each row; fewer than 20 support no verdict
         #[arg(long, value_name = "COUNT", default_value_t = 20,
@@ -233,6 +264,7 @@ enum What {
     ///
     /// Mounts what it needs below a directory of its own in main memory, as root, and unmounts it; runs every
     /// row in turns with its yardstick. CPU time is that of the daemons for each operation.
+    #[command(after_long_help = MOUNT_EXAMPLES)]
     Mount {
         /// Groups of four blocks for each row; fewer than 20 support no verdict
         #[arg(long, value_name = "COUNT", default_value_t = 20,
@@ -296,6 +328,7 @@ enum What {
     /// A large object between main memory and a disk, beside `cp` and fsync
     ///
     /// Copies physically, in both directions, and looks at what readers and writers notice.
+    #[command(after_long_help = MIGRATE_EXAMPLES)]
     Migrate {
         /// Size of the object
         #[arg(long, default_value = "1GiB")]
