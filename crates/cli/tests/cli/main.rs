@@ -4,6 +4,7 @@
 
 mod bench;
 mod bench_files;
+mod bench_mount;
 mod bench_served;
 mod calibrations;
 mod conversions;
