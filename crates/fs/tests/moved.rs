@@ -102,10 +102,17 @@ impl Two {
     }
 }
 
+/// The object of a small file that did not find room there is cleared at once; where it cannot be it goes
+/// with the file.
 #[test]
-fn an_object_that_was_made_for_a_file_in_vain_goes_with_it() {
-    for is_alone in [true, false] {
-        let data: Arc<dyn Backend> = Arc::new(Memory::new(ROOM));
+fn an_object_that_was_made_for_a_file_in_vain_goes() {
+    for (is_alone, is_cleared) in [(true, true), (true, false), (false, true), (false, false)] {
+        let faults = Faults::new(1);
+        let data: Arc<dyn Backend> =
+            Arc::new(Faulty::new(Arc::new(Memory::new(ROOM)), Arc::clone(&faults)));
+        if !is_cleared {
+            faults.add(&[FaultPoint::Delete], When::Nth(1), Effect::Fail(ErrorKind::Io));
+        }
         let files = files(Arc::new(Session::new(&tree())), &data, is_alone);
         let other = make(&files, b"other");
         other.write(0, &vec![7; ROOM as usize - 2000], false).expect("there is room");
@@ -114,11 +121,16 @@ fn an_object_that_was_made_for_a_file_in_vain_goes_with_it() {
         let failure = small.write(5000, b"x", false).expect_err("there is no room");
         assert_eq!(failure.errno(), Errno::NOSPC);
         let number = small.number();
+        let key = files.key(number).expect("it is one");
+        let case = format!("alone: {is_alone}, cleared: {is_cleared}");
+        assert_eq!(data.stat(&key).is_err(), is_cleared, "{case}");
+        let mut bytes = [0; 3000];
+        assert_eq!(small.read(0, &mut bytes).expect("readable"), 3000);
+        assert_eq!(bytes, [7; 3000], "{case}");
         files.remove(ROOT, b"small", false).expect("it is there");
         small.close().expect("it is open");
         files.close().expect("it closes, and deletes");
-        let key = files.key(number).expect("it is one");
-        assert!(data.stat(&key).is_err(), "alone: {is_alone}");
+        assert!(data.stat(&key).is_err(), "{case}");
     }
 }
 

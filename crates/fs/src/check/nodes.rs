@@ -274,17 +274,21 @@ impl Checker<'_> {
         let number = node.number;
         if found.has_object && !found.is_garbage {
             match self.look(number)? {
-                Object::There(stat)
-                    if self.objects_decide && stat.modified_ns > node.modified.to_ns() =>
-                {
-                    *node = in_object(node.clone(), &stat);
-                    return self.change(|txn| txn.delete(&pairs::content(number)));
+                Object::There(stat) if self.objects_decide => {
+                    let content = found.content.as_deref().unwrap_or_default();
+                    let is_newer = stat.modified_ns > node.modified.to_ns();
+                    if is_newer && self.has_others(number, &stat, content, node.size)? {
+                        *node = in_object(node.clone(), &stat);
+                        return self.change(|txn| txn.delete(&pairs::content(number)));
+                    }
+                    // That may not be noted yet.
+                    node.may_have_object = true;
                 }
                 Object::Lost => self.forget_object(number)?,
                 _ => {}
             }
-            // Otherwise a crash left it before the bytes were moved there. It is written anew when
-            // they are, so it does no harm.
+            // Otherwise it was left before the bytes were moved there. It is written anew when they
+            // are, so it does no harm.
         }
         let Some(content) = &found.content else { return Ok(()) };
         if content.len() as u64 > node.size {
@@ -302,6 +306,24 @@ impl Checker<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Whether an object has other bytes than those that are with the metadata, and not only what a move
+    /// of these leaves that ends in the middle: the first of them, perhaps with zeros behind.
+    fn has_others(&mut self, number: u64, stat: &Stat, content: &[u8], size: u64) -> Result<bool> {
+        if stat.size_bytes > size.min(INLINE_BYTES_LIMIT.into()) {
+            return Ok(true);
+        }
+        let key = object_key(self.namespace, number)?;
+        let bytes = match self.data.read_all(&key) {
+            Ok(bytes) => bytes,
+            Err(error) => {
+                self.found(DamageKind::UnreadableObject, number, error.chain());
+                return Ok(false);
+            }
+        };
+        let same = bytes.iter().zip(content).take_while(|(one, other)| one == other).count();
+        Ok(bytes[same..].iter().any(|byte| *byte != 0))
     }
 
     /// Moves the bytes of a file to an object.

@@ -16,12 +16,14 @@ use super::{
 };
 use crate::entries::{Bucket, hash};
 use crate::files::object_key;
-use crate::node::{Kind, Node, Place, ROOT};
+use crate::node::{Kind, Node, Place, ROOT, Time};
 use crate::record::{decode, encode};
 use crate::stores::{KnownStore, record_stores};
 use crate::tree::Superblock;
 use crate::{FileClock, Files, FilesOptions, Made, Request, Session, SetHow, Tree, TreeOptions};
 use crate::{acl, pairs};
+
+mod leftovers;
 
 const NAMESPACE: &str = "files";
 

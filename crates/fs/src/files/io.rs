@@ -394,7 +394,7 @@ impl File {
                     // Before, so that nobody runs what is written with them.
                     self.clear_set_id()?;
                 }
-                self.with_room(&mut || change(&*object), may_repeat)?;
+                self.with_room(false, &mut || change(&*object), may_repeat)?;
                 // Somebody answers.
                 self.shared().unanswered.clear();
                 return Ok(None);
@@ -414,19 +414,23 @@ impl File {
 
     /// Gives it an object, where it has none.
     pub(super) fn move_out(&self) -> Result<()> {
-        self.with_room(&mut || self.shared().move_out(self.files()), &|| Ok(true))
+        // What was begun is cleared before this is tried again: the room may be free by then.
+        let was_awaited = self.files().sweeper.is_busy();
+        self.with_room(was_awaited, &mut || self.shared().move_out(self.files()), &|| Ok(true))
     }
 
-    /// Tries again once the room of what was removed is free, if it `may_repeat` after the first try.
+    /// Tries again once the room of what was removed is free, if it `may_repeat` after the first try;
+    /// also where that came free meanwhile, because it `was_awaited` before.
     fn with_room(
         &self,
+        was_awaited: bool,
         change: &mut dyn FnMut() -> Result<()>,
         may_repeat: &dyn Fn() -> Result<bool>,
     ) -> Result<()> {
         match change() {
             Err(failure)
                 if failure.errno() == Errno::NOSPC
-                    && self.files().sweeper.is_busy()
+                    && (was_awaited || self.files().sweeper.is_busy())
                     && may_repeat()? =>
             {
                 // Also where not all of it could be deleted, of which others hear: the rest gave room

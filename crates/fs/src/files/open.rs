@@ -7,7 +7,7 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
 use rustix::io::Errno;
-use terrace_core::{Access, Create, Object, Open, Stat};
+use terrace_core::{Access, Create, Key, Object, Open, Stat};
 
 use super::away::Unanswered;
 use super::claim::Claim;
@@ -333,8 +333,17 @@ impl Shared {
             let how = Open { create: Create::IfMissing, ..files.how(&node, Access::Write) };
             made_in.get_or_insert(files.metadata.life());
             let object: Arc<dyn Object> = files.data.open(&key, &how)?.into();
-            if !fill(&*object, bytes, *size, claim.as_ref())? {
-                continue;
+            match fill(&*object, bytes, *size, claim.as_ref()) {
+                Ok(true) => {}
+                Ok(false) => continue,
+                Err(failure) => {
+                    drop(object);
+                    // Who does not answer would not do that either.
+                    if !failure.may_pass() {
+                        clear(files, &key, claim.as_ref());
+                    }
+                    return Err(failure);
+                }
             }
             if self.may_be_durable.load(Ordering::Acquire) {
                 // The power may fail when it is durable that they are gone from there.
@@ -407,6 +416,17 @@ fn fill(object: &dyn Object, bytes: &[u8], size: u64, claim: Option<&Claim<'_>>)
         step()?;
     }
     Ok(true)
+}
+
+/// Deletes an object in which the bytes of a small file did not find room, unless somebody else may use it
+/// by now: where it stays it is written anew by the next try, or goes with the file.
+fn clear(files: &Files, key: &Key, claim: Option<&Claim<'_>>) {
+    if !claim.is_none_or(Claim::is_certain) {
+        return;
+    }
+    if let Err(failure) = files.data.delete(key) {
+        tracing::debug!(object = %key, %failure, "cannot delete what was written of an object");
+    }
 }
 
 /// Whether bytes are those that are known to be with the metadata.

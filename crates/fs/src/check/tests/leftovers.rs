@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Objects of files whose bytes are with the metadata still.
+
+use super::*;
+
+const MENDING: Option<Mending> = Some(Mending { entropy: [9; 32] });
+
+/// Puts an object beside a small file, later than that.
+fn leave(scene: &Scene, number: u64, bytes: &[u8]) {
+    let key = object_key(NAMESPACE, number).unwrap();
+    scene.data.write_all(&key, bytes).expect("made");
+    let object = scene.data.stat(&key).expect("it is there");
+    scene.change(number, |node| node.modified = Time::from_ns(object.modified_ns - 1));
+}
+
+#[test]
+fn what_a_move_that_failed_left_is_not_taken_for_what_a_file_has_become() {
+    let with_zeros = [vec![7; 60], vec![0; 40]].concat();
+    for left in [&[][..], &[7; 60], &with_zeros, &[7; 100]] {
+        let (scene, numbers) = Scene::new();
+        leave(&scene, numbers.small, left);
+        mark_restored(&*scene.kv).expect("marked");
+        scene.check_with(MENDING);
+        assert!(scene.check().is_sound());
+        assert_eq!(scene.read(numbers.small), [7; 100], "{} bytes were left", left.len());
+        assert!(scene.node(numbers.small).may_have_object, "it goes with the file");
+    }
+}
+
+#[test]
+fn what_a_file_has_become_is_not_taken_for_what_a_move_left() {
+    let longer = [vec![7; 100], vec![0; 1]].concat();
+    let other = [vec![7; 60], vec![0; 10], vec![7; 30]].concat();
+    for grown in [&longer[..], &other, &[8; 100], &[8; 5], &[7; LONG], &[0, 1]] {
+        let (scene, numbers) = Scene::new();
+        leave(&scene, numbers.small, grown);
+        mark_restored(&*scene.kv).expect("marked");
+        scene.check_with(MENDING);
+        assert!(scene.check().is_sound());
+        assert_eq!(scene.read(numbers.small), grown);
+    }
+}
+
+#[test]
+fn an_object_that_cannot_be_read_replaces_no_file() {
+    let (mut scene, numbers) = Scene::new();
+    leave(&scene, numbers.small, &[8; 5]);
+    mark_restored(&*scene.kv).expect("marked");
+    let sound = Arc::clone(&scene.data);
+    let faults = Faults::new(1);
+    faults.add(&[FaultPoint::Read], When::Always, Effect::Fail(ErrorKind::Io));
+    scene.data = Arc::new(Faulty::new(Arc::clone(&sound), faults));
+    let report = scene.check_with(MENDING);
+    assert_eq!(report.counts.get(&DamageKind::UnreadableObject), Some(&1));
+    scene.data = sound;
+    assert_eq!(scene.read(numbers.small), [7; 100]);
+}
