@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Every entry against its name and the node that it leads to.
 
+use std::collections::BTreeMap;
+
 use rustix::io::Errno;
 
 use super::walk::Walk;
@@ -72,15 +74,22 @@ impl Checker<'_> {
             let detail = "two entries have one position".into();
             self.found(DamageKind::DuplicateName, directory, detail);
         }
-        if kept != before {
-            self.change(|txn| match kept.encode() {
-                Some(bytes) => txn.put(key, &bytes),
-                None => txn.delete(key),
-            })?;
-        }
         let has_moved = !moved.is_empty();
+        let mut changed = BTreeMap::new();
+        if kept != before {
+            changed.insert(key.to_vec(), kept);
+        }
         for (entry, right) in moved {
-            self.move_entry(directory, at, entry, right)?;
+            self.move_entry(directory, at, entry, right, &mut changed)?;
+        }
+        if !changed.is_empty() {
+            // At once: a check that is killed loses no name.
+            self.change(|txn| {
+                changed.iter().try_for_each(|(key, bucket)| match bucket.encode() {
+                    Some(bytes) => txn.put(key, &bytes),
+                    None => txn.delete(key),
+                })
+            })?;
         }
         Ok(has_moved)
     }
@@ -98,11 +107,24 @@ impl Checker<'_> {
         self.mending.is_some().then_some(right)
     }
 
-    /// Puts an entry where it is looked for. One that comes further behind is met there again.
-    fn move_entry(&mut self, directory: u64, at: u64, entry: Entry, right: u64) -> Result<()> {
+    /// Puts an entry where it is looked for, in what is to be `changed`. One that comes further behind is
+    /// met there again.
+    fn move_entry(
+        &mut self,
+        directory: u64,
+        at: u64,
+        entry: Entry,
+        right: u64,
+        changed: &mut BTreeMap<Vec<u8>, Bucket>,
+    ) -> Result<()> {
         let key = pairs::entry(directory, right);
-        let there = self.kv.get(&key)?.map(|bytes| Bucket::decode(&bytes)).transpose();
-        let mut there = there.unwrap_or_default().unwrap_or_default();
+        let mut there = match changed.get(&key) {
+            Some(there) => there.clone(),
+            None => {
+                let there = self.kv.get(&key)?.map(|bytes| Bucket::decode(&bytes)).transpose();
+                there.unwrap_or_default().unwrap_or_default()
+            }
+        };
         if there.find(&entry.name).is_some() {
             self.found(DamageKind::DuplicateName, directory, shown(&entry.name));
             return Ok(());
@@ -120,10 +142,8 @@ impl Checker<'_> {
                 Fate::Goes => return Ok(()),
             }
         }
-        self.change(|txn| match there.encode() {
-            Some(bytes) => txn.put(&key, &bytes),
-            None => txn.delete(&key),
-        })
+        changed.insert(key, there);
+        Ok(())
     }
 
     /// Follows an entry, and counts it.

@@ -23,6 +23,7 @@ use crate::tree::Superblock;
 use crate::{FileClock, Files, FilesOptions, Made, Request, Session, SetHow, Tree, TreeOptions};
 use crate::{acl, pairs};
 
+mod entries;
 mod leftovers;
 
 const NAMESPACE: &str = "files";
