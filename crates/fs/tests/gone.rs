@@ -13,8 +13,8 @@ use terrace_backends::kv;
 use terrace_backends::object::Memory;
 use terrace_core::{Access, Backend, Kv, Result, SystemClock, Ticket};
 use terrace_fs::{
-    Changes, Failure, File, FileClock, Files, Kind, Made, Metadata, ROOT, Reply, Request, Session,
-    Tree, TreeOptions,
+    Changes, Failure, File, FileClock, Files, Kind, Listed, Made, Metadata, ROOT, RenameHow, Reply,
+    Request, Session, Tree, TreeOptions,
 };
 use terrace_testkit::{Body, KvLayer, Layered};
 
@@ -245,13 +245,69 @@ fn a_listing_tells_of_others_where_a_file_is_removed_meanwhile() {
     assert_eq!((&entry.name[..], entry.node.is_some()), (NAME, false));
 }
 
+/// What one user looks for has the name all the time, and leads elsewhere behind his first look.
 #[test]
-fn a_link_that_is_removed_meanwhile_is_gone_and_not_damaged() {
+fn a_listing_has_what_another_one_replaces_meanwhile() {
+    let (tree, pairs) = delayed_tree();
+    let data: Arc<dyn Backend> = Arc::new(Memory::new(1 << 20));
+    let one = files(Arc::new(Session::new(&tree)), &data, false);
+    let other = files(Arc::new(Session::new(&tree)), &data, false);
+    let make = |name: &[u8], kind| {
+        let made = Made { kind, permissions: 0o644, ..Made::default() };
+        other.make(ROOT, name, made).expect("it is new").number
+    };
+    let before = [&b"a"[..], b"b", b"c"].map(|name| make(name, Kind::File));
+    let replaced = Arc::new(Mutex::new(Vec::new()));
+    let then: Then = Box::new({
+        let (other, replaced) = (Arc::clone(&other), Arc::clone(&replaced));
+        move || {
+            for name in [&b"a"[..], b"b"] {
+                let made = Made { kind: Kind::Symlink, target: b"there", ..Made::default() };
+                let node = other.make(ROOT, b"new", made).expect("it is new");
+                let how = RenameHow::default();
+                other.rename((ROOT, b"new"), (ROOT, name), how, (0, 0)).expect("both are there");
+                replaced.lock().expect("nobody panicked").push(node.number);
+            }
+            other.remove(ROOT, b"c", false).expect("it is there");
+        }
+    });
+    *pairs.then.lock().expect("nobody panicked") = Some(then);
+    let listed = one.list(ROOT, 0, 10, true).expect("the directory is there");
+    let after = replaced.lock().expect("nobody panicked").clone();
+    assert_eq!(after.len(), 2, "it happened meanwhile");
+    let mut is_new = 0;
+    for (index, name) in [&b"a"[..], b"b"].into_iter().enumerate() {
+        let entry = listed.iter().find(|entry| entry.name == name).expect("it is there");
+        let node = entry.node.as_ref().expect("it is known");
+        let kind = match entry.number {
+            number if number == before[index] => Kind::File,
+            _ => Kind::Symlink,
+        };
+        is_new += usize::from(entry.number == after[index]);
+        assert_eq!((node.number, node.kind, entry.kind), (entry.number, kind, kind));
+    }
+    assert!(is_new >= 1, "one of them at least was looked at behind that");
+    let position =
+        |listed: &[Listed]| listed.iter().map(|entry| entry.position).collect::<Vec<_>>();
+    let positions = position(&listed);
+    assert!(positions.is_sorted(), "{positions:?}");
+    let later = one.list(ROOT, positions[0], 10, true).expect("the directory is there");
+    assert!(!position(&later).contains(&positions[0]), "it goes on behind it");
+}
+
+/// A file system behind whose pairs something happens.
+fn delayed_tree() -> (Arc<Tree>, Arc<Layered<DelayedPairs>>) {
     let pairs = Arc::new(Layered(DelayedPairs::default()));
     let clock = SystemClock::default();
     Tree::create(&*pairs, &TreeOptions::default(), &clock, &[7; 32]).expect("it is empty");
     let kv: Arc<dyn Kv> = pairs.clone();
     let tree = Tree::open(kv, FileClock::following(Arc::new(clock))).expect("it was just made");
+    (tree, pairs)
+}
+
+#[test]
+fn a_link_that_is_removed_meanwhile_is_gone_and_not_damaged() {
+    let (tree, pairs) = delayed_tree();
     let session = Session::new(&tree);
     let made = Made { kind: Kind::Symlink, target: b"there", ..Made::default() };
     let made = session.call(&Request::Make { directory: ROOT, name: NAME, made });
@@ -276,11 +332,7 @@ fn a_link_that_is_removed_meanwhile_is_gone_and_not_damaged() {
 /// Another user is told of the name before who makes the file has heard that it is there.
 #[test]
 fn a_file_that_is_removed_while_it_is_made_is_open_all_the_same() {
-    let pairs = Arc::new(Layered(DelayedPairs::default()));
-    let clock = SystemClock::default();
-    Tree::create(&*pairs, &TreeOptions::default(), &clock, &[7; 32]).expect("it is empty");
-    let kv: Arc<dyn Kv> = pairs.clone();
-    let tree = Tree::open(kv, FileClock::following(Arc::new(clock))).expect("it was just made");
+    let (tree, pairs) = delayed_tree();
     let data: Arc<dyn Backend> = Arc::new(Memory::new(1 << 20));
     let one = files(Arc::new(Session::new(&tree)), &data, false);
     let other = files(Arc::new(Session::new(&tree)), &data, false);

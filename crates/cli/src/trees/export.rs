@@ -29,6 +29,9 @@ mod tests;
 /// Entries that are fetched at once.
 const LISTED: u32 = 512;
 
+/// So often a name is looked up that others give to one file after the other.
+const TRIES_MAX: usize = 100;
+
 /// What the security module of the machine notes of every file: it says nothing of the source.
 const LABEL: &[u8] = b"security.selinux";
 
@@ -220,9 +223,9 @@ impl<'a, 'w> Export<'a, 'w> {
         let spot = Spot { directory: level.directory.as_fd(), name, path: &path };
         let node = match &entry.node {
             Some(node) => node,
-            None => match self.work.files.node(entry.number) {
-                // It was removed meanwhile.
-                Err(failure) if failure.errno() == Errno::STALE => return Ok(None),
+            None => match self.find(level.node.number, entry) {
+                // The name was removed meanwhile.
+                Err(failure) if is_gone(&failure) => return Ok(None),
                 node => &node.map_err(|failure| said(failure, &path))?,
             },
         };
@@ -246,6 +249,21 @@ impl<'a, 'w> Export<'a, 'w> {
             self.linked.insert(node.number, self.root.below(&path));
         }
         Ok(None)
+    }
+
+    /// What an entry leads to by now: what it led to may have been replaced since.
+    fn find(&self, directory: u64, entry: &Listed) -> terrace_fs::Result<Node> {
+        let files = &self.work.files;
+        let mut found = files.node(entry.number);
+        for _ in 0..TRIES_MAX {
+            match &found {
+                Err(failure) if failure.errno() == Errno::STALE => {
+                    found = files.lookup(directory, &entry.name);
+                }
+                _ => break,
+            }
+        }
+        found
     }
 
     fn file(&mut self, spot: Spot<'_>, node: &Node, there: Option<&Pinned>) -> Result<()> {
@@ -568,6 +586,11 @@ impl Keeper {
         let keeps_group = !self.is_root && !self.groups.contains(&node.group);
         (there.uid() == node.user || keeps_user) && (there.gid() == node.group || keeps_group)
     }
+}
+
+/// Whether a name leads nowhere any more, or its directory is gone.
+fn is_gone(failure: &terrace_fs::Failure) -> bool {
+    matches!(failure.errno(), Errno::NOENT | Errno::STALE)
 }
 
 fn said(failure: terrace_fs::Failure, path: &Path) -> Failure {

@@ -3,9 +3,12 @@
 
 use std::ops::Bound;
 
-use super::{Tree, find_node};
-use crate::entries::{Bucket, after};
+use rustix::io::Errno;
+
+use super::{TRIES_MAX, Tree, find_node, get_bucket};
+use crate::entries::{Bucket, Entry, after};
 use crate::failure::{Failure, Result};
+use crate::node::Node;
 use crate::pairs;
 use crate::request::Listed;
 
@@ -32,17 +35,20 @@ impl Tree {
             for (key, value) in &page {
                 let hash = pairs::hash_of(key)
                     .ok_or_else(|| Failure::corrupt("the key of an entry is short"))?;
-                for entry in Bucket::decode(value)?.0 {
+                for mut entry in Bucket::decode(value)?.0 {
                     if hash == first_hash && entry.index < first_index {
                         continue;
                     }
                     if found.len() == max {
                         break 'pages;
                     }
-                    let node = if with_nodes { find_node(self, entry.number)? } else { None };
-                    // It was removed since the entry was read.
-                    if with_nodes && node.is_none() {
-                        continue;
+                    let mut node = None;
+                    if with_nodes {
+                        node = self.follow(directory, hash, &mut entry)?;
+                        // The name was removed since the entry was read.
+                        if node.is_none() {
+                            continue;
+                        }
                     }
                     let position = entry.position(hash);
                     let (number, kind) = (entry.number, entry.kind);
@@ -57,5 +63,24 @@ impl Tree {
             }
         }
         Ok(found)
+    }
+
+    /// The node that an entry leads to. Where it was removed since the entry was read, the name may lead to
+    /// another one by now, and the entry does then; `None` where the name is gone.
+    fn follow(&self, directory: u64, hash: u64, entry: &mut Entry) -> Result<Option<Node>> {
+        for _ in 0..TRIES_MAX {
+            if let Some(node) = find_node(self, entry.number)? {
+                return Ok(Some(node));
+            }
+            let bucket = get_bucket(self, directory, hash)?;
+            match bucket.find(&entry.name) {
+                Some(now) if now.number != entry.number => {
+                    (entry.number, entry.kind) = (now.number, now.kind);
+                }
+                // Both go at once: a name that still leads there is damaged, and hides no others.
+                _ => return Ok(None),
+            }
+        }
+        Err(Errno::AGAIN.into())
     }
 }

@@ -3,7 +3,7 @@
 
 use rustix::io::Errno;
 
-use super::{Tree, find_node, get_bucket, get_directory, get_node};
+use super::{TRIES_MAX, Tree, find_node, get_bucket, get_directory, get_node};
 use crate::failure::{Failure, Result};
 use crate::node::{NAME_BYTES_MAX, Node};
 use crate::pairs;
@@ -18,8 +18,6 @@ impl Tree {
             _ => {}
         }
         let hash = self.hash(name);
-        // Each time around the name led to a node that was removed before it was read.
-        const TRIES_MAX: usize = 100;
         for _ in 0..TRIES_MAX {
             let bucket = get_bucket(self, directory, hash)?;
             let Some(entry) = bucket.find(name) else {

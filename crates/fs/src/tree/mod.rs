@@ -41,6 +41,9 @@ use crate::node::{NAME_BYTES_MAX, Node, ROOT};
 use crate::record::{decode, encode};
 use crate::{lock, pairs};
 
+/// So often a name is followed: each time it led to a node that was removed before that was read.
+const TRIES_MAX: usize = 100;
+
 /// The metadata of a file system, kept in the pairs of one namespace.
 ///
 /// Every change is one transaction: it is there as a whole or not at all, also after a crash. Who

@@ -4,7 +4,7 @@
 use std::os::unix::fs::{PermissionsExt, symlink};
 
 use tempfile::TempDir;
-use terrace_fs::{Files, ROOT};
+use terrace_fs::{Files, ROOT, RenameHow};
 
 use super::*;
 use crate::trees::scene::{LONG, SECONDS, Scene};
@@ -59,4 +59,29 @@ fn a_directory_that_becomes_a_link_is_not_followed() {
     let mode = fs::metadata(outside.path()).expect("is there").permissions().mode();
     assert_eq!(mode & 0o777, 0o700);
     assert!(fs::read(path("moved/file")).expect("is there") == [7; LONG]);
+}
+
+#[test]
+fn what_was_replaced_since_it_was_listed_is_copied_as_it_is() {
+    let scene = Scene::new();
+    scene.write("file", &[7; LONG], SECONDS);
+    let files = scene.files();
+    scene.import(&files);
+    let target = TempDir::new().expect("a temporary directory");
+    let mut work = scene.work(&files);
+    let mut export = Export::new(&mut work, target.path()).expect("opens");
+    let mut root = top(&export, &files);
+    // As where its server does not answer.
+    let entry = Listed { node: None, ..only(&export, &mut root) };
+    scene.write("new", &[8; LONG], SECONDS);
+    scene.import(&files);
+    files
+        .rename((ROOT, b"new"), (ROOT, b"file"), RenameHow::default(), (0, 0))
+        .expect("both are there");
+    assert!(step(&mut export, &root, &entry).is_none());
+    assert!(fs::read(target.path().join("file")).expect("is there") == [8; LONG]);
+    fs::remove_file(target.path().join("file")).expect("is there");
+    files.remove(ROOT, b"file", false).expect("is there");
+    assert!(step(&mut export, &root, &entry).is_none());
+    assert!(!target.path().join("file").exists(), "its name is gone");
 }
