@@ -134,19 +134,20 @@ impl Checker<'_> {
             return self.forget(&found);
         }
         let mut node = self.fresh(number, if is_directory { Kind::Directory } else { Kind::File });
+        let is_inline = !is_directory && self.is_inline(number, object.as_ref(), &found)?;
         if is_directory {
             node.has_default_acl = found.default_list.is_some();
+        } else if is_inline {
+            node.size = found.content.as_ref().map_or(0, |content| content.len() as u64);
+            node.may_have_object = has_object;
         } else if let Some(object) = &object {
             node = match object {
                 Object::There(stat) => in_object(node, stat),
                 // It says everything once it can be asked.
                 _ => Node { place: Place::Object, is_written: true, ..node },
             };
-        } else {
-            node.size = found.content.as_ref().map_or(0, |content| content.len() as u64);
         }
         node.has_xattrs = !found.attributes.is_empty();
-        let is_inline = !is_directory && !has_object;
         self.change(|txn| {
             if !is_inline {
                 txn.delete(&pairs::content(number))?;
@@ -156,6 +157,19 @@ impl Checker<'_> {
         })?;
         self.row(&node, true, false);
         Ok(())
+    }
+
+    /// Whether the bytes of a file whose record cannot be read are with the metadata. They leave it in the
+    /// change that says that they are in the object: an object beside them was left by a move that ended
+    /// in the middle, or is of a later time.
+    fn is_inline(&mut self, number: u64, object: Option<&Object>, found: &Found) -> Result<bool> {
+        match (object, &found.content) {
+            (Some(_), None) => Ok(false),
+            (Some(Object::There(stat)), Some(content)) if self.objects_decide => {
+                Ok(!self.has_others(number, stat, content, content.len() as u64)?)
+            }
+            _ => Ok(true),
+        }
     }
 
     /// Removes everything that is kept of a number.

@@ -55,3 +55,28 @@ fn an_object_that_cannot_be_read_replaces_no_file() {
     scene.data = sound;
     assert_eq!(scene.read(numbers.small), [7; 100]);
 }
+
+#[test]
+fn a_damaged_record_loses_no_bytes_to_what_a_move_left() {
+    for left in [&[][..], &[7; 60], &[8; LONG]] {
+        let (scene, numbers) = Scene::new();
+        leave(&scene, numbers.small, left);
+        scene.put(&pairs::node(numbers.small), b"nonsense");
+        scene.mends(&[DamageKind::DamagedNode]);
+        assert_eq!(scene.read(numbers.small), [7; 100], "{} bytes were left", left.len());
+        assert!(scene.node(numbers.small).may_have_object, "it goes with the file");
+    }
+}
+
+#[test]
+fn a_damaged_record_of_an_earlier_time_gets_what_the_file_has_become() {
+    for (left, right) in [(&[7; 60][..], &[7; 100][..]), (&[8; LONG], &[8; LONG])] {
+        let (scene, numbers) = Scene::new();
+        leave(&scene, numbers.small, left);
+        scene.put(&pairs::node(numbers.small), b"nonsense");
+        mark_restored(&*scene.kv).expect("marked");
+        scene.check_with(MENDING);
+        assert!(scene.check().is_sound());
+        assert_eq!(scene.read(numbers.small), right);
+    }
+}
