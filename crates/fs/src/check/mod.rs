@@ -220,18 +220,18 @@ impl Checker<'_> {
         let before = *superblock;
         let free = self.highest.checked_add(1).ok_or(Failure::of(Errno::NOSPC))?;
         superblock.next_number = superblock.next_number.max(free);
-        if *superblock != before && !known.is_new {
+        let is_raised = *superblock != before;
+        if is_raised && !known.is_new {
             let detail = format!("the next new node would be {}", before.next_number);
             self.found(DamageKind::UsedNumber, self.highest, detail);
         }
         if self.mending.is_none() {
             return Ok(());
         }
-        if self.objects_decide {
+        // Of some that were given nothing may be left, or nothing that is seen here.
+        if self.objects_decide || known.is_new || is_raised {
             let next = superblock.next_number.checked_add(NUMBERS_MARGIN);
             superblock.next_number = next.ok_or(Failure::of(Errno::NOSPC))?;
-        }
-        if *superblock != before || known.is_new {
             let bytes = superblock.encode();
             // With its nodes: what the objects decide is decided by now.
             self.change(|txn| {

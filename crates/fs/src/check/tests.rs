@@ -25,6 +25,7 @@ use crate::{acl, pairs};
 
 mod entries;
 mod leftovers;
+mod numbers;
 
 const NAMESPACE: &str = "files";
 
