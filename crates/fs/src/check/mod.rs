@@ -153,7 +153,7 @@ struct Checker<'a> {
     /// `None` where it cannot be read and nothing is mended: the hashes of names are unknown then.
     superblock: Option<Known>,
     table: Table,
-    /// The highest number of anything.
+    /// The highest number of what there is, of those that are given.
     highest: u64,
     lost_and_found: Option<u64>,
     report: TreeReport,

@@ -12,6 +12,7 @@ use crate::files::object_key;
 use crate::node::{Kind, NAME_BYTES_MAX, Node, Place, ROOT};
 use crate::pairs;
 use crate::record::{decode, encode, is_whole};
+use crate::request::CLAIMED;
 use crate::tree::INLINE_BYTES_LIMIT;
 
 /// Everything that is there under one number.
@@ -27,6 +28,14 @@ struct Found {
     /// Names of attributes; of the inherited list also what it says.
     attributes: Vec<Vec<u8>>,
     default_list: Option<Vec<u8>>,
+}
+
+impl Found {
+    /// Whether nothing is there but attributes or a mark: they go where there is no node.
+    fn has_only_marks(&self) -> bool {
+        let has_node = self.record.is_some() || self.content.is_some() || self.has_entries;
+        !has_node && !self.has_object && !self.is_garbage
+    }
 }
 
 /// An object that is listed, looked at.
@@ -86,7 +95,11 @@ impl Checker<'_> {
                 found.has_object = true;
                 objects.pass();
             }
-            self.highest = self.highest.max(first);
+            // No number from `CLAIMED` on is ever given: behind one that is there all the same, there would
+            // soon be none to give.
+            if first < CLAIMED && !found.has_only_marks() {
+                self.highest = self.highest.max(first);
+            }
             self.looked();
             self.node(found)?;
         }

@@ -22,9 +22,11 @@ impl Checker<'_> {
         if let Some(root) = self.table.directory(ROOT) {
             root.is_reached = true;
         }
-        let numbers = self.table.directories.len();
-        for index in 0..numbers {
+        let mut index = 0;
+        // `lost+found` may come in between: then one is looked at again.
+        while index < self.table.directories.len() {
             self.reach(index)?;
+            index += 1;
         }
         for index in 0..self.table.files.len() {
             let row = &self.table.files[index];
@@ -167,8 +169,7 @@ impl Checker<'_> {
         })?;
         self.superblock = Some(known);
         self.count(ROOT, Kind::Directory, 1);
-        // The highest number of all, so the rows stay in order.
-        self.table.directories.push(DirectoryRow {
+        self.table.add_directory(DirectoryRow {
             number,
             parent: ROOT,
             found_in: ROOT,

@@ -54,6 +54,12 @@ impl Table {
         let found = self.directories.binary_search_by_key(&number, |row| row.number).ok()?;
         Some(&mut self.directories[found])
     }
+
+    /// Adds a directory that was made since: mostly behind all others.
+    pub(super) fn add_directory(&mut self, row: DirectoryRow) {
+        let at = self.directories.partition_point(|other| other.number < row.number);
+        self.directories.insert(at, row);
+    }
 }
 
 #[cfg(test)]
