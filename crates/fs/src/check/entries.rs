@@ -176,12 +176,11 @@ impl Checker<'_> {
     fn lead_to_directory(&mut self, directory: u64, at: u64, entry: &Entry) -> bool {
         let number = entry.number;
         let row = self.table.directory(number).expect("it was just found");
-        let earlier = (row.found_in, row.found_hash, row.found_index);
+        let earlier = (row.found_in, row.found_hash);
         let is_better = row.parent == directory && earlier.0 != directory;
         if number != ROOT && (earlier.0 == 0 || is_better) {
             row.found_in = directory;
             row.found_hash = at;
-            row.found_index = entry.index;
         }
         if number != ROOT && earlier.0 == 0 {
             return true;
@@ -192,7 +191,7 @@ impl Checker<'_> {
         }
         self.count(earlier.0, Kind::Directory, -1);
         // What cannot be removed now is found by the next check.
-        let _ = self.remove_entry(earlier.0, earlier.1, earlier.2);
+        let _ = self.remove_entry(earlier.0, earlier.1, number);
         true
     }
 
@@ -205,12 +204,14 @@ impl Checker<'_> {
         }
     }
 
-    pub(super) fn remove_entry(&self, directory: u64, at: u64, index: u8) -> Result<()> {
+    /// Takes the entry away that leads to a directory. By its number: positions may have changed since it
+    /// was found, and no other entry that stayed leads there.
+    pub(super) fn remove_entry(&self, directory: u64, at: u64, number: u64) -> Result<()> {
         let key = pairs::entry(directory, at);
         self.change(|txn| {
             let Some(bytes) = txn.get(&key)? else { return Ok(()) };
             let Ok(mut bucket) = Bucket::decode(&bytes) else { return Ok(()) };
-            bucket.0.retain(|entry| entry.index != index);
+            bucket.0.retain(|entry| entry.number != number);
             match bucket.encode() {
                 Some(bytes) => txn.put(&key, &bytes),
                 None => txn.delete(&key),

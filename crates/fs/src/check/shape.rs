@@ -70,10 +70,10 @@ impl Checker<'_> {
     /// Takes a directory out of the one that it was found in.
     fn cut(&mut self, number: u64) -> Result<()> {
         let Some(row) = self.table.directory(number) else { return Ok(()) };
-        let (directory, at, index) = (row.found_in, row.found_hash, row.found_index);
+        let (directory, at) = (row.found_in, row.found_hash);
         row.found_in = 0;
         self.count(directory, Kind::Directory, -1);
-        self.remove_entry(directory, at, index)
+        self.remove_entry(directory, at, number)
     }
 
     /// Gives a node a name in `lost+found`.

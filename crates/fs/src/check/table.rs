@@ -25,9 +25,8 @@ pub(super) struct DirectoryRow {
     pub(super) parent: u64,
     /// The directory with the entry that leads to it; 0 for none.
     pub(super) found_in: u64,
-    /// That entry: the hash of its name, and its index.
+    /// The hash of its name in that entry.
     pub(super) found_hash: u64,
-    pub(super) found_index: u8,
     pub(super) is_remade: bool,
     /// Whether the root is above it: known once it was looked for.
     pub(super) is_reached: bool,

@@ -62,3 +62,26 @@ fn a_repair_that_ends_in_the_middle_loses_no_name() {
         }
     }
 }
+
+/// Two names with one hash in the file systems of these tests, found by search.
+const SAME: [&[u8]; 2] = [b"3f29931ba972877", b"380ad8fd2eef6b0"];
+
+#[test]
+fn what_takes_a_directory_from_where_it_was_takes_nothing_else() {
+    let (scene, numbers) = Scene::new();
+    let key = scene.entry(ROOT, SAME[0]);
+    assert_eq!(key, scene.entry(ROOT, SAME[1]));
+    // Both have one position, and the directory has a better name elsewhere.
+    let mut bucket = Bucket::default();
+    bucket.add(SAME[0], numbers.small, Kind::File).expect("there is room");
+    bucket.add(SAME[1], numbers.below, Kind::Directory).expect("there is room");
+    bucket.0.iter_mut().for_each(|entry| entry.index = 0);
+    scene.put(&key, &bucket.encode().expect("it has entries"));
+    scene.change(numbers.small, |node| node.links = 3);
+    scene.change(ROOT, |root| root.size += 1);
+    scene.mends(&[DamageKind::DuplicateName, DamageKind::ExtraName]);
+    assert_eq!(scene.find(&[SAME[0]]).map(|node| node.number), Some(numbers.small));
+    assert_eq!(scene.find(&[SAME[1]]), None);
+    let below = scene.find(&[b"directory", b"below"]).map(|node| node.number);
+    assert_eq!(below, Some(numbers.below));
+}
