@@ -8,8 +8,8 @@ use rustix::io::Errno;
 use terrace_backends::kv::Memory;
 use terrace_core::SystemClock;
 use terrace_fs::{
-    Closed, FileClock, Kind, Left, Made, Metadata, Node, ROOT, ReadyObject, Reply, Request,
-    Session, Settled, Tree, TreeOptions,
+    Changes, Closed, FileClock, Kind, Left, Made, Metadata, Node, ROOT, ReadyObject, Reply,
+    Request, Session, Settled, Tree, TreeOptions,
 };
 use terrace_testkit::SimWorld;
 
@@ -317,4 +317,54 @@ fn a_number_that_was_given_is_not_given_again_after_a_loss_of_power() {
     assert_eq!(found.errno(), Errno::NOENT);
     let next = make(&session, b"next", None).expect("it is new").number;
     assert!(next > lost, "{next} after {lost}");
+}
+
+#[test]
+fn who_may_only_read_changes_nothing() {
+    let tree = tree();
+    let (writer, reader) = (Session::new(&tree), Session::reading(&tree));
+    let number = make(&writer, b"file", Some(reserve(&writer))).expect("it is new").number;
+    close(&writer, number, 5, 11);
+    let before = node(&writer, number);
+    let settled = Settled { size: 0, allocated_bytes: 0, modified_ns: 99 };
+    for request in [
+        Request::Change { number, changes: Changes { user: Some(7), ..Changes::default() } },
+        Request::Make { directory: ROOT, name: b"new", made: made(None) },
+        Request::Link { number, directory: ROOT, name: b"other" },
+        Request::Remove { directory: ROOT, name: b"file", is_directory: false },
+        Request::Settle { number, settled },
+        Request::Reserve { count: 1 },
+        Request::Open { number, is_for_writing: true },
+    ] {
+        let failure = reader.call(&request).map(drop).expect_err("it may only read");
+        assert_eq!(failure.errno(), Errno::ROFS, "{request:?}");
+    }
+    for is_for_writing in [false, true] {
+        for left in [Left::Settled(settled), Left::Untouched, Left::Unknown] {
+            let open = Request::Open { number, is_for_writing: false };
+            reader.call(&open).expect("it can be read");
+            tell_closed(&reader, Closed { number, is_for_writing, left });
+            assert_eq!(node(&writer, number), before, "{left:?}");
+        }
+    }
+    make(&writer, b"other", None).expect("the name is free");
+}
+
+#[test]
+fn who_had_a_file_open_for_reading_knows_nothing_of_its_object() {
+    let tree = tree();
+    let (a, b) = (Session::new(&tree), Session::new(&tree));
+    let number = make(&a, b"file", Some(reserve(&a))).expect("it is new").number;
+    let settled = Settled { size: 0, allocated_bytes: 0, modified_ns: 99 };
+    let before = node(&a, number);
+    for is_for_writing in [false, true] {
+        for left in [Left::Settled(settled), Left::Untouched] {
+            b.call(&Request::Open { number, is_for_writing: false }).expect("it is there");
+            tell_closed(&b, Closed { number, is_for_writing, left });
+            assert_eq!(node(&a, number), before, "{left:?}, a has it open for writing");
+        }
+    }
+    close(&a, number, 5, 11);
+    let node = node(&a, number);
+    assert_eq!((node.size, node.is_written), (5, false), "a is the last who writes to it");
 }

@@ -17,6 +17,7 @@ use crate::failure::Result;
 use crate::lock;
 use crate::metadata::Metadata;
 use crate::request::{Closed, Delegated, Left, Made, OPENED_AHEAD_MAX, Reply, Request, WasRead};
+use crate::wire::Effect;
 
 /// So many bytes at most are told of files that are opened with one request: an answer that gets lost is
 /// kept for who asks again, unless it is much longer.
@@ -28,7 +29,7 @@ pub struct Session {
     tree: Arc<Tree>,
     /// Tells it from others.
     id: u64,
-    /// Who may only read cannot delete objects.
+    /// Who may only read changes nothing, and cannot delete objects.
     access: Access,
     /// How often each node is open here, and how often for writing.
     open: Mutex<HashMap<u64, (u64, u64)>>,
@@ -41,7 +42,7 @@ impl Session {
         Self::begin(tree, Access::Write)
     }
 
-    /// The same for who may only read.
+    /// The same for who may only read: what changes anything is refused (`ROFS`).
     pub fn reading(tree: &Arc<Tree>) -> Self {
         Self::begin(tree, Access::Read)
     }
@@ -173,7 +174,7 @@ impl Session {
                     room = room.saturating_sub(bytes);
                     opened.push(ahead);
                 }
-                None => self.note_closed(*number, false)?,
+                None => drop(self.note_closed(*number, false)?),
             }
         }
         match is_given {
@@ -219,23 +220,26 @@ impl Session {
     /// Whether the object of what was closed is to be deleted.
     fn close(&self, closed: &Closed) -> Result<bool> {
         let Closed { number, is_for_writing, left } = *closed;
-        self.note_closed(number, is_for_writing)?;
-        self.tree.close_node(number, 1, is_for_writing.into(), left)
+        let was_for_writing = self.note_closed(number, is_for_writing)?;
+        // Who only had it open for reading has nothing to say of its object.
+        let left = if was_for_writing { left } else { Left::Unknown };
+        self.tree.close_node(number, 1, was_for_writing.into(), left)
     }
 
-    /// Notes that something is open here once less.
-    fn note_closed(&self, number: u64, is_for_writing: bool) -> Result<()> {
+    /// Notes that something is open here once less; whether that was for writing.
+    fn note_closed(&self, number: u64, is_for_writing: bool) -> Result<bool> {
         let mut open = lock(&self.open);
         let Some((opens, writers)) = open.get_mut(&number) else {
             return Err(Errno::BADF.into());
         };
         *opens -= 1;
-        *writers = writers.saturating_sub(is_for_writing.into());
+        let was_for_writing = is_for_writing && *writers > 0;
+        *writers -= u64::from(was_for_writing);
         if *opens == 0 {
             open.remove(&number);
             self.tree.read_delegations.give_back(self.id, number);
         }
-        Ok(())
+        Ok(was_for_writing)
     }
 }
 
@@ -259,6 +263,9 @@ impl Drop for Session {
 
 impl Metadata for Session {
     fn call(&self, request: &Request<'_>) -> Result<Reply> {
+        if self.access == Access::Read && is_change(request) {
+            return Err(Errno::ROFS.into());
+        }
         self.wait_for_others(request);
         self.wait_for_readers(request);
         self.wait_for_readers_by_name(request);
@@ -270,6 +277,12 @@ impl Metadata for Session {
         }
         ended
     }
+}
+
+/// Whether a request is one of who may write: by itself, whatever was said of it on the way.
+fn is_change(request: &Request<'_>) -> bool {
+    let opens = matches!(request, Request::Open { is_for_writing: true, .. });
+    opens || request.effect() == Effect::Change
 }
 
 impl Session {
