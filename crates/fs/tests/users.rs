@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use rustix::io::Errno;
 use terrace_backends::kv::Memory;
@@ -367,4 +368,46 @@ fn who_had_a_file_open_for_reading_knows_nothing_of_its_object() {
     close(&a, number, 5, 11);
     let node = node(&a, number);
     assert_eq!((node.size, node.is_written), (5, false), "a is the last who writes to it");
+}
+
+#[test]
+fn a_file_that_lost_its_last_name_gets_no_other_one() {
+    let kv = kv();
+    let tree = serve(&kv);
+    let (a, b) = (Session::new(&tree), Session::new(&tree));
+    let link = |session: &Session, number, name| {
+        session.call(&Request::Link { number, directory: ROOT, name }).map(drop)
+    };
+    let remove = |session: &Session, name| {
+        let request = Request::Remove { directory: ROOT, name, is_directory: false };
+        session.call(&request).expect("it is there");
+    };
+    let gone = Err(Errno::NOENT.into());
+    let number = make(&a, b"a", None).expect("it is new").number;
+    remove(&b, b"a");
+    assert_eq!(link(&a, number, b"b"), gone, "removed");
+    let number = make(&a, b"a", None).expect("it is new").number;
+    make(&b, b"c", None).expect("it is new");
+    let (from_directory, to_directory) = (ROOT, ROOT);
+    let (from, to, how, user, group) = (&b"c"[..], &b"a"[..], Default::default(), 0, 0);
+    b.call(&Request::Rename { from_directory, from, to_directory, to, how, user, group })
+        .expect("both are there");
+    assert_eq!(link(&a, number, b"b"), gone, "replaced");
+    // One that had none so far gets one, but only once.
+    let number = make(&a, b"", None).expect("it is made").number;
+    link(&a, number, b"b").expect("it is new");
+    link(&b, number, b"c").expect("it has one");
+    remove(&b, b"c");
+    link(&b, number, b"c").expect("it has one still");
+    remove(&b, b"c");
+    remove(&b, b"b");
+    assert_eq!(link(&a, number, b"b"), gone, "removed again");
+    // Of which sort it was nobody knows in a later life.
+    a.leave_open();
+    drop((a, b));
+    let tree = serve(&kv);
+    tree.await_claims(Duration::from_secs(60));
+    let a = Session::new(&tree);
+    a.call(&Request::Open { number, is_for_writing: true }).expect("it is there");
+    link(&a, number, b"b").expect("it may have had none from the beginning");
 }

@@ -21,6 +21,9 @@ pub(super) struct Hold {
     pub(super) is_untouched: bool,
     /// Whether it has no name, so that it goes with the last close.
     pub(super) is_nameless: bool,
+    /// Whether it had a name, and lost its last one while it was open: then it gets none any more. Of one
+    /// that was open in an earlier life nobody knows.
+    pub(super) was_removed: bool,
 }
 
 /// The open nodes. Whoever opens one, or takes a name from it, locks its stripe meanwhile: so a

@@ -12,17 +12,21 @@ use crate::node::Node;
 use crate::pairs;
 
 impl Tree {
-    /// Gives a node one more name; also one that was made without.
+    /// Gives a node one more name; also one that was made without, but not one that was removed.
     pub(super) fn link(&self, number: u64, directory: u64, name: &[u8]) -> Result<Node> {
         check_name(name)?;
         let hash = self.hash(name);
         let now = self.now();
         // Nobody may take its last name away, or close it, in between.
         let mut holds = self.holds.lock(number);
+        let was_removed = holds.get(&number).is_some_and(|hold| hold.was_removed);
         let node = self.change(|txn| {
             let mut node = get_node(&mut *txn, number)?;
             if node.kind.is_directory() {
                 return Err(Errno::PERM.into());
+            }
+            if was_removed {
+                return Err(Errno::NOENT.into());
             }
             let mut parent = get_living_directory(&mut *txn, directory)?;
             let mut bucket = get_bucket(&mut *txn, directory, hash)?;

@@ -90,7 +90,8 @@ impl Tree {
         });
         if let (Ok((node, ..)), Some(mut holds)) = (&result, holds) {
             let is_nameless = node.links == 0;
-            holds.insert(number, Hold { opens: 1, writers: 1, is_untouched: false, is_nameless });
+            let hold = Hold { opens: 1, writers: 1, is_nameless, ..Hold::default() };
+            holds.insert(number, hold);
         }
         if result.is_err() && made.object.is_some() {
             lock(&self.reserved).insert(number);

@@ -76,6 +76,7 @@ impl Tree {
 pub(super) fn note_nameless(hold: Option<&mut Hold>, is_nameless: bool) {
     if let Some(hold) = hold {
         hold.is_nameless |= is_nameless;
+        hold.was_removed |= is_nameless;
     }
 }
 
