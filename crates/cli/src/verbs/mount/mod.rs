@@ -67,8 +67,7 @@ const URING_HINT: &str = "it takes Linux 6.14 with Y in /sys/module/fuse/paramet
 /// of it is kept without --log-file; in the foreground it goes to standard error.
 ///
 /// In /etc/fstab: `STORE DIR fuse.terrace OPTIONS 0 0`, for example `defaults,log_file=/var/log/files.log`.
-/// For that mount(8) needs a link to this command:
-/// `ln -s "$(command -v terrace)" /sbin/mount.fuse.terrace`.
+/// For that mount(8) needs the link /sbin/mount.fuse.terrace to this command, which is made as below.
 #[derive(Args, Debug)]
 pub(crate) struct Mount {
     /// The store, its directory or the address of its servers (terrace://HOST:PORT,...), unless --store or
@@ -185,7 +184,8 @@ impl Verb for Mount {
   terrace mount -f --io served ./my-store /mnt/files    everything can move while it is open
   terrace mount -o ro,noatime ./my-store /mnt/files
   terrace mount --log-file /var/log/files.log terrace://host1,host2:7421/ /mnt/files
-  terrace mount --strict terrace://host1/ /mnt/files    sees every write of other clients at once";
+  terrace mount --strict terrace://host1/ /mnt/files    sees every write of other clients at once
+  ln -s \"$(command -v terrace)\" /sbin/mount.fuse.terrace    once, for /etc/fstab";
 
     fn run(self, context: &Context) -> Result<()> {
         let is_fake = self.fake;
