@@ -12,7 +12,7 @@ use terrace_core::{Access, Atomicity, Buffer, Error, ErrorKind, Persistency, Res
 use terrace_transport::{Incoming, Spin, Transport, random_bytes};
 use terrace_wire::{
     Challenge, Effect, Failure, FrameReader, GREETING_BYTES_MAX, HEAD_BYTES_MAX, HEADER_BYTES,
-    Header, Hello, Kind, Leased, NONCE_BYTES, Next, OnHandle, Operation, Outcome,
+    Header, Hello, KEPT_BYTES_MAX, Kind, Leased, NONCE_BYTES, Next, OnHandle, Operation, Outcome,
     PAYLOAD_BYTES_MAX, PIECE_BYTES_MAX, PROOF_BYTES, Proof, Side, Start, Transcript, VERSION,
     VERSION_MIN, Welcome, read_operations, read_payload_bytes, unpack_semantics, write_outcomes,
 };
@@ -28,10 +28,6 @@ use crate::work::{Done, Work, reads_bytes, reads_max};
 
 /// Payloads up to this length need no room of the server's buffers.
 const SMALL_BYTES_MAX: usize = 16 << 10;
-
-/// Answers up to this length are kept until they are acknowledged; only requests that change
-/// something and read much at once have longer ones.
-const KEPT_BYTES_MAX: usize = 64 << 10;
 
 /// Memory that a connection keeps between requests, as long as they follow one another.
 const BUFFER_BYTES_MAX: usize = 8 << 20;
@@ -603,11 +599,12 @@ impl Answer<'_> {
     }
 
     /// Sends the last frame, and parts of the payload before it. The answer to a change is kept
-    /// before it is sent, because it may not arrive.
+    /// before it is sent, because it may not arrive; where it is too long, only that there was one.
     fn send(&self, kind: Kind, head: &[u8], payload: &[u8]) -> Result<()> {
         let sending = &self.connection.sending;
         if self.is_open.replace(false) {
-            let frame = match HEADER_BYTES + head.len() + payload.len() <= KEPT_BYTES_MAX {
+            let frame_bytes = HEADER_BYTES + head.len() + payload.len();
+            let frame = match frame_bytes <= KEPT_BYTES_MAX && self.session.has_room(frame_bytes) {
                 true => whole_frame(kind, self.id, head, payload),
                 false => {
                     let error = Error::new(

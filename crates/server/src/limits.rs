@@ -16,7 +16,7 @@ pub struct Limits {
     pub handles_max: usize,
     /// Answers that are kept for one session, in case they were lost.
     pub replies_max: usize,
-    /// Bytes of these answers, about.
+    /// Bytes of these answers, about; from three quarters on only that they were given.
     pub replies_bytes_max: usize,
     /// Requests of one connection that may wait for storage beside the one that is carried out.
     pub waiting_max: usize,

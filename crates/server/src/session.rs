@@ -162,6 +162,13 @@ impl Session {
         }
     }
 
+    /// Whether an answer of this length is kept as a whole. The last quarter is left to the few words
+    /// that are kept of others: a request that is new is carried out, although what was answered before
+    /// it is long and not acknowledged.
+    pub(crate) fn has_room(&self, frame_bytes: usize) -> bool {
+        self.replies().kept_bytes + frame_bytes <= self.replies_bytes_max / 4 * 3
+    }
+
     /// Ends a request that [`Session::begin`] began, with the frame of its answer.
     pub(crate) fn finish(&self, id: u64, frame: Arc<Vec<u8>>) {
         let mut replies = self.replies();

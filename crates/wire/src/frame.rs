@@ -34,6 +34,10 @@ pub const PIECE_BYTES_MAX: usize = 256 << 10;
 /// Longest payload of a request or an answer, over all its frames.
 pub const PAYLOAD_BYTES_MAX: usize = 64 << 20;
 
+/// Longest answer to a change that a server keeps, as a frame, in case it was lost. Of longer ones it
+/// keeps that they were given.
+pub const KEPT_BYTES_MAX: usize = 64 << 10;
+
 /// Longest head from a peer that has not proved that it knows the secret.
 pub const GREETING_BYTES_MAX: usize = 512;
 

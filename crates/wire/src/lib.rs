@@ -16,8 +16,8 @@ mod stream;
 pub use digest::{PairsDigest, digest_pairs, digest_value};
 pub use failure::Failure;
 pub use frame::{
-    GREETING_BYTES_MAX, HEAD_BYTES_MAX, HEADER_BYTES, Header, Kind, LAST_WORD, MAGIC,
-    PAYLOAD_BYTES_MAX, PIECE_BYTES_MAX, VERSION, VERSION_KEEPS_SIZE, VERSION_MIN,
+    GREETING_BYTES_MAX, HEAD_BYTES_MAX, HEADER_BYTES, Header, KEPT_BYTES_MAX, Kind, LAST_WORD,
+    MAGIC, PAYLOAD_BYTES_MAX, PIECE_BYTES_MAX, VERSION, VERSION_KEEPS_SIZE, VERSION_MIN,
     VERSION_TELLS_OPENINGS, check_head, check_payload,
 };
 pub use hello::{

@@ -13,7 +13,7 @@ use terrace_wire::{FrameReader, Kind, Operation, Welcome};
 use super::bulk::{Bulk, Heard, Lent, Pool, Receiving};
 use super::dial::{Dial, Timed};
 use super::greeting::greet;
-use super::ids::Ids;
+use super::ids::{ANSWERS_BYTES_MAX, ANSWERS_MAX, Ids};
 use super::later::LaterDone;
 use super::line::{Line, is_refused, lost};
 use super::options::Options;
@@ -87,9 +87,6 @@ impl Default for Life {
         Self { number: 1, whole_since: 1 }
     }
 }
-
-/// Changes whose answers the server may have to keep at a time; half of what it keeps.
-const KEPT_MAX: usize = 2048;
 
 /// A number while its request is asked.
 struct Id<'a> {
@@ -285,6 +282,9 @@ impl Core {
             };
             let missed = match asked {
                 Ok(answer) => {
+                    if message.is_change {
+                        lock(&self.ids).note_answer(id, answer.frame_bytes());
+                    }
                     if message.leaves_unsynced && answer.kind == Some(Kind::Answer) {
                         let life = Life { number: answer.life, ..self.whole_life() };
                         self.unsynced.others.note(life);
@@ -410,8 +410,7 @@ impl Core {
         let line = self.current_line().filter(|line| line.life == life)?;
         let numbers = {
             let mut ids = lock(&self.ids);
-            ids.last += 1;
-            (ids.last, ids.acknowledged())
+            (ids.next(false), ids.acknowledged())
         };
         let begun = line.begin_later(message, numbers, self.deadline_ns(), done)?;
         Some(match begun {
@@ -493,12 +492,12 @@ impl Core {
     fn take_number(&self, message: &Message<'_>, deadline_ns: u64) -> Result<u64> {
         let is_kept = message.is_change && message.is_kept;
         let is_full = |ids: &mut Ids| {
-            if is_kept && ids.kept.len() >= KEPT_MAX && !ids.left.is_empty() {
+            if is_kept && ids.is_full() && !ids.left.is_empty() {
                 // Nobody stands still for what nobody waits for.
                 ids.give_up_left();
                 self.tell_waiters(ids);
             }
-            is_kept && ids.kept.len() >= KEPT_MAX
+            is_kept && ids.is_full()
         };
         let mut ids = lock(&self.ids);
         if is_full(&mut ids) {
@@ -513,16 +512,11 @@ impl Core {
         if is_full(&mut ids) {
             return Err(Error::new(ErrorKind::Busy, "ask the server")
                 .because("a change takes long, and too many came after it")
-                .with("changes_max", KEPT_MAX)
+                .with("changes_max", ANSWERS_MAX)
+                .with("answers_bytes_max", ANSWERS_BYTES_MAX)
                 .with("server", &self.target));
         }
-        ids.last += 1;
-        let number = ids.last;
-        if is_kept {
-            ids.open.insert(number);
-            ids.kept.insert(number);
-        }
-        Ok(number)
+        Ok(ids.next(is_kept))
     }
 
     /// Takes note that a request was answered, or is given up.
@@ -778,7 +772,7 @@ mod tests {
                 (error, unanswered)
             });
             is_asked.recv().expect("it is asked for");
-            for _ in 1..KEPT_MAX {
+            for _ in 1..ANSWERS_MAX {
                 drop(core.begin(&change(), core.deadline_ns()).expect("there is room"));
             }
             let wait = || core.take_number(&change(), core.deadline_ns());

@@ -174,8 +174,8 @@ impl Remote {
 
     /// The same for a change in one life of the session. Where no answer comes, `unanswered` is set:
     /// who asks for the same with it again in that life gets the answer to the first time, if it was
-    /// carried out then. Not so once 2048 changes of this client came after it. The answer has to fit
-    /// into one frame.
+    /// carried out then. Not so once 2048 changes of this client came after it, or so many that their
+    /// answers have 2 MiB. The answer has to fit into one frame.
     ///
     /// # Errors
     ///

@@ -5,8 +5,9 @@ use std::io::{IoSliceMut, Write};
 
 use terrace_core::{Create, Error, ErrorKind, Persistency, Result, Semantics};
 use terrace_wire::{
-    Failure, HEAD_BYTES_MAX, Header, Kind, OPERATIONS_MAX, OnHandle, Operation, Outcome,
-    PAYLOAD_BYTES_MAX, PIECE_BYTES_MAX, pack_semantics, read_outcomes, send, write_operations,
+    Failure, HEAD_BYTES_MAX, HEADER_BYTES, Header, Kind, OPERATIONS_MAX, OnHandle, Operation,
+    Outcome, PAYLOAD_BYTES_MAX, PIECE_BYTES_MAX, pack_semantics, read_outcomes, send,
+    write_operations,
 };
 
 /// Messages up to this length share one connection; longer ones have one for themselves, so that
@@ -203,6 +204,11 @@ impl<'a> Parts<'a> {
 }
 
 impl Answer {
+    /// How long it is as one frame.
+    pub(super) fn frame_bytes(&self) -> usize {
+        HEADER_BYTES + self.head.len() + self.payload.len()
+    }
+
     /// How each operation ended, and the bytes that were read.
     ///
     /// # Errors

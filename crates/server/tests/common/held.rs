@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A call that takes as long as a test wants.
+//! A call, and a question of a file system, that take as long as a test wants.
 
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 use terrace_core::{Backend, Kv, Result};
 use terrace_server::{Call, Called, Caller, Kept, Service};
 
-/// Serves what another does; the call `"hold"` ends when the test releases it.
+/// Serves what another does; the call `"hold"`, and what the file system `hold` is asked, end when the
+/// test releases them.
 pub struct Held {
     inner: Arc<dyn Service>,
     state: Mutex<State>,
@@ -24,15 +25,21 @@ impl Held {
         Self { inner, state: Mutex::default(), changed: Condvar::new() }
     }
 
-    /// Waits until a call is held.
+    /// Waits until one is held.
     pub fn wait_until_held(&self) {
         self.wait_while(|state| !state.is_held);
     }
 
-    /// Lets all calls end, those that come later, too.
+    /// Lets all end, those that come later, too.
     pub fn release(&self) {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).is_released = true;
         self.changed.notify_all();
+    }
+
+    fn hold(&self) {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).is_held = true;
+        self.changed.notify_all();
+        self.wait_while(|state| !state.is_released);
     }
 
     fn wait_while(&self, is_early: impl Fn(&mut State) -> bool) {
@@ -59,6 +66,9 @@ impl Service for Held {
     }
 
     fn files(&self, namespace: &str, kept: &Kept, request: &[u8]) -> Result<Vec<u8>> {
+        if namespace == "hold" {
+            self.hold();
+        }
         self.inner.files(namespace, kept, request)
     }
 
@@ -70,9 +80,7 @@ impl Service for Held {
         if call.json != b"\"hold\"" {
             return self.inner.call(call, caller);
         }
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).is_held = true;
-        self.changed.notify_all();
-        self.wait_while(|state| !state.is_released);
+        self.hold();
         Ok(Called::default())
     }
 }

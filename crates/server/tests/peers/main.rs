@@ -10,6 +10,7 @@ mod bounds;
 mod floods;
 mod frames;
 mod greetings;
+mod kept;
 mod later;
 mod lives;
 mod losses;

@@ -9,7 +9,8 @@
 //!   that life meanwhile is not told of, and nothing is closed meanwhile.
 //! - Where a telling gets no answer and the life goes on, who wanted to ask something fails as it would
 //!   with his own question. Who asks next goes on with that telling, by the number that it had: the
-//!   server carries it out once. Not so once 2048 other changes of this client came after it: it gets
+//!   server carries it out once. Not so once 2048 other changes of this client came after it, or so many
+//!   that their answers have 2 MiB: it gets
 //!   another number then, and what it opens may be open twice until the life ends.
 //! - What cannot be open or locked any more is lost, and said in the log. Who goes on to use the file
 //!   fails: where it is gone, until it is closed, and where another client has got a lock of it, until
