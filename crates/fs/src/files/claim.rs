@@ -7,13 +7,14 @@ use rustix::io::Errno;
 
 use super::Files;
 use crate::failure::Result;
+use crate::metadata::Metadata;
 use crate::request::{CLAIMED, LockKind, Request, claim};
 
 /// Between two tries.
 const PAUSE: Duration = Duration::from_millis(2);
 
-/// Longer than a session lasts whose client died: 90 s.
-const TRIES_MAX: u32 = 45_000;
+/// Longer than a session lasts whose client died.
+const WAIT_MAX: Duration = Duration::from_secs(90);
 
 /// So long it surely holds: a session without a connection is kept twice as long.
 const CERTAIN_FOR: Duration = Duration::from_secs(30);
@@ -25,6 +26,8 @@ pub(super) struct Claim<'a> {
     number: u64,
     /// When it was asked for.
     asked_ns: u64,
+    /// The life of the metadata that it is had in.
+    life: u64,
 }
 
 impl<'a> Claim<'a> {
@@ -34,14 +37,28 @@ impl<'a> Claim<'a> {
     ///
     /// `AGAIN` where another has it for longer than a client that died can; what the metadata say.
     pub(super) fn wait(files: &'a Files, number: u64) -> Result<Self> {
-        for _ in 0..TRIES_MAX {
+        // What it had before, and could not give back so far, is its own again.
+        files.closing.keep_claim(number);
+        let end_ns = files.clock.now_ns().saturating_add(WAIT_MAX.as_nanos() as u64);
+        loop {
             let asked_ns = files.clock.now_ns();
-            match ask(files, number, LockKind::Write) {
-                Err(failure) if failure.errno() == Errno::AGAIN => files.clock.sleep(PAUSE),
-                other => return other.map(|()| Self { files, number, asked_ns }),
+            let asked = ask(&*files.metadata, number, LockKind::Write);
+            // Later than the one in which it is had is as good: who serves that has forgotten it.
+            let life = files.metadata.life();
+            match asked {
+                Ok(()) => return Ok(Self { files, number, asked_ns, life }),
+                Err(failure) if failure.errno() == Errno::AGAIN && asked_ns < end_ns => {
+                    files.clock.sleep(PAUSE);
+                }
+                Err(failure) => {
+                    if failure.may_pass() {
+                        // It may be had.
+                        files.closing.give_back_claim(number, life);
+                    }
+                    return Err(failure);
+                }
             }
         }
-        Err(Errno::AGAIN.into())
     }
 
     /// Whether no other client can have it: one that was cut off for long may have lost it, and the
@@ -54,15 +71,23 @@ impl<'a> Claim<'a> {
 
 impl Drop for Claim<'_> {
     fn drop(&mut self) {
-        if let Err(failure) = ask(self.files, self.number, LockKind::Unlock) {
-            tracing::warn!(file = self.number, %failure, "cannot give back the claim to an object");
+        match ask(&*self.files.metadata, self.number, LockKind::Unlock) {
+            Ok(()) => {}
+            Err(failure) if failure.may_pass() => {
+                tracing::warn!(file = self.number, %failure, "cannot give back the claim to an object yet");
+                self.files.closing.give_back_claim(self.number, self.life);
+            }
+            Err(failure) => {
+                tracing::warn!(file = self.number, %failure, "cannot give back the claim to an object");
+            }
         }
     }
 }
 
-fn ask(files: &Files, number: u64, kind: LockKind) -> Result<()> {
+/// Takes a claim, or gives it back.
+pub(super) fn ask(metadata: &dyn Metadata, number: u64, kind: LockKind) -> Result<()> {
     let locked = claim(kind);
     let number = number | CLAIMED;
     let request = Request::Lock { number, owner: 0, is_flock: false, locked };
-    files.metadata.call(&request).map(drop)
+    metadata.call(&request).map(drop)
 }

@@ -1,21 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Tells the metadata what was closed and what was read: what can wait a little much of it at
-//! once, and again what got no answer.
+//! once, and again what got no answer. Gives back claims that could not be given back at once.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 use terrace_core::Clock;
 
 use super::background::Background;
+use super::claim;
 use super::opened_ahead::AllAhead;
 use super::sweep::Sweeper;
 use super::unexpected;
 use crate::failure::{Failure, Result};
 use crate::lock;
 use crate::metadata::Metadata;
-use crate::request::{Closed, Reply, Request, WasRead};
+use crate::request::{Closed, LockKind, Reply, Request, WasRead};
 
 /// What happens within this time is told together.
 const DELAY: Duration = Duration::from_millis(20);
@@ -38,6 +39,8 @@ pub(super) struct Closing {
 struct State {
     queue: Mutex<Queue>,
     changed: Condvar,
+    /// A claim was given back, or that was tried.
+    given_back: Condvar,
     metadata: Arc<dyn Metadata>,
     sweeper: Arc<Sweeper>,
     ahead: Arc<AllAhead>,
@@ -52,6 +55,11 @@ struct Queue {
     later: VecDeque<(u64, Closed)>,
     /// What got no answer.
     unanswered: VecDeque<Telling>,
+    /// Claims that are to be given back: files, each with the life of the metadata that it is had in. No
+    /// more than there are files that grow while nobody answers.
+    claims: BTreeMap<u64, u64>,
+    /// The one that is given back just now.
+    claim: Option<u64>,
     /// The last request's.
     id: u64,
     /// The requests that may still be made.
@@ -64,6 +72,16 @@ struct Queue {
 pub(super) struct Queued {
     pub(super) closed: Vec<Closed>,
     pub(super) read: Vec<WasRead>,
+}
+
+/// What is to be done.
+enum Next {
+    Tell(Telling),
+    GiveBack {
+        number: u64,
+        /// Of the metadata, in which the claim is had.
+        life: u64,
+    },
 }
 
 /// A request that tells.
@@ -82,6 +100,7 @@ impl Closing {
         let state = Arc::new(State {
             queue: Mutex::default(),
             changed: Condvar::new(),
+            given_back: Condvar::new(),
             metadata: Arc::clone(metadata),
             sweeper: Arc::clone(sweeper),
             ahead: Arc::clone(ahead),
@@ -107,6 +126,21 @@ impl Closing {
     pub(super) fn push_later(&self, at_ns: u64, closed: Closed) {
         lock(&self.state.queue).later.push_back((at_ns, closed));
         self.state.changed.notify_one();
+    }
+
+    /// Has a claim given back that somebody had in a life of the metadata, or may have had.
+    pub(super) fn give_back_claim(&self, number: u64, life: u64) {
+        lock(&self.state.queue).claims.insert(number, life);
+        self.state.changed.notify_one();
+    }
+
+    /// A file is about to be claimed again: what is left of a claim of before is not given back any more.
+    /// Waits for one that is given back just now.
+    pub(super) fn keep_claim(&self, number: u64) {
+        let queue = lock(&self.state.queue);
+        let is_given_back = |queue: &mut Queue| queue.claim == Some(number);
+        let queue = self.state.given_back.wait_while(queue, is_given_back);
+        queue.unwrap_or_else(PoisonError::into_inner).claims.remove(&number);
     }
 
     /// Has it looked for files that were opened ahead, and are not wanted any more.
@@ -139,7 +173,14 @@ impl Closing {
 impl State {
     fn run(&self) {
         let mut is_unheard = false;
-        while let Some(telling) = self.next(is_unheard) {
+        while let Some(next) = self.next(is_unheard) {
+            let telling = match next {
+                Next::Tell(telling) => telling,
+                Next::GiveBack { number, life } => {
+                    is_unheard = !self.give_back(number, life);
+                    continue;
+                }
+            };
             let was_unheard = is_unheard;
             let Err(failure) = self.tell(telling) else {
                 is_unheard = false;
@@ -155,8 +196,8 @@ impl State {
         }
     }
 
-    /// What is to be told; `None` at the end.
-    fn next(&self, is_unheard: bool) -> Option<Telling> {
+    /// What is to be done; `None` at the end.
+    fn next(&self, is_unheard: bool) -> Option<Next> {
         loop {
             let is_idle =
                 |queue: &mut Queue| queue.is_empty() && self.ahead.is_empty() && !queue.is_stopped;
@@ -177,18 +218,44 @@ impl State {
             let unwanted = self.ahead.let_go_unwanted(self.clock.now_ns());
             let mut queue = lock(&self.queue);
             queue.queued.closed.extend(unwanted);
+            // First: others wait for it.
+            if let Some((number, life)) = queue.claims.pop_first() {
+                queue.claim = Some(number);
+                return Some(Next::GiveBack { number, life });
+            }
             if let Some(telling) = queue.unanswered.pop_front() {
-                return Some(telling);
+                return Some(Next::Tell(telling));
             }
             queue.take_due(self.clock.now_ns());
             let queued = queue.queued.take(TOLD_MAX);
             if !queued.is_empty() {
-                return Some(queue.telling(queued));
+                return Some(Next::Tell(queue.telling(queued)));
             }
             if queue.is_stopped {
                 return None;
             }
         }
+    }
+
+    /// Gives a claim back; where no answer comes it is kept, to be given back later. Whether one came.
+    fn give_back(&self, number: u64, life: u64) -> bool {
+        let given_back = match self.metadata.life() == life {
+            true => claim::ask(&*self.metadata, number, LockKind::Unlock),
+            // Who serves a later life has forgotten it.
+            false => Ok(()),
+        };
+        let mut queue = lock(&self.queue);
+        queue.claim = None;
+        let is_unheard = given_back.as_ref().is_err_and(Failure::may_pass);
+        if is_unheard {
+            queue.claims.insert(number, life);
+        }
+        drop(queue);
+        self.given_back.notify_all();
+        if let (Err(failure), false) = (given_back, is_unheard) {
+            tracing::warn!(file = number, %failure, "cannot give back the claim to an object");
+        }
+        !is_unheard
     }
 
     /// Tells it; where no answer comes it is kept, to be told again.
@@ -216,7 +283,10 @@ impl State {
 
 impl Queue {
     fn is_empty(&self) -> bool {
-        self.queued.is_empty() && self.unanswered.is_empty() && self.later.is_empty()
+        self.queued.is_empty()
+            && self.unanswered.is_empty()
+            && self.later.is_empty()
+            && self.claims.is_empty()
     }
 
     /// Has told what is due; at the end all.
