@@ -237,8 +237,8 @@ impl Connection {
                 let written = written?;
                 shared.counts.received_bytes.fetch_add(payload_bytes as u64, Ordering::Relaxed);
                 answer.give(Ok(match written {
-                    Ok(()) => done(Outcome::Done),
-                    Err(error) => done(Outcome::Failed(Failure::of(&error))),
+                    Ok(()) => Done::of(Outcome::Done),
+                    Err(error) => Done::of(Outcome::Failed(Failure::of(&error))),
                 }))
             }
             [Operation::On { handle, what: OnHandle::Read { offset_bytes, length_bytes } }]
@@ -249,7 +249,7 @@ impl Connection {
                     Reading { handle: *handle, offset_bytes: *offset_bytes, length_bytes, id };
                 match self.read_pieces(&work, &reading, buffer, shared)? {
                     Ok(()) => Ok(()),
-                    Err(error) => answer.give(Ok(done(Outcome::Failed(Failure::of(&error))))),
+                    Err(error) => answer.give(Ok(Done::of(Outcome::Failed(Failure::of(&error))))),
                 }
             }
             _ => {
@@ -534,10 +534,6 @@ fn room(shared: &Shared, bytes: usize) -> Result<Option<Room>> {
         true => Ok(None),
         false => shared.buffers.take(bytes).map(Some),
     }
-}
-
-fn done(outcome: Outcome) -> Done {
-    Done { outcomes: vec![outcome], payload: Buffer::new() }
 }
 
 /// Whether a request waits for storage, so that others need not wait for it.

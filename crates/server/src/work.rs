@@ -8,7 +8,9 @@ use terrace_core::{
     ATOMIC_BYTES_MAX, Atomicity, Backend, Buffer, Cursor, Error, ErrorKind, Kv, Object, Op, Open,
     Persistency, ReadSummary, Reply, Request, Result, Semantics,
 };
-use terrace_wire::{Commit, Failure, OnHandle, Opened, Opening, Operation, Outcome};
+use terrace_wire::{
+    Commit, Failure, HEAD_BYTES_MAX, OnHandle, Opened, Opening, Operation, Outcome, write_outcomes,
+};
 
 use crate::pairs;
 use crate::service::Service;
@@ -17,6 +19,10 @@ use crate::session::Session;
 /// Most bytes that the operations of one request read together; larger reads come one by one, and
 /// are sent piece by piece.
 const READ_BYTES_MAX: usize = 8 << 20;
+
+/// Most bytes of the head of an answer from which on nothing more is listed: with one more page it
+/// still is an answer.
+const LISTED_BYTES_MAX: usize = HEAD_BYTES_MAX / 2;
 
 /// Most keys of one page of a listing.
 const PAGE_KEYS_MAX: usize = 1000;
@@ -34,11 +40,31 @@ pub(crate) struct Work<'a> {
 pub(crate) struct Done {
     pub(crate) outcomes: Vec<Outcome>,
     pub(crate) payload: Buffer,
+    /// What of the head was found, of which nobody knew before how much it is.
+    found_bytes: usize,
 }
 
 impl Done {
+    pub(crate) fn of(outcome: Outcome) -> Self {
+        Self { outcomes: vec![outcome], ..Self::default() }
+    }
+
     fn push(&mut self, ended: Result<Outcome>) {
         self.outcomes.push(ended.unwrap_or_else(|error| failed(&error)));
+    }
+
+    /// Refuses what finds more, where what was found before it is as much as an answer may be.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid`.
+    fn check_room(&self) -> Result<()> {
+        if self.payload.len() <= READ_BYTES_MAX && self.found_bytes <= LISTED_BYTES_MAX {
+            return Ok(());
+        }
+        Err(Error::invalid("serve a request", "it reads too much at once")
+            .with("bytes_max", READ_BYTES_MAX)
+            .with("listed_bytes_max", LISTED_BYTES_MAX))
     }
 }
 
@@ -116,8 +142,15 @@ impl Work<'_> {
                 }
                 other => {
                     let data = take(&mut payload, other.data_bytes());
-                    let ended = self.one(other, data, &mut done.payload);
+                    let finds = finds(other);
+                    let may = if finds { done.check_room() } else { Ok(()) };
+                    let ended = may.and_then(|()| self.one(other, data, &mut done.payload));
                     done.push(ended);
+                    // The last one stands in nobody's way.
+                    if finds && rest.len() > 1 {
+                        let found = &done.outcomes[done.outcomes.len() - 1..];
+                        done.found_bytes += write_outcomes(found).len();
+                    }
                     1
                 }
             };
@@ -195,9 +228,8 @@ impl Work<'_> {
         let kv = self.service.kv(namespace);
         for operation in operations {
             let Operation::KvGet { key, .. } = operation else { unreachable!("a run of gets") };
-            if done.payload.len() > READ_BYTES_MAX {
-                done.push(Err(Error::invalid("serve a request", "it reads too much at once")
-                    .with("bytes_max", READ_BYTES_MAX)));
+            if let Err(error) = done.check_room() {
+                done.push(Err(error));
                 continue;
             }
             match &kv {
@@ -352,6 +384,20 @@ fn is_keyed(operation: &Operation) -> bool {
             | Operation::Write { .. }
             | Operation::Stat { .. }
             | Operation::Delete { .. }
+    )
+}
+
+/// Whether nobody knows how much an operation finds before it is carried out.
+fn finds(operation: &Operation) -> bool {
+    matches!(
+        operation,
+        Operation::KvScan { .. }
+            | Operation::KvLook(_)
+            | Operation::List { .. }
+            | Operation::Namespaces { .. }
+            | Operation::Identity { .. }
+            | Operation::Superblock
+            | Operation::Files { .. }
     )
 }
 

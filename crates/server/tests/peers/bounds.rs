@@ -12,8 +12,8 @@ use terrace_core::{
 use terrace_server::{Limits, Server};
 use terrace_testkit::ManualClock;
 use terrace_wire::{
-    Header, Kind, OPERATIONS_MAX, OnHandle, Operation, Outcome, PIECE_BYTES_MAX, pack_semantics,
-    write_operations,
+    Effect, Header, Kind, Look, LookFor, OPERATIONS_MAX, OnHandle, Operation, Outcome,
+    PIECE_BYTES_MAX, Seen, pack_semantics, write_operations,
 };
 
 use crate::common::peer::{Peer, opening};
@@ -400,4 +400,61 @@ fn reading_much_at_once_is_refused_with_the_bound() {
     assert!(error.to_string().contains("length_bytes_max"), "{error}");
     let client = connect(&endpoint, Options { access: Access::Read, ..options() });
     client.expect("connect").namespaces().expect("served");
+}
+
+/// What these find is known only when they are carried out.
+#[test]
+fn what_the_scans_of_a_request_read_together_is_bounded() {
+    const VALUE_BYTES: usize = 1 << 20;
+    let (_server, endpoint) = serve(store(), Limits::default());
+    let value = vec![7; VALUE_BYTES];
+    let pairs: Vec<_> = [b"a", b"b", b"c", b"d"].map(|key| (&key[..], Some(&value[..]))).into();
+    let kv = connect(&endpoint, options()).expect("connect").kv("n");
+    kv.apply(&pairs, Persistency::None).expect("put");
+    let range = KvRange::all();
+    let what = LookFor::Range(range.clone(), 1000);
+    let look = Look { namespace: "n".into(), seen: Seen::default(), what };
+    let files = Operation::Files { namespace: "n".into(), effect: Effect::Look, data_bytes: 0 };
+    for read in [
+        Operation::KvScan { namespace: "n".into(), range, max: 1000 },
+        Operation::KvLook(Box::new(look)),
+    ] {
+        let mut peer = Peer::greeted(&endpoint);
+        let mut operations = vec![read; 20];
+        operations.push(files.clone());
+        let id = peer.ask(&operations, b"");
+        let (outcomes, payload) = peer.outcomes(id).expect("answered");
+        let found = outcomes.iter().filter(|one| matches!(one, Outcome::Pairs { .. })).count();
+        assert_eq!((found, payload.len()), (2, 2 * 4 * (1 + VALUE_BYTES)));
+        for refused in &outcomes[found..] {
+            assert_eq!(kind_of(refused), Some(ErrorKind::Invalid), "{refused:?}");
+        }
+    }
+}
+
+#[test]
+fn what_the_listings_of_a_request_find_together_is_bounded() {
+    let (_server, endpoint) = serve(store(), Limits::default());
+    let client = connect(&endpoint, options()).expect("connect");
+    let long = "x".repeat(200);
+    let keys: Vec<_> = (0..1000).map(|number| key(&format!("{long}{number:04}"))).collect();
+    let make = |key| Request::Create { key, data: b"", hint: Hint::default() };
+    let mut operations: Vec<_> = keys.iter().map(make).map(Op::new).collect();
+    client.execute(&mut operations, &Semantics::default());
+    let list = Operation::List {
+        namespace: "bounds".into(),
+        prefix: String::new(),
+        cursor: Vec::new(),
+        max: 1000,
+    };
+    let mut peer = Peer::greeted(&endpoint);
+    let id = peer.ask(&vec![list; 100], b"");
+    let (outcomes, _) = peer.outcomes(id).expect("it fits a message");
+    let is_whole =
+        |one: &&Outcome| matches!(one, Outcome::Page { names, .. } if names.len() == 1000);
+    let found = outcomes.iter().take_while(is_whole).count();
+    assert_eq!(found, 3, "each has 200 kB");
+    for refused in &outcomes[found..] {
+        assert_eq!(kind_of(refused), Some(ErrorKind::Invalid), "{refused:?}");
+    }
 }
