@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The server: accepts connections, and keeps what they share.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::net::Shutdown;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -43,7 +43,9 @@ pub(crate) struct Shared {
     pub(crate) buffers: Arc<Buffers>,
     pub(crate) counts: Counts,
     pub(crate) clock: Arc<dyn Clock>,
-    sessions: Mutex<HashMap<u64, Arc<Session>>>,
+    sessions: Mutex<Sessions>,
+    /// Told when what the service kept for a session is dropped.
+    dropped: Condvar,
     connections: Mutex<HashMap<u64, Arc<Connection>>>,
     /// Told when a connection came or ended.
     ended: Condvar,
@@ -54,6 +56,15 @@ pub(crate) struct Shared {
     pub(crate) workers: Workers,
     /// Whether a thread looks after strangers and sessions: none does before the first came.
     is_swept: AtomicBool,
+}
+
+/// Sessions by their numbers.
+#[derive(Default)]
+struct Sessions {
+    live: HashMap<u64, Arc<Session>>,
+    /// Those that have ended, and for which the service still keeps something: who comes back would
+    /// be in its own way.
+    ending: HashSet<u64>,
 }
 
 /// What has been served.
@@ -106,6 +117,7 @@ impl Server {
             counts: Counts::default(),
             clock,
             sessions: Mutex::default(),
+            dropped: Condvar::new(),
             connections: Mutex::default(),
             ended: Condvar::new(),
             next_connection: AtomicU64::new(0),
@@ -336,7 +348,17 @@ impl Shared {
 
     /// The session of this number.
     pub(crate) fn join(&self, number: u64, access: Access) -> Result<Arc<Session>> {
-        let mut sessions = lock(&self.sessions);
+        let is_ending = |sessions: &mut Sessions| sessions.ending.contains(&number);
+        let sessions = lock(&self.sessions);
+        let waited = self.dropped.wait_timeout_while(sessions, self.limits.stall_max, is_ending);
+        let mut sessions = waited.unwrap_or_else(PoisonError::into_inner).0;
+        if is_ending(&mut sessions) {
+            // It may try again.
+            let kind = ErrorKind::Unreachable { applied: Applied::No };
+            return Err(Error::new(kind, "begin a session")
+                .because("the one before it of the same client has not ended so far"));
+        }
+        let sessions = &mut sessions.live;
         if let Some(session) = sessions.get(&number) {
             if session.access != access {
                 return Err(Error::new(ErrorKind::Denied, "join a session")
@@ -384,7 +406,8 @@ impl Shared {
                 }
             }
             let mut ended = Vec::new();
-            lock(&self.sessions).retain(|_, session| {
+            let mut sessions = lock(&self.sessions);
+            sessions.live.retain(|number, session| {
                 if session.connections.load(Ordering::Acquire) > 0 {
                     return true;
                 }
@@ -392,13 +415,21 @@ impl Shared {
                     !is_older(session.left_ns.load(Ordering::Acquire), self.limits.linger);
                 is_needed |= is_kept;
                 if !is_kept {
-                    ended.push(Arc::clone(session));
+                    ended.push((*number, Arc::clone(session)));
                 }
                 is_kept
             });
+            sessions.ending.extend(ended.iter().map(|(number, _)| *number));
+            drop(sessions);
             connections = if !ended.is_empty() {
                 // Outside the lock: closing their objects may block.
                 drop(connections);
+                // Of all of them first: others wait for that, be it locks.
+                for (number, session) in &ended {
+                    session.kept.end();
+                    lock(&self.sessions).ending.remove(number);
+                    self.dropped.notify_all();
+                }
                 drop(ended);
                 lock(&self.connections)
             } else if is_needed {
@@ -436,7 +467,7 @@ impl Shared {
             }
         }
         self.service.ends();
-        let sessions = std::mem::take(&mut *lock(&self.sessions));
+        let sessions = std::mem::take(&mut lock(&self.sessions).live);
         drop(sessions);
     }
 
@@ -448,7 +479,7 @@ impl Shared {
                 false => connections += 1,
             }
         }
-        let sessions: Vec<_> = lock(&self.sessions).values().map(Arc::clone).collect();
+        let sessions: Vec<_> = lock(&self.sessions).live.values().map(Arc::clone).collect();
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         Status {
             connections,

@@ -4,7 +4,7 @@
 use std::any::Any;
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use terrace_core::{Access, Backend, Kv, Result};
 use terrace_wire::Openings;
@@ -52,12 +52,20 @@ pub trait Service: Send + Sync {
 /// after its client has gone.
 pub struct Kept {
     access: Access,
-    values: Mutex<HashMap<String, Arc<dyn Any + Send + Sync>>>,
+    values: Mutex<Values>,
 }
+
+type Values = HashMap<String, Arc<dyn Any + Send + Sync>>;
 
 impl Kept {
     pub(crate) fn new(access: Access) -> Self {
         Self { access, values: Mutex::default() }
+    }
+
+    /// Drops it all, before the session ends.
+    pub(crate) fn end(&self) {
+        let values = std::mem::take(&mut *self.values());
+        drop(values);
     }
 
     /// What the client of the session may do.
@@ -75,8 +83,7 @@ impl Kept {
         name: &str,
         make: impl FnOnce() -> Result<T>,
     ) -> Result<Arc<T>> {
-        // Values are put in as wholes.
-        let mut values = self.values.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut values = self.values();
         let known = values.get(name).cloned().and_then(|value| value.downcast().ok());
         if let Some(value) = known {
             return Ok(value);
@@ -84,6 +91,11 @@ impl Kept {
         let value = Arc::new(make()?);
         values.insert(name.into(), Arc::clone(&value) as _);
         Ok(value)
+    }
+
+    fn values(&self) -> MutexGuard<'_, Values> {
+        // Values are put in as wholes.
+        self.values.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

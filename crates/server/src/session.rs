@@ -19,12 +19,13 @@ pub(crate) struct Session {
     handles_max: usize,
     replies_max: usize,
     replies_bytes_max: usize,
+    /// What the service keeps for it. Before the objects, as all is dropped: others may wait for it, and
+    /// closing an object may block.
+    pub(crate) kept: Kept,
     handles: Mutex<HashMap<u64, Arc<dyn Object>>>,
     next_handle: AtomicU64,
     replies: Mutex<Replies>,
     finished: Condvar,
-    /// What the service keeps for it.
-    pub(crate) kept: Kept,
     /// Connections that use it now.
     pub(crate) connections: AtomicUsize,
     /// When the last of them ended.
@@ -70,13 +71,13 @@ impl Session {
             handles_max: limits.handles_max,
             replies_max: limits.replies_max,
             replies_bytes_max: limits.replies_bytes_max,
+            kept: Kept::new(access),
             handles: Mutex::default(),
             // A handle of a session that was lost is none of this one: a client that has not heard
             // of the loss would use another object.
             next_handle: AtomicU64::new(life),
             replies: Mutex::default(),
             finished: Condvar::new(),
-            kept: Kept::new(access),
             connections: AtomicUsize::new(0),
             left_ns: AtomicU64::new(0),
         }

@@ -43,6 +43,8 @@ pub enum FaultPoint {
     Sync,
     /// `Backend::sync`.
     SyncNames,
+    /// Dropping a handle, which never fails, but may hang. It counts as no operation of a crash.
+    Close,
 }
 
 /// Which of the operations at its points a fault hits.
@@ -187,17 +189,29 @@ impl Faults {
             Some(Effect::Short(kind)) if point == FaultPoint::Write => Ok(Some(injected(kind))),
             Some(Effect::Fail(kind) | Effect::Short(kind)) => Err(injected(kind)),
             Some(Effect::Hang) => {
-                let releases = state.releases;
-                state.hanging += 1;
-                self.changed.notify_all();
-                while state.releases == releases {
-                    state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
-                }
-                state.hanging -= 1;
                 // An operation of a process that died meanwhile must not take effect after all.
-                state.check_reachable(life).map(|()| None)
+                self.hang(state).check_reachable(life).map(|()| None)
             }
         }
+    }
+
+    /// Passes the end of a handle.
+    fn pass_close(&self) {
+        let mut state = self.state();
+        if state.hit(FaultPoint::Close) == Some(Effect::Hang) {
+            drop(self.hang(state));
+        }
+    }
+
+    fn hang<'a>(&self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        let releases = state.releases;
+        state.hanging += 1;
+        self.changed.notify_all();
+        while state.releases == releases {
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        state.hanging -= 1;
+        state
     }
 }
 
@@ -365,6 +379,12 @@ impl FaultyObject {
 
     fn name(&self, error: Error) -> Error {
         error.with("key", &self.key).with("target", &self.target)
+    }
+}
+
+impl Drop for FaultyObject {
+    fn drop(&mut self) {
+        self.faults.pass_close();
     }
 }
 
