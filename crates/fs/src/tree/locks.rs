@@ -39,9 +39,15 @@ impl Held {
 }
 
 /// Locks and who holds them.
-#[derive(Default)]
 pub struct LockTable {
+    locks_max: usize,
     state: Mutex<State>,
+}
+
+impl Default for LockTable {
+    fn default() -> Self {
+        Self { locks_max: LOCKS_MAX, state: Mutex::default() }
+    }
 }
 
 #[derive(Default)]
@@ -49,6 +55,8 @@ struct State {
     /// By node, and whether they are those of `flock`; each owner's beside each other.
     held: HashMap<(u64, bool), Vec<Held>>,
     count: usize,
+    /// The same of each user of the metadata who has any.
+    counts: HashMap<u64, usize>,
 }
 
 impl LockTable {
@@ -56,7 +64,8 @@ impl LockTable {
     ///
     /// # Errors
     ///
-    /// `AGAIN` where another is in the way, `NOLCK` where there are too many.
+    /// `AGAIN` where another is in the way, `NOLCK` where there are too many, or where one user of the
+    /// metadata has half of what there may be.
     pub fn set(
         &self,
         number: u64,
@@ -70,18 +79,25 @@ impl LockTable {
         }
         let mut state = lock(&self.state);
         let state = &mut *state;
+        let own = state.counts.get(&owner.session).copied().unwrap_or(0);
+        if range.kind != LockKind::Unlock {
+            let mut held = state.held.get(&(number, is_flock)).into_iter().flatten();
+            if held.any(|held| held.is_in_the_way(owner, range)) {
+                return Err(Errno::AGAIN.into());
+            }
+            // Taking one out of the middle of another makes two of it.
+            if state.count + 2 > self.locks_max || own + 2 > self.locks_max / 2 {
+                return Err(Errno::NOLCK.into());
+            }
+        }
         let held = state.held.entry((number, is_flock)).or_default();
-        let is_taken = range.kind != LockKind::Unlock;
-        if is_taken && held.iter().any(|held| held.is_in_the_way(owner, range)) {
-            return Err(Errno::AGAIN.into());
-        }
-        // Taking one out of the middle of another makes two of it.
-        if state.count + 2 > LOCKS_MAX && is_taken {
-            return Err(Errno::NOLCK.into());
-        }
         let before = held.len();
         take(held, owner, wanted);
         state.count = state.count + held.len() - before;
+        match own + held.len() - before {
+            0 => drop(state.counts.remove(&owner.session)),
+            own => drop(state.counts.insert(owner.session, own)),
+        }
         if held.is_empty() {
             state.held.remove(&(number, is_flock));
         }
@@ -138,6 +154,7 @@ impl LockTable {
     pub(super) fn leave(&self, session: u64) {
         let mut state = lock(&self.state);
         let state = &mut *state;
+        state.counts.remove(&session);
         state.held.retain(|_, held| {
             let before = held.len();
             held.retain(|held| held.owner.session != session);
@@ -312,6 +329,37 @@ mod tests {
         locks.leave(B.session);
         assert_eq!(lock(&locks.state).count, 0);
         assert!(lock(&locks.state).held.is_empty());
+    }
+
+    #[test]
+    fn what_is_refused_for_want_of_room_leaves_nothing() {
+        let locks = LockTable { locks_max: 8, ..LockTable::default() };
+        let mut refused = 0;
+        for number in 0..8 {
+            let wanted = locked(LockKind::Write, 0, 0);
+            let set = locks.set(number, false, A, &wanted).map_err(|failure| failure.errno());
+            refused += usize::from(set == Err(Errno::NOLCK));
+        }
+        assert!(refused > 0);
+        assert_eq!(lock(&locks.state).held.len(), 8 - refused);
+    }
+
+    #[test]
+    fn one_user_leaves_room_to_others() {
+        let locks = LockTable { locks_max: 8, ..LockTable::default() };
+        for byte in [0, 2, 4] {
+            assert_eq!(set(&locks, A, LockKind::Write, byte, byte), None);
+        }
+        assert_eq!(set(&locks, A, LockKind::Write, 6, 6), Some(Errno::NOLCK), "half of all");
+        assert_eq!(set(&locks, B, LockKind::Write, 6, 6), None);
+        assert_eq!(set(&locks, A, LockKind::Unlock, 0, 0), None);
+        assert_eq!(set(&locks, A, LockKind::Write, 8, 8), None, "it has room again");
+        locks.leave(A.session);
+        for byte in [0, 2] {
+            assert_eq!(set(&locks, A, LockKind::Write, byte, byte), None, "it begins anew");
+        }
+        let counts: usize = lock(&locks.state).counts.values().sum();
+        assert_eq!(counts, lock(&locks.state).count);
     }
 
     #[test]
