@@ -9,8 +9,8 @@ use terrace_backends::kv;
 use terrace_backends::object::Memory;
 use terrace_core::{Access, Backend, SystemClock};
 use terrace_fs::{
-    Changes, FileClock, Files, Kind, Made, Metadata, Node, ROOT, Reply, Request, Session, Time,
-    Tree, TreeOptions, When,
+    Changes, Closed, FileClock, Files, Kind, Left, Made, Metadata, Node, ROOT, Reply, Request,
+    Session, Settled, Time, Tree, TreeOptions, When,
 };
 
 use common::files;
@@ -105,5 +105,45 @@ fn the_length_of_a_file_whose_time_was_set_while_it_was_written_is_noted_when_it
         let noted = scene.noted(number);
         assert!(!noted.is_written, "{is_set_by_other}");
         assert_eq!((noted.size, noted.modified), (LENGTH as u64 + 1, AT), "{is_set_by_other}");
+    }
+}
+
+/// Closes a file that was open for writing.
+fn close(session: &Session, number: u64, left: Left) {
+    let closed = vec![Closed { number, is_for_writing: true, left }];
+    let request = Request::Close { closed, read: Vec::new(), id: 1, acknowledged: 1 };
+    session.call(&request).expect("it is open");
+}
+
+#[test]
+fn a_late_close_does_not_settle_what_another_user_may_have_written_since() {
+    for other_left in [Some(Left::Unknown), Some(Left::Untouched), None] {
+        let scene = Scene::new();
+        let number = scene.make();
+        let noted = scene.noted(number);
+        let sessions = [(); 2].map(|()| Session::new(scene.noted.tree()));
+        for session in &sessions {
+            let open = Request::Open { number, is_for_writing: true };
+            session.call(&open).expect("it is there");
+        }
+        let [late, other] = sessions;
+        // What this one saw is newer than all that is known, and nobody knows how long ago it saw it.
+        let saw = Settled { size: 5, allocated_bytes: 5, modified_ns: noted.settled_ns + 1 };
+        match other_left {
+            Some(left) => close(&other, number, left),
+            // It is missed for too long.
+            None => drop(other),
+        }
+        close(&late, number, Left::Settled(saw));
+        let is_known = other_left == Some(Left::Untouched);
+        assert_eq!(scene.noted(number).is_written, !is_known, "{other_left:?}");
+        // It says nothing of those who open it later.
+        late.call(&Request::Open { number, is_for_writing: true }).expect("it is there");
+        let saw = Settled { size: 6, allocated_bytes: 6, modified_ns: saw.modified_ns + 1 };
+        let closed = vec![Closed { number, is_for_writing: true, left: Left::Settled(saw) }];
+        let request = Request::Close { closed, read: Vec::new(), id: 2, acknowledged: 2 };
+        late.call(&request).expect("it is open");
+        let noted = scene.noted(number);
+        assert_eq!((noted.size, noted.is_written), (6, false), "{other_left:?}");
     }
 }

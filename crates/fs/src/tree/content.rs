@@ -116,6 +116,7 @@ impl Tree {
         hold.opens = hold.opens.saturating_sub(opens);
         hold.writers = hold.writers.saturating_sub(writers);
         hold.is_untouched &= writers == 0 || left == Left::Untouched;
+        hold.is_in_doubt |= writers > 0 && left == Left::Unknown;
         let hold = *hold;
         if hold.opens == 0 {
             holds.remove(&number);
@@ -128,7 +129,8 @@ impl Tree {
                 _ => Ok(false),
             })?;
         } else if let Left::Settled(settled) = left {
-            self.settle_node(number, &settled, hold.writers > 0, hold.opens > 0)?;
+            let may_be_written = hold.writers > 0 || hold.is_in_doubt;
+            self.settle_node(number, &settled, may_be_written, hold.opens > 0)?;
         } else if left == Left::Untouched && hold.is_untouched && hold.writers == 0 {
             self.change(|txn| match find_node(&mut *txn, number)? {
                 Some(node) if node.place == Place::Object => {

@@ -19,6 +19,9 @@ pub(super) struct Hold {
     /// Whether its object is as the node says, because nobody who has it open for writing, or had
     /// since then, has written to it.
     pub(super) is_untouched: bool,
+    /// Whether somebody who had it open for writing closed it, since it is open, and could not say how he
+    /// left its object: what others say of that may be older.
+    pub(super) is_in_doubt: bool,
     /// Whether it has no name, so that it goes with the last close.
     pub(super) is_nameless: bool,
     /// Whether it had a name, and lost its last one while it was open: then it gets none any more. Of one
