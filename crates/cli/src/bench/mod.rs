@@ -58,6 +58,13 @@ impl Verdict {
         }
     }
 
+    /// What several come to: the worst of them, and met where there is none.
+    pub(crate) fn of_all(verdicts: &[Self]) -> Self {
+        let from_the_worst = [Verdict::Missed, Verdict::NotResolved];
+        let worst = from_the_worst.into_iter().find(|worst| verdicts.contains(worst));
+        worst.unwrap_or(Verdict::Met)
+    }
+
     /// For people.
     pub(crate) fn word(self) -> &'static str {
         match self {
@@ -78,4 +85,17 @@ pub(crate) fn cpu_ns() -> u64 {
 pub(crate) fn shared_now_ns() -> u64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_are_met_where_each_is() {
+        use Verdict::{Met, Missed, NotResolved};
+        assert_eq!(Verdict::of_all(&[Met, Met]), Met);
+        assert_eq!(Verdict::of_all(&[Met, NotResolved]), NotResolved);
+        assert_eq!(Verdict::of_all(&[NotResolved, Missed, Met]), Missed);
+    }
 }

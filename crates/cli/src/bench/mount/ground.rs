@@ -67,36 +67,41 @@ impl Ground {
         Ok(Side { place, daemons: vec![daemon], served: None })
     }
 
+    /// Where the store of a row is.
+    pub(super) fn store_of(&self, row: &str) -> PathBuf {
+        self.scratch.path().join(format!("{row}-store"))
+    }
+
     /// A store of two tiers, both directories; its path.
-    pub(super) fn store(&self, name: &str) -> Result<PathBuf> {
-        let directory = self.scratch.path().join(name);
+    pub(super) fn store(&self, row: &str) -> Result<PathBuf> {
+        let directory = self.store_of(row);
         Store::init(&directory, &settings(&directory))?;
         Ok(directory)
     }
 
-    /// A store that is mounted by the process that owns it.
-    pub(super) fn local(&self, name: &str, io: &str) -> Result<Side> {
-        let store = self.store(&format!("{name}-store"))?;
-        self.mounted(&store, name, io)
-    }
-
-    /// The same for a store that is there.
-    pub(super) fn mounted(&self, store: &Path, name: &str, io: &str) -> Result<Side> {
-        let place = self.scratch.inside(name)?;
-        let store = store.display().to_string();
-        let daemon = Daemon::start(["mount", "--foreground", "--io", io, &store], &place)?;
+    /// A store that is mounted by the process that owns it, with these arguments.
+    pub(super) fn local(&self, row: &str, how: &[&str]) -> Result<Side> {
+        let store = self.store(row)?.display().to_string();
+        let (place, daemon) = self.mounted(row, &store, how)?;
         Ok(Side { place, daemons: vec![daemon], served: None })
     }
 
-    /// A store that a server serves, mounted over TCP.
-    pub(super) fn remote(&self, name: &str, cache: &str) -> Result<Side> {
-        let directory = self.scratch.path().join(format!("{name}-store"));
+    /// A store that a server serves, mounted over TCP with these arguments.
+    pub(super) fn remote(&self, row: &str, how: &[&str]) -> Result<Side> {
+        let directory = self.store_of(row);
         let secret = self.scratch.path().join("secret");
         let served = Served::start(&directory, &settings(&directory), &secret)?;
-        let place = self.scratch.inside(name)?;
         let address = format!("terrace://{}/?secret={}", served.tcp, secret.display());
-        let daemon = Daemon::start(["mount", "--foreground", "--cache", cache, &address], &place)?;
+        let (place, daemon) = self.mounted(row, &address, how)?;
         Ok(Side { place, daemons: vec![daemon], served: Some(served) })
+    }
+
+    /// Mounts what is at an address.
+    fn mounted(&self, row: &str, address: &str, how: &[&str]) -> Result<(PathBuf, Daemon)> {
+        let place = self.scratch.inside(row)?;
+        let arguments = [&["mount", "--foreground"], how, &[address]].concat();
+        let daemon = Daemon::start(arguments, &place)?;
+        Ok((place, daemon))
     }
 }
 

@@ -26,7 +26,7 @@ const LISTING_MB_MAX: f64 = 32.0;
 const MOUNT_S_MAX: f64 = 3.0;
 
 /// The store that has them.
-const STORE: &str = "million-store";
+const STORE: &str = "million";
 
 /// So often it is told how many files there are, while they are made.
 const FILES_TOLD: u64 = 10_000;
@@ -39,7 +39,7 @@ pub(super) fn run(
     stop: &AtomicBool,
 ) -> Result<Row> {
     // Of all rows: the files take minutes.
-    let store = ground.path().join(STORE);
+    let store = ground.store_of(STORE);
     if !store.exists() {
         ground.store(STORE)?;
         fill(&store, files, progress, stop)?;

@@ -5,11 +5,13 @@ mod daemon;
 mod ground;
 mod million;
 mod moving;
+mod receipts;
 mod rows;
 pub(super) mod steps;
 
 use serde::Serialize;
 
+use super::Verdict;
 use super::compared::{Compared, Comparison, Samples};
 
 pub(crate) use daemon::mirror;
@@ -39,6 +41,30 @@ pub(crate) struct Row {
     pub(crate) daemon_cpu_us_per_op: f64,
     /// The same of the yardstick's.
     pub(crate) yardstick_cpu_us_per_op: f64,
+    /// What else is to be said: how much was done, or what went wrong.
+    pub(crate) note: Option<String>,
+}
+
+impl Row {
+    /// It with something to be said.
+    fn with_note(self, note: String) -> Self {
+        Self { note: Some(note), ..self }
+    }
+
+    /// It in a line, for who waits for the others.
+    fn line(&self) -> String {
+        let line = self.compared.line();
+        match &self.note {
+            Some(note) => format!("{line}; {note}"),
+            None => line,
+        }
+    }
+}
+
+/// What all rows come to: met only where each is.
+pub(crate) fn verdict(rows: &[Row]) -> Verdict {
+    let verdicts: Vec<_> = rows.iter().map(|row| row.compared.verdict).collect();
+    Verdict::of_all(&verdicts)
 }
 
 /// What a row is, beside its groups.
@@ -63,6 +89,7 @@ impl Groups {
             mode: about.mode,
             daemon_cpu_us_per_op: self.cpu_us,
             yardstick_cpu_us_per_op: self.yardstick_cpu_us,
+            note: None,
         }
     }
 }

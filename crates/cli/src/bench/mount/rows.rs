@@ -10,6 +10,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use terrace_core::{Error, Result};
 
 use super::ground::{Ground, Side};
+use super::moving::Moved;
+use super::receipts::Mover;
 use super::{About, Groups, Row, Settings, million, moving, steps};
 use crate::bench::blocks::{Step, Turn, Until, interleave};
 use crate::bench::compared::{Bar, Comparison, Samples};
@@ -66,7 +68,7 @@ pub(crate) fn run(settings: &Settings, stop: &AtomicBool) -> Result<Vec<Row>> {
     let mut bench = Bench { settings, stop, ground, progress };
     let measured = chosen.into_iter().map(|row| {
         let row = bench.row(row)?;
-        bench.progress.aside(|| eprintln!("{}", row.compared.line()));
+        bench.progress.aside(|| eprintln!("{}", row.line()));
         Ok(row)
     });
     measured.collect()
@@ -124,7 +126,7 @@ impl Bench<'_> {
     }
 
     fn passed(&mut self, row: &'static str, pieces: Pieces, times: f64) -> Result<Row> {
-        let ours = self.ground.local(row, "passthrough")?;
+        let ours = self.ground.local(row, &["--io", "passthrough"])?;
         let raw = self.ground.plain(&format!("{row}-raw"))?;
         let about = About {
             comparison: Comparison {
@@ -139,7 +141,7 @@ impl Bench<'_> {
     }
 
     fn served(&mut self, row: &'static str, pieces: Pieces) -> Result<Row> {
-        let ours = self.ground.local(row, "served")?;
+        let ours = self.ground.local(row, &["--io", "served"])?;
         let raw = self.ground.mirror(&format!("{row}-raw"), "1h")?;
         let about = About {
             comparison: Comparison {
@@ -174,7 +176,7 @@ impl Bench<'_> {
 
     /// Names and small files, by the mount of whoever owns the store.
     fn names(&mut self, row: &'static str) -> Result<Row> {
-        let ours = self.ground.local(row, "auto")?;
+        let ours = self.ground.local(row, &["--io", "auto"])?;
         let raw = self.ground.mirror(&format!("{row}-raw"), "1h")?;
         let about = About {
             comparison: Comparison {
@@ -189,7 +191,7 @@ impl Bench<'_> {
     }
 
     fn net(&mut self, row: &'static str) -> Result<Row> {
-        let ours = self.ground.remote(row, NET_CACHE)?;
+        let ours = self.ground.remote(row, &["--cache", NET_CACHE])?;
         let raw = self.ground.mirror(&format!("{row}-raw"), NET_CACHE)?;
         let about = About {
             comparison: Comparison {
@@ -302,9 +304,8 @@ impl Bench<'_> {
     }
 
     fn migrating(&mut self, row: &'static str) -> Result<Row> {
-        let store = self.ground.store(&format!("{row}-store"))?;
-        let ours = self.ground.mounted(&store, row, "served")?;
-        let path = steps::long(&ours.place, moving::FILE_BYTES)?;
+        let ours = self.ground.local(row, &["--io", "served"])?;
+        let path = moving::make(&ours.place)?;
         let about = About {
             comparison: Comparison {
                 row,
@@ -316,8 +317,11 @@ impl Bench<'_> {
         };
         let file = steps::open_large(&path, true)?;
         check_state(&path, "served")?;
-        let samples = moving::run(&path, &file, self.settings, self.stop, &mut self.progress)?;
-        Ok(Groups { samples, ..Groups::default() }.row(&about))
+        let mut mover = Mover::new(&self.ground.store_of(row))?;
+        let Moved { samples, moves, reads } =
+            moving::run(&path, &file, &mut mover, self.settings, self.stop, &mut self.progress)?;
+        let row = Groups { samples, ..Groups::default() }.row(&about);
+        Ok(row.with_note(format!("{moves} migrations, {reads} reads compared")))
     }
 }
 

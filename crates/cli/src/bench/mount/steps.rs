@@ -29,16 +29,11 @@ pub(in crate::bench) fn failed(error: io::Error) -> Error {
 
 /// A large file in a directory, with bytes everywhere, closed so that its mode can be chosen anew.
 pub(super) fn large(directory: &Path) -> Result<PathBuf> {
-    long(directory, LARGE_BYTES)
-}
-
-/// The same of any length, which is a number of MiB.
-pub(super) fn long(directory: &Path, bytes: u64) -> Result<PathBuf> {
     const STEP_BYTES: usize = 1 << 20;
     let path = directory.join("large");
     let file = File::create(&path).map_err(failed)?;
     let step = vec![7; STEP_BYTES];
-    for number in 0..bytes / STEP_BYTES as u64 {
+    for number in 0..LARGE_BYTES / STEP_BYTES as u64 {
         file.write_all_at(&step, number * STEP_BYTES as u64).map_err(failed)?;
     }
     Ok(path)

@@ -264,6 +264,10 @@ enum What {
     ///
     /// Mounts what it needs below a directory of its own in main memory, as root, and unmounts it; runs every
     /// row in turns with its yardstick. CPU time is that of the daemons for each operation.
+    ///
+    /// - `migrating-read-p99`: what is read is compared; other bytes are an error
+    ///
+    /// The last line is about all rows: met only where each of them is.
     #[command(after_long_help = MOUNT_EXAMPLES)]
     Mount {
         /// Groups of four blocks for each row; fewer than 20 support no verdict
@@ -451,7 +455,12 @@ impl Verb for Bench {
             Some(What::Mount { groups, block_ms, rows, files, .. }) => {
                 let settings = mount::Settings { groups: groups as usize, block_ms, rows, files };
                 let rows = until_interrupted(|stop| mount::run(&settings, stop))?;
-                show(context, &json!({ "rows": rows }), || tables::mount(&rows).lines())
+                let verdict = mount::verdict(&rows);
+                show(context, &json!({ "rows": rows, "verdict": verdict }), || {
+                    let mut lines = tables::mount(&rows).lines();
+                    lines.extend(tables::mount_notes(&rows));
+                    lines
+                })
             }
             Some(What::Files(options)) => {
                 if options.obey {

@@ -102,6 +102,20 @@ pub(super) fn mount(rows: &[mount::Row]) -> Table {
     table
 }
 
+/// What else is to be said of rows, and of all of them together.
+pub(super) fn mount_notes(rows: &[mount::Row]) -> Vec<String> {
+    let note = |row: &mount::Row| Some(format!("{}: {}", row.compared.row, row.note.as_ref()?));
+    let mut lines: Vec<_> = rows.iter().filter_map(note).collect();
+    let counted = [Verdict::Met, Verdict::Missed, Verdict::NotResolved];
+    let counted = counted.map(|verdict| {
+        let count = rows.iter().filter(|row| row.compared.verdict == verdict).count();
+        (count > 0).then(|| format!("{count} {}", verdict.word()))
+    });
+    let counted: Vec<_> = counted.into_iter().flatten().collect();
+    lines.push(format!("all: {} ({})", mount::verdict(rows).word(), counted.join(", ")));
+    lines
+}
+
 pub(super) fn files(rows: &[files::Row]) -> Table {
     let mut table = Table::new(&[1, 3, 4, 5]);
     table.heading(["row", "processes", "at", "value", "first / this (95 %)", "daemon us"]);
