@@ -10,16 +10,17 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use terrace_core::{Error, Result};
 
 use super::ground::{Ground, Side};
+use super::million::Million;
 use super::moving::Moved;
 use super::receipts::Mover;
-use super::{About, Groups, Row, Settings, million, moving, steps};
+use super::{About, Groups, Row, Settings, moving, steps};
 use crate::bench::blocks::{Step, Turn, Until, interleave};
 use crate::bench::compared::{Bar, Comparison, Samples};
 use crate::bench::micro::threads::check_stop;
 use crate::progress::Progress;
 
 /// What can be measured, in the order of the table.
-pub(crate) const ROWS: [&str; 20] = [
+pub(crate) const ROWS: [&str; 22] = [
     "seq-read-1m",
     "seq-write-1m",
     "rand-read-4k",
@@ -39,7 +40,9 @@ pub(crate) const ROWS: [&str; 20] = [
     "net-ls-lr",
     "migrating-read-p99",
     "million-mount",
+    "million-ls-first",
     "million-ls-memory",
+    "million-tree",
 ];
 
 /// Threads of every daemon: what `terrace mount` has by itself.
@@ -117,9 +120,10 @@ impl Bench<'_> {
                 self.net(row)
             }
             "migrating-read-p99" => self.migrating(row),
-            "million-mount" | "million-ls-memory" => {
-                let files = self.settings.files;
-                million::run(&self.ground, row, files, &mut self.progress, self.stop)
+            "million-mount" | "million-ls-first" | "million-ls-memory" | "million-tree" => {
+                let (ground, files) = (&self.ground, self.settings.files);
+                let (progress, stop) = (&mut self.progress, self.stop);
+                Million { ground, files, progress, stop }.run(row)
             }
             _ => unreachable!("clap has checked the names"),
         }

@@ -266,6 +266,7 @@ enum What {
     /// row in turns with its yardstick. CPU time is that of the daemons for each operation.
     ///
     /// - `migrating-read-p99`: what is read is compared; other bytes are an error
+    /// - `million-...`: a directory, and a tree, with --files files
     ///
     /// The last line is about all rows: met only where each of them is.
     #[command(after_long_help = MOUNT_EXAMPLES)]
