@@ -62,7 +62,7 @@ bench: release
 	$(TERRACE) bench size --rebuild
 	@tools/setup.sh --bench
 	$(TERRACE) bench net
-	$(TERRACE) bench mount
+	$(TERRACE) bench mount --suites $(CARGO_TARGET_DIR)/suites/bin
 	$(PYTHON)/python benches/lab overhead
 	$(PYTHON)/python benches/gen /dev/shm --gen $(CARGO_TARGET_DIR)/release/terrace-gen
 

@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 # Installs what the build needs and the machine lacks: Debian packages, and the rustup components
 # given as arguments. `--fuzz` adds what `make fuzz` needs, `--arm64` what `make test-arm64` does,
-# `--bench` what `make bench` compares with, `--suites` the suites and the applications of others that
-# `make test` runs. `--python` makes a Python beside the build with `terrace-lab`, and with what that,
-# policies in Python and their checks need. Crates are fetched by cargo itself; the tools need no Python
-# packages.
+# `--bench` what `make bench` compares with and runs, `--suites` the suites and the applications of
+# others that `make test` runs. `--python` makes a Python beside the build with `terrace-lab`, and with
+# what that, policies in Python and their checks need. Crates are fetched by cargo itself; the tools need
+# no Python packages.
 set -eu
 
 RUST_MINOR_MIN=90 # rust-version in Cargo.toml
@@ -24,10 +24,14 @@ SOURCES="bzip2"
 packages=
 target=
 suites=
+sources=
 python=
 while [ $# -gt 0 ]; do
     case $1 in
-    --bench) command -v iperf3 >/dev/null || packages="$packages iperf3" ;;
+    --bench)
+        suites=$SUITES
+        command -v iperf3 >/dev/null || packages="$packages iperf3"
+        ;;
     --fuzz) command -v c++ >/dev/null || packages="$packages g++" ;;
     --arm64)
         target=aarch64-unknown-linux-gnu
@@ -41,6 +45,7 @@ while [ $# -gt 0 ]; do
         ;;
     --suites)
         suites=$SUITES
+        sources=$SOURCES
         # Tests export mounts over NFS; the client library comes with its programs.
         command -v ganesha.nfsd >/dev/null || packages="$packages nfs-ganesha nfs-ganesha-vfs"
         command -v nfs-ls >/dev/null || packages="$packages libnfs-utils"
@@ -134,7 +139,7 @@ if [ -n "$suites" ]; then
         rm -rf "$root/build"
     fi
     mkdir -p "$root/sources"
-    for package in $SOURCES; do
+    for package in $sources; do
         ls "$root/sources/$package"_*.orig.tar.* >/dev/null 2>&1 && continue
         echo "setup: fetching the source of $package"
         # From where packages come from, whether or not that is set up for sources.

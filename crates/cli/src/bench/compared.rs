@@ -19,6 +19,18 @@ pub(super) enum Bar {
     AtMost(f64),
 }
 
+impl Bar {
+    /// For people.
+    fn text(self, unit: &str) -> String {
+        match self {
+            Bar::Ratio(times) => format!("at least {times} times"),
+            Bar::RatioAtMost(times) => format!("at most {times} times"),
+            Bar::AtLeast(limit) => format!("at least {limit} {unit}"),
+            Bar::AtMost(limit) => format!("at most {limit} {unit}"),
+        }
+    }
+}
+
 /// What a row compares.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Comparison {
@@ -41,15 +53,15 @@ pub(super) struct Samples {
 pub(crate) struct Compared {
     pub(crate) row: &'static str,
     pub(crate) unit: &'static str,
-    /// Median of the blocks.
-    pub(crate) value: f64,
+    /// Median of the blocks; none where nothing was run.
+    pub(crate) value: Option<f64>,
     /// Median of the yardstick's blocks, in the same unit.
     pub(crate) yardstick: Option<f64>,
     pub(crate) yardstick_is: &'static str,
     /// What the bound is of: `ratio` of value and yardstick, or `value`.
     pub(crate) bound_of: &'static str,
-    pub(crate) low95: f64,
-    pub(crate) high95: f64,
+    pub(crate) low95: Option<f64>,
+    pub(crate) high95: Option<f64>,
     pub(crate) groups: usize,
     pub(crate) bar: String,
     pub(crate) verdict: Verdict,
@@ -72,33 +84,51 @@ impl Samples {
             Bar::Ratio(limit) | Bar::AtLeast(limit) => Verdict::at_least(&bound, limit),
             Bar::RatioAtMost(limit) | Bar::AtMost(limit) => Verdict::at_most(&bound, limit),
         };
-        let bar = match bar {
-            Bar::Ratio(times) => format!("at least {times} times"),
-            Bar::RatioAtMost(times) => format!("at most {times} times"),
-            Bar::AtLeast(limit) => format!("at least {limit} {unit}"),
-            Bar::AtMost(limit) => format!("at most {limit} {unit}"),
-        };
         Compared {
             row,
             unit,
-            value: median(&mut self.values.clone()),
+            value: Some(median(&mut self.values.clone())),
             yardstick: has_yardstick.then(|| median(&mut self.yardsticks.clone())),
             yardstick_is,
             bound_of,
-            low95: bound.low95,
-            high95: bound.high95,
+            low95: Some(bound.low95),
+            high95: Some(bound.high95),
             groups: self.values.len(),
-            bar,
+            bar: bar.text(unit),
             verdict,
         }
     }
 }
 
 impl Compared {
+    /// A row of which nothing was run.
+    pub(super) fn not_run(comparison: &Comparison) -> Self {
+        let &Comparison { row, unit, yardstick_is, bar } = comparison;
+        Self {
+            row,
+            unit,
+            value: None,
+            yardstick: None,
+            yardstick_is,
+            bound_of: "value",
+            low95: None,
+            high95: None,
+            groups: 0,
+            bar: bar.text(unit),
+            verdict: Verdict::NotRun,
+        }
+    }
+
     /// It in a line, for who waits for the others.
     pub(super) fn line(&self) -> String {
-        let Self { row, bound_of, low95, high95, bar, verdict, .. } = self;
-        format!("{row}: {bound_of} {low95:.3} to {high95:.3}, bar {bar}: {}", verdict.word())
+        let Self { row, bound_of, bar, verdict, .. } = self;
+        let verdict = verdict.word();
+        match (self.low95, self.high95) {
+            (Some(low95), Some(high95)) => {
+                format!("{row}: {bound_of} {low95:.3} to {high95:.3}, bar {bar}: {verdict}")
+            }
+            _ => format!("{row}: bar {bar}: {verdict}"),
+        }
     }
 }
 
@@ -115,8 +145,8 @@ mod tests {
     fn a_ratio_is_of_the_blocks_beside_each_other() {
         let row = compared(Bar::Ratio(0.5), &[6.0, 60.0, 600.0], &[10.0, 100.0, 1000.0]);
         assert_eq!((row.bound_of, row.verdict), ("ratio", Verdict::Met));
-        assert_eq!((row.low95, row.high95), (0.6, 0.6));
-        assert_eq!((row.value, row.yardstick, row.groups), (60.0, Some(100.0), 3));
+        assert_eq!((row.low95, row.high95), (Some(0.6), Some(0.6)));
+        assert_eq!((row.value, row.yardstick, row.groups), (Some(60.0), Some(100.0), 3));
         assert_eq!(row.line(), "row: ratio 0.600 to 0.600, bar at least 0.5 times: met");
         let row = compared(Bar::RatioAtMost(0.5), &[6.0], &[10.0]);
         assert_eq!((row.bar.as_str(), row.verdict), ("at most 0.5 times", Verdict::Missed));
@@ -135,5 +165,12 @@ mod tests {
         assert_eq!((row.bound_of, row.bar.as_str()), ("value", "at least 5 s"));
         assert_eq!(row.verdict, Verdict::Met);
         assert_eq!(compared(Bar::AtMost(5.0), &[6.0], &[]).verdict, Verdict::Missed);
+    }
+    #[test]
+    fn what_was_not_run_has_no_figure() {
+        let bar = Bar::AtMost(0.0);
+        let row = Compared::not_run(&Comparison { row: "row", unit: "s", yardstick_is: "-", bar });
+        assert_eq!((row.value, row.low95, row.verdict), (None, None, Verdict::NotRun));
+        assert_eq!(row.line(), "row: bar at most 0 s: not run");
     }
 }

@@ -20,6 +20,7 @@ pub(crate) mod study;
 mod team;
 
 pub(crate) use crate::demo::file_system;
+pub(crate) use compared::Compared;
 pub(crate) use place::{fast_place, slow_place};
 pub(crate) use statistics::Bound;
 
@@ -37,6 +38,9 @@ pub(crate) enum Verdict {
     /// The bar lies within the bound: noise hides the answer.
     #[serde(rename = "not resolved")]
     NotResolved,
+    /// What it takes is not installed.
+    #[serde(rename = "not run")]
+    NotRun,
 }
 
 impl Verdict {
@@ -60,7 +64,7 @@ impl Verdict {
 
     /// What several come to: the worst of them, and met where there is none.
     pub(crate) fn of_all(verdicts: &[Self]) -> Self {
-        let from_the_worst = [Verdict::Missed, Verdict::NotResolved];
+        let from_the_worst = [Verdict::Missed, Verdict::NotRun, Verdict::NotResolved];
         let worst = from_the_worst.into_iter().find(|worst| verdicts.contains(worst));
         worst.unwrap_or(Verdict::Met)
     }
@@ -71,6 +75,7 @@ impl Verdict {
             Verdict::Met => "met",
             Verdict::Missed => "missed",
             Verdict::NotResolved => "not resolved",
+            Verdict::NotRun => "not run",
         }
     }
 }
@@ -93,9 +98,10 @@ mod tests {
 
     #[test]
     fn all_are_met_where_each_is() {
-        use Verdict::{Met, Missed, NotResolved};
+        use Verdict::{Met, Missed, NotResolved, NotRun};
         assert_eq!(Verdict::of_all(&[Met, Met]), Met);
         assert_eq!(Verdict::of_all(&[Met, NotResolved]), NotResolved);
-        assert_eq!(Verdict::of_all(&[NotResolved, Missed, Met]), Missed);
+        assert_eq!(Verdict::of_all(&[NotResolved, NotRun, Met]), NotRun);
+        assert_eq!(Verdict::of_all(&[NotRun, Missed, Met]), Missed);
     }
 }

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use rustix::fs::FallocateFlags;
 
+use crate::foreign::FSX;
 use crate::receipts::{Receipts, ask_served};
 use crate::scene::{Scene, finish};
 use crate::suites::{How, Place, program, uring_is_offered};
@@ -26,28 +27,6 @@ const ROUNDS_MAX: u32 = 4;
 
 /// No migration of a file so small takes nearly as long.
 const MOVE_TIME_MAX: Duration = Duration::from_secs(1);
-
-/// Everything that the suite can do.
-const CONFIGURATION: &str = "
-flen = 1048576
-[opsize]
-max = 131072
-[weights]
-close_open = 1
-invalidate = 1
-mapread = 5
-mapwrite = 5
-read = 10
-write = 10
-truncate = 2
-fsync = 1
-fdatasync = 1
-posix_fallocate = 2
-punch_hole = 3
-sendfile = 3
-posix_fadvise = 1
-copy_file_range = 3
-";
 
 #[test]
 fn a_file_is_right_while_it_moves() {
@@ -133,7 +112,7 @@ fn operations() -> u64 {
 /// Runs the suite; whether the file was right.
 fn run(scene: &Scene, file: &Path, seed: u64, operations: u64) -> bool {
     let configuration = scene.path("fsx.toml");
-    std::fs::write(&configuration, CONFIGURATION).expect("there is room");
+    std::fs::write(&configuration, FSX).expect("there is room");
     let mut command = Command::new(program("fsx"));
     command.arg("-f").arg(configuration).arg("-P").arg(scene.path(""));
     command.arg("-N").arg(operations.to_string()).arg("-S").arg(seed.to_string()).arg(file);

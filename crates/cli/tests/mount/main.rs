@@ -11,6 +11,8 @@ mod companions;
 mod cut_tails;
 mod directories;
 mod ended;
+#[path = "../../src/bench/mount/foreign.rs"]
+mod foreign;
 mod fsx;
 mod full_catalog;
 mod given;

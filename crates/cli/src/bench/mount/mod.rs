@@ -2,12 +2,16 @@
 //! Mounted stores beside the directories of their tiers, and beside a daemon that does nothing.
 
 mod daemon;
+mod foreign;
 mod ground;
 mod million;
 mod moving;
 mod receipts;
 mod rows;
 pub(super) mod steps;
+mod suites;
+
+use std::path::PathBuf;
 
 use serde::Serialize;
 
@@ -16,6 +20,7 @@ use super::compared::{Compared, Comparison, Samples};
 
 pub(crate) use daemon::mirror;
 pub(crate) use rows::{ROWS, run};
+pub(crate) use suites::FSX_OPERATIONS;
 
 /// How much is measured.
 #[derive(Clone, Debug)]
@@ -28,6 +33,10 @@ pub(crate) struct Settings {
     pub(crate) rows: Vec<String>,
     /// Files of the row that has many.
     pub(crate) files: u64,
+    /// Where the programs of test suites are; where it is not said, as a shell finds them.
+    pub(crate) suites: Option<PathBuf>,
+    /// Operations of fsx.
+    pub(crate) fsx_operations: u64,
 }
 
 /// What was measured.
@@ -46,7 +55,18 @@ pub(crate) struct Row {
 }
 
 impl Row {
-    /// It with something to be said.
+    /// One of which nothing was run, and why.
+    fn not_run(about: &About, why: String) -> Self {
+        Self {
+            compared: Compared::not_run(&about.comparison),
+            mode: about.mode,
+            daemon_cpu_us_per_op: 0.0,
+            yardstick_cpu_us_per_op: 0.0,
+            note: Some(why),
+        }
+    }
+
+    /// The same with something to be said.
     fn with_note(self, note: String) -> Self {
         Self { note: Some(note), ..self }
     }

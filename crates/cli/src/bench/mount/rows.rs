@@ -13,6 +13,7 @@ use super::ground::{Ground, Side};
 use super::million::Million;
 use super::moving::Moved;
 use super::receipts::Mover;
+use super::suites::Suites;
 use super::{About, Groups, Row, Settings, moving, steps};
 use crate::bench::blocks::{Step, Turn, Until, interleave};
 use crate::bench::compared::{Bar, Comparison, Samples};
@@ -20,7 +21,7 @@ use crate::bench::micro::threads::check_stop;
 use crate::progress::Progress;
 
 /// What can be measured, in the order of the table.
-pub(crate) const ROWS: [&str; 22] = [
+pub(crate) const ROWS: [&str; 28] = [
     "seq-read-1m",
     "seq-write-1m",
     "rand-read-4k",
@@ -39,6 +40,12 @@ pub(crate) const ROWS: [&str; 22] = [
     "net-remove",
     "net-ls-lr",
     "migrating-read-p99",
+    "pjdfstest-passthrough",
+    "pjdfstest-served",
+    "pjdfstest-network",
+    "pjdfstest-strict",
+    "fsx-served",
+    "fsx-network",
     "million-mount",
     "million-ls-first",
     "million-ls-memory",
@@ -120,12 +127,26 @@ impl Bench<'_> {
                 self.net(row)
             }
             "migrating-read-p99" => self.migrating(row),
+            "pjdfstest-passthrough"
+            | "pjdfstest-served"
+            | "pjdfstest-network"
+            | "pjdfstest-strict" => self.suites().pjdfstest(row),
+            "fsx-served" | "fsx-network" => self.suites().fsx(row),
             "million-mount" | "million-ls-first" | "million-ls-memory" | "million-tree" => {
                 let (ground, files) = (&self.ground, self.settings.files);
                 let (progress, stop) = (&mut self.progress, self.stop);
                 Million { ground, files, progress, stop }.run(row)
             }
             _ => unreachable!("clap has checked the names"),
+        }
+    }
+
+    fn suites(&self) -> Suites<'_> {
+        Suites {
+            ground: &self.ground,
+            programs: self.settings.suites.as_deref(),
+            fsx_operations: self.settings.fsx_operations,
+            stop: self.stop,
         }
     }
 

@@ -266,6 +266,8 @@ enum What {
     /// row in turns with its yardstick. CPU time is that of the daemons for each operation.
     ///
     /// - `migrating-read-p99`: what is read is compared; other bytes are an error
+    /// - `pjdfstest-...`: tests that fail on the mount and pass on a directory in the same run
+    /// - `fsx-...`: migrations of the file that fsx uses; `not run` where the suite is not found
     /// - `million-...`: a directory, and a tree, with --files files
     ///
     /// The last line is about all rows: met only where each of them is.
@@ -286,6 +288,13 @@ enum What {
         #[arg(long, value_name = "COUNT", default_value_t = 1_000_000,
               value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
         files: u64,
+        /// Where pjdfstest and fsx are, as `tools/setup.sh --suites` installs them [default: PATH]
+        #[arg(long, value_name = "DIR")]
+        suites: Option<PathBuf>,
+        /// Operations of fsx; fewer than 200000 support no verdict
+        #[arg(long, value_name = "COUNT", default_value_t = mount::FSX_OPERATIONS,
+              value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
+        fsx_operations: u64,
         /// Mirror this directory instead: what the command starts itself for
         #[arg(long, value_name = "DIR", hide = true, requires = "place")]
         mirror: Option<PathBuf>,
@@ -453,8 +462,10 @@ impl Verb for Bench {
             Some(What::Mount {
                 mirror: Some(source), place: Some(place), cache, uring, ..
             }) => Ok(mount::mirror(&source, &place, parse_duration(&cache)?, uring)?),
-            Some(What::Mount { groups, block_ms, rows, files, .. }) => {
-                let settings = mount::Settings { groups: groups as usize, block_ms, rows, files };
+            Some(What::Mount { groups, block_ms, rows, files, suites, fsx_operations, .. }) => {
+                let groups = groups as usize;
+                let settings =
+                    mount::Settings { groups, block_ms, rows, files, suites, fsx_operations };
                 let rows = until_interrupted(|stop| mount::run(&settings, stop))?;
                 let verdict = mount::verdict(&rows);
                 show(context, &json!({ "rows": rows, "verdict": verdict }), || {

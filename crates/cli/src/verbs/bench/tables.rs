@@ -4,7 +4,9 @@
 use crate::bench::amr::AmrRow;
 use crate::bench::micro::{Kind, Row};
 use crate::bench::study::StudyRow;
-use crate::bench::{Bound, Verdict, files, migrate, mount, net, overhead, prediction, served};
+use crate::bench::{
+    Bound, Compared, Verdict, files, migrate, mount, net, overhead, prediction, served,
+};
 use crate::table::Table;
 
 pub(super) fn overhead(cases: &[overhead::Case]) -> Table {
@@ -57,14 +59,9 @@ pub(super) fn net(rows: &[net::Row]) -> Table {
             compared.row.into(),
             row.transport.into(),
             row.level.into(),
-            format!("{} {}", short(compared.value), compared.unit),
+            value(compared),
             yardstick,
-            format!(
-                "{} to {} ({})",
-                short(compared.low95),
-                short(compared.high95),
-                compared.bound_of
-            ),
+            bounds(compared),
             format!("{:.2}", row.client_cpu_us_per_op),
             format!("{:.2}", row.server_cpu_us_per_op),
             compared.bar.clone(),
@@ -85,14 +82,9 @@ pub(super) fn mount(rows: &[mount::Row]) -> Table {
         table.row([
             compared.row.into(),
             row.mode.into(),
-            format!("{} {}", short(compared.value), compared.unit),
+            value(compared),
             format!("{yardstick} {}", compared.yardstick_is),
-            format!(
-                "{} to {} ({})",
-                short(compared.low95),
-                short(compared.high95),
-                compared.bound_of
-            ),
+            bounds(compared),
             format!("{:.1}", row.daemon_cpu_us_per_op),
             format!("{:.1}", row.yardstick_cpu_us_per_op),
             compared.bar.clone(),
@@ -106,7 +98,7 @@ pub(super) fn mount(rows: &[mount::Row]) -> Table {
 pub(super) fn mount_notes(rows: &[mount::Row]) -> Vec<String> {
     let note = |row: &mount::Row| Some(format!("{}: {}", row.compared.row, row.note.as_ref()?));
     let mut lines: Vec<_> = rows.iter().filter_map(note).collect();
-    let counted = [Verdict::Met, Verdict::Missed, Verdict::NotResolved];
+    let counted = [Verdict::Met, Verdict::Missed, Verdict::NotResolved, Verdict::NotRun];
     let counted = counted.map(|verdict| {
         let count = rows.iter().filter(|row| row.compared.verdict == verdict).count();
         (count > 0).then(|| format!("{count} {}", verdict.word()))
@@ -114,6 +106,19 @@ pub(super) fn mount_notes(rows: &[mount::Row]) -> Vec<String> {
     let counted: Vec<_> = counted.into_iter().flatten().collect();
     lines.push(format!("all: {} ({})", mount::verdict(rows).word(), counted.join(", ")));
     lines
+}
+
+/// The figure of a row.
+fn value(compared: &Compared) -> String {
+    let value = compared.value.map(|value| format!("{} {}", short(value), compared.unit));
+    value.unwrap_or_default()
+}
+
+/// Where it lies.
+fn bounds(compared: &Compared) -> String {
+    let bounds = compared.low95.zip(compared.high95);
+    let text = |(low, high)| format!("{} to {} ({})", short(low), short(high), compared.bound_of);
+    bounds.map(text).unwrap_or_default()
 }
 
 pub(super) fn files(rows: &[files::Row]) -> Table {
