@@ -147,3 +147,32 @@ fn a_late_close_does_not_settle_what_another_user_may_have_written_since() {
         assert_eq!((noted.size, noted.is_written), (6, false), "{other_left:?}");
     }
 }
+
+#[test]
+fn who_closes_a_small_file_leaves_nothing_in_doubt() {
+    let scene = Scene::new();
+    let [reader, writer] = [(); 2].map(|()| Session::new(scene.noted.tree()));
+    let made = Made { kind: Kind::File, permissions: 0o644, ..Made::default() };
+    let number = scene.one.make(ROOT, b"small", made).expect("it is new").number;
+    let open = |session: &Session, is_for_writing| {
+        session.call(&Request::Open { number, is_for_writing }).expect("it is there");
+    };
+    // All the time, so that what was open before counts.
+    open(&reader, false);
+    open(&writer, true);
+    let (data, at_end) = (&[7; 10][..], false);
+    let write = Request::Write { number, offset: 0, data, at_end, clears_set_id: false };
+    writer.call(&write).expect("it is small");
+    close(&writer, number, Left::Unknown);
+    open(&writer, true);
+    let moved_ns = scene.noted(number).modified.to_ns() + 1;
+    let size = data.len() as u64;
+    let moved = Request::MoveOut { number, size, content: data, object_modified_ns: moved_ns };
+    writer.call(&moved).expect("it is as it was");
+    let saw = Settled { size: 5000, allocated_bytes: 8192, modified_ns: moved_ns + 1 };
+    let closed = vec![Closed { number, is_for_writing: true, left: Left::Settled(saw) }];
+    let request = Request::Close { closed, read: Vec::new(), id: 2, acknowledged: 2 };
+    writer.call(&request).expect("it is open");
+    let noted = scene.noted(number);
+    assert_eq!((noted.size, noted.is_written), (5000, false));
+}

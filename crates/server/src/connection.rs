@@ -115,9 +115,10 @@ impl Connection {
             Some(secret) => secret.prove(Side::Server, transcript),
             None => [0; PROOF_BYTES],
         };
-        let session = shared.join(proof.session, proof.access)?;
-        // Before it is told: who is welcome is not counted among the strangers any more.
+        // Before it is told: who is welcome is not counted among the strangers any more, not while it
+        // waits for the end of its last session, either.
         self.is_stranger.store(false, Ordering::Release);
+        let session = shared.join(proof.session, proof.access)?;
         let welcome = Welcome {
             proof: answer,
             store_id: shared.service.store_id(),

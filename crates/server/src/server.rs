@@ -4,6 +4,7 @@
 use std::collections::{HashMap, HashSet};
 use std::io;
 use std::net::Shutdown;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -350,7 +351,9 @@ impl Shared {
     pub(crate) fn join(&self, number: u64, access: Access) -> Result<Arc<Session>> {
         let is_ending = |sessions: &mut Sessions| sessions.ending.contains(&number);
         let sessions = lock(&self.sessions);
-        let waited = self.dropped.wait_timeout_while(sessions, self.limits.stall_max, is_ending);
+        // Not for as long as the client waits: it is to hear why.
+        let wait_max = self.limits.greeting_time_max / 2;
+        let waited = self.dropped.wait_timeout_while(sessions, wait_max, is_ending);
         let mut sessions = waited.unwrap_or_else(PoisonError::into_inner).0;
         if is_ending(&mut sessions) {
             // It may try again.
@@ -426,9 +429,12 @@ impl Shared {
                 drop(connections);
                 // Of all of them first: others wait for that, be it locks.
                 for (number, session) in &ended {
-                    session.kept.end();
+                    let dropped = catch_unwind(AssertUnwindSafe(|| session.kept.end()));
                     lock(&self.sessions).ending.remove(number);
                     self.dropped.notify_all();
+                    if dropped.is_err() {
+                        tracing::error!("what was kept for a client could not be dropped");
+                    }
                 }
                 drop(ended);
                 lock(&self.connections)

@@ -116,7 +116,11 @@ impl Tree {
         hold.opens = hold.opens.saturating_sub(opens);
         hold.writers = hold.writers.saturating_sub(writers);
         hold.is_untouched &= writers == 0 || left == Left::Untouched;
-        hold.is_in_doubt |= writers > 0 && left == Left::Unknown;
+        // Of a small file there is nothing to be said.
+        if writers > 0 && left == Left::Unknown && hold.opens > 0 && !hold.is_in_doubt {
+            let node = find_node(self, number)?;
+            hold.is_in_doubt = node.is_some_and(|node| node.place == Place::Object);
+        }
         let hold = *hold;
         if hold.opens == 0 {
             holds.remove(&number);

@@ -195,7 +195,10 @@ impl Session {
             return Ok(Reply::Numbers(garbage));
         }
         let mut garbage = Vec::new();
-        let mut failure = self.tree.note_read(read).err();
+        let mut failure = match self.access {
+            Access::Write => self.tree.note_read(read).err(),
+            Access::Read => None,
+        };
         for one in closed {
             match self.close(one) {
                 Ok(true) => garbage.push(one.number),
@@ -282,7 +285,7 @@ impl Metadata for Session {
 /// Whether a request is one of who may write: by itself, whatever was said of it on the way.
 fn is_change(request: &Request<'_>) -> bool {
     let opens = matches!(request, Request::Open { is_for_writing: true, .. });
-    opens || request.effect() == Effect::Change
+    opens || request.is_claim() || request.effect() == Effect::Change
 }
 
 impl Session {

@@ -470,6 +470,14 @@ impl<S: Server> Held<S> {
                 (Err(_), Some(unanswered)) => {
                     return self.unheard().add(Unheard { life, request, unanswered });
                 }
+                // Its answer was too long to be kept: it may be open.
+                (Err(failure), None) if failure.may_pass() => {
+                    if let Request::Open { number, is_for_writing } = request {
+                        let left = Left::Unknown;
+                        let closed = Closed { number, is_for_writing, left };
+                        self.unheard().note_carried_out(life, [closed]);
+                    }
+                }
                 // It is not open.
                 (Err(_), None) => {}
             }
