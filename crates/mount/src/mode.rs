@@ -12,15 +12,15 @@ use terrace_core::{Access, Object};
 use terrace_fs::{File, Node};
 use terrace_fuse::{BackingId, Passthrough};
 
-use crate::options::IoMode;
-
 /// So many locks stand between the first open and the last close.
 const STRIPES: usize = 64;
 
 /// How the opens of each node are served.
 pub(crate) struct Modes {
-    io: IoMode,
+    /// `None` where all is served.
     passthrough: Option<Passthrough>,
+    /// File systems of tiers of which it can pass through nothing.
+    refused: Vec<u64>,
     open: [Mutex<Stripe>; STRIPES],
 }
 
@@ -29,7 +29,8 @@ pub(crate) struct Modes {
 struct Stripe {
     in_use: HashMap<u64, InUse>,
     /// Of which the kernel may have kept bytes while others changed them past it: `sendfile` and
-    /// `splice` go through its cache also where nothing else does.
+    /// `splice` go through its cache also where nothing else does. Until they are served next: that the
+    /// kernel has forgotten one may be told when it has it again.
     stale: HashSet<u64>,
 }
 
@@ -77,20 +78,20 @@ impl Wish {
 }
 
 impl Modes {
-    pub(crate) fn new(io: IoMode, passthrough: Option<Passthrough>) -> Self {
-        Self { io, passthrough, open: std::array::from_fn(|_| Mutex::default()) }
+    pub(crate) fn new(passthrough: Option<Passthrough>, refused: Vec<u64>) -> Self {
+        Self { passthrough, refused, open: std::array::from_fn(|_| Mutex::default()) }
     }
 
     /// Whether files are passed through unless something speaks against it.
     pub(crate) fn prefers_passthrough(&self) -> bool {
-        self.passthrough.is_some() && self.io != IoMode::Served
+        self.passthrough.is_some()
     }
 
     /// Chooses how an open of a file, for writes as `wish` has them, is answered. To be ended with
     /// [`Modes::close`], unless it is refused.
     pub(crate) fn open(&self, node: &Node, file: &File, wish: Wish) -> Chosen {
         let needs_us = wish.needs_us(file.access());
-        let may_pass = !needs_us && self.is_wanted(node);
+        let may_pass = !needs_us && node.marks.is_movable != Some(true);
         // Who has it mapped and has closed it reads and writes the tier's file: who opens it now has to
         // see that, and must not write over it from what the kernel would cache.
         let is_to_pass = may_pass || self.is_mapped(node, file);
@@ -148,13 +149,6 @@ impl Modes {
         }
     }
 
-    /// The kernel has nothing of a node any more.
-    pub(crate) fn forget(&self, number: u64) {
-        if self.passthrough.is_some() {
-            self.stripe(number).stale.remove(&number);
-        }
-    }
-
     /// How an open file is served, for who asks.
     pub(crate) fn is_passed(&self, number: u64) -> Option<bool> {
         let stripe = self.stripe(number);
@@ -173,13 +167,6 @@ impl Modes {
         self.passthrough.is_some() && node.is_written && !is_served()
     }
 
-    fn is_wanted(&self, node: &Node) -> bool {
-        match node.marks.is_movable {
-            Some(is_movable) => !is_movable,
-            None => self.io != IoMode::Served,
-        }
-    }
-
     /// Whether somebody may change a file past the daemon that nobody has open.
     fn is_mapped(&self, node: &Node, file: &File) -> bool {
         let is_held = |object: Arc<dyn Object>| object.stat().is_ok_and(|stat| stat.is_held);
@@ -189,6 +176,9 @@ impl Modes {
 
     fn pass(&self, node: &Node, file: &File) -> Mode {
         let Some(passthrough) = &self.passthrough else { return Mode::Served };
+        if self.is_refused(file) {
+            return Mode::Served;
+        }
         let Some((descriptor, object)) = hold(file) else { return Mode::Served };
         match passthrough.open(descriptor.as_fd()) {
             Ok(backing) => {
@@ -199,6 +189,17 @@ impl Modes {
                 Mode::Served
             }
         }
+    }
+
+    /// Whether a file is where the kernel can pass through nothing. It is not held to find that out: what
+    /// is held stays where it is until it is closed.
+    fn is_refused(&self, file: &File) -> bool {
+        let is_there = |object: Arc<dyn Object>| {
+            let lease = object.lease_file().ok().flatten()?;
+            let device = rustix::fs::fstat(&lease.file).ok()?.st_dev;
+            Some(self.refused.contains(&device))
+        };
+        !self.refused.is_empty() && file.object().and_then(is_there).unwrap_or(false)
     }
 
     fn stripe(&self, number: u64) -> MutexGuard<'_, Stripe> {

@@ -21,6 +21,8 @@ const REQUEST_BYTES_MAX: u32 = 1 << 20;
 pub struct Mount {
     session: Session,
     front: Front,
+    /// Why the kernel passes nothing through.
+    refusal: Option<String>,
     threads: usize,
 }
 
@@ -40,10 +42,28 @@ impl Mount {
         if let Some(reason) = session.uring_refusal() {
             tracing::info!(%reason, "requests do not come over io_uring");
         }
-        let passthrough = session.passthrough();
-        let modes = Modes::new(options.io, passthrough);
+        let mut passthrough = session.passthrough();
+        let mut refused = Vec::new();
+        let mut refusal = None;
+        match (&passthrough, &tiers) {
+            (None, _) if may_pass(options) => {
+                let reason = "the kernel allows it to root alone (CAP_SYS_ADMIN), since Linux 6.9";
+                refusal = Some(reason.into());
+            }
+            (Some(kernel), Some(tiers)) => {
+                let directories = tiers.store().directories_to_lend();
+                refused = probe::refused(kernel, &directories);
+                refusal = probe::refusal(&refused, directories.len());
+            }
+            _ => {}
+        }
+        if refusal.is_some() {
+            // What is held in vain cannot move while it is open.
+            passthrough = None;
+        }
+        let modes = Modes::new(passthrough, refused.iter().map(|tier| tier.device).collect());
         let front = Front::new(files, tiers, modes, session.notifier(), options)?;
-        Ok(Self { session, front, threads: options.threads.max(1) })
+        Ok(Self { session, front, refusal, threads: options.threads.max(1) })
     }
 
     /// Whether the kernel is to read and write tiers' files itself, where it can.
@@ -65,15 +85,10 @@ impl Mount {
         Some(refused.unwrap_or_else(|| "the kernel does not offer it".into()))
     }
 
-    /// Why the kernel reads and writes no tier's file itself; `None` where it does. A file is made
-    /// on each tier for that, and is gone at once.
-    pub fn passthrough_refusal(&self) -> Option<String> {
-        let Some(passthrough) = self.session.passthrough().filter(|_| self.passes_through()) else {
-            let reason = "the kernel allows it to root alone (CAP_SYS_ADMIN), since Linux 6.9";
-            return Some(reason.into());
-        };
-        let directories = self.front.tiers()?.store().directories_to_lend();
-        probe::refusal(&passthrough, &directories)
+    /// Why the kernel reads and writes no tier's file itself; `None` where it does, or was not to. A file
+    /// was made on each tier for that, and was gone at once.
+    pub fn passthrough_refusal(&self) -> Option<&str> {
+        self.refusal.as_deref()
     }
 
     /// For ending the mount from another thread.
@@ -115,7 +130,7 @@ fn wanted(options: &Options) -> Wanted {
         true => InitFlags::AUTO_INVAL_DATA | InitFlags::POSIX_LOCKS | InitFlags::FLOCK_LOCKS,
         false => InitFlags::EXPLICIT_INVAL_DATA | InitFlags::CACHE_SYMLINKS | InitFlags::ASYNC_DIO,
     };
-    let passes = !options.is_shared && options.io != IoMode::Served;
+    let passes = may_pass(options);
     if passes {
         flags |= InitFlags::PASSTHROUGH;
     }
@@ -127,4 +142,9 @@ fn wanted(options: &Options) -> Wanted {
         uring: options.uring,
         ..Wanted::default()
     }
+}
+
+/// Whether the kernel is to pass files through where it can.
+fn may_pass(options: &Options) -> bool {
+    !options.is_shared && options.io != IoMode::Served
 }

@@ -13,7 +13,7 @@ pub enum IoMode {
     Auto,
     /// The kernel wherever it can, except for files that are marked movable.
     Passthrough,
-    /// This process, except for files that are marked not movable.
+    /// This process.
     Served,
 }
 

@@ -92,7 +92,6 @@ impl Front {
         if self.is_shared {
             self.seen.forget(number, names);
         }
-        self.modes.forget(number);
         // Nobody waits for an answer.
         if let Err(failure) = self.files.forget(number) {
             super::log(number, &failure);

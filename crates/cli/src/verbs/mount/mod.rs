@@ -265,9 +265,9 @@ impl Plan {
                 Mounted::new(&files, Some(tiers), &self.directory, &options).map_err(|error| {
                     Error::from_io("mount", error).with("directory", self.directory.display())
                 })?;
-            if self.must_pass
-                && let Some(reason) = mounted.passthrough_refusal()
-            {
+            if self.must_pass && !mounted.passes_through() {
+                let reason =
+                    mounted.passthrough_refusal().unwrap_or("another process has the store");
                 return Err(Error::new(ErrorKind::Denied, PASS).because(reason).into());
             }
             if self.must_use_uring
@@ -291,8 +291,7 @@ impl Plan {
     }
 
     fn print_ready(&self, context: &Context, mounted: &Mounted) -> Result<()> {
-        let wanted = mounted.passes_through();
-        let refusal = if wanted { mounted.passthrough_refusal() } else { None };
+        let (passes, refusal) = (mounted.passes_through(), mounted.passthrough_refusal());
         let mut output = Output::new();
         if context.is_json {
             output.json(&json!({
@@ -301,12 +300,12 @@ impl Plan {
                 "name": self.opening.name,
                 "directory": self.directory,
                 "process": std::process::id(),
-                "passthrough": wanted && refusal.is_none(),
+                "passthrough": passes,
                 "uring": mounted.uses_uring(),
             }))?;
         } else {
             let how = match refusal {
-                None if wanted => "passthrough where possible".into(),
+                None if passes => "passthrough where possible".into(),
                 None => "served".into(),
                 Some(reason) => format!("served; {reason}"),
             };
