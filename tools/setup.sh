@@ -48,6 +48,9 @@ while [ $# -gt 0 ]; do
         sources=$SOURCES
         # Tests export mounts over NFS; the client library comes with its programs.
         command -v ganesha.nfsd >/dev/null || packages="$packages nfs-ganesha nfs-ganesha-vfs"
+        # With which who is not root mounts.
+        command -v fusermount3 >/dev/null || packages="$packages fuse3"
+        command -v getfattr >/dev/null || packages="$packages attr"
         command -v nfs-ls >/dev/null || packages="$packages libnfs-utils"
         for program in sqlite3 fio rsync make; do
             command -v $program >/dev/null || packages="$packages $program"

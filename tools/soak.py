@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 """Tries random load, faults, crashes, kill -9 and changes of the policy for a given time.
 
-Each round takes seeds that no earlier one had: the model test and the crash test of the stack, its
+First a file that moves under 200,000 operations, a directory and a tree of a million files. Then
+rounds: each takes seeds that no earlier one had: the model test and the crash test of the stack, its
 crashes with the loss of the catalog, the real command under kill -9, clients and a server over a
 simulated network, mounts beside a directory and below applications, and the short form of fuzzing.
 Everything is compared byte by byte.
@@ -34,8 +35,14 @@ TESTS = [
     ("terrace-cli", "mount", "apps::", 1),
     ("terrace-fuzzing", "short", "mutations", 3),
 ]
+# What `make test` does with little, once before the rounds: package, test, filter, how much.
+LONG = [
+    ("terrace-cli", "mount", "fsx::", {"TERRACE_FSX_OPERATIONS": "200000"}),
+    ("terrace-cli", "mount", "many::", {"TERRACE_FILES": "1000000"}),
+]
 # No test takes nearly as long; one that hangs is a failure.
 TEST_SECONDS_MAX = 900
+LONG_SECONDS_MAX = 3600
 FAILURES_MAX = 10
 # Seeds are multiplied in the tests; this leaves room.
 SEED_MAX = 1 << 32
@@ -64,14 +71,15 @@ def build() -> dict[tuple[str, str], str]:
     }
 
 
-def run(program: str, package: str, test: str, only: str, first: int, count: int) -> tuple[int, str]:
+def run(
+    program: str, package: str, test: str, only: str, settings: dict[str, str], seconds_max: int
+) -> tuple[int, str]:
     """Runs one test; returns the bytes that it compared, and what went wrong."""
-    environment = os.environ | {"TERRACE_SEED_FIRST": str(first), "TERRACE_SEEDS": str(count)}
+    environment = os.environ | settings
     environment.pop("TERRACE_SEED", None)
-    replay = (
-        f"TERRACE_SEED_FIRST={first} TERRACE_SEEDS={count} "
-        f"cargo test --release -p {package} --test {test} {only}"
-    ).rstrip()
+    words = [f"{name}={value}" for name, value in settings.items()]
+    words += ["cargo test --release -p", package, "--test", test, only]
+    replay = " ".join(words).rstrip()
     try:
         done = subprocess.run(
             [program, "--nocapture", *([only] if only else [])],
@@ -81,10 +89,10 @@ def run(program: str, package: str, test: str, only: str, first: int, count: int
             capture_output=True,
             text=True,
             errors="replace",
-            timeout=TEST_SECONDS_MAX,
+            timeout=seconds_max,
         )
     except subprocess.TimeoutExpired:
-        return 0, f"soak: replay: {replay}\nit did not end within {TEST_SECONDS_MAX} s"
+        return 0, f"soak: replay: {replay}\nit did not end within {seconds_max} s"
     verified_bytes = sum(map(int, re.findall(r"^verified_bytes=(\d+)$", done.stdout, re.M)))
     if done.returncode == 0:
         return verified_bytes, ""
@@ -102,11 +110,17 @@ def main() -> int:
     end = start + arguments.minutes * 60
     seed = random.randrange(SEED_MAX // 2) if arguments.seed is None else arguments.seed
     first_seed, rounds, runs, verified_bytes, failures = seed, 0, 0, 0, 0
+    for package, test, only, settings in LONG:
+        _, wrong = run(programs[(package, test)], package, test, only, settings, LONG_SECONDS_MAX)
+        failures += bool(wrong)
+        minutes = (time.monotonic() - start) / 60
+        print(f"soak: {only} {settings} done, {minutes:.1f} min\n{wrong}".rstrip(), flush=True)
     # At least one round, however short the time.
     while (rounds == 0 or time.monotonic() < end) and failures < FAILURES_MAX:
         for package, test, only, count in TESTS:
             program = programs[(package, test)]
-            compared_bytes, wrong = run(program, package, test, only, seed, count)
+            seeds = {"TERRACE_SEED_FIRST": str(seed), "TERRACE_SEEDS": str(count)}
+            compared_bytes, wrong = run(program, package, test, only, seeds, TEST_SECONDS_MAX)
             runs += 1
             verified_bytes += compared_bytes
             if wrong:

@@ -12,14 +12,16 @@ use std::thread;
 
 use terrace_core::Random;
 
+use crate::apps::run_while_files_move;
 use crate::natives::{NOBODY, as_nobody};
 use crate::scene::{Mounted, Scene, Served, wait_until};
 
 /// Kept with the metadata, and kept as an object.
 const SIZES: [usize; 2] = [100, 300_000];
 
-/// Records that each process writes.
+/// Records that each process writes; more where the file moves meanwhile.
 const RECORDS: usize = 300;
+const RECORDS_MOVING: usize = 4000;
 
 /// Processes on each mount.
 const PROCESSES: usize = 2;
@@ -291,13 +293,24 @@ fn records_that_two_clients_append_stay_whole() {
     for (length, records) in [(62, RECORDS), (5001, RECORDS), ((1 << 20) - 4096, 10)] {
         for how in [&[][..], &["--strict"]] {
             let Some(pair) = Pair::new(how) else { return };
-            check_appends(&pair, length, records);
+            check_appends(&pair.paths("log"), length, records);
         }
     }
 }
 
-fn check_appends(pair: &Pair, length: usize, records: usize) {
-    let paths = pair.paths("log");
+#[test]
+fn records_that_two_clients_append_stay_whole_while_the_file_moves() {
+    for how in [&[][..], &["--strict"]] {
+        let Some(pair) = Pair::new(how) else { return };
+        let what = format!("two clients appending, {how:?}");
+        run_while_files_move(&pair.scene, pair.one.path(), &what, 1, |run| {
+            let paths = pair.paths(&format!("log{run}"));
+            check_appends(&paths, 62, RECORDS_MOVING);
+        });
+    }
+}
+
+fn check_appends(paths: &[PathBuf; 2], length: usize, records: usize) {
     fs::write(&paths[0], b"").expect("there is room");
     // The file outgrows the metadata on the way.
     let script = "import os, sys
@@ -306,7 +319,7 @@ for number in range(int(sys.argv[3])):
     record = f'{sys.argv[2]} {number} '.ljust(length - 1, '.') + '\\n'
     assert os.write(file, record.encode()) == length
 ";
-    run_on_both(&paths, script, records, &[length]);
+    run_on_both(paths, script, records, &[length]);
     let text = fs::read_to_string(&paths[0]).expect("readable");
     assert_eq!(text.len(), length * records * 2 * PROCESSES);
     let mut next = [0; 2 * PROCESSES];
@@ -326,23 +339,37 @@ for number in range(int(sys.argv[3])):
 fn parts_of_one_file_are_written_from_two_clients() {
     for how in [&[][..], &["--strict"]] {
         let Some(pair) = Pair::new(how) else { return };
-        let paths = pair.paths("shared");
-        fs::write(&paths[0], b"").expect("there is room");
-        // Parts lie between each other, and share pages.
-        let script = "import os, sys
-file, own, count = os.open(sys.argv[1], os.O_RDWR), int(sys.argv[2]), int(sys.argv[3])
+        check_parts(&pair.paths("shared"), 1000, RECORDS);
+    }
+}
+
+#[test]
+fn parts_of_one_file_are_written_from_two_clients_while_it_moves() {
+    for how in [&[][..], &["--strict"]] {
+        let Some(pair) = Pair::new(how) else { return };
+        let what = format!("two clients writing parts, {how:?}");
+        run_while_files_move(&pair.scene, pair.one.path(), &what, 1, |run| {
+            check_parts(&pair.paths(&format!("shared{run}")), 100, RECORDS_MOVING);
+        });
+    }
+}
+
+fn check_parts(paths: &[PathBuf; 2], length: usize, records: usize) {
+    fs::write(&paths[0], b"").expect("there is room");
+    // Parts lie between each other, and share pages.
+    let script = "import os, sys
+file, own, count, others, length = os.open(sys.argv[1], os.O_RDWR), *map(int, sys.argv[2:])
 for number in range(count):
-    part = bytes([own + 1]) * 1000
-    assert os.pwrite(file, part, (number * int(sys.argv[4]) + own) * 1000) == 1000
+    part = bytes([own + 1]) * length
+    assert os.pwrite(file, part, (number * others + own) * length) == length
 ";
-        run_on_both(&paths, script, RECORDS, &[]);
-        for path in &paths {
-            let found = fs::read(path).expect("readable");
-            assert_eq!(found.len(), 1000 * RECORDS * 2 * PROCESSES, "{how:?}");
-            for (index, part) in found.chunks(1000).enumerate() {
-                let own = (index % (2 * PROCESSES)) as u8;
-                assert!(part.iter().all(|byte| *byte == own + 1), "{how:?}: part {index}");
-            }
+    run_on_both(paths, script, records, &[length]);
+    for path in paths {
+        let found = fs::read(path).expect("readable");
+        assert_eq!(found.len(), length * records * 2 * PROCESSES);
+        for (index, part) in found.chunks(length).enumerate() {
+            let own = (index % (2 * PROCESSES)) as u8;
+            assert!(part.iter().all(|byte| *byte == own + 1), "part {index}");
         }
     }
 }

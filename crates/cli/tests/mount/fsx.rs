@@ -70,14 +70,11 @@ fn exercises_with(how: How, more: &[&str]) {
     let Some(mut place) = Place::new(how, more) else { return };
     for seed in terrace_testkit::seeds(1) {
         let file = place.mounted.path().join(format!("fsx{seed}"));
-        // Large enough to be an object from the start.
-        std::fs::write(&file, vec![0; 8192]).expect("there is room");
-        // What it writes goes into room behind the end, until it first cuts the file.
-        let opened = File::options().write(true).open(&file).expect("it is there");
-        let promised = rustix::fs::fallocate(&opened, FallocateFlags::KEEP_SIZE, 0, 1 << 20);
-        promised.expect("there is room");
-        drop(opened);
+        prepare(&file);
         let (mut operations, mut is_enough) = (operations(), false);
+        let native = place.scene.directory("native").join(format!("fsx{seed}"));
+        prepare(&native);
+        assert!(run(&place.scene, &native, seed, operations), "seed {seed} fails natively");
         // Other work on the machine may leave few moves to a run: then there is a longer one.
         for _ in 0..ROUNDS_MAX {
             let moves = match how {
@@ -102,6 +99,15 @@ fn exercises_with(how: How, more: &[&str]) {
         }
     }
     place.mounted.unmount();
+}
+
+fn prepare(file: &Path) {
+    // Large enough to be an object from the start.
+    std::fs::write(file, vec![0; 8192]).expect("there is room");
+    // What it writes goes into room behind the end, until it first cuts the file.
+    let opened = File::options().write(true).open(file).expect("it is there");
+    let promised = rustix::fs::fallocate(&opened, FallocateFlags::KEEP_SIZE, 0, 1 << 20);
+    promised.expect("there is room");
 }
 
 fn operations() -> u64 {

@@ -23,6 +23,8 @@ pub(crate) struct Receipt {
     pub(crate) key: String,
     /// `done`, or why not.
     pub(crate) outcome: String,
+    /// Whether the policy wanted it.
+    pub(crate) is_by_policy: bool,
 }
 
 /// Everything that ends in the store of a scene.
@@ -46,8 +48,11 @@ impl Receipts {
                 if let (Some(key), Some(outcome)) =
                     (notice["key"].as_str(), notice["outcome"].as_str())
                 {
+                    let is_by_policy =
+                        notice["by"].as_str().is_some_and(|by| by.starts_with("policy"));
+                    let (key, outcome) = (key.into(), outcome.into());
                     // Nobody listens once the test is over.
-                    let _ = sender.send(Receipt { key: key.into(), outcome: outcome.into() });
+                    let _ = sender.send(Receipt { key, outcome, is_by_policy });
                 }
             }
         });

@@ -25,14 +25,17 @@ fn fio_reads_what_it_wrote_while_it_moves_behind_a_server() {
 fn verifies_its_own(how: How) {
     for seed in terrace_testkit::seeds(1) {
         let Some(stage) = Stage::new("fio", how, seed) else { return };
-        stage.run(|run| {
-            for engine in ENGINES {
-                // Blocks of all sizes, so that they share pages and segments.
-                let own = ["--bsrange=4k-64k", "--size=8m", "--numjobs=2"];
-                verify(&stage, seed + run, &[&own[..], engine].concat());
-            }
-        });
+        stage.run(|run| verify_all(&stage, run));
         stage.end();
+    }
+}
+
+/// Has jobs write and verify files of their own, in each way.
+pub(super) fn verify_all(stage: &Stage, run: u64) {
+    for engine in ENGINES {
+        // Blocks of all sizes, so that they share pages and segments.
+        let own = ["--bsrange=4k-64k", "--size=8m", "--numjobs=2"];
+        verify(stage, stage.seed + run, &[&own[..], engine].concat());
     }
 }
 

@@ -33,11 +33,20 @@ struct Written {
 
 #[test]
 fn full_tiers_lose_nothing() {
+    lose_nothing(How::Served);
+}
+
+#[test]
+fn full_tiers_lose_nothing_behind_a_server() {
+    lose_nothing(How::Network);
+}
+
+fn lose_nothing(how: How) {
     for seed in terrace_testkit::seeds(1) {
         let Some(scene) = Scene::with_capacity(CAPACITY) else { return };
-        let place = Place::with_scene(scene, How::Served, &[]);
-        let stage = Stage { place, what: "full", how: How::Served, seed };
-        let mover = Mover::start(&stage.place, seed);
+        let place = Place::with_scene(scene, how, &[]);
+        let stage = Stage { place, what: "full", how, seed };
+        let mover = Mover::start(&stage.place.scene, stage.path(), seed);
         let mut random = Random::new(seed);
         let mut written = Vec::new();
         for filling in 0..FILLINGS {
@@ -59,7 +68,7 @@ fn full_tiers_lose_nothing() {
                 free.f_bavail * free.f_frsize >= removed_bytes / 2
             });
         }
-        println!("full: seed {seed}, {FILLINGS} fillings, {} migrations", mover.moves());
+        println!("full, {how:?}: seed {seed}, {FILLINGS} fillings, {} migrations", mover.moves());
         drop(mover);
         stage.end();
     }

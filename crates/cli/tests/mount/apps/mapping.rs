@@ -93,6 +93,11 @@ fn what_is_stored_in_a_mapping_is_kept_although_the_file_moved() {
 }
 
 #[test]
+fn what_is_stored_in_a_mapping_is_kept_although_the_file_moved_behind_a_server() {
+    stores(How::Network);
+}
+
+#[test]
 fn a_mapping_that_the_kernel_passes_through_keeps_the_file_where_it_is() {
     stores(How::Passed);
 }

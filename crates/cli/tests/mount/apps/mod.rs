@@ -8,8 +8,9 @@ mod fio;
 mod full;
 mod git;
 mod mapping;
-mod mover;
+pub(crate) mod mover;
 mod postgresql;
+mod restless;
 mod sqlite;
 
 use std::path::Path;
@@ -19,10 +20,11 @@ use std::time::Duration;
 use terrace_core::{Clock, Random, SystemClock};
 
 use self::mover::Mover;
-use crate::scene::finish;
+use crate::scene::{Scene, finish};
 use crate::suites::{How, Place};
 
-/// Migrations that are done during each run; `TERRACE_APPS_MOVES` asks for others.
+/// Migrations of open files that are done while an application runs; `TERRACE_APPS_MOVES` asks for
+/// others.
 const MOVES_MIN: u64 = 100;
 
 /// An application that runs again and again for so long without these does not move enough.
@@ -49,24 +51,9 @@ impl Stage {
 
     /// Runs the application once or more, until enough has moved meanwhile; it is told how often it
     /// has run before.
-    fn run(&self, mut application: impl FnMut(u64)) {
-        let mover = Mover::start(&self.place, self.seed);
-        let clock = SystemClock::default();
-        let (start_ns, mut runs) = (clock.now_ns(), 0);
-        let duration = || Duration::from_nanos(clock.now_ns() - start_ns);
-        let is_short = || mover.moves() < moves_min() && duration() < RUN_TIME_MAX;
-        while runs == 0 || (is_short() && mover.is_running()) {
-            application(runs);
-            runs += 1;
-        }
-        let (what, how, seed) = (self.what, self.how, self.seed);
-        let (moves, of_open) = (mover.moves(), mover.moves_of_open());
-        let seconds = duration().as_secs_f64();
-        println!(
-            "{what}, {how:?}: seed {seed}, {runs} runs in {seconds:.1} s, {moves} migrations, \
-             {of_open} of them of files that were open"
-        );
-        assert!(moves >= moves_min(), "{moves} migrations alone");
+    fn run(&self, application: impl FnMut(u64)) {
+        let what = format!("{}, {:?}", self.what, self.how);
+        run_while_files_move(&self.place.scene, self.path(), &what, self.seed, application);
     }
 
     /// Unmounts, and checks the store.
@@ -78,6 +65,33 @@ impl Stage {
         }
         scene.ok(["fsck", "--verify"]);
     }
+}
+
+/// Runs what uses files below a mount once or more, until enough of them have moved while they were
+/// open; it is told how often it has run before.
+pub(crate) fn run_while_files_move(
+    scene: &Scene,
+    mount: &Path,
+    what: &str,
+    seed: u64,
+    mut application: impl FnMut(u64),
+) {
+    let mover = Mover::start(scene, mount, seed);
+    let clock = SystemClock::default();
+    let (start_ns, mut runs) = (clock.now_ns(), 0);
+    let duration = || Duration::from_nanos(clock.now_ns() - start_ns);
+    let is_short = || mover.moves_of_open() < moves_min() && duration() < RUN_TIME_MAX;
+    while runs == 0 || (is_short() && mover.is_running()) {
+        application(runs);
+        runs += 1;
+    }
+    let (moves, of_open) = (mover.moves(), mover.moves_of_open());
+    let seconds = duration().as_secs_f64();
+    println!(
+        "{what}: seed {seed}, {runs} runs in {seconds:.1} s, {moves} migrations, \
+         {of_open} of them of files that were open"
+    );
+    assert!(of_open >= moves_min(), "only {of_open} migrations of open files");
 }
 
 fn moves_min() -> u64 {

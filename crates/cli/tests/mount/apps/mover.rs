@@ -16,7 +16,7 @@ use rustix::io::Errno;
 use terrace_core::{Clock, Random, SystemClock};
 
 use crate::receipts::{Receipts, ask};
-use crate::suites::Place;
+use crate::scene::Scene;
 
 /// Files that are asked to move at a time.
 const FILES_MAX: usize = 6;
@@ -46,12 +46,12 @@ pub(crate) struct Mover {
 }
 
 impl Mover {
-    /// Begins to move what is open at a place; where nothing is, what lies there.
-    pub(crate) fn start(place: &Place, seed: u64) -> Self {
-        let mount = place.mounted.path().to_path_buf();
+    /// Begins to move what is open at a mount of a scene; where nothing is, what lies there.
+    pub(crate) fn start(scene: &Scene, mount: &Path, seed: u64) -> Self {
+        let mount = mount.to_path_buf();
         let probe = mount.join(".probe");
         fs::write(&probe, vec![0; 8192]).expect("there is room");
-        let receipts = Receipts::watch(&place.scene, &probe);
+        let receipts = Receipts::watch(scene, &probe);
         fs::remove_file(&probe).expect("it is there");
         let (moves, is_done) = (Moves::default(), Arc::new(AtomicBool::new(false)));
         let round = Round {

@@ -109,24 +109,21 @@ fn keeps_its_books(how: How, journal: Journal) {
     for seed in terrace_testkit::seeds(1) {
         let Some(stage) = Stage::new("sqlite", how, seed) else { return };
         let books = Books::new(stage.path(), journal);
-        stage.run(|run| {
-            let writers = 0..WRITERS;
-            let logs: Vec<_> =
-                writers.map(|writer| stage.place.scene.path(&format!("{writer}.out"))).collect();
-            let running: Vec<_> = logs
-                .iter()
-                .zip(0..)
-                .map(|(log, writer)| books.write(writer, run * TRANSACTIONS, TRANSACTIONS, log))
-                .collect();
-            for mut child in running {
-                assert!(child.wait().expect("it ends").success(), "{journal:?}");
-            }
-            for writer in 0..WRITERS {
-                assert_eq!(books.entries(writer), (run + 1) * TRANSACTIONS);
-            }
-            books.check();
-        });
+        stage.run(|run| books.grow(&stage, run));
         stage.end();
+    }
+}
+
+/// Has writers commit at the same time, in each way, to databases that grow with each run.
+pub(super) fn keep_books(stage: &Stage, run: u64) {
+    for journal in [Journal::Delete, Journal::Log] {
+        let directory = stage.path().join(journal.name());
+        fs::create_dir_all(&directory).expect("there is room");
+        let books = match run {
+            0 => Books::new(&directory, journal),
+            _ => Books::at(&directory, journal),
+        };
+        books.grow(stage, run);
     }
 }
 
@@ -138,7 +135,7 @@ fn survives(how: How, journal: Journal, kill: impl Fn(&mut Stage)) {
         let log = stage.place.scene.path("writer.out");
         let (mut next, mut moves) = (0, 0);
         for _ in 0..KILLS {
-            let mover = Mover::start(&stage.place, seed);
+            let mover = Mover::start(&stage.place.scene, stage.path(), seed);
             let mut child = books.write(0, next, u64::from(u32::MAX), &log);
             wait_until("enough is committed", || committed(&log).len() >= COMMITTED_MIN);
             kill(&mut stage);
@@ -173,9 +170,14 @@ struct Books {
 
 impl Books {
     fn new(directory: &Path, journal: Journal) -> Self {
-        let books = Self { path: directory.join("books.db"), journal };
+        let books = Self::at(directory, journal);
         succeed(books.command());
         books
+    }
+
+    /// One that was made before.
+    fn at(directory: &Path, journal: Journal) -> Self {
+        Self { path: directory.join("books.db"), journal }
     }
 
     fn command(&self) -> Command {
@@ -190,6 +192,25 @@ impl Books {
         command.args([writer, first, count].map(|number| number.to_string()));
         command.stdin(Stdio::null()).stdout(File::create(log).expect("there is room"));
         command.spawn().expect("Python runs")
+    }
+
+    /// Has several write at the same time, for the n-th time; all that they committed is there then.
+    fn grow(&self, stage: &Stage, run: u64) {
+        let writers = 0..WRITERS;
+        let logs: Vec<_> =
+            writers.map(|writer| stage.place.scene.path(&format!("{writer}.out"))).collect();
+        let running: Vec<_> = logs
+            .iter()
+            .zip(0..)
+            .map(|(log, writer)| self.write(writer, run * TRANSACTIONS, TRANSACTIONS, log))
+            .collect();
+        for mut child in running {
+            assert!(child.wait().expect("it ends").success(), "{:?}", self.journal);
+        }
+        for writer in 0..WRITERS {
+            assert_eq!(self.entries(writer), (run + 1) * TRANSACTIONS);
+        }
+        self.check();
     }
 
     /// How many entries of a writer there are, from number 0 on without a gap.

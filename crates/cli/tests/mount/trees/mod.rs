@@ -7,12 +7,13 @@ mod side;
 mod tree;
 
 use std::collections::VecDeque;
+use std::path::PathBuf;
 
 use rustix::fs::{CWD, FileType};
 use rustix::io::Errno;
 
 use self::operation::{Chooser, Operation};
-use self::side::{Side, migrate};
+use self::side::{Side, migrate, tiers};
 use self::tree::{content, content_difference, differences, paths, read_tree};
 use crate::suites::{How, Place};
 
@@ -24,6 +25,13 @@ const STEPS_BETWEEN: u64 = 60;
 
 /// Operations that are printed when something is wrong.
 const HISTORY: usize = 40;
+
+/// So many files are asked to move after so many operations, on average, where the names lead to any.
+const MOVES_AT_ONCE: usize = 4;
+const MOVES_BETWEEN: u64 = 2;
+
+/// Migrations that are seen to be done in each history, at least.
+const MOVES_MIN: u64 = 10;
 
 /// Seeds of each test.
 const SEEDS: u64 = 2;
@@ -74,7 +82,9 @@ struct Run {
     seed: u64,
     chooser: Chooser,
     history: VecDeque<String>,
-    /// Migrations that were asked for.
+    /// What was asked to go to another tier than it was on.
+    moving: Vec<(PathBuf, &'static str)>,
+    /// How often that was there when it was looked at next.
     moves: u64,
     /// Whether the server was started anew since it was mounted.
     is_server_new: bool,
@@ -94,6 +104,7 @@ impl Run {
             seed,
             chooser,
             history: VecDeque::new(),
+            moving: Vec::new(),
             moves: 0,
             is_server_new: false,
         })
@@ -106,8 +117,9 @@ impl Run {
         for step in 0..STEPS {
             let operation = self.chooser.next();
             self.apply(step, &operation);
-            if self.chooser.below(8) == 0 {
-                self.migrate();
+            if self.chooser.below(MOVES_BETWEEN) == 0 {
+                self.count_moves();
+                (0..MOVES_AT_ONCE).for_each(|_| self.migrate());
             }
             if self.chooser.below(STEPS_BETWEEN) == 0 {
                 self.compare();
@@ -117,7 +129,8 @@ impl Run {
         }
         self.compare();
         let (how, seed, moves) = (self.how, self.seed, self.moves);
-        println!("trees, {how:?}: seed {seed}, {STEPS} operations, {moves} migrations asked for");
+        println!("trees, {how:?}: seed {seed}, {STEPS} operations, {moves} migrations were done");
+        assert!(moves >= MOVES_MIN, "{moves} migrations alone");
         self.mounted.close_all();
         self.place.mounted.unmount();
     }
@@ -160,8 +173,10 @@ impl Run {
         if !stat.is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode).is_file()) {
             return;
         }
+        let is_new = tiers(&path).is_some_and(|tiers| tiers != tier);
         match migrate(&path, tier) {
-            Ok(()) => self.moves += 1,
+            Ok(()) if is_new => self.moving.push((path.clone(), tier)),
+            Ok(()) => {}
             // The kernel has it at the moment.
             Err(Errno::TXTBSY) if self.how == How::Passed => {}
             // It moves already.
@@ -169,6 +184,12 @@ impl Run {
             Err(errno) => self.fail(&format!("cannot migrate {}: {errno}", path.display())),
         }
         self.history.push_back(format!("migrate {} to {tier}", path.display()));
+    }
+
+    /// Counts which of the files that were asked to move are where they were asked to go.
+    fn count_moves(&mut self) {
+        let is_there = |(path, tier): &(PathBuf, &str)| tiers(path).as_deref() == Some(*tier);
+        self.moves += self.moving.drain(..).filter(is_there).count() as u64;
     }
 
     fn happen(&mut self) {
@@ -205,6 +226,7 @@ impl Run {
 
     /// Compares what names lead to, and what is open.
     fn compare(&mut self) {
+        self.count_moves();
         let native = read_tree(self.native.root()).expect("readable");
         match read_tree(self.mounted.root()) {
             Ok(mounted) if mounted == native => {}

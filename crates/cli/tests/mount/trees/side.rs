@@ -242,3 +242,10 @@ pub(super) fn xattrs(path: &Path) -> Result<Vec<Xattr>, Errno> {
 pub(super) fn migrate(path: &Path, tier: &str) -> Result<(), Errno> {
     rustix::fs::lsetxattr(path, "user.terrace.tier", tier.as_bytes(), XattrFlags::empty())
 }
+
+/// Where the segments of a file are; nothing of what is no file, or has none.
+pub(super) fn tiers(path: &Path) -> Option<String> {
+    let mut value = [0; 64];
+    let length = rustix::fs::lgetxattr(path, "user.terrace.tier", &mut value).ok()?;
+    Some(String::from_utf8_lossy(&value[..length]).into_owned())
+}

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! How many requests what programs do with names is over the network (docs/mount.md).
+
+use std::fs::{self, File, Permissions};
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::Path;
+
+use crate::clients::Pair;
+
+/// So often each is done.
+const COUNT: usize = 200;
+
+/// Beside what is done a mount tells that it is there, and what was closed.
+const MORE: usize = COUNT / 10;
+
+/// What is done with a name of a directory, and the most requests for it. Whoever makes a name looks
+/// whether it is there before.
+type Step = (&'static str, usize, fn(&Path, usize));
+
+const STEPS: [Step; 13] = [
+    ("make", 3, |here, n| fs::write(here.join(format!("f{n}")), "made").expect("it is new")),
+    ("look", 1, |here, n| {
+        fs::metadata(here.join(format!("f{n}"))).expect("it is there");
+    }),
+    ("read", 2, |here, n| {
+        fs::read(here.join(format!("f{n}"))).expect("it is there");
+    }),
+    ("remove", 2, |here, n| fs::remove_file(here.join(format!("f{n}"))).expect("it is there")),
+    ("mkdir", 2, |here, n| fs::create_dir(here.join(format!("d{n}"))).expect("it is new")),
+    ("symlink", 2, |here, n| symlink("aim", here.join(format!("s{n}"))).expect("it is new")),
+    // As that looks anew at what it has just changed.
+    ("link", 3, |here, n| {
+        fs::hard_link(here.join("file"), here.join(format!("l{n}"))).expect("it is new");
+    }),
+    ("rename", 3, |here, n| {
+        fs::rename(here.join(format!("l{n}")), here.join(format!("m{n}"))).expect("it is there");
+    }),
+    ("chmod", 1, |here, n| {
+        let mode = Permissions::from_mode(0o700 + n as u32 % 8);
+        fs::set_permissions(here.join("file"), mode).expect("it is there");
+    }),
+    ("unlink", 1, |here, n| fs::remove_file(here.join(format!("m{n}"))).expect("it is there")),
+    ("unlink a symlink", 1, |here, n| {
+        fs::remove_file(here.join(format!("s{n}"))).expect("it is there");
+    }),
+    ("rmdir", 1, |here, n| fs::remove_dir(here.join(format!("d{n}"))).expect("it is there")),
+    ("look for what is not there", 1, |here, n| {
+        fs::metadata(here.join(format!("no{n}"))).expect_err("nobody made it");
+    }),
+];
+
+/// Has each step done so often, with as many requests as there may be.
+#[track_caller]
+fn count(pair: &Pair, here: &Path, steps: &[Step]) {
+    let mut many = Vec::new();
+    for (what, most, step) in steps {
+        let before = pair.requests();
+        for number in 0..COUNT {
+            step(here, number);
+        }
+        let requests = pair.requests() - before;
+        println!("{what}: {requests} requests for {COUNT}");
+        if requests > most * COUNT + MORE {
+            many.push(what);
+        }
+    }
+    assert!(many.is_empty(), "these take more than they may: {many:?}");
+}
+
+#[test]
+fn what_is_done_with_a_name_is_one_request() {
+    let Some(pair) = Pair::new(&[]) else { return };
+    let here = pair.one.path().join("here");
+    fs::create_dir(&here).expect("it is new");
+    File::create(here.join("file")).expect("there is room");
+    // Somebody else changes names here, too: so that none is known to be missing without a question.
+    File::create(pair.other.path().join("here/other")).expect("there is room");
+    count(&pair, &here, &STEPS);
+    // Who has made a directory knows which names there are.
+    let own = pair.one.path().join("own");
+    fs::create_dir(&own).expect("it is new");
+    let (_, _, make) = STEPS[0];
+    count(&pair, &own, &[("make in a directory of its own", 2, make)]);
+}
