@@ -265,10 +265,12 @@ enum What {
     /// Mounts what it needs below a directory of its own in main memory, as root, and unmounts it; runs every
     /// row in turns with its yardstick. CPU time is that of the daemons for each operation.
     ///
-    /// - `migrating-read-p99`: what is read is compared; other bytes are an error
-    /// - `pjdfstest-...`: tests that fail on the mount and pass on a directory in the same run
-    /// - `fsx-...`: migrations of the file that fsx uses; `not run` where the suite is not found
-    /// - `million-...`: a directory, and a tree, with --files files
+    /// The rows `pjdfstest-...` count tests that fail on the mount and pass on a directory in the same
+    /// run; `fsx-...` count migrations of the file that fsx uses meanwhile. Where a suite is not found, its
+    /// rows are not run.
+    ///
+    /// In `migrating-read-p99` and `fsx-...` all that is read is compared. The rows `million-...` are about
+    /// a directory and a tree with --files files.
     ///
     /// The last line is about all rows: met only where each of them is.
     #[command(after_long_help = MOUNT_EXAMPLES)]
