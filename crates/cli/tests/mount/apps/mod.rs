@@ -28,7 +28,7 @@ use crate::suites::{How, Place};
 const MOVES_MIN: u64 = 100;
 
 /// An application that runs again and again for so long without these does not move enough.
-const RUN_TIME_MAX: Duration = Duration::from_secs(120);
+const RUN_TIME_MAX: Duration = Duration::from_secs(300);
 
 /// A mount for an application to run on.
 struct Stage {
