@@ -8,12 +8,11 @@ use std::thread;
 use std::time::Duration;
 
 use rustix::io::Errno;
-use terrace_backends::kv;
 use terrace_backends::object::{Effect, FaultPoint, Faults, Faulty, Memory, When};
 use terrace_core::{Access, Applied, Backend, Clock, ErrorKind, ReadBegun, SystemClock};
 use terrace_fs::{
-    Changes, FileClock, Files, FilesOptions, Kind, Made, Metadata, ROOT, Reply, Request, Session,
-    Time, Tree, TreeOptions, When as At,
+    Changes, Files, FilesOptions, Kind, Made, Metadata, ROOT, Reply, Request, Session, Time, Tree,
+    When as At,
 };
 use terrace_testkit::ManualClock;
 
@@ -35,10 +34,7 @@ struct Scene {
 
 impl Scene {
     fn new() -> Self {
-        let kv = Arc::new(kv::Memory::default());
-        let clock = SystemClock::default();
-        Tree::create(&*kv, &TreeOptions::default(), &clock, &[7; 32]).expect("it is empty");
-        let tree = Tree::open(kv, FileClock::following(Arc::new(clock))).expect("it was made");
+        let tree = common::tree(Arc::new(SystemClock::default()));
         let faults = Faults::new(1);
         let data = Faulty::new(Arc::new(Memory::new(1 << 20)), Arc::clone(&faults));
         Self { tree, data: Arc::new(data), faults }

@@ -8,12 +8,10 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 use rustix::io::Errno;
-use terrace_backends::kv;
 use terrace_backends::object::Memory;
 use terrace_core::{Access, Backend, Clock, SystemClock};
 use terrace_fs::{
-    File, FileClock, Files, Kind, LockKind, LockRange, Locked, Made, Metadata, ROOT, Reply,
-    Request, Session, Tree, TreeOptions,
+    File, Files, Kind, LockKind, LockRange, Locked, Made, Metadata, ROOT, Reply, Request, Session,
 };
 use terrace_testkit::ManualClock;
 
@@ -90,10 +88,7 @@ struct Scene {
 
 impl Scene {
     fn new() -> Self {
-        let kv = Arc::new(kv::Memory::default());
-        let clock = SystemClock::default();
-        Tree::create(&*kv, &TreeOptions::default(), &clock, &[7; 32]).expect("it is empty");
-        let tree = Tree::open(kv, FileClock::following(Arc::new(clock))).expect("just made");
+        let tree = common::tree(Arc::new(SystemClock::default()));
         let data: Arc<dyn Backend> = Arc::new(Memory::new(1 << 20));
         let (sender, told) = mpsc::channel();
         let metadata = Arc::new(Cut {

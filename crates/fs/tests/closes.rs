@@ -8,13 +8,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use rustix::io::Errno;
-use terrace_backends::kv;
 use terrace_backends::object::Memory;
 use terrace_core::{Access, Backend, ErrorKind, SystemClock};
-use terrace_fs::{
-    Closed, FileClock, Files, Kind, Made, Metadata, Node, ROOT, Reply, Request, Session, Tree,
-    TreeOptions,
-};
+use terrace_fs::{Closed, Files, Kind, Made, Metadata, Node, ROOT, Reply, Request, Session};
 
 use common::files;
 
@@ -70,10 +66,7 @@ struct Scene {
 
 impl Scene {
     fn new() -> Self {
-        let kv = Arc::new(kv::Memory::default());
-        let clock = SystemClock::default();
-        Tree::create(&*kv, &TreeOptions::default(), &clock, &[7; 32]).expect("it is empty");
-        let tree = Tree::open(kv, FileClock::following(Arc::new(clock))).expect("just made");
+        let tree = common::tree(Arc::new(SystemClock::default()));
         let data: Arc<dyn Backend> = Arc::new(Memory::new(1 << 20));
         let (fates, receiver) = mpsc::channel();
         let (sender, closed) = mpsc::channel();

@@ -123,10 +123,7 @@ fn delayed(tree: &Arc<Tree>) -> (Arc<Delayed>, Next) {
 }
 
 fn tree() -> (Arc<Tree>, Arc<Memory>, Arc<dyn Backend>) {
-    let kv = Arc::new(kv::Memory::default());
-    let clock = SystemClock::default();
-    Tree::create(&*kv, &TreeOptions::default(), &clock, &[7; 32]).expect("it is empty");
-    let tree = Tree::open(kv, FileClock::following(Arc::new(clock))).expect("it was just made");
+    let tree = common::tree(Arc::new(SystemClock::default()));
     let objects = Arc::new(Memory::new(1 << 20));
     (tree, objects.clone(), objects)
 }

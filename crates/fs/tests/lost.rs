@@ -7,12 +7,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::io::Errno;
-use terrace_backends::kv;
 use terrace_backends::object::Memory;
 use terrace_core::{Access, Backend, End, SystemClock};
 use terrace_fs::{
-    Changes, File, FileClock, Files, Kind, Made, Metadata, ROOT, Reply, Request, Result, Session,
-    Tree, TreeOptions,
+    Changes, File, Files, Kind, Made, Metadata, ROOT, Reply, Request, Result, Session,
 };
 
 use common::files;
@@ -51,10 +49,7 @@ impl Metadata for Forgetful {
 
 /// A file of some length that is open, and is lost then.
 fn lost(length: usize, is_unnoticed: bool) -> (Arc<Files>, File) {
-    let kv = Arc::new(kv::Memory::default());
-    let clock = SystemClock::default();
-    Tree::create(&*kv, &TreeOptions::default(), &clock, &[7; 32]).expect("it is empty");
-    let tree = Tree::open(kv, FileClock::following(Arc::new(clock))).expect("it was just made");
+    let tree = common::tree(Arc::new(SystemClock::default()));
     let data: Arc<dyn Backend> = Arc::new(Memory::new(1 << 20));
     let metadata = Arc::new(Forgetful {
         session: Session::new(&tree),

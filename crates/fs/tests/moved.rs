@@ -24,10 +24,7 @@ const ROOM: u64 = 1_000_000;
 const CUT_OFF_FOR: Duration = Duration::from_secs(61);
 
 fn tree() -> Arc<Tree> {
-    let kv = Arc::new(kv::Memory::default());
-    let clock = SystemClock::default();
-    Tree::create(&*kv, &TreeOptions::default(), &clock, &[7; 32]).expect("it is empty");
-    Tree::open(kv, FileClock::following(Arc::new(clock))).expect("it was just made")
+    common::tree(Arc::new(SystemClock::default()))
 }
 
 fn make(files: &Arc<Files>, name: &[u8]) -> File {

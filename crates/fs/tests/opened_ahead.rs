@@ -8,12 +8,10 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
 use rustix::io::Errno;
-use terrace_backends::kv;
 use terrace_backends::object::Memory;
 use terrace_core::{Access, Backend, Clock, SystemClock};
 use terrace_fs::{
-    Changes, FileClock, Files, Kind, Made, Metadata, Node, ROOT, RenameHow, Reply, Request,
-    Session, Tree, TreeOptions,
+    Changes, Files, Kind, Made, Metadata, Node, ROOT, RenameHow, Reply, Request, Session,
 };
 use terrace_testkit::ManualClock;
 
@@ -190,11 +188,8 @@ struct Scene {
 
 impl Scene {
     fn new(is_known: bool) -> Self {
-        let pairs = Arc::new(kv::Memory::default());
         let clock = Arc::new(ManualClock::new());
-        Tree::create(&*pairs, &TreeOptions::default(), &*clock, &[7; 32]).expect("it is empty");
-        let servers = FileClock::following(Arc::<ManualClock>::clone(&clock));
-        let tree = Tree::open(pairs, servers).expect("it is there");
+        let tree = common::tree(Arc::<ManualClock>::clone(&clock));
         let readers = Arc::new(ReaderClock(Arc::clone(&clock)));
         let data: Arc<dyn Backend> = Arc::new(Memory::new(1 << 20));
         let session = Session::new(&tree);

@@ -6,10 +6,9 @@ mod common;
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use terrace_backends::kv;
 use terrace_backends::object::Memory;
 use terrace_core::{Access, Backend, SystemClock};
-use terrace_fs::{FileClock, Files, Kind, Made, ROOT, RenameHow, Session, Tree, TreeOptions};
+use terrace_fs::{Files, Kind, Made, ROOT, RenameHow, Session};
 
 use common::files;
 
@@ -21,10 +20,7 @@ const LENGTHS: [usize; 2] = [100, 10_000];
 
 /// The files of a file system that nobody else uses, and the objects with their bytes.
 fn alone() -> (Arc<Files>, Arc<Memory>) {
-    let kv = Arc::new(kv::Memory::default());
-    let clock = SystemClock::default();
-    Tree::create(&*kv, &TreeOptions::default(), &clock, &[7; 32]).expect("it is empty");
-    let tree = Tree::open(kv, FileClock::following(Arc::new(clock))).expect("it was just made");
+    let tree = common::tree(Arc::new(SystemClock::default()));
     let data = Arc::new(Memory::new(1 << 20));
     let objects: Arc<dyn Backend> = data.clone();
     (files(Arc::new(Session::new(&tree)), &objects, true), data)

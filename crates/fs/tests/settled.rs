@@ -5,12 +5,11 @@ mod common;
 
 use std::sync::Arc;
 
-use terrace_backends::kv;
 use terrace_backends::object::Memory;
 use terrace_core::{Access, Backend, SystemClock};
 use terrace_fs::{
-    Changes, Closed, FileClock, Files, Kind, Left, Made, Metadata, Node, ROOT, Reply, Request,
-    Session, Settled, Time, Tree, TreeOptions, When,
+    Changes, Closed, Files, Kind, Left, Made, Metadata, Node, ROOT, Reply, Request, Session,
+    Settled, Time, When,
 };
 
 use common::files;
@@ -30,10 +29,7 @@ struct Scene {
 
 impl Scene {
     fn new() -> Self {
-        let kv = Arc::new(kv::Memory::default());
-        let clock = SystemClock::default();
-        Tree::create(&*kv, &TreeOptions::default(), &clock, &[7; 32]).expect("it is empty");
-        let tree = Tree::open(kv, FileClock::following(Arc::new(clock))).expect("just made");
+        let tree = common::tree(Arc::new(SystemClock::default()));
         let data: Arc<dyn Backend> = Arc::new(Memory::new(1 << 20));
         let user = || files(Arc::new(Session::new(&tree)), &data, false);
         Self { one: user(), other: user(), noted: Session::new(&tree) }

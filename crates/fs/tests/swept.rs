@@ -8,13 +8,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use rustix::io::Errno;
-use terrace_backends::kv;
 use terrace_backends::object::Memory;
 use terrace_core::{Backend, Clock, SystemClock};
-use terrace_fs::{
-    FileClock, Files, Kind, Made, Metadata, ROOT, RenameHow, Reply, Request, Session, Tree,
-    TreeOptions,
-};
+use terrace_fs::{Files, Kind, Made, Metadata, ROOT, RenameHow, Reply, Request, Session};
 
 use common::files;
 
@@ -67,10 +63,7 @@ fn make(files: &Arc<Files>, name: &[u8]) -> u64 {
 #[test]
 fn an_object_goes_once_it_is_durable_that_no_name_leads_to_it() {
     for (is_alone, is_undone) in [(true, false), (false, false), (false, true)] {
-        let kv = Arc::new(kv::Memory::default());
-        let clock = SystemClock::default();
-        Tree::create(&*kv, &TreeOptions::default(), &clock, &[7; 32]).expect("it is empty");
-        let tree = Tree::open(kv, FileClock::following(Arc::new(clock))).expect("just made");
+        let tree = common::tree(Arc::new(SystemClock::default()));
         let data: Arc<dyn Backend> = Arc::new(Memory::new(1 << 20));
         let session = Session::new(&tree);
         let (is_durable, undone) = (AtomicBool::new(false), AtomicU64::new(0));

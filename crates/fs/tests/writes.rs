@@ -7,12 +7,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::io::Errno;
-use terrace_backends::kv;
 use terrace_backends::object::{Effect, FaultPoint, Faults, Faulty, Memory, When};
 use terrace_core::{Access, Backend, End, ErrorKind, SystemClock};
 use terrace_fs::{
-    CAPABILITY, Changes, File, FileClock, Files, Kind, Made, Metadata, ROOT, Reply, Request,
-    Session, SetHow, Tree, TreeOptions,
+    CAPABILITY, Changes, File, Files, Kind, Made, Metadata, ROOT, Reply, Request, Session, SetHow,
 };
 
 use common::files;
@@ -39,10 +37,7 @@ fn users() -> (Arc<Files>, Arc<Files>) {
 }
 
 fn users_of(data: Arc<dyn Backend>) -> (Arc<Files>, Arc<Files>) {
-    let kv = Arc::new(kv::Memory::default());
-    let clock = SystemClock::default();
-    Tree::create(&*kv, &TreeOptions::default(), &clock, &[7; 32]).expect("it is empty");
-    let tree = Tree::open(kv, FileClock::following(Arc::new(clock))).expect("it was just made");
+    let tree = common::tree(Arc::new(SystemClock::default()));
     let user = || files(Arc::new(Session::new(&tree)), &data, false);
     (user(), user())
 }
@@ -159,10 +154,7 @@ impl Metadata for Unchangeable {
 
 #[test]
 fn nothing_is_written_with_a_bit_that_cannot_be_taken_away() {
-    let kv = Arc::new(kv::Memory::default());
-    let clock = SystemClock::default();
-    Tree::create(&*kv, &TreeOptions::default(), &clock, &[7; 32]).expect("it is empty");
-    let tree = Tree::open(kv, FileClock::following(Arc::new(clock))).expect("it was just made");
+    let tree = common::tree(Arc::new(SystemClock::default()));
     let metadata = Arc::new(Unchangeable(Session::new(&tree), AtomicBool::new(false)));
     let data: Arc<dyn Backend> = Arc::new(Memory::new(ROOM as u64));
     let files = files(metadata.clone(), &data, false);

@@ -2,27 +2,17 @@
 //! Mounts that another process serves in the background.
 
 use std::fs::write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use rustix::mount::UnmountFlags;
 use serde_json::Value;
 
-use crate::scene::{Scene, Served, finish, wait_until};
-
-/// Where something is mounted, until the end of a test.
-struct Place(PathBuf);
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        // It is unmounted where nothing failed.
-        let _ = rustix::mount::unmount(&self.0, UnmountFlags::DETACH);
-    }
-}
+use crate::scene::{Mountpoint, Scene, Served, finish, wait_until};
 
 #[test]
 fn a_mount_in_the_background_can_be_used_once_the_command_ends() {
     let Some(scene) = Scene::new() else { return };
-    let place = Place(scene.directory("mnt"));
+    let place = Mountpoint(scene.directory("mnt"));
     scene.keep_secret("a secret of this test\n");
     let served = Served::start_with_secret(&scene);
     // Paths below the directory that the command is started in.

@@ -4,35 +4,17 @@
 
 use std::fs;
 use std::os::unix::fs::chown;
-use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use rustix::fs::getxattr;
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 
 use crate::natives::NOBODY;
 use crate::receipts::ask;
-use crate::scene::{Scene, finish, wait_until};
+use crate::scene::{Mountpoint, Scene, finish, wait_until};
+use crate::steering::{STATE, TIER, attribute};
 
 /// Kept as an object.
 const LENGTH: usize = 10_000;
-
-/// Where something is mounted, until the end of a test.
-struct Place(PathBuf);
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        // It is unmounted where nothing failed.
-        let _ = unmount(&self.0, UnmountFlags::DETACH);
-    }
-}
-
-fn attribute(path: &Path, name: &str) -> String {
-    let mut value = [0; 100];
-    let name = format!("user.terrace.{name}");
-    let length = getxattr(path, name, &mut value[..]).expect("mounts tell");
-    String::from_utf8_lossy(&value[..length]).into_owned()
-}
 
 /// What a user does who has no rights, in a directory of his own with the command there: in two rounds
 /// mounts, makes a file in the first, moves it while it is open, and unmounts.
@@ -80,7 +62,7 @@ fn who_is_not_root_mounts_with_fusermount() {
 #[test]
 fn tiers_on_overlayfs_are_served_and_others_passed_through() {
     let Some(scene) = Scene::new() else { return };
-    let over = Place(scene.directory("over"));
+    let over = Mountpoint(scene.directory("over"));
     let below = |name| scene.directory(name).display().to_string();
     let options = format!(
         "lowerdir={},upperdir={},workdir={}",
@@ -101,8 +83,8 @@ fn tiers_on_overlayfs_are_served_and_others_passed_through() {
             fs::write(&path, [7; LENGTH]).expect("there is room");
         }
         wait_until("it is there", || {
-            let is_closed = attribute(&path, "state") == "closed";
-            let is_there = attribute(&path, "tier") == tier;
+            let is_closed = attribute(&path, STATE).as_deref() == Ok("closed");
+            let is_there = attribute(&path, TIER).as_deref() == Ok(tier);
             if is_closed && !is_there {
                 // It may be on its way.
                 let _ = ask(&path, tier);
@@ -110,11 +92,11 @@ fn tiers_on_overlayfs_are_served_and_others_passed_through() {
             is_closed && is_there
         });
         let file = fs::File::options().read(true).write(true).open(&path).expect("it is there");
-        assert_eq!(attribute(&path, "state"), state, "{tier}");
+        assert_eq!(attribute(&path, STATE).as_deref(), Ok(state), "{tier}");
         if state == "served" {
             // Which moves while it is open.
             ask(&path, "plain").expect("nobody holds it");
-            wait_until("it moves", || attribute(&path, "tier") == "plain");
+            wait_until("it moves", || attribute(&path, TIER).as_deref() == Ok("plain"));
         }
         drop(file);
         assert_eq!(fs::read(&path).expect("it is there"), [7; LENGTH]);

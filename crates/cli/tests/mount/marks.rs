@@ -6,20 +6,17 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::path::Path;
 
-use rustix::fs::{XattrFlags, getxattr, setxattr};
+use rustix::fs::{XattrFlags, setxattr};
 use rustix::io::Errno;
 
 use crate::receipts::ask;
 use crate::scene::{Scene, wait_until};
+use crate::steering::{STATE, TIER, attribute};
 
 /// Kept as an object.
 const LENGTH: usize = 10_000;
 
-fn attribute(path: &Path, name: &str) -> Result<String, Errno> {
-    let mut value = [0; 100];
-    let read = getxattr(path, format!("user.terrace.{name}"), &mut value[..])?;
-    Ok(String::from_utf8_lossy(&value[..read]).into_owned())
-}
+const HINT: &str = "user.terrace.hint";
 
 fn set(path: &Path, name: &str, value: &str) -> Result<(), Errno> {
     setxattr(path, format!("user.terrace.{name}"), value.as_bytes(), XattrFlags::empty())
@@ -32,7 +29,7 @@ fn marked(root: &Path, name: &str, value: &str) -> std::path::PathBuf {
     set(&top, name, value).expect("directories take marks");
     let below = top.join("below");
     fs::create_dir(&below).expect("it is new");
-    assert_eq!(attribute(&below, name).as_deref(), Ok(value));
+    assert_eq!(attribute(&below, &format!("user.terrace.{name}")).as_deref(), Ok(value));
     below
 }
 
@@ -40,7 +37,7 @@ fn marked(root: &Path, name: &str, value: &str) -> std::path::PathBuf {
 fn open(directory: &Path) -> File {
     let path = directory.join("file");
     fs::write(&path, [7; LENGTH]).expect("there is room");
-    wait_until("nobody has it open", || attribute(&path, "state").as_deref() == Ok("closed"));
+    wait_until("nobody has it open", || attribute(&path, STATE).as_deref() == Ok("closed"));
     File::options().read(true).write(true).open(path).expect("it is there")
 }
 
@@ -57,17 +54,17 @@ fn what_is_marked_movable_moves_while_it_is_open_and_nothing_else_does() {
         for (directory, is_passed) in [(plain, is_passed), (served, false), (passed, is_passed)] {
             let mut file = open(&directory);
             let path = directory.join("file");
-            let state = attribute(&path, "state").expect("mounts tell");
+            let state = attribute(&path, STATE).expect("mounts tell");
             let expected = if is_passed { "passthrough" } else { "served" };
             assert_eq!(state, expected, "{mode}: {}", path.display());
-            assert_eq!(attribute(&path, "tier").as_deref(), Ok("fast"));
+            assert_eq!(attribute(&path, TIER).as_deref(), Ok("fast"));
             let asked = ask(&path, "slow");
             if is_passed {
                 assert_eq!(asked, Err(Errno::TXTBSY), "{mode}: {}", path.display());
                 continue;
             }
             asked.expect("a served file may move");
-            wait_until("it moves", || attribute(&path, "tier").as_deref() == Ok("slow"));
+            wait_until("it moves", || attribute(&path, TIER).as_deref() == Ok("slow"));
             file.write_all(b"moved").expect("there is room");
             let found = fs::read(&path).expect("it is there");
             assert_eq!((&found[..5], found.len()), (&b"moved"[..], LENGTH));
@@ -102,8 +99,8 @@ fn advice_of_a_directory_is_what_its_files_are_placed_by() {
         };
         let path = below.join(format!("{advice}.data"));
         fs::write(&path, [7; LENGTH]).expect("there is room");
-        assert_eq!(attribute(&path, "tier").as_deref(), Ok(tier), "{advice}");
-        let kept = attribute(&path, "hint");
+        assert_eq!(attribute(&path, TIER).as_deref(), Ok(tier), "{advice}");
+        let kept = attribute(&path, HINT);
         assert_eq!(kept.is_ok(), advice != "none", "{advice}: {kept:?}");
     }
 }

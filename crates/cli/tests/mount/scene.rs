@@ -327,6 +327,16 @@ impl Drop for Mounted {
     }
 }
 
+/// Where something is mounted, until the end of a test.
+pub(crate) struct Mountpoint(pub(crate) PathBuf);
+
+impl Drop for Mountpoint {
+    fn drop(&mut self) {
+        // It is unmounted where nothing failed.
+        let _ = rustix::mount::unmount(&self.0, UnmountFlags::DETACH);
+    }
+}
+
 /// A server of the store, of everybody who reaches it.
 pub(crate) struct Served {
     process: Option<Process>,

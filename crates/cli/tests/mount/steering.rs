@@ -18,10 +18,11 @@ use crate::scene::{Scene, Served, wait_until};
 const LENGTH: usize = 10_000;
 
 const PIN: &str = "user.terrace.pin";
-const TIER: &str = "user.terrace.tier";
-const STATE: &str = "user.terrace.state";
+pub(crate) const TIER: &str = "user.terrace.tier";
+pub(crate) const STATE: &str = "user.terrace.state";
 
-fn attribute(path: &Path, name: &str) -> Result<String, Errno> {
+/// What an attribute says.
+pub(crate) fn attribute(path: &Path, name: &str) -> Result<String, Errno> {
     let mut value = [0; 100];
     let read = getxattr(path, name, &mut value[..])?;
     Ok(String::from_utf8_lossy(&value[..read]).into_owned())

@@ -4,8 +4,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use terrace_backends::kv;
 use terrace_core::{Access, Backend, Clock, Persistency, Semantics, SystemClock};
-use terrace_fs::{Files, FilesOptions, Metadata};
+use terrace_fs::{FileClock, Files, FilesOptions, Metadata, Tree, TreeOptions};
+
+/// The metadata of a new file system in memory.
+pub(crate) fn tree(clock: Arc<dyn Clock>) -> Arc<Tree> {
+    let kv = Arc::new(kv::Memory::default());
+    Tree::create(&*kv, &TreeOptions::default(), &*clock, &[7; 32]).expect("it is empty");
+    Tree::open(kv, FileClock::following(clock)).expect("it was just made")
+}
 
 /// A user of a file system, which may be the only one.
 pub(crate) fn files(
