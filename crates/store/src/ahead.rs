@@ -61,6 +61,8 @@ struct Directory {
     /// Since when they are counted.
     since_ns: u64,
     asked: u64,
+    /// How often all names were fetched meanwhile.
+    listings: u32,
     names: HashMap<Box<[u8]>, Known>,
     /// Behind which position the next ones are; `None` where there are none, or too many.
     next: Option<u64>,
@@ -246,6 +248,12 @@ impl NamesAhead {
         let Some(known) = state.directories.get_mut(&fetch.directory) else { return };
         let is_end = entries.len() < FETCHED_MAX as usize;
         known.next = entries.last().filter(|_| !is_end).map(|last| last.position);
+        if is_end {
+            // For what comes to be there later. But some names are asked for whatever was fetched, and
+            // some of what was fetched is soon of no use.
+            known.listings += 1;
+            (known.asked, known.next) = (0, Some(0));
+        }
         if touched.all {
             return;
         }
@@ -370,7 +378,13 @@ impl State {
             self.directories.clear();
             self.places.clear();
         }
-        let new = Directory { since_ns: now_ns, asked: 0, names: HashMap::new(), next: Some(0) };
+        let new = Directory {
+            since_ns: now_ns,
+            asked: 0,
+            listings: 0,
+            names: HashMap::new(),
+            next: Some(0),
+        };
         let old = self.directories.insert(directory, new);
         for known in old.iter().flat_map(|old| old.names.values()) {
             self.places.remove(&known.number);
@@ -383,9 +397,11 @@ impl State {
         if self.directories.get(&directory).is_none_or(|known| age(known) >= age_max) {
             self.begin(directory, now_ns);
         }
-        let asked_min = ASKED_MIN.max(size.div_ceil(FETCHED_PER_ASKED));
-        self.directories[&directory].asked >= asked_min
-            && self.directories[&directory].next.is_some()
+        let known = &self.directories[&directory];
+        // Each time twice as many.
+        let asked_min = ASKED_MIN.max(size.div_ceil(FETCHED_PER_ASKED)) << known.listings.min(32);
+        known.asked >= asked_min
+            && known.next.is_some()
             && self.changing == 0
             && self.fetching.is_none()
     }

@@ -42,9 +42,9 @@ impl Changed {
             | Request::Write { number, .. }
             | Request::MoveOut { number, .. } => Self::These(vec![*number]),
             Request::Close { closed, read, .. } => {
-                // Of one that was only read nothing changes, but that it goes without a name.
-                let written =
-                    closed.iter().filter(|it| it.is_for_writing || it.left != Left::Unknown);
+                // Else nothing changes, but that one without a name goes: how long an object is that was
+                // written is not known as long as nobody says so, and a small file changed before.
+                let written = closed.iter().filter(|it| it.left != Left::Unknown);
                 let written = written.map(|closed| closed.number);
                 let nodes: Vec<_> = written.chain(read.iter().map(|read| read.number)).collect();
                 if nodes.is_empty() { Self::None } else { Self::These(nodes) }

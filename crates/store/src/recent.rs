@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use terrace_core::Clock;
-use terrace_fs::{Node, Reply};
+use terrace_fs::{Closed, Node, Place, Reply};
 
 use crate::changed::Changed;
 
@@ -86,6 +86,18 @@ impl RecentNodes {
         state.note(changed);
         if let Some(Reply::Gone { number, .. }) = reply {
             state.forget(&Changed::These(vec![*number]));
+        }
+    }
+
+    /// Forgets which of these have objects: programs wrote to them past the metadata.
+    pub(crate) fn forget_objects(&self, closed: &[Closed]) {
+        let mut state = self.state();
+        for closed in closed.iter().filter(|closed| closed.is_for_writing) {
+            if let Entry::Occupied(known) = state.known.entry(closed.number)
+                && known.get().0.place == Place::Object
+            {
+                known.remove();
+            }
         }
     }
 
@@ -200,7 +212,9 @@ fn nodes(reply: &Reply, mut each: impl FnMut(&Node)) {
 
 #[cfg(test)]
 mod tests {
-    use terrace_fs::{Closed, Kind, Left, Listed, ROOT, RenameHow, Request, Time, WasRead};
+    use terrace_fs::{
+        Closed, Kind, Left, Listed, ROOT, RenameHow, Request, Settled, Time, WasRead,
+    };
     use terrace_testkit::ManualClock;
 
     use super::*;
@@ -363,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_known_while_it_is_open_and_after_it_was_only_read() {
+    fn a_file_is_known_while_it_is_open_and_until_its_object_is_settled() {
         let (recent, _) = recent();
         let number = 7;
         let node = Node { number, links: 1, ..Node::default() };
@@ -374,15 +388,33 @@ mod tests {
             end(&recent, begun, Some(&Reply::Opened { node, content: Vec::new() }));
             assert_eq!(recent.find(number, LONG).is_some(), is_known);
         }
-        for (is_for_writing, is_known) in [(false, true), (true, false)] {
+        let settled = Settled { size: 1, allocated_bytes: 4096, modified_ns: 1 };
+        for (is_for_writing, left, is_known) in [
+            (false, Left::Unknown, true),
+            // A small one, as it was when it was written.
+            (true, Left::Unknown, true),
+            (true, Left::Untouched, false),
+            (true, Left::Settled(settled), false),
+        ] {
             let begun = begin(&recent, &open);
             let node = Node { number, links: 1, ..Node::default() };
             end(&recent, begun, Some(&Reply::Opened { node, content: Vec::new() }));
-            let closed = vec![Closed { number, is_for_writing, left: Left::Unknown }];
+            let closed = vec![Closed { number, is_for_writing, left }];
             let close = Request::Close { closed, read: Vec::new(), id: 1, acknowledged: 0 };
             let begun = begin(&recent, &close);
             end(&recent, begun, Some(&Reply::Numbers(Vec::new())));
             assert_eq!(recent.find(number, LONG).is_some(), is_known);
+        }
+        // Told by a server that did not know yet that it is open here.
+        for (place, is_known) in [(Place::Inline, true), (Place::Object, false)] {
+            let begun = begin(&recent, &Request::Node { number });
+            let node = Node { number, links: 1, place, ..Node::default() };
+            end(&recent, begun, Some(&Reply::Node(node)));
+            let closed = Closed { number, is_for_writing: false, left: Left::Unknown };
+            recent.forget_objects(&[closed]);
+            assert!(recent.find(number, LONG).is_some(), "it was only read");
+            recent.forget_objects(&[Closed { is_for_writing: true, ..closed }]);
+            assert_eq!(recent.find(number, LONG).is_some(), is_known, "{place:?}");
         }
     }
 
@@ -421,7 +453,7 @@ mod tests {
         change(&recent, 5);
         assert!(!is_known(7), "it lost a name");
         let read = WasRead { number: 6, changed: Time::default() };
-        let closed = Closed { number: 5, is_for_writing: true, left: Left::Unknown };
+        let closed = Closed { number: 5, is_for_writing: true, left: Left::Untouched };
         let close =
             Request::Close { closed: vec![closed], read: vec![read], id: 1, acknowledged: 0 };
         let begun = begin(&recent, &close);

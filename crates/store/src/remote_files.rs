@@ -118,6 +118,9 @@ impl Metadata for RemoteFiles {
             return Ok(Reply::Nowhere);
         }
         let changed = Changed::by(request);
+        if let Request::Close { closed, .. } = request {
+            self.recent.forget_objects(closed);
+        }
         let recent = self.recent.begin(&changed);
         let ahead = self.ahead.begin(request, &changed);
         let absent = self.absent.begin(request);

@@ -132,6 +132,15 @@ fn names_are_fetched_once_enough_were_asked_for() {
     assert_eq!(more.position, u64::from(FETCHED_MAX));
     scene.fetched(&more, 5000..=5000);
     assert_eq!(scene.wanted(FILES), None, "there are no more");
+    for listings in 1..4 {
+        scene.ask((ASKED_MIN << listings) - 1);
+        assert_eq!(scene.wanted(FILES), None, "they may be the last new ones");
+        scene.ask(1);
+        let new = scene.wanted(FILES).expect("others came to be there");
+        assert_eq!(new.position, 0);
+        scene.fetched(&new, 1..=FILES);
+    }
+    scene.ask(ASKED_MIN);
     scene.clock.advance(LONG);
     assert_eq!(scene.wanted(FILES), None, "that was long ago");
     scene.ask(ASKED_MIN);
