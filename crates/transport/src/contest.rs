@@ -38,8 +38,9 @@ const RATIO_MAX: u64 = 4 * ONE;
 /// What a trial came to is so much of what is believed.
 const WEIGHT: u64 = 4;
 
-/// Looking takes more processor time, and has to be quicker by so much.
-const MARGIN: u64 = ONE / 32;
+/// Looking takes a third to a half more processor time, and is worth it where it takes this part of
+/// the time away at least: where a quarter more gets done.
+const MARGIN: u64 = ONE / 5;
 
 /// Takes the quicker way of waiting, and now and then the other one, to know which it is.
 ///
@@ -198,8 +199,8 @@ mod tests {
     }
 
     #[test]
-    fn as_quick_is_not_worth_the_processor_time() {
-        for look_ns in [50_000, 49_000] {
+    fn a_little_quicker_is_not_worth_the_processor_time() {
+        for look_ns in [50_000, 42_000] {
             let mut contest = Contest::default();
             ways(&mut contest, 20_000, times(50_000, look_ns));
             let share = looks(&ways(&mut contest, 20_000, times(50_000, look_ns)));
@@ -217,7 +218,7 @@ mod tests {
         assert_eq!(contest.usual, Way::Sleep);
         ways(&mut contest, 100_000, times(90_000, 600_000));
         // They went: nobody knows before the next trial. What was believed fades with a few more.
-        ways(&mut contest, blocks(32 + 40), times(90_000, 50_000));
+        ways(&mut contest, blocks(32 + 70), times(90_000, 50_000));
         assert_eq!(contest.usual, Way::Look);
     }
 
@@ -260,7 +261,7 @@ mod tests {
         // Other work every 500 messages, of which a message takes three times as long.
         let changing = |way| {
             count += 1;
-            times(60_000, 50_000)(way) * if (count / 500).is_multiple_of(2) { 1 } else { 3 }
+            times(70_000, 50_000)(way) * if (count / 500).is_multiple_of(2) { 1 } else { 3 }
         };
         let share = looks(&ways(&mut contest, 200_000, changing));
         assert!(share > 0.8, "{share}");
