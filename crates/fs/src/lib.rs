@@ -31,7 +31,7 @@ pub use clock::FileClock;
 pub use failure::{Failure, Result};
 pub use files::{CAPABILITY, File, Files, FilesOptions, Heard};
 pub use metadata::Metadata;
-pub use node::{Kind, Marks, NAME_BYTES_MAX, Node, Place, ROOT, TARGET_BYTES_MAX, Time};
+pub use node::{Kind, Marking, Marks, NAME_BYTES_MAX, Node, Place, ROOT, TARGET_BYTES_MAX, Time};
 pub use request::{
     Changes, Closed, DELEGATED_FOR, Delegated, Left, Listed, LockKind, LockRange, Locked, Made,
     OPENED_AHEAD_MAX, OpenedAhead, ReadyObject, RenameHow, Reply, Request, SetHow, Settled,

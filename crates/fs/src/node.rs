@@ -117,7 +117,30 @@ pub struct Marks {
     pub segment_bytes: Option<u64>,
 }
 
+/// One of [`Marks`], as it is to be.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Marking {
+    /// Of [`Marks::is_movable`].
+    Movable(Option<bool>),
+    /// Of [`Marks::pin`].
+    Pin(Option<Box<str>>),
+    /// Of [`Marks::is_hot`].
+    Hot(Option<bool>),
+    /// Of [`Marks::segment_bytes`].
+    Segment(Option<u64>),
+}
+
 impl Marks {
+    /// Sets one of them.
+    pub fn set(&mut self, marking: &Marking) {
+        match marking {
+            Marking::Movable(is_movable) => self.is_movable = *is_movable,
+            Marking::Pin(pin) => self.pin.clone_from(pin),
+            Marking::Hot(is_hot) => self.is_hot = *is_hot,
+            Marking::Segment(bytes) => self.segment_bytes = *bytes,
+        }
+    }
+
     /// Whether nothing is asked for.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()

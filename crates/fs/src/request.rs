@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::node::{Kind, Marks, Node, Time};
+use crate::node::{Kind, Marking, Marks, Node, Time};
 
 /// An operation on metadata.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -135,7 +135,8 @@ pub enum Request<'a> {
         #[serde(borrow)]
         name: &'a [u8],
     },
-    /// Sets what is asked of the tiers.
+    /// Sets all that is asked of the tiers: of two at once the last one stays. For servers of before
+    /// [`Request::MarkOne`].
     Mark {
         /// The node.
         number: u64,
@@ -261,6 +262,14 @@ pub enum Request<'a> {
     RenewAhead {
         /// What it was delegated with.
         grant: u64,
+    },
+    /// Sets one thing that is asked of the tiers, and leaves the others as they are. A server of before
+    /// does not know this request.
+    MarkOne {
+        /// The node.
+        number: u64,
+        /// It.
+        marking: Marking,
     },
 }
 

@@ -49,6 +49,7 @@ impl Request<'_> {
             | Request::SetXattr { .. }
             | Request::RemoveXattr { .. }
             | Request::Mark { .. }
+            | Request::MarkOne { .. }
             | Request::Settle { .. }
             | Request::Write { .. }
             | Request::MoveOut { .. }
@@ -65,6 +66,7 @@ impl Request<'_> {
         match self {
             Request::Change { .. }
             | Request::Mark { .. }
+            | Request::MarkOne { .. }
             | Request::Settle { .. }
             // One that was carried out finds the bytes elsewhere, as after another client.
             | Request::MoveOut { .. }

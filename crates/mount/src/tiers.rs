@@ -8,7 +8,7 @@ use std::time::Duration;
 use rustix::io::Errno;
 use terrace_core::units::parse_bytes;
 use terrace_core::{Access, ErrorKind, Key};
-use terrace_fs::{Failure, Files, Kind, Marks, Node, Place, Reply as Told, Request as Ask};
+use terrace_fs::{Failure, Files, Kind, Marking, Node, Place};
 use terrace_store::{Explanation, MoveKind, MoveTicket, Store};
 
 use crate::front::Front;
@@ -73,52 +73,48 @@ pub(crate) fn get(front: &Front, node: &Node, name: &[u8]) -> Result<Vec<u8>> {
 /// Sets an attribute, and does what it asks for.
 pub(crate) fn set(front: &Front, node: &Node, name: &[u8], value: &[u8]) -> Result<()> {
     let value = std::str::from_utf8(value).map_err(|_| Failure::of(Errno::INVAL))?.trim();
-    let mut marks = node.marks.clone();
-    match name {
-        b"movable" => marks.is_movable = Some(boolean(value)?),
-        b"hint" => {
-            marks.is_hot = match value {
-                "hot" => Some(true),
-                "cold" => Some(false),
-                "none" => None,
-                _ => return Err(Errno::INVAL.into()),
-            }
-        }
-        b"pin" => {
-            marks.pin = match value {
-                "0" | "no" | "false" => None,
-                "" | "1" | "yes" | "true" => Some("".into()),
-                tier => Some(front.known_tier(tier)?.into()),
-            }
-        }
+    let marking = match name {
+        b"movable" => Marking::Movable(Some(boolean(value)?)),
+        b"hint" => Marking::Hot(match value {
+            "hot" => Some(true),
+            "cold" => Some(false),
+            "none" => None,
+            _ => return Err(Errno::INVAL.into()),
+        }),
+        b"pin" => Marking::Pin(match value {
+            "0" | "no" | "false" => None,
+            "" | "1" | "yes" | "true" => Some("".into()),
+            tier => Some(front.known_tier(tier)?.into()),
+        }),
         b"segment" => {
             let bytes = length(value).filter(|bytes| SEGMENT_BYTES.contains(bytes));
-            marks.segment_bytes = Some(bytes.ok_or(Errno::INVAL)?);
+            let bytes = bytes.ok_or(Errno::INVAL)?;
             check_uncut(node)?;
+            Marking::Segment(Some(bytes))
         }
         b"tier" => return migrate(front, node, value),
         b"key" | b"store" | b"state" => return Err(Errno::PERM.into()),
         _ => return Err(Errno::INVAL.into()),
-    }
-    mark(front, node, marks)
+    };
+    mark(front, node, &marking)
 }
 
 /// Takes an attribute back.
 pub(crate) fn remove(front: &Front, node: &Node, name: &[u8]) -> Result<()> {
-    let mut marks = node.marks.clone();
-    match name {
-        b"movable" => marks.is_movable = None,
-        b"hint" => marks.is_hot = None,
-        b"pin" => marks.pin = None,
+    let marks = &node.marks;
+    let (is_there, marking) = match name {
+        b"movable" => (marks.is_movable.is_some(), Marking::Movable(None)),
+        b"hint" => (marks.is_hot.is_some(), Marking::Hot(None)),
+        b"pin" => (marks.pin.is_some(), Marking::Pin(None)),
         b"segment" => {
-            marks.segment_bytes = None;
             check_uncut(node)?;
+            (marks.segment_bytes.is_some(), Marking::Segment(None))
         }
         _ => return Err(Errno::PERM.into()),
-    }
-    match marks == node.marks {
-        true => Err(Errno::NODATA.into()),
-        false => mark(front, node, marks),
+    };
+    match is_there {
+        true => mark(front, node, &marking),
+        false => Err(Errno::NODATA.into()),
     }
 }
 
@@ -196,13 +192,12 @@ fn check_uncut(node: &Node) -> Result<()> {
     }
 }
 
-fn mark(front: &Front, node: &Node, marks: Marks) -> Result<()> {
-    let number = node.number;
-    let is_pin = marks.pin != node.marks.pin;
-    match front.files().metadata().call(&Ask::Mark { number, marks })? {
-        Told::Node(node) if is_pin => apply_pin(front, &node),
-        Told::Node(_) => Ok(()),
-        _ => Err(Errno::IO.into()),
+fn mark(front: &Front, node: &Node, marking: &Marking) -> Result<()> {
+    let marked = front.files().mark(node.number, marking)?;
+    match marking {
+        // Also where it was marked so before: that may have failed behind the mark.
+        Marking::Pin(_) => apply_pin(front, &marked),
+        _ => Ok(()),
     }
 }
 

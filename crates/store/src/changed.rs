@@ -37,6 +37,7 @@ impl Changed {
             | Request::SetXattr { number, .. }
             | Request::RemoveXattr { number, .. }
             | Request::Mark { number, .. }
+            | Request::MarkOne { number, .. }
             | Request::Open { number, .. }
             | Request::Settle { number, .. }
             | Request::Write { number, .. }

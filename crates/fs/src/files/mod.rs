@@ -39,7 +39,7 @@ use self::table::{Opened, Table};
 use self::told::Told;
 use crate::failure::{Failure, Result};
 use crate::metadata::Metadata;
-use crate::node::{Kind, Node, SET_GROUP_ID};
+use crate::node::{Kind, Marking, Node, SET_GROUP_ID};
 use crate::request::{
     Changes, Closed, Left, Made, RenameHow, Reply, Request, Settled, WasRead, When,
 };
@@ -183,6 +183,25 @@ impl Files {
     pub fn node(&self, number: u64) -> Result<Node> {
         let node = self.ask_node(&Request::Node { number })?;
         self.as_known(node)
+    }
+
+    /// Sets one thing that is asked of the tiers; what others set of the rest meanwhile stays. What is known
+    /// of the node then.
+    ///
+    /// # Errors
+    ///
+    /// `STALE` where it is gone, `OPNOTSUPP` where it is neither a file nor a directory.
+    pub fn mark(&self, number: u64, marking: &Marking) -> Result<Node> {
+        let one = Request::MarkOne { number, marking: marking.clone() };
+        match self.ask_node(&one) {
+            // A server of before does not know the request.
+            Err(failure) if failure.errno() == Errno::INVAL => {
+                let mut marks = self.ask_node(&Request::Node { number })?.marks;
+                marks.set(marking);
+                self.ask_node(&Request::Mark { number, marks })
+            }
+            marked => marked,
+        }
     }
 
     /// The directory that a node was named in last; asks no object.

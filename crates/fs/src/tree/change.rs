@@ -58,15 +58,15 @@ impl Tree {
         })
     }
 
-    /// Sets what is asked of the tiers.
-    pub(super) fn mark(&self, number: u64, marks: &Marks) -> Result<Reply> {
+    /// Changes what is asked of the tiers.
+    pub(super) fn mark(&self, number: u64, change: &dyn Fn(&mut Marks)) -> Result<Reply> {
         let now = self.now();
         self.change(|txn| {
             let mut node = get_node(&mut *txn, number)?;
             if !matches!(node.kind, Kind::File | Kind::Directory) {
                 return Err(Errno::OPNOTSUPP.into());
             }
-            node.marks = marks.clone();
+            change(&mut node.marks);
             node.changed = now.after(node.changed);
             put_node(txn, &node)?;
             Ok(Reply::Node(node))

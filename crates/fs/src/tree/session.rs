@@ -318,7 +318,12 @@ impl Session {
                 tree.set_xattr(*number, name, value, *how, *clears_set_group)
             }
             Request::RemoveXattr { number, name } => tree.remove_xattr(*number, name),
-            Request::Mark { number, marks } => tree.mark(*number, marks),
+            Request::Mark { number, marks } => {
+                tree.mark(*number, &|of_node| of_node.clone_from(marks))
+            }
+            Request::MarkOne { number, marking } => {
+                tree.mark(*number, &|of_node| of_node.set(marking))
+            }
             Request::Open { number, is_for_writing } => {
                 let reply = tree.open_node(*number, *is_for_writing)?;
                 self.note_open(*number, *is_for_writing);

@@ -144,6 +144,7 @@ fn changed(request: &Request<'_>, reply: &Reply) -> [Option<u64>; 2] {
             | Request::SetXattr { number, .. }
             | Request::RemoveXattr { number, .. }
             | Request::Mark { number, .. }
+            | Request::MarkOne { number, .. }
             | Request::Write { number, .. }
             | Request::MoveOut { number, .. },
             _,
