@@ -4,6 +4,7 @@
 use serde::Serialize;
 
 use super::Verdict;
+use super::blocks::GROUPS_MIN;
 use super::statistics::{Bound, median};
 
 /// What a row has to reach.
@@ -46,6 +47,15 @@ pub(super) struct Samples {
     pub(super) values: Vec<f64>,
     /// As many, or none where there is no yardstick.
     pub(super) yardsticks: Vec<f64>,
+    /// Whether the row takes as many, however many groups are asked for: they are enough for a verdict.
+    pub(super) is_all: bool,
+}
+
+impl Samples {
+    /// None yet, of a row that takes as many, however many groups are asked for.
+    pub(super) fn fixed() -> Self {
+        Self { is_all: true, ..Self::default() }
+    }
 }
 
 /// The part of a row that all have which are compared with a yardstick.
@@ -79,6 +89,7 @@ impl Samples {
             _ => ("value", Bound::of(&self.values)),
         };
         let verdict = match bar {
+            _ if !self.is_all && self.values.len() < GROUPS_MIN => Verdict::NotResolved,
             // Without the yardstick nothing can be said.
             Bar::Ratio(_) | Bar::RatioAtMost(_) if !has_yardstick => Verdict::NotResolved,
             Bar::Ratio(limit) | Bar::AtLeast(limit) => Verdict::at_least(&bound, limit),
@@ -137,7 +148,8 @@ mod tests {
     use super::*;
 
     fn compared(bar: Bar, values: &[f64], yardsticks: &[f64]) -> Compared {
-        let samples = Samples { values: values.into(), yardsticks: yardsticks.into() };
+        let samples =
+            Samples { values: values.into(), yardsticks: yardsticks.into(), is_all: true };
         samples.compared(&Comparison { row: "row", unit: "s", yardstick_is: "another", bar })
     }
 
@@ -166,6 +178,21 @@ mod tests {
         assert_eq!(row.verdict, Verdict::Met);
         assert_eq!(compared(Bar::AtMost(5.0), &[6.0], &[]).verdict, Verdict::Missed);
     }
+
+    #[test]
+    fn few_groups_say_nothing_unless_they_are_all() {
+        for bar in [Bar::Ratio(0.5), Bar::RatioAtMost(0.7), Bar::AtLeast(5.0), Bar::AtMost(7.0)] {
+            let comparison = Comparison { row: "row", unit: "s", yardstick_is: "another", bar };
+            let verdict = |groups, is_all| {
+                let (values, yardsticks) = (vec![6.0; groups], vec![10.0; groups]);
+                Samples { values, yardsticks, is_all }.compared(&comparison).verdict
+            };
+            assert_eq!(verdict(GROUPS_MIN - 1, false), Verdict::NotResolved, "{bar:?}");
+            assert_eq!(verdict(GROUPS_MIN, false), Verdict::Met, "{bar:?}");
+            assert_eq!(verdict(1, true), Verdict::Met, "{bar:?}");
+        }
+    }
+
     #[test]
     fn what_was_not_run_has_no_figure() {
         let bar = Bar::AtMost(0.0);

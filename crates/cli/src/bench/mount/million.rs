@@ -117,7 +117,7 @@ impl Million<'_> {
         let clock = SystemClock::default();
         let daemon = start(&store, place)?;
         let mounted_s = clock.now_ns() as f64 / 1e9;
-        let mut samples = Samples::default();
+        let mut samples = Samples::fixed();
         let before = anonymous_mb(daemon.process())?;
         let mut walks_s = Vec::new();
         for walks in [false, true] {
@@ -196,7 +196,7 @@ fn start(store: &Path, place: &Path) -> Result<Daemon> {
 }
 
 fn mount(store: &Path, place: &Path, row: &'static str) -> Result<Row> {
-    let mut samples = Samples::default();
+    let mut samples = Samples::fixed();
     for _ in 0..MOUNTS {
         let clock = SystemClock::default();
         let daemon = start(store, place)?;
@@ -210,7 +210,7 @@ fn mount(store: &Path, place: &Path, row: &'static str) -> Result<Row> {
 
 /// How soon the first entries of a listing come, each time from a mount that was asked nothing before.
 fn first(store: &Path, place: &Path, row: &'static str, files: u64) -> Result<Row> {
-    let mut samples = Samples::default();
+    let mut samples = Samples::fixed();
     for _ in 0..MOUNTS {
         let daemon = start(store, place)?;
         let clock = SystemClock::default();
@@ -229,7 +229,7 @@ fn first(store: &Path, place: &Path, row: &'static str, files: u64) -> Result<Ro
 
 fn list(store: &Path, place: &Path, row: &'static str, files: u64) -> Result<Row> {
     let daemon = start(store, place)?;
-    let mut samples = Samples::default();
+    let mut samples = Samples::fixed();
     let before = anonymous_mb(daemon.process())?;
     for _ in 0..MOUNTS {
         let count = || Ok(std::fs::read_dir(place).map_err(steps::failed)?.count() as u64);

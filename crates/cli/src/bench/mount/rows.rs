@@ -323,7 +323,8 @@ impl Bench<'_> {
         let per_op = |side: usize| {
             cpu.get()[side] as f64 / 1e3 / counts[side].load(Ordering::Relaxed).max(1) as f64
         };
-        let samples = Samples { values: per_s(&measured.stack), yardsticks: per_s(&measured.raw) };
+        let (values, yardsticks) = (per_s(&measured.stack), per_s(&measured.raw));
+        let samples = Samples { values, yardsticks, ..Samples::default() };
         let groups = Groups { samples, cpu_us: per_op(1), yardstick_cpu_us: per_op(0) };
         Ok(groups.row(about))
     }

@@ -70,7 +70,7 @@ impl Suites<'_> {
         let found = self.verdicts(&program, row, &mounted)?;
         let native = before.and(self.verdicts(&program, row, &native)?);
         let failed = found.failed_beside(&native);
-        let samples = Samples { values: vec![failed.len() as f64], ..Samples::default() };
+        let samples = Samples { values: vec![failed.len() as f64], ..Samples::fixed() };
         let mut note = format!("{}; native: {}", found.summary(), native.summary());
         if !failed.is_empty() {
             note += &format!("; {}", failed[..failed.len().min(NAMED_MAX)].join("; "));
@@ -106,7 +106,7 @@ impl Suites<'_> {
         let (is_right_natively, said) = self.run_fsx(&program, row, &prepare(&native)?)?;
         let native_s = clock.now_ns() as f64 / 1e9;
         if !is_right_natively {
-            let samples = Samples { values: vec![0.0], ..Samples::default() };
+            let samples = Samples { values: vec![0.0], ..Samples::fixed() };
             let mut row = Groups { samples, ..Groups::default() }.row(&about);
             row.compared.verdict = Verdict::NotResolved;
             return Ok(row.with_note(format!("void: fsx fails natively: {}", last(&said))));
@@ -124,7 +124,7 @@ impl Suites<'_> {
         });
         let mounted_s = clock.now_ns() as f64 / 1e9;
         let ((is_right, said), moves) = (exercised?, moves?.meanwhile);
-        let samples = Samples { values: vec![moves as f64], ..Samples::default() };
+        let samples = Samples { values: vec![moves as f64], ..Samples::fixed() };
         let mut row = Groups { samples, ..Groups::default() }.row(&about);
         let operations = self.fsx_operations;
         let mut note =

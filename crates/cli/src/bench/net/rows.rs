@@ -16,7 +16,7 @@ use super::server::Served;
 use super::silent::{DEADLINE_S, longest_s};
 use super::yardstick::{Echo, files_of, iperf, pread};
 use super::{About, Blocks, Row, Settings, check_stop};
-use crate::bench::compared::{Bar, Comparison};
+use crate::bench::compared::{Bar, Comparison, Samples};
 use crate::bench::fast_place;
 use crate::bench::place::Scratch;
 use crate::progress::Progress;
@@ -418,7 +418,7 @@ impl Bench<'_> {
     /// How long a verb takes to say that the server does not answer.
     fn unreachable(&mut self, row: &'static str) -> Result<Row> {
         check_stop(self.stop)?;
-        let mut blocks = Blocks::default();
+        let mut blocks = Blocks { samples: Samples::fixed(), ..Blocks::default() };
         blocks.samples.values.push(longest_s()?);
         Ok(blocks.row(&About {
             comparison: Comparison {
