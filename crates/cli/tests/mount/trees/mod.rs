@@ -82,9 +82,9 @@ struct Run {
     seed: u64,
     chooser: Chooser,
     history: VecDeque<String>,
-    /// What was asked to go to another tier than it was on.
-    moving: Vec<(PathBuf, &'static str)>,
-    /// How often that was there when it was looked at next.
+    /// What was asked to go to another tier than it was on: where it is, its number, and the tier.
+    moving: Vec<(PathBuf, u64, &'static str)>,
+    /// How often that was there when it was looked at.
     moves: u64,
     /// Whether the server was started anew since it was mounted.
     is_server_new: bool,
@@ -170,13 +170,18 @@ impl Run {
         let path = self.mounted.root().join(self.chooser.path());
         let tier = ["fast", "slow"][self.chooser.below(2) as usize];
         let stat = rustix::fs::statat(CWD, &path, rustix::fs::AtFlags::SYMLINK_NOFOLLOW);
-        if !stat.is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode).is_file()) {
+        let Ok(stat) = stat else { return };
+        if !FileType::from_raw_mode(stat.st_mode).is_file() {
             return;
         }
         let is_new = tiers(&path).is_some_and(|tiers| tiers != tier);
         match migrate(&path, tier) {
-            Ok(()) if is_new => self.moving.push((path.clone(), tier)),
-            Ok(()) => {}
+            Ok(()) => {
+                self.moving.retain(|(_, number, _)| *number != stat.st_ino);
+                if is_new {
+                    self.moving.push((path.clone(), stat.st_ino, tier));
+                }
+            }
             // The kernel has it at the moment.
             Err(Errno::TXTBSY) if self.how == How::Passed => {}
             // It moves already.
@@ -186,10 +191,19 @@ impl Run {
         self.history.push_back(format!("migrate {} to {tier}", path.display()));
     }
 
-    /// Counts which of the files that were asked to move are where they were asked to go.
+    /// Counts which of the files that were asked to move are where they were asked to go. The others may
+    /// come there later, unless they are gone.
     fn count_moves(&mut self) {
-        let is_there = |(path, tier): &(PathBuf, &str)| tiers(path).as_deref() == Some(*tier);
-        self.moves += self.moving.drain(..).filter(is_there).count() as u64;
+        let moves = &mut self.moves;
+        self.moving.retain(|(path, number, tier)| {
+            let stat = rustix::fs::statat(CWD, path, rustix::fs::AtFlags::SYMLINK_NOFOLLOW);
+            if !stat.is_ok_and(|stat| stat.st_ino == *number) {
+                return false;
+            }
+            let is_there = tiers(path).as_deref() == Some(*tier);
+            *moves += u64::from(is_there);
+            !is_there
+        });
     }
 
     fn happen(&mut self) {
