@@ -46,8 +46,9 @@ pub trait Metadata: Send + Sync {
         Ok(None)
     }
 
-    /// A small file and others that were listed with it, as many at most, and about so many bytes of them:
-    /// each of these once, until they are listed again. None where there is no other. Asks nobody.
+    /// A small file and others of its directory that were listed or written here, as many at most, and about
+    /// so many bytes of them: each of these once, until they are listed again. None where there is no other.
+    /// Asks nobody.
     fn neighbours(&self, _number: u64, _max: usize, _bytes_max: u64) -> Vec<u64> {
         Vec::new()
     }

@@ -77,9 +77,12 @@ impl Neighbours {
     }
 
     fn note_written(&self, node: &Node) {
-        let Some((number, size)) = small(node) else { return };
         let mut state = self.state();
         let written = &mut state.written;
+        let Some((number, size)) = small(node) else {
+            written.files.remove(&node.number);
+            return;
+        };
         match written.files.get_mut(&number) {
             // It is written in pieces.
             Some(file) if file.directory == node.parent => file.size = size,
@@ -128,8 +131,9 @@ impl Known {
         while taken.len() < max
             && let Some(other) = left.front()
         {
-            // What is not known any more is gone.
-            if let Some(file) = self.files.get(other).filter(|_| *other != number) {
+            // What is not known any more is gone, or elsewhere; what came back is there twice.
+            let file = self.files.get(other).filter(|file| file.directory == directory);
+            if let Some(file) = file.filter(|_| !taken.contains(other)) {
                 // Also one that never has room is not in the way of those behind it.
                 let bytes = (file.size + NODE_BYTES).min(bytes_max);
                 let Some(rest) = room.checked_sub(bytes) else { break };
@@ -220,6 +224,15 @@ mod tests {
         (60..63).for_each(|number| write(&neighbours, &written(number)));
         write(&neighbours, &Node { size: 1000, ..written(61) });
         assert_eq!(neighbours.take(60, 9, 1000), [60, 61], "it has grown since");
+        (70..74).for_each(|number| write(&neighbours, &written(number)));
+        // One that came back, one that went elsewhere, and one that lost its bytes.
+        let gone =
+            Reply::Gone { number: 71, has_garbage: false, directory: None, is_delegated: false };
+        neighbours.note(&remove, Some(&gone));
+        write(&neighbours, &written(71));
+        write(&neighbours, &Node { parent: DIRECTORY + 1, ..written(72) });
+        write(&neighbours, &Node { size: 0, ..written(73) });
+        assert_eq!(neighbours.take(70, 9, LONG), [70, 62, 71]);
     }
 
     #[test]

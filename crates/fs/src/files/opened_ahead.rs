@@ -310,9 +310,12 @@ impl Files {
         if !self.has_room_ahead(max) {
             return self.ahead.lock().rest(self.clock.now_ns(), REST);
         }
-        let mut numbers = self.metadata.neighbours(number, max, BYTES_AHEAD);
         // What is open here is not opened ahead, and would hold up others who write to it.
-        numbers.retain(|it| *it == number || self.open.file(*it).is_none());
+        if !self.open.is_free(number) {
+            return;
+        }
+        let mut numbers = self.metadata.neighbours(number, max, BYTES_AHEAD);
+        numbers.retain(|number| self.open.is_free(*number));
         let (grant, is_first) = {
             let mut state = self.ahead.lock();
             numbers.retain(|number| state.granted(*number).is_none());

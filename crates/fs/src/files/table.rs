@@ -78,6 +78,11 @@ impl Table {
         Some(Arc::clone(&opened.file))
     }
 
+    /// Whether a number is not open here, and nobody opens or closes it just now; does not wait for them.
+    pub(super) fn is_free(&self, number: u64) -> bool {
+        !lock(&self.part(number).state).files.contains_key(&number)
+    }
+
     /// Notes of every file that is open here that bytes of it which are with the metadata may be durable
     /// from now on. One that has begun to leave the metadata has an object then.
     pub(super) fn note_all_durable(&self) {
@@ -154,6 +159,7 @@ mod tests {
     fn who_looks_for_a_number_waits_for_who_holds_it_alone() {
         let (table, is_given_back) = (Table::default(), AtomicBool::new(false));
         let held = table.hold(1);
+        assert!(!table.is_free(1) && table.is_free(2));
         let waits = || {
             assert!(table.file(1).is_none());
             assert!(is_given_back.load(Ordering::SeqCst));
