@@ -279,6 +279,30 @@ fn bytes_that_may_survive_a_loss_of_power_leave_the_metadata_for_what_does() {
 }
 
 #[test]
+fn bytes_that_were_lost_before_they_were_durable_are_written_again() {
+    for (losses, is_moved) in [(1, true), (2, false)] {
+        let faults = Faults::new(1);
+        let memory: Arc<dyn Backend> = Arc::new(Memory::new(ROOM));
+        let data: Arc<dyn Backend> = Arc::new(Faulty::new(memory, Arc::clone(&faults)));
+        let files = files(Arc::new(Session::new(&tree())), &data, false);
+        let file = make(&files, b"file");
+        file.write(0, &[7; 3000], false).expect("it is with the metadata");
+        file.sync().expect("it is with the metadata");
+        // As where the server of the object is started anew between a write and its sync.
+        for number in 1..=losses {
+            faults.add(&[FaultPoint::Sync], When::Nth(number), Effect::Fail(ErrorKind::Io));
+        }
+        let grown = file.write(3000, &[8; 3000], false);
+        faults.clear();
+        assert_eq!(grown.is_ok(), is_moved, "{losses} losses");
+        let length = if is_moved { 6000 } else { 3000 };
+        let mut bytes = vec![0; 6001];
+        assert_eq!(file.read(0, &mut bytes).expect("readable"), length);
+        assert!(bytes[..3000] == [7; 3000] && bytes[3000..length] == vec![8; length - 3000]);
+    }
+}
+
+#[test]
 fn only_who_has_the_claim_moves_bytes_out() {
     let tree = tree();
     let [one, other] = [Session::new(&tree), Session::new(&tree)];

@@ -7,7 +7,7 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
 use rustix::io::Errno;
-use terrace_core::{Access, Create, Key, Object, Open, Stat};
+use terrace_core::{Access, Create, ErrorKind, Key, Object, Open, Stat};
 
 use super::away::Unanswered;
 use super::claim::Claim;
@@ -312,6 +312,7 @@ impl Shared {
     /// The same; `made_in` is the life of the metadata in which an object may have been made for it.
     fn move_out_once(&self, files: &Files, made_in: &mut Option<u64>) -> Result<()> {
         let mut content = self.change();
+        let mut was_lost = false;
         for _ in 0..TRIES_MAX {
             let Content::Inline { bytes, size, .. } = &*content else { return Ok(()) };
             let claim = match files.options.is_alone {
@@ -347,7 +348,15 @@ impl Shared {
             }
             if self.may_be_durable.load(Ordering::Acquire) {
                 // The power may fail when it is durable that they are gone from there.
-                object.sync()?;
+                match object.sync() {
+                    // Its server may have been started anew meanwhile. The bytes are still here.
+                    Err(failure) if failure.kind() == ErrorKind::Io && !was_lost => {
+                        tracing::debug!(file = self.number, %failure, "fills an object anew");
+                        was_lost = true;
+                        continue;
+                    }
+                    synced => synced?,
+                }
             }
             let object_modified_ns = object.stat()?.modified_ns;
             let reply = files.metadata.call(&Request::MoveOut {
