@@ -13,6 +13,7 @@ use super::Files;
 use super::open::Shared;
 use crate::failure::Result;
 use crate::lock;
+use crate::request::Settled;
 
 /// Pauses before each look. A kernel tells of a close, and then lets go of the file; a mapping stays for
 /// longer than all of this.
@@ -90,5 +91,14 @@ impl Files {
         let settled = self.settle(number, stat);
         drop(writer);
         settled
+    }
+}
+
+/// What the metadata are told of an object.
+pub(super) fn settled(stat: Stat) -> Settled {
+    Settled {
+        size: stat.size_bytes,
+        allocated_bytes: stat.allocated_bytes,
+        modified_ns: stat.modified_ns,
     }
 }

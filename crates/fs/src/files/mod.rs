@@ -11,6 +11,7 @@ mod kept;
 mod left;
 mod list;
 mod losses;
+mod marks;
 mod open;
 mod opened_ahead;
 mod ready;
@@ -28,7 +29,7 @@ use self::away::Away;
 use self::closing::{Closing, Queued};
 pub use self::file::File;
 use self::kept::Kept;
-use self::left::StillHeld;
+use self::left::{StillHeld, settled};
 pub use self::losses::Heard;
 use self::losses::Losses;
 use self::open::Shared;
@@ -39,10 +40,8 @@ use self::table::{Opened, Table};
 use self::told::Told;
 use crate::failure::{Failure, Result};
 use crate::metadata::Metadata;
-use crate::node::{Kind, Marking, Node, SET_GROUP_ID};
-use crate::request::{
-    Changes, Closed, Left, Made, RenameHow, Reply, Request, Settled, WasRead, When,
-};
+use crate::node::{Kind, Node, SET_GROUP_ID};
+use crate::request::{Changes, Closed, Left, Made, RenameHow, Reply, Request, WasRead, When};
 
 /// The extended attribute that says what a program may do. Whoever writes to the file takes it away.
 pub const CAPABILITY: &[u8] = b"security.capability";
@@ -183,25 +182,6 @@ impl Files {
     pub fn node(&self, number: u64) -> Result<Node> {
         let node = self.ask_node(&Request::Node { number })?;
         self.as_known(node)
-    }
-
-    /// Sets one thing that is asked of the tiers; what others set of the rest meanwhile stays. What is known
-    /// of the node then.
-    ///
-    /// # Errors
-    ///
-    /// `STALE` where it is gone, `OPNOTSUPP` where it is neither a file nor a directory.
-    pub fn mark(&self, number: u64, marking: &Marking) -> Result<Node> {
-        let one = Request::MarkOne { number, marking: marking.clone() };
-        match self.ask_node(&one) {
-            // A server of before does not know the request.
-            Err(failure) if failure.errno() == Errno::INVAL => {
-                let mut marks = self.ask_node(&Request::Node { number })?.marks;
-                marks.set(marking);
-                self.ask_node(&Request::Mark { number, marks })
-            }
-            marked => marked,
-        }
     }
 
     /// The directory that a node was named in last; asks no object.
@@ -784,14 +764,6 @@ fn without_idle_set_group(node: &Node, is_member: impl Fn(u32) -> bool) -> Optio
 /// The key of the object that holds the bytes of file `number`.
 pub(crate) fn object_key(namespace: &str, number: u64) -> terrace_core::Result<Key> {
     Key::new(namespace, &format!("{number:016x}"))
-}
-
-fn settled(stat: Stat) -> Settled {
-    Settled {
-        size: stat.size_bytes,
-        allocated_bytes: stat.allocated_bytes,
-        modified_ns: stat.modified_ns,
-    }
 }
 
 /// Whether a node was removed.
