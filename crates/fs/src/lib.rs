@@ -42,7 +42,7 @@ pub use stores::{
     mark_anyway, record_further_stores, record_stores, recorded_stores, sample_of_objects, unmark,
 };
 pub use tree::{
-    INLINE_BYTES_LIMIT, LockOwner, LockTable, Over, OwnLocks, Session, Tree, TreeOptions,
+    INLINE_BYTES_LIMIT, LockOwner, LockTable, Over, OwnLocks, Session, Tree, TreeOptions, file_in,
 };
 pub use wire::{Effect, answer, read_answer};
 

@@ -271,6 +271,29 @@ pub enum Request<'a> {
         /// It.
         marking: Marking,
     },
+    /// Gives numbers to who makes files with [`Request::MakeNumbered`]; one that is not used names
+    /// nothing. A server of before does not know this request.
+    Numbers {
+        /// How many.
+        count: u32,
+    },
+    /// Makes a file that is opened at once, of a number that was given for that, with its first bytes where
+    /// they fit. It is made once, however often that is asked for: where it is there, it is
+    /// opened. A server of before does not know this request.
+    MakeNumbered {
+        /// The directory.
+        directory: u64,
+        /// The name.
+        #[serde(borrow)]
+        name: &'a [u8],
+        /// What is made, without an object.
+        made: Made<'a>,
+        /// Its number.
+        number: u64,
+        /// What it begins with.
+        #[serde(borrow, with = "serde_bytes")]
+        content: &'a [u8],
+    },
 }
 
 impl Request<'_> {

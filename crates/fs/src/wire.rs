@@ -43,6 +43,8 @@ impl Request<'_> {
             Request::Sync => Effect::Sync,
             Request::Change { .. }
             | Request::Make { .. }
+            | Request::MakeNumbered { .. }
+            | Request::Numbers { .. }
             | Request::Link { .. }
             | Request::Remove { .. }
             | Request::Rename { .. }
@@ -73,6 +75,8 @@ impl Request<'_> {
             | Request::NoteObject { .. }
             // Numbers that nobody heard of name nothing.
             | Request::Reserve { .. }
+            | Request::Numbers { .. }
+            | Request::MakeNumbered { .. }
             | Request::Collected { .. } => true,
             Request::Write { at_end, .. } => !at_end,
             Request::SetXattr { how, .. } => *how == SetHow::Any,

@@ -27,11 +27,12 @@ impl Changed {
             Request::Lock { .. }
             | Request::NoteObject { .. }
             | Request::Reserve { .. }
+            | Request::Numbers { .. }
             | Request::Collected { .. }
             | Request::Sync => Self::None,
-            Request::Make { directory, .. } | Request::Remove { directory, .. } => {
-                Self::These(vec![*directory])
-            }
+            Request::Make { directory, .. }
+            | Request::MakeNumbered { directory, .. }
+            | Request::Remove { directory, .. } => Self::These(vec![*directory]),
             Request::Link { number, directory, .. } => Self::These(vec![*number, *directory]),
             Request::Change { number, .. }
             | Request::SetXattr { number, .. }

@@ -69,6 +69,11 @@ impl Delegations {
         }
     }
 
+    /// Whether nothing is delegated, as far as is known.
+    pub(super) fn is_unused(&self, clock: &FileClock) -> bool {
+        lock(&self.directories).is_empty() && clock.passed_ns() >= self.quiet_until_ns
+    }
+
     /// Waits until this user may change the names in a directory.
     pub(super) fn wait(&self, clock: &FileClock, session: u64, directory: u64) {
         while let Some(left) = self.begin_to_end(clock, session, directory) {

@@ -4,18 +4,30 @@
 use rustix::io::Errno;
 use terrace_core::Txn;
 
+use super::content::room;
 use super::hold::Hold;
+use super::rename::Spot;
 use super::{
-    Tree, check_name, get_bucket, get_directory, get_living_directory, put_bucket, put_node,
-    touch_directory,
+    Tree, check_name, find_node, get_bucket, get_directory, get_living_directory, put_bucket,
+    put_node, touch_directory,
 };
 use crate::acl;
 use crate::clock::Moment;
+use crate::entries::Bucket;
 use crate::failure::Result;
 use crate::lock;
-use crate::node::{Kind, Marks, Node, Place, SET_GROUP_ID, TARGET_BYTES_MAX};
+use crate::node::{Kind, Marks, Node, Place, SET_GROUP_ID, TARGET_BYTES_MAX, Time};
 use crate::pairs;
 use crate::request::Made;
+
+/// A file whose number was given to who makes it.
+pub(super) struct Numbered<'a> {
+    pub(super) number: u64,
+    /// What it begins with.
+    pub(super) content: &'a [u8],
+    /// Whether its maker has it open already.
+    pub(super) is_open: bool,
+}
 
 impl Tree {
     /// Makes a node under a name; without one, a file that has none yet. It is open once where that
@@ -24,11 +36,16 @@ impl Tree {
     pub(super) fn make(
         &self,
         session: u64,
-        directory: u64,
-        name: &[u8],
+        Spot { directory, name }: Spot<'_>,
         made: &Made<'_>,
+        numbered: Option<Numbered<'_>>,
     ) -> Result<(Node, Node, bool)> {
         let has_name = !name.is_empty();
+        if let Some(numbered) = &numbered
+            && !self.may_make(numbered, has_name, made)
+        {
+            return Err(Errno::INVAL.into());
+        }
         if has_name {
             check_name(name)?;
         } else if made.kind != Kind::File || !made.is_opened {
@@ -52,7 +69,10 @@ impl Tree {
                 object.number
             }
             Some(_) => return Err(Errno::INVAL.into()),
-            None => self.take_number()?,
+            None => match &numbered {
+                Some(numbered) => numbered.number,
+                None => self.take_number()?,
+            },
         };
         // Before anybody can know of it.
         let is_delegated =
@@ -62,13 +82,21 @@ impl Tree {
         // Nobody takes its name away before it is known to be open.
         let holds = made.is_opened.then(|| self.holds.lock(number));
         let result = self.change(|txn| {
+            if numbered.is_some()
+                && let Some(node) = made_before(txn, number)?
+            {
+                return Ok((node, get_directory(&mut *txn, directory)?, false));
+            }
             let mut parent = get_living_directory(&mut *txn, directory)?;
+            let mut bucket = match has_name {
+                true => get_bucket(&mut *txn, directory, hash)?,
+                false => Bucket::default(),
+            };
+            if bucket.find(name).is_some() {
+                return Err(Errno::EXIST.into());
+            }
             let mut node = inheriting(txn, &parent, number, made, now)?;
             if has_name {
-                let mut bucket = get_bucket(&mut *txn, directory, hash)?;
-                if bucket.find(name).is_some() {
-                    return Err(Errno::EXIST.into());
-                }
                 bucket.add(name, number, made.kind)?;
                 put_bucket(txn, directory, hash, &bucket)?;
                 parent.size += 1;
@@ -78,6 +106,12 @@ impl Tree {
             } else {
                 node.links = 0;
                 txn.put(&pairs::nameless(number), b"")?;
+            }
+            let content = numbered.as_ref().map_or(&b""[..], |numbered| numbered.content);
+            if (1..=self.inline_bytes_max()).contains(&(content.len() as u64)) {
+                txn.put(&pairs::content(number), content)?;
+                node.size = content.len() as u64;
+                node.allocated_bytes = room(content);
             }
             if made.kind == Kind::Symlink {
                 txn.put(&pairs::content(number), made.target)?;
@@ -90,8 +124,14 @@ impl Tree {
         });
         if let (Ok((node, ..)), Some(mut holds)) = (&result, holds) {
             let is_nameless = node.links == 0;
-            let hold = Hold { opens: 1, writers: 1, is_nameless, ..Hold::default() };
-            holds.insert(number, hold);
+            let hold = holds.entry(number).or_default();
+            let opens = u64::from(!numbered.as_ref().is_some_and(|numbered| numbered.is_open));
+            *hold = Hold {
+                opens: hold.opens + opens,
+                writers: hold.writers + opens,
+                is_nameless,
+                ..*hold
+            };
         }
         if result.is_err() && made.object.is_some() {
             lock(&self.reserved).insert(number);
@@ -101,6 +141,28 @@ impl Tree {
         }
         result
     }
+
+    /// Whether a file may be made like this of a number that was given for it.
+    fn may_make(&self, numbered: &Numbered<'_>, has_name: bool, made: &Made<'_>) -> bool {
+        let is_file = made.kind == Kind::File && made.is_opened && made.object.is_none();
+        has_name && is_file && self.was_given(numbered.number)
+    }
+}
+
+/// The file with a number that was given for it, opened for writing, where it was made before by who got no
+/// answer to that: whatever its name is by now.
+fn made_before(txn: &mut dyn Txn, number: u64) -> Result<Option<Node>> {
+    let found = find_node(&mut *txn, number)?;
+    let has_left_object = found.is_none() && txn.get(&pairs::garbage(number))?.is_some();
+    if has_left_object || found.as_ref().is_some_and(|node| node.kind != Kind::File) {
+        return Err(Errno::INVAL.into());
+    }
+    let Some(mut node) = found else { return Ok(None) };
+    if node.place == Place::Object && !node.is_written {
+        node.is_written = true;
+        put_node(txn, &node)?;
+    }
+    Ok(Some(node))
 }
 
 /// A new node in a directory, with what it inherits.
@@ -111,13 +173,24 @@ pub(super) fn inheriting(
     made: &Made<'_>,
     now: Moment<'_>,
 ) -> Result<Node> {
-    let mut node = fresh(parent, number, made, now);
+    let mut node = fresh(parent, number, made, now.time());
     inherit(txn, parent, made, &mut node)?;
     Ok(node)
 }
 
+/// What a file is told to be that is made a little later, where nothing but the directory has to be looked
+/// at for that; its times are the last one that the directory's server told of it.
+pub fn file_in(parent: &Node, number: u64, made: &Made<'_>) -> Option<Node> {
+    let lives_on = parent.kind.is_directory() && parent.links > 0 && !parent.has_default_acl;
+    (lives_on && made.kind == Kind::File).then(|| {
+        let mut node = fresh(parent, number, made, parent.changed);
+        node.permissions &= !(made.umask & 0o777);
+        node
+    })
+}
+
 /// A node as it is before it inherits anything but its group.
-fn fresh(parent: &Node, number: u64, made: &Made<'_>, now: Moment<'_>) -> Node {
+fn fresh(parent: &Node, number: u64, made: &Made<'_>, now: Time) -> Node {
     let passes_group = parent.permissions & SET_GROUP_ID != 0;
     let is_directory = made.kind.is_directory();
     let set_group = if passes_group && is_directory { SET_GROUP_ID } else { 0 };
@@ -136,10 +209,10 @@ fn fresh(parent: &Node, number: u64, made: &Made<'_>, now: Moment<'_>) -> Node {
         device: if is_device { made.device } else { 0 },
         size: made.target.len() as u64,
         allocated_bytes: 0,
-        accessed: now.time(),
-        modified: now.time(),
-        changed: now.time(),
-        created: now.time(),
+        accessed: now,
+        modified: now,
+        changed: now,
+        created: now,
         parent: parent.number,
         place: if made.object.is_some() { Place::Object } else { Place::Inline },
         is_written: made.object.is_some() && made.is_opened,

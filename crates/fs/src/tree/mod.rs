@@ -30,6 +30,7 @@ use self::claims::Claims;
 use self::delegations::Delegations;
 use self::hold::Holds;
 pub use self::locks::{LockOwner, LockTable, OwnLocks};
+pub use self::make::file_in;
 use self::read_delegations::ReadDelegations;
 pub use self::session::Session;
 pub(crate) use self::superblock::Superblock;

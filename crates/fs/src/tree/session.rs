@@ -11,11 +11,13 @@ use terrace_core::Access;
 use super::Tree;
 use super::content::{Moved, Written};
 use super::locks::LockOwner;
+use super::make::Numbered;
 use super::once::Once;
 use super::rename::Spot;
 use crate::failure::Result;
 use crate::lock;
 use crate::metadata::Metadata;
+use crate::node::ROOT;
 use crate::request::{Closed, Delegated, Left, Made, OPENED_AHEAD_MAX, Reply, Request, WasRead};
 use crate::wire::Effect;
 
@@ -71,9 +73,17 @@ impl Session {
         *writers += u64::from(is_for_writing);
     }
 
-    fn make(&self, directory: u64, name: &[u8], made: &Made<'_>) -> Result<Reply> {
-        let (node, parent, is_delegated) = self.tree.make(self.id, directory, name, made)?;
-        if made.is_opened {
+    fn make(
+        &self,
+        directory: u64,
+        name: &[u8],
+        made: &Made<'_>,
+        numbered: Option<Numbered<'_>>,
+    ) -> Result<Reply> {
+        let spot = Spot { directory, name };
+        let is_open = numbered.as_ref().is_some_and(|numbered| numbered.is_open);
+        let (node, parent, is_delegated) = self.tree.make(self.id, spot, made, numbered)?;
+        if made.is_opened && !is_open {
             self.note_open(node.number, true);
         }
         let delegated = Delegated { directory: self.renew(directory), node: is_delegated };
@@ -109,11 +119,32 @@ impl Session {
             // Without a name it changes none.
             Request::Make { name: [], .. } => {}
             Request::Make { directory, .. }
+            | Request::MakeNumbered { directory, .. }
             | Request::Link { directory, .. }
-            | Request::Remove { directory, .. } => wait(*directory),
-            Request::Rename { from_directory, to_directory, .. } => {
+            | Request::Remove { directory, is_directory: false, .. } => wait(*directory),
+            Request::Remove { directory, name, is_directory: true } => {
+                wait(*directory);
+                self.wait_for_makers_in(*directory, name);
+            }
+            Request::Rename { from_directory, to_directory, to, how, .. } => {
                 wait(*from_directory);
                 wait(*to_directory);
+                if !how.exchanges {
+                    self.wait_for_makers_in(*to_directory, to);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Waits until a directory that is to go is not delegated to others, who may be about to make files in it.
+    fn wait_for_makers_in(&self, directory: u64, name: &[u8]) {
+        if self.tree.delegations.is_unused(&self.tree.clock) {
+            return;
+        }
+        match self.tree.lookup(directory, name) {
+            Ok(node) if node.kind.is_directory() && node.number != ROOT => {
+                self.tree.delegations.wait(&self.tree.clock, self.id, node.number);
             }
             _ => {}
         }
@@ -296,7 +327,14 @@ impl Session {
             Request::Lookup { directory, name } => self.lookup(*directory, name),
             Request::Node { number } => tree.node(*number).map(Reply::Node),
             Request::Change { number, changes } => tree.change_node(*number, changes),
-            Request::Make { directory, name, made } => self.make(*directory, name, made),
+            Request::Make { directory, name, made } => self.make(*directory, name, made, None),
+            Request::MakeNumbered { directory, name, made, number, content } => {
+                // A client that asks again in one life, because it got no answer, has it open once.
+                let is_open = lock(&self.open).contains_key(number);
+                let numbered = Numbered { number: *number, content, is_open };
+                self.make(*directory, name, made, Some(numbered))
+            }
+            Request::Numbers { count } => tree.give_numbers(*count).map(Reply::Numbers),
             Request::Link { number, directory, name } => {
                 tree.link(*number, *directory, name).map(Reply::Node)
             }

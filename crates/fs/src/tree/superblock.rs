@@ -18,6 +18,9 @@ const VERSION: u8 = 1;
 /// when the process ends. 2^64 are enough for a run each microsecond for 140 years.
 const RUN: u64 = 4096;
 
+/// Most numbers that are given at once.
+const GIVEN_MAX: u32 = 1024;
+
 /// Longest content that may be asked to be kept with the metadata.
 pub const INLINE_BYTES_LIMIT: u32 = 64 << 10;
 
@@ -208,5 +211,15 @@ impl Tree {
             *numbers = run;
         }
         numbers.next().ok_or(Failure::of(Errno::NOSPC))
+    }
+
+    /// Numbers for files whose makers name them.
+    pub(super) fn give_numbers(&self, count: u32) -> Result<Vec<u64>> {
+        (0..count.min(GIVEN_MAX)).map(|_| self.take_number()).collect()
+    }
+
+    /// Whether a number was given to somebody, here or by who served before.
+    pub(super) fn was_given(&self, number: u64) -> bool {
+        (ROOT + 1..self.superblock.next_number.max(lock(&self.numbers).start)).contains(&number)
     }
 }

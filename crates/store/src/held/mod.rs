@@ -568,7 +568,10 @@ impl<S: Server> Held<S> {
     fn note(&self, request: &Request<'_>, reply: &Reply, life: u64) -> Result<Noted> {
         let is_held = match (request, reply) {
             (Request::Lock { .. } | Request::Open { .. } | Request::OpenAhead { .. }, _) => true,
-            (Request::Make { made, .. }, Reply::Made { .. }) => made.is_opened,
+            (
+                Request::Make { made, .. } | Request::MakeNumbered { made, .. },
+                Reply::Made { .. },
+            ) => made.is_opened,
             _ => false,
         };
         if !is_held {

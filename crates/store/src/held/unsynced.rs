@@ -131,9 +131,10 @@ impl State {
 fn changed(request: &Request<'_>, reply: &Reply) -> [Option<u64>; 2] {
     match (request, reply) {
         (_, Reply::NotHere) => [None; 2],
-        (Request::Make { directory, name, .. }, Reply::Made { node, .. }) => {
-            [Some(node.number), (!name.is_empty()).then_some(*directory)]
-        }
+        (
+            Request::Make { directory, name, .. } | Request::MakeNumbered { directory, name, .. },
+            Reply::Made { node, .. },
+        ) => [Some(node.number), (!name.is_empty()).then_some(*directory)],
         (Request::Link { number, directory, .. }, _) => [Some(*number), Some(*directory)],
         (Request::Remove { directory, .. }, _) => [Some(*directory), None],
         (Request::Rename { from_directory, to_directory, .. }, _) => {
