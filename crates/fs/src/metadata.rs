@@ -22,6 +22,14 @@ pub trait Metadata: Send + Sync {
     /// As POSIX says for what was asked; `IO` and others with a text where something broke.
     fn call(&self, request: &Request<'_>) -> Result<Reply>;
 
+    /// Says that a file is made that is made a little later: with what is written to it, before anything else
+    /// is asked that may depend on it, and in any case soon. What that fails for whoever uses the file is
+    /// told ([`Metadata::check`]), until it is closed. `None` where it cannot be said, and the request is left
+    /// to [`Metadata::call`].
+    fn make_later(&self, _request: &Request<'_>) -> Option<Reply> {
+        None
+    }
+
     /// A node as it was less than `age_max` ago, and how long ago, where that is known without
     /// asking anybody. What was changed in it through this since then is in it; of a file that is
     /// open for writing through this nothing is known.
@@ -68,8 +76,8 @@ pub trait Metadata: Send + Sync {
         Ok(())
     }
 
-    /// The same for who closes a file: where nobody here has locked it, nothing is to be told before that,
-    /// and nobody is waited for.
+    /// The same for who closes a file, which is made now if it was to be made later: where nobody here has
+    /// locked it, nothing is to be told before that, and nobody is waited for.
     ///
     /// # Errors
     ///

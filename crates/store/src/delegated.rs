@@ -6,6 +6,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use terrace_core::Clock;
 use terrace_fs::{DELEGATED_FOR, NAME_BYTES_MAX, Reply, Request};
@@ -60,11 +61,19 @@ impl DelegatedNames {
 
     /// Whether it is certain that a name leads nowhere.
     pub(crate) fn is_nowhere(&self, directory: u64, name: &[u8]) -> bool {
+        self.stays_nowhere(directory, name, Duration::ZERO)
+    }
+
+    /// The same also so long from now on, unless it is made here.
+    pub(crate) fn stays_nowhere(&self, directory: u64, name: &[u8], time: Duration) -> bool {
         let state = self.state();
         let Some(known) = state.directories.get(&directory) else { return false };
         let is_name = name != b"." && name != b".." && (1..=NAME_BYTES_MAX).contains(&name.len());
         // The time is looked at last: until then nobody else made it.
-        is_name && !known.names.contains(name) && self.clock.now_ns() < known.until_ns
+        is_name && !known.names.contains(name) && {
+            let time_ns = time.as_nanos() as u64;
+            self.clock.now_ns().saturating_add(time_ns) < known.until_ns
+        }
     }
 
     /// A request begins: the name that it may make may be there from now on.

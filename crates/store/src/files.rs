@@ -208,7 +208,6 @@ impl Store {
                 // Who has it alone says so now, and not to the first who uses it.
                 let asked = files.call(&Request::Node { number: ROOT });
                 asked.map_err(|failure| failure.into_error(OPEN))?;
-                let files = Arc::new(files);
                 for (_, server) in &servers {
                     let guard: Arc<dyn ReopenGuard> = files.clone();
                     server.guard_reopening(&guard);

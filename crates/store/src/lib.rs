@@ -27,6 +27,7 @@ pub mod fuzzing;
 mod held;
 mod in_use;
 mod init;
+mod later;
 mod lock;
 mod membership;
 mod neighbours;

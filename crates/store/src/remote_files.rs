@@ -1,24 +1,40 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The metadata of a file system that a server keeps.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock, Weak};
+use std::thread;
 use std::time::Duration;
 
+use rustix::io::Errno;
 use terrace_client::{Remote, ReopenGuard, Unanswered};
 use terrace_core::{Clock, Key, SystemClock};
-use terrace_fs::{Effect, Metadata, Node, Reply, Request, Result, read_answer};
+use terrace_fs::{
+    Closed, DELEGATED_FOR, Delegated, Effect, Failure, Marks, Metadata, Node, Reply, Request,
+    Result, file_in, read_answer,
+};
 
-use crate::ahead::NamesAhead;
-use crate::attributes::AbsentAttributes;
+use crate::ahead::{self, NamesAhead};
+use crate::attributes::{self, AbsentAttributes};
 use crate::changed::Changed;
-use crate::delegated::DelegatedNames;
+use crate::delegated::{self, DelegatedNames};
 use crate::held::{Held, Server};
 use crate::in_use::Using;
+use crate::later::{Due, Later};
 use crate::neighbours::Neighbours;
-use crate::recent::RecentNodes;
+use crate::recent::{self, RecentNodes};
+
+/// A file is only made later where nobody else makes its name for at least this time.
+const ALONE_MIN: Duration = Duration::from_millis(10);
+
+/// Numbers that are asked for at a time.
+const NUMBERS: u32 = 256;
 
 /// The metadata of a file system that a server keeps: a round trip for each request.
 pub(crate) struct RemoteFiles {
+    later: Arc<Later<Noting>>,
+    /// Whether there is a thread that makes what was put off.
+    is_looked_for: OnceLock<bool>,
+    this: Weak<Self>,
     held: Held<Named>,
     name: Box<str>,
     recent: RecentNodes,
@@ -75,9 +91,12 @@ impl Server for Named {
 }
 
 impl RemoteFiles {
-    pub(crate) fn new(remote: Remote, name: &str, using: Using) -> Self {
+    pub(crate) fn new(remote: Remote, name: &str, using: Using) -> Arc<Self> {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
-        Self {
+        Arc::new_cyclic(|this| Self {
+            later: Arc::new(Later::new(Arc::clone(&clock))),
+            is_looked_for: OnceLock::new(),
+            this: Weak::clone(this),
             held: Held::new(Named { remote, name: name.into() }),
             recent: RecentNodes::new(Arc::clone(&clock)),
             ahead: NamesAhead::new(Arc::clone(&clock)),
@@ -86,8 +105,158 @@ impl RemoteFiles {
             delegated: DelegatedNames::new(clock),
             name: name.into(),
             _using: using,
+        })
+    }
+
+    fn begin_noting(&self, request: &Request<'_>) -> Noting {
+        let changed = Changed::by(request);
+        Noting {
+            recent: self.recent.begin(&changed),
+            ahead: self.ahead.begin(request, &changed),
+            absent: self.absent.begin(request),
+            delegated: self.delegated.begin(request),
+            changed,
         }
     }
+
+    fn end_noting(&self, noting: Noting, request: &Request<'_>, asked: &Result<Reply>) {
+        let Noting { changed, recent, ahead, absent, delegated } = noting;
+        let reply = asked.as_ref().ok();
+        self.recent.end(recent, &changed, reply);
+        self.ahead.end(&ahead, request, &changed, asked);
+        self.absent.end(&absent, request, asked);
+        self.neighbours.note(request, reply);
+        self.delegated.end(&delegated, request, reply);
+    }
+
+    fn ask(&self, request: &Request<'_>) -> Result<Reply> {
+        let noting = self.begin_noting(request);
+        let asked = self.held.carry_out(request);
+        self.end_noting(noting, request, &asked);
+        if let Ok(Reply::Made { directory, .. } | Reply::Gone { directory: Some(directory), .. }) =
+            &asked
+        {
+            self.later.note_change(directory.number);
+        }
+        asked
+    }
+
+    /// Closes what is open: not what could not be made.
+    fn close(&self, request: &Request<'_>, closed: &[Closed]) -> Result<Reply> {
+        let Some(open) = self.later.without_failed(closed) else { return self.ask(request) };
+        let Request::Close { read, id, acknowledged, .. } = request else {
+            return self.ask(request);
+        };
+        let (read, id, acknowledged) = (read.clone(), *id, *acknowledged);
+        let asked = self.ask(&Request::Close { closed: open, read, id, acknowledged });
+        if !asked.as_ref().is_err_and(Failure::may_pass) {
+            self.later.forget_failed(closed);
+        }
+        asked
+    }
+
+    /// Makes a file that was put off, with what it begins with, unless it may be made already; whether that is
+    /// in it. Nothing where somebody else has made it.
+    fn make_now(&self, due: &Due<Noting>, content: &[u8]) -> Result<Option<(Node, bool)>> {
+        let mut state = due.lock()?;
+        let Some(noting) = state.noting.take() else {
+            drop(state);
+            return self.later.check(due.number).map(|()| None);
+        };
+        let content = state.sendable(content);
+        let asked = self.held.carry_out(&due.numbered(content));
+        if let Err(failure) = &asked
+            && failure.may_pass()
+        {
+            due.miss(&mut state, noting, failure);
+            return Err(failure.clone());
+        }
+        self.end_noting(noting, &due.request(), &asked);
+        if asked.is_ok() {
+            self.later.note_change(due.directory);
+        }
+        let made = match asked {
+            Ok(Reply::Made { node, .. }) => Ok(node),
+            Ok(_) => Err(Failure::from(Errno::IO)),
+            Err(failure) => Err(failure),
+        };
+        if let Err(failure) = &made {
+            tracing::warn!(file = due.number, %failure, "cannot make a file that a program has open");
+        }
+        self.later.note(due.number, made.as_ref().err());
+        made.map(|node| {
+            let has_content = !content.is_empty() && node.size == content.len() as u64;
+            Some((node, has_content))
+        })
+    }
+
+    /// Makes what was put off for so long.
+    ///
+    /// # Errors
+    ///
+    /// Where nobody answers; what else it fails for is told to who uses the file.
+    fn make_all(&self, age_min: Duration) -> Result<()> {
+        for due in self.later.all(age_min) {
+            match self.make_now(&due, b"") {
+                Err(failure) if failure.may_pass() => return Err(failure),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes what was put off and a request may depend on; its answer where it is done with that.
+    fn make_before(&self, request: &Request<'_>) -> Result<Option<Reply>> {
+        let due = match request {
+            Request::Write { number, .. } => self.later.find(*number),
+            _ => None,
+        };
+        let (Request::Write { offset, data, at_end, .. }, Some(due)) = (request, due) else {
+            return self.make_all(Duration::ZERO).map(|()| None);
+        };
+        let is_first = *offset == 0 && !at_end;
+        let content = if is_first { self.later.fitting(data) } else { b"" };
+        let Some((node, has_content)) = self.make_now(&due, content)? else { return Ok(None) };
+        if has_content && is_first && content.len() == data.len() {
+            let reply = Reply::Node(node);
+            self.neighbours.note(request, Some(&reply));
+            return Ok(Some(reply));
+        }
+        let reply = self.ask(request)?;
+        if reply == Reply::NotHere && !content.is_empty() {
+            self.later.note_too_long(content);
+        }
+        Ok(Some(reply))
+    }
+
+    /// Whether there is a thread that makes what was put off for long enough.
+    fn is_looked_for(&self) -> bool {
+        *self.is_looked_for.get_or_init(|| {
+            let (later, this) = (Arc::clone(&self.later), Weak::clone(&self.this));
+            let make = move |age_min| {
+                let files = this.upgrade();
+                // Who uses a file is told what that fails for.
+                files.map(|files| files.make_all(age_min))
+            };
+            let thread = thread::Builder::new().name("files-later".into());
+            thread.spawn(move || later.run(make)).is_ok()
+        })
+    }
+}
+
+impl Drop for RemoteFiles {
+    fn drop(&mut self) {
+        self.later.stop();
+    }
+}
+
+/// What is to be noted when a request ends.
+struct Noting {
+    changed: Changed,
+    recent: recent::Begun,
+    ahead: ahead::Begun,
+    absent: attributes::Begun,
+    delegated: delegated::Begun,
 }
 
 /// What was answered, also that something is not there; fails where nobody answers, who would be asked
@@ -117,22 +286,43 @@ impl Metadata for RemoteFiles {
         {
             return Ok(Reply::Nowhere);
         }
-        let changed = Changed::by(request);
+        if !self.later.is_empty()
+            && let Some(reply) = self.make_before(request)?
+        {
+            return Ok(reply);
+        }
         if let Request::Close { closed, .. } = request {
             self.recent.forget_objects(closed);
+            return self.close(request, closed);
         }
-        let recent = self.recent.begin(&changed);
-        let ahead = self.ahead.begin(request, &changed);
-        let absent = self.absent.begin(request);
-        let delegated = self.delegated.begin(request);
-        let asked = self.held.carry_out(request);
-        let reply = asked.as_ref().ok();
-        self.recent.end(recent, &changed, reply);
-        self.ahead.end(&ahead, request, &changed, &asked);
-        self.absent.end(&absent, request, &asked);
-        self.neighbours.note(request, reply);
-        self.delegated.end(&delegated, request, reply);
-        asked
+        self.ask(request)
+    }
+
+    fn make_later(&self, request: &Request<'_>) -> Option<Reply> {
+        let Request::Make { directory, name, made } = request else { return None };
+        let stays_nowhere = || self.delegated.stays_nowhere(*directory, name, ALONE_MIN);
+        if !self.later.may_take(made) || !stays_nowhere() || !self.is_looked_for() {
+            return None;
+        }
+        // Its times are the last one of the directory.
+        if !self.later.is_busy(*directory) {
+            return None;
+        }
+        let (parent, _) = self.recent(*directory, DELEGATED_FOR)?;
+        let node = file_in(&parent, 0, made).filter(|_| parent.marks == Marks::default())?;
+        let number = self.later.number(self.held.life(), || {
+            match self.held.carry_out(&Request::Numbers { count: NUMBERS })? {
+                Reply::Numbers(numbers) => Ok(numbers),
+                _ => Err(Errno::INVAL.into()),
+            }
+        })?;
+        // To get numbers may have taken long. That this one is lost does no harm.
+        if !stays_nowhere() {
+            return None;
+        }
+        self.later.add(number, (*directory, name), made, self.begin_noting(request));
+        let node = Node { number, ..node };
+        Some(Reply::Made { node, directory: parent, delegated: Delegated::default() })
     }
 
     fn life(&self) -> u64 {
@@ -184,10 +374,15 @@ impl Metadata for RemoteFiles {
     }
 
     fn check(&self, number: u64) -> Result<()> {
+        self.later.check(number)?;
         self.held.check(number)
     }
 
     fn check_to_close(&self, number: u64) -> Result<()> {
+        if let Some(due) = self.later.find(number) {
+            self.make_now(&due, b"")?;
+        }
+        self.later.check(number)?;
         self.held.check_to_close(number)
     }
 
@@ -196,6 +391,7 @@ impl Metadata for RemoteFiles {
     }
 
     fn lacks_xattr(&self, number: u64, name: Option<&[u8]>, age_max: Duration) -> bool {
-        self.absent.is_absent(number, name, age_max)
+        // What is to be made has none.
+        self.later.find(number).is_some() || self.absent.is_absent(number, name, age_max)
     }
 }

@@ -24,6 +24,7 @@ mod locks;
 mod lost_catalog;
 mod lost_locks;
 mod made;
+mod made_later;
 mod many;
 mod marks;
 mod natives;

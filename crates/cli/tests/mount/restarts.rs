@@ -48,6 +48,10 @@ fn change(directory: &Path, round: u64) -> io::Result<()> {
     fs::remove_file(&second)?;
     fs::create_dir(&second)?;
     fs::remove_dir(&second)?;
+    // Made with its bytes.
+    fs::write(path("third"), b"third")?;
+    assert_eq!(fs::read(path("third"))?, b"third");
+    fs::remove_file(path("third"))?;
     assert_eq!(fs::read(&first)?, b"soothers");
     File::options().append(true).open(&first)?.write_all(b" and more")?;
     assert_eq!(fs::read(&first)?, b"soothers and more");

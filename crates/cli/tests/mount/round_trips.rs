@@ -80,5 +80,5 @@ fn what_is_done_with_a_name_is_one_request() {
     let own = pair.one.path().join("own");
     fs::create_dir(&own).expect("it is new");
     let (_, _, make) = STEPS[0];
-    count(&pair, &own, &[("make in a directory of its own", 2, make)]);
+    count(&pair, &own, &[("make in a directory of its own", 1, make)]);
 }

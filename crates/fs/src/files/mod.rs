@@ -232,8 +232,38 @@ impl Files {
         gets_object: bool,
     ) -> Result<(Node, File)> {
         let object = if gets_object { self.ready.take() } else { None };
-        let made = Made { kind: Kind::File, is_opened: true, object, ..made };
-        let made_node = self.ask_made(&Request::Make { directory, name, made });
+        self.create_with(directory, name, Made { object, ..made }, false)
+    }
+
+    /// The same for who need not know before it is closed, or used otherwise, that it is made.
+    ///
+    /// # Errors
+    ///
+    /// As [`Files::make`]; later also who uses the file is told of these.
+    pub fn create_later(
+        self: &Arc<Self>,
+        directory: u64,
+        name: &[u8],
+        made: Made<'_>,
+    ) -> Result<(Node, File)> {
+        self.create_with(directory, name, Made { object: None, ..made }, true)
+    }
+
+    fn create_with(
+        self: &Arc<Self>,
+        directory: u64,
+        name: &[u8],
+        made: Made<'_>,
+        may_be_later: bool,
+    ) -> Result<(Node, File)> {
+        let object = made.object;
+        let made = Made { kind: Kind::File, is_opened: true, ..made };
+        let request = Request::Make { directory, name, made };
+        let said = if may_be_later { self.metadata.make_later(&request) } else { None };
+        let made_node = match said {
+            Some(Reply::Made { node, .. }) => Ok(node),
+            _ => self.ask_made(&request),
+        };
         let node = match (made_node, object) {
             (Ok(node), object) => {
                 // It was not what is wished for in this directory.

@@ -88,7 +88,13 @@ impl Front {
         let mut tries = CREATES_MAX;
         loop {
             tries -= 1;
-            match self.files.create(directory, name, made.clone(), is_passed) {
+            // Who asks whether he is the first to make it is told by the server.
+            let may_be_later = self.goes_on && !is_passed && !flags.contains(OFlags::EXCL);
+            let created = match may_be_later {
+                true => self.files.create_later(directory, name, made.clone()),
+                false => self.files.create(directory, name, made.clone(), is_passed),
+            };
+            match created {
                 Ok((node, file)) => {
                     self.pin_new(&node);
                     return Ok((node, file, Some(directory)));

@@ -60,6 +60,8 @@ pub(crate) struct Front {
     cached_for: Duration,
     is_shared: bool,
     is_strict: bool,
+    /// Whether who makes a file goes on before the server has it.
+    goes_on: bool,
     keeps_access_times: bool,
 }
 
@@ -99,6 +101,7 @@ impl Front {
             cached_for: if options.is_strict { Duration::ZERO } else { options.cached_for },
             is_shared: options.is_shared,
             is_strict: options.is_strict,
+            goes_on: options.is_shared && !options.is_strict && !options.cached_for.is_zero(),
             keeps_access_times: access_time != terrace_fuse::AccessTime::Never
                 && !options.mount.read_only,
         })

@@ -7,6 +7,7 @@ mod closes;
 mod cluster;
 mod configuration;
 mod foreign;
+mod later;
 mod leases;
 mod life;
 mod names;
