@@ -366,8 +366,7 @@ fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 #[cfg(test)]
 mod tests {
-    use terrace_core::Applied;
-    use terrace_core::{Error, ErrorKind};
+    use terrace_core::{Applied, Error, ErrorKind};
     use terrace_fs::{Kind, Left};
     use terrace_testkit::ManualClock;
 

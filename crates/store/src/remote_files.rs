@@ -29,7 +29,7 @@ const ALONE_MIN: Duration = Duration::from_millis(10);
 /// Numbers that are asked for at a time.
 const NUMBERS: u32 = 256;
 
-/// The metadata of a file system that a server keeps: a round trip for each request.
+/// The metadata of a file system that a server keeps: a round trip for each request at most.
 pub(crate) struct RemoteFiles {
     later: Arc<Later<Noting>>,
     /// Whether there is a thread that makes what was put off.
