@@ -30,6 +30,27 @@ pub trait Metadata: Send + Sync {
         None
     }
 
+    /// Says that a name of a file is gone that goes a little later, with others: before anything else is asked
+    /// that may depend on it, and in any case soon; or takes it away at once. Where it stays after all, that
+    /// is a loss ([`Metadata::take_loss`]) of the directory. `None` where it cannot be said, and is left to
+    /// [`Metadata::call`].
+    ///
+    /// # Errors
+    ///
+    /// Where nobody answers who is to carry out what was said before.
+    fn remove_later(&self, _directory: u64, _name: &[u8]) -> Result<Option<Reply>> {
+        Ok(None)
+    }
+
+    /// Carries out whatever it was said is done, for who asks nothing more.
+    ///
+    /// # Errors
+    ///
+    /// Where nobody answers.
+    fn finish(&self) -> Result<()> {
+        Ok(())
+    }
+
     /// A node as it was less than `age_max` ago, and how long ago, where that is known without
     /// asking anybody. What was changed in it through this since then is in it; of a file that is
     /// open for writing through this nothing is known.
@@ -87,7 +108,8 @@ pub trait Metadata: Send + Sync {
     }
 
     /// Whether a change that was acknowledged of a node, or of any, may be lost, because whoever keeps the
-    /// metadata ended before it was durable: as far as a [`Request::Sync`] found that has ended since.
+    /// metadata ended before it was durable, or did not carry it out: as far as a [`Request::Sync`] found
+    /// that has ended since.
     /// True once for each node, and once for all of them.
     fn take_loss(&self, _of: Option<u64>) -> bool {
         false

@@ -31,7 +31,7 @@ impl Time {
     }
 
     /// The next moment that can be told from this one.
-    pub(crate) fn next(self) -> Self {
+    pub fn next(self) -> Self {
         match self.nanos {
             999_999_999 => Self { seconds: self.seconds.saturating_add(1), nanos: 0 },
             nanos => Self { nanos: nanos + 1, ..self },

@@ -294,6 +294,18 @@ pub enum Request<'a> {
         #[serde(borrow, with = "serde_bytes")]
         content: &'a [u8],
     },
+    /// Takes names of files away, each where it still leads to that file: what else has the name by now
+    /// stays. So does the file if it has changed, or is open for writing, and it is too late for who asks to
+    /// have said that it is gone ([`MAY_SAY_GONE_FOR`]). A server of before does not know this request.
+    RemoveNumbered {
+        /// The directory.
+        directory: u64,
+        /// The names, [`REMOVED_MAX`] at most.
+        #[serde(borrow)]
+        removed: Vec<NamedFile<'a>>,
+        /// When the directory changed by that, as far as was said already by who asks.
+        changed: Option<Time>,
+    },
 }
 
 impl Request<'_> {
@@ -302,6 +314,21 @@ impl Request<'_> {
         matches!(self, Request::Lock { number, .. } if number & CLAIMED != 0)
     }
 }
+
+/// A name, and the file that it is to lead to, as it was when it was last heard of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NamedFile<'a> {
+    /// The name.
+    #[serde(borrow)]
+    pub name: &'a [u8],
+    /// The file.
+    pub number: u64,
+    /// When that had changed last.
+    pub changed: Time,
+}
+
+/// Names that are taken away with one [`Request::RemoveNumbered`], at most.
+pub const REMOVED_MAX: usize = 64;
 
 /// Files that are opened with one [`Request::OpenAhead`], at most.
 pub const OPENED_AHEAD_MAX: usize = 256;
@@ -479,6 +506,15 @@ pub struct Settled {
 /// nobody else changes the names there.
 pub const DELEGATED_FOR: Duration = Duration::from_millis(20);
 
+/// So long after a request that [`Reply::Removed`] said so of, counted from when it was made, who asked may
+/// say of other names in the directory that they are gone, and have that carried out: until
+/// [`SAID_GONE_FOR`] later nobody else finds them.
+pub const MAY_SAY_GONE_FOR: Duration = Duration::from_millis(10);
+
+/// So long others who look wait for what somebody was told is gone: what comes later may come behind
+/// what they have done with it.
+pub const SAID_GONE_FOR: Duration = Duration::from_millis(30);
+
 /// What is delegated to who made a node: nobody else has ever changed the names there, and nobody
 /// does for [`DELEGATED_FOR`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -539,6 +575,20 @@ pub enum Reply {
     NotHere,
     /// Files that were opened ahead: those that are there, and small.
     OpenedAhead(Vec<OpenedAhead>),
+    /// What became of [`Request::RemoveNumbered`].
+    Removed {
+        /// The directory, as it is now.
+        directory: Node,
+        /// How many of the names led to their files, and are gone.
+        count: u32,
+        /// How many lead to them still, because others may have changed these since.
+        kept: u32,
+        /// Whether the directory is delegated to who asked.
+        is_delegated: bool,
+        /// Whether who asked may say that other names there are gone before they are, for
+        /// [`MAY_SAY_GONE_FOR`].
+        may_say_gone: bool,
+    },
 }
 
 /// A file that was opened ahead.

@@ -47,6 +47,7 @@ impl Request<'_> {
             | Request::Numbers { .. }
             | Request::Link { .. }
             | Request::Remove { .. }
+            | Request::RemoveNumbered { .. }
             | Request::Rename { .. }
             | Request::SetXattr { .. }
             | Request::RemoveXattr { .. }
@@ -77,6 +78,8 @@ impl Request<'_> {
             | Request::Reserve { .. }
             | Request::Numbers { .. }
             | Request::MakeNumbered { .. }
+            // Names that are gone lead nowhere, or to other files.
+            | Request::RemoveNumbered { .. }
             | Request::Collected { .. } => true,
             Request::Write { at_end, .. } => !at_end,
             Request::SetXattr { how, .. } => *how == SetHow::Any,

@@ -75,7 +75,10 @@ impl Drop for Heard {
 /// What whoever hears of a loss is told.
 pub(super) fn failure() -> Failure {
     Error::new(ErrorKind::Io, "sync")
-        .because("a server was started anew since this was changed: changes may be lost; make them again")
+        .because(
+            "since this was changed a server was started anew, or what was put off could not be done: \
+             changes may be lost; make them again",
+        )
         .into()
 }
 

@@ -320,6 +320,23 @@ impl Files {
         self.after_removal(&reply, life)
     }
 
+    /// The same for a file, and for who need not know that the name is gone for others at once.
+    ///
+    /// # Errors
+    ///
+    /// As [`Files::remove`].
+    pub fn remove_later(&self, directory: u64, name: &[u8]) -> Result<()> {
+        let life = self.metadata.life();
+        let said = match self.is_sought() {
+            true => None,
+            false => self.metadata.remove_later(directory, name)?,
+        };
+        match said {
+            Some(reply) => self.after_removal(&reply, life),
+            None => self.remove(directory, name, false),
+        }
+    }
+
     /// Moves a name.
     ///
     /// # Errors
@@ -522,7 +539,7 @@ impl Files {
         for object in self.ready.stop() {
             self.sweeper.push(object.number, self.metadata.life());
         }
-        let_go.and(self.sweeper.stop())
+        let_go.and(self.metadata.finish()).and(self.sweeper.stop())
     }
 
     /// Takes note of what a name led to that is gone, as was asked in this life of the metadata.
@@ -675,6 +692,7 @@ fn unexpected(reply: &Reply) -> Failure {
         Reply::Numbers(_) => "numbers",
         Reply::InTheWay(_) => "a lock",
         Reply::OpenedAhead(_) => "opened files",
+        Reply::Removed { .. } => "removed names",
     };
     Failure::corrupt(&format!("the metadata answered {name} to another question"))
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Which nodes are open, and how often.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Mutex, MutexGuard};
 
 use crate::lock;
@@ -46,11 +46,32 @@ impl Default for Holds {
 impl Holds {
     /// The open nodes that share a lock with `number`.
     pub(super) fn lock(&self, number: u64) -> MutexGuard<'_, HashMap<u64, Hold>> {
-        lock(&self.stripes[number as usize % STRIPES])
+        lock(&self.stripes[stripe_of(number)])
+    }
+
+    /// The open nodes that share locks with any of these. Whoever has one lock waits for no other, so that
+    /// who has many is not waited for in a circle.
+    pub(super) fn lock_all(&self, numbers: impl Iterator<Item = u64>) -> LockedHolds<'_> {
+        let stripes: BTreeSet<_> = numbers.map(stripe_of).collect();
+        LockedHolds(stripes.into_iter().map(|index| (index, lock(&self.stripes[index]))).collect())
     }
 
     /// Waits until nobody holds a lock that was held when this began.
     pub(super) fn wait(&self) {
         self.stripes.iter().for_each(|stripe| drop(lock(stripe)));
+    }
+}
+
+fn stripe_of(number: u64) -> usize {
+    number as usize % STRIPES
+}
+
+/// The open nodes that share locks with some.
+pub(super) struct LockedHolds<'a>(BTreeMap<usize, MutexGuard<'a, HashMap<u64, Hold>>>);
+
+impl LockedHolds<'_> {
+    /// Those that share a lock with `number`, one of those that were to be locked.
+    pub(super) fn of(&mut self, number: u64) -> &mut HashMap<u64, Hold> {
+        self.0.get_mut(&stripe_of(number)).expect("it was locked with the others")
     }
 }

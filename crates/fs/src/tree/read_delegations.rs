@@ -104,10 +104,22 @@ impl ReadDelegations {
         true
     }
 
-    /// Prolongs what is delegated to a user with a grant; whether it still is.
-    pub(super) fn renew(&self, clock: &FileClock, session: u64, grant: u64) -> bool {
+    /// Prolongs what is delegated to a user with a grant; whether it still is. Where nobody relied on it
+    /// lately, not while others may have said that files are gone, as `is_said` tells.
+    pub(super) fn renew(
+        &self,
+        clock: &FileClock,
+        session: u64,
+        grant: u64,
+        is_said: impl Fn() -> bool,
+    ) -> bool {
         match self.lock().sessions.get_mut(&session) {
             Some(theirs) if !theirs.is_ending && theirs.grant == grant => {
+                let is_over = clock.passed_ns() >= theirs.until_ns;
+                // With the lock: others look for who relies on something behind what they say.
+                if is_over && is_said() {
+                    return false;
+                }
                 theirs.until_ns = end_ns(clock);
                 true
             }
@@ -118,6 +130,14 @@ impl ReadDelegations {
     /// Whether nothing was ever delegated since this one serves.
     pub(super) fn is_unused(&self) -> bool {
         self.is_unused.load(Ordering::SeqCst)
+    }
+
+    /// Whether other users may rely on anything that is delegated to them.
+    pub(super) fn has_others(&self, clock: &FileClock, session: u64) -> bool {
+        let relies =
+            |theirs: &Given| clock.passed_ns() < theirs.until_ns && !theirs.files.is_empty();
+        let others = |(other, theirs): (&u64, &Given)| *other != session && relies(theirs);
+        !self.is_unused() && self.lock().sessions.iter().any(others)
     }
 
     /// A user has closed a file, and does not rely on it any more.
@@ -264,12 +284,12 @@ mod tests {
         let (manual, clock, delegations) = scene();
         assert!(delegations.give(&clock, READER, &[FILE, FILE + 1], FIRST));
         manual.advance(DELEGATED_FOR / 2);
-        assert!(delegations.renew(&clock, READER, 1), "it goes on");
-        assert!(!delegations.renew(&clock, OTHER, 1), "it is another's");
+        assert!(delegations.renew(&clock, READER, 1, || false), "it goes on");
+        assert!(!delegations.renew(&clock, OTHER, 1, || false), "it is another's");
         assert_eq!(waited(&clock, &delegations, READER, FILE), Duration::ZERO, "whose it is");
         assert_eq!(waited(&clock, &delegations, OTHER, FILE + 2), Duration::ZERO, "not given");
         assert_eq!(waited(&clock, &delegations, OTHER, FILE), DELEGATED_FOR);
-        assert!(!delegations.renew(&clock, READER, 1), "it has ended");
+        assert!(!delegations.renew(&clock, READER, 1, || false), "it has ended");
         assert_eq!(waited(&clock, &delegations, OTHER, FILE + 1), Duration::ZERO, "all of it");
     }
 
@@ -279,7 +299,7 @@ mod tests {
         assert!(delegations.give(&clock, READER, &[FILE], FIRST));
         manual.advance(DELEGATED_FOR * 2);
         assert_eq!(waited(&clock, &delegations, OTHER, FILE), Duration::ZERO);
-        assert!(!delegations.renew(&clock, READER, 1));
+        assert!(!delegations.renew(&clock, READER, 1, || false));
         assert!(!delegations.give(&clock, READER, &[FILE], MORE));
         assert!(!delegations.give(&clock, READER, &[FILE], SECOND), "not so soon");
         manual.advance(REST);
@@ -306,10 +326,10 @@ mod tests {
         delegations.give(&clock, READER, &[FILE, FILE + 1], FIRST);
         delegations.give_back(READER, FILE);
         assert_eq!(waited(&clock, &delegations, OTHER, FILE), Duration::ZERO);
-        assert!(delegations.renew(&clock, READER, 1));
+        assert!(delegations.renew(&clock, READER, 1, || false));
         assert!(delegations.give(&clock, READER, &[FILE], SECOND), "anew");
         assert_eq!(waited(&clock, &delegations, OTHER, FILE + 1), Duration::ZERO);
-        assert!(delegations.renew(&clock, READER, 2));
+        assert!(delegations.renew(&clock, READER, 2, || false));
     }
 
     #[test]
@@ -319,14 +339,17 @@ mod tests {
         for late in [FIRST, MORE, SECOND] {
             assert!(!delegations.give(&clock, READER, &[FILE + 1], late), "{late:?}");
         }
-        assert!(!delegations.renew(&clock, READER, 1) && delegations.renew(&clock, READER, 2));
+        assert!(
+            !delegations.renew(&clock, READER, 1, || false)
+                && delegations.renew(&clock, READER, 2, || false)
+        );
         assert_eq!(waited(&clock, &delegations, OTHER, FILE), DELEGATED_FOR);
         // Also long after it has ended.
         manual.advance(REST);
         for late in [FIRST, MORE, SECOND] {
             assert!(!delegations.give(&clock, READER, &[FILE + 1], late), "{late:?}");
         }
-        assert!(!delegations.renew(&clock, READER, 2));
+        assert!(!delegations.renew(&clock, READER, 2, || false));
         assert!(delegations.give(&clock, READER, &[FILE + 1], (3, true)));
     }
 
@@ -338,7 +361,8 @@ mod tests {
         delegations.give(&clock, READER + 10, &[FILE], FIRST);
         assert_eq!(waited(&clock, &delegations, OTHER, FILE), DELEGATED_FOR);
         assert!(
-            !delegations.renew(&clock, READER, 1) && !delegations.renew(&clock, READER + 10, 1)
+            !delegations.renew(&clock, READER, 1, || false)
+                && !delegations.renew(&clock, READER + 10, 1, || false)
         );
     }
 

@@ -12,10 +12,11 @@ use super::{
     touch_directory,
 };
 use crate::clock::Moment;
+use crate::entries::Entry;
 use crate::failure::{Failure, Result};
-use crate::node::{Kind, Node};
+use crate::node::{Kind, Node, Time};
 use crate::pairs;
-use crate::request::Reply;
+use crate::request::{NamedFile, Reply};
 
 impl Tree {
     /// Takes a name away. What is open stays until it is closed.
@@ -64,11 +65,102 @@ impl Tree {
     }
 }
 
+/// What became of names that were to be taken from files.
+pub(super) struct Removed {
+    /// The directory.
+    pub(super) directory: Node,
+    /// The files that lost them.
+    pub(super) gone: Vec<u64>,
+    /// Those of them that have no other name.
+    nameless: Vec<u64>,
+    /// Those whose objects are to be deleted.
+    pub(super) garbage: Vec<u64>,
+    /// How many names stay, because others may have changed their files.
+    pub(super) kept: u32,
+}
+
 impl Tree {
+    /// Takes names from files, all at once, for a user who may have said that they are gone; those that lead
+    /// elsewhere by now stay. Who was told when the directory changed by that finds the same time.
+    pub(super) fn remove_numbered(
+        &self,
+        session: u64,
+        directory: u64,
+        names: &[NamedFile<'_>],
+        changed: Option<Time>,
+    ) -> Result<Removed> {
+        names.iter().try_for_each(|named| check_name(named.name))?;
+        let mut holds = self.holds.lock_all(names.iter().map(|named| named.number));
+        let mut is_open = Vec::new();
+        let mut is_written = Vec::new();
+        for number in names.iter().map(|named| named.number) {
+            let holds = holds.of(number);
+            is_open.push(self.is_held(holds, number));
+            is_written.push(holds.get(&number).is_some_and(|hold| hold.writers > 0));
+        }
+        let now = self.now();
+        let removed = self.change(|txn| {
+            // Whoever opens one of them from now on finds what becomes of it.
+            let is_in_time = self.delegations.is_in_time(&self.clock, session, directory);
+            let directory = get_directory(&mut *txn, directory)?;
+            let (gone, nameless, garbage) = (Vec::new(), Vec::new(), Vec::new());
+            let mut removed = Removed { directory, gone, nameless, garbage, kept: 0 };
+            for (index, NamedFile { name, number, changed }) in names.iter().enumerate() {
+                let hash = self.hash(name);
+                let mut bucket = get_bucket(&mut *txn, removed.directory.number, hash)?;
+                let is_meant =
+                    |entry: &Entry| entry.number == *number && !entry.kind.is_directory();
+                if !bucket.find(name).is_some_and(is_meant) {
+                    continue;
+                }
+                let mut node = get_node(&mut *txn, *number)?;
+                if !is_in_time && (node.changed != *changed || is_written[index]) {
+                    removed.kept += 1;
+                    continue;
+                }
+                bucket.remove(name);
+                put_bucket(txn, removed.directory.number, hash, &bucket)?;
+                if unlink(txn, &mut node, is_open[index], now)? {
+                    removed.garbage.push(*number);
+                }
+                if node.links == 0 {
+                    removed.nameless.push(*number);
+                }
+                removed.gone.push(*number);
+            }
+            if !removed.gone.is_empty() {
+                let directory = &mut removed.directory;
+                directory.size = directory.size.saturating_sub(removed.gone.len() as u64);
+                touch_directory_as_told(directory, changed, names.len(), now);
+                put_node(txn, directory)?;
+            }
+            Ok(removed)
+        })?;
+        for number in &removed.nameless {
+            note_nameless(holds.of(*number).get_mut(number), true);
+        }
+        Ok(removed)
+    }
+
     /// Whether somebody has a node open, or may have without having said so.
     pub(super) fn is_held(&self, holds: &HashMap<u64, Hold>, number: u64) -> bool {
         let is_open = holds.get(&number).is_some_and(|hold| hold.opens > 0);
         is_open || self.claims.may_come_for(number)
+    }
+}
+
+/// Takes note that the entries of a directory changed when somebody was told they did: each of so many times
+/// by the least, unless there was another change since.
+fn touch_directory_as_told(
+    directory: &mut Node,
+    told: Option<Time>,
+    times: usize,
+    now: Moment<'_>,
+) {
+    let last = (0..times).fold(directory.changed, |changed, _| changed.next());
+    match told == Some(last) && directory.modified <= directory.changed {
+        true => (directory.modified, directory.changed) = (last, last),
+        false => touch_directory(directory, now),
     }
 }
 

@@ -13,12 +13,16 @@ use super::content::{Moved, Written};
 use super::locks::LockOwner;
 use super::make::Numbered;
 use super::once::Once;
+use super::remove::Removed;
 use super::rename::Spot;
 use crate::failure::Result;
 use crate::lock;
 use crate::metadata::Metadata;
-use crate::node::ROOT;
-use crate::request::{Closed, Delegated, Left, Made, OPENED_AHEAD_MAX, Reply, Request, WasRead};
+use crate::node::{ROOT, Time};
+use crate::request::{
+    Closed, Delegated, Left, Made, NamedFile, OPENED_AHEAD_MAX, REMOVED_MAX, Reply, Request,
+    WasRead,
+};
 use crate::wire::Effect;
 
 /// So many bytes at most are told of files that are opened with one request: an answer that gets lost is
@@ -107,6 +111,34 @@ impl Session {
         Ok(reply)
     }
 
+    fn remove_numbered(
+        &self,
+        directory: u64,
+        names: &[NamedFile<'_>],
+        changed: Option<Time>,
+    ) -> Result<Reply> {
+        if names.len() > REMOVED_MAX {
+            return Err(Errno::INVAL.into());
+        }
+        let tree = &*self.tree;
+        let Removed { directory: node, gone, garbage, kept, .. } =
+            tree.remove_numbered(self.id, directory, names, changed)?;
+        // Who says that files are gone knows of no objects.
+        tree.claims.note_discarded(&garbage);
+        // Who is told that a name is gone is not to find others that open the file by it.
+        gone.iter().for_each(|number| self.wait_for_readers_of(*number));
+        let is_delegated = self.renew(directory);
+        // Those who read files that were delegated to them do not look. Who gets that meanwhile looks whether
+        // this is said.
+        let is_read = || tree.read_delegations.has_others(&tree.clock, self.id);
+        let may_say_gone = is_delegated
+            && !is_read()
+            && tree.delegations.may_say_gone(&tree.clock, self.id, directory)
+            && !is_read();
+        let count = gone.len() as u32;
+        Ok(Reply::Removed { directory: node, count, kept, is_delegated, may_say_gone })
+    }
+
     /// Whether a directory is delegated to this user, again from now on.
     fn renew(&self, directory: u64) -> bool {
         self.tree.delegations.renew(&self.tree.clock, self.id, directory)
@@ -121,6 +153,7 @@ impl Session {
             Request::Make { directory, .. }
             | Request::MakeNumbered { directory, .. }
             | Request::Link { directory, .. }
+            | Request::RemoveNumbered { directory, .. }
             | Request::Remove { directory, is_directory: false, .. } => wait(*directory),
             Request::Remove { directory, name, is_directory: true } => {
                 wait(*directory);
@@ -135,6 +168,60 @@ impl Session {
             }
             _ => {}
         }
+    }
+
+    /// Waits until what others said is gone is gone, for who looks where it was, or uses it.
+    fn wait_to_look(&self, request: &Request<'_>) {
+        if !self.tree.delegations.may_be_said(&self.tree.clock, self.id) {
+            return;
+        }
+        match request {
+            Request::List { directory, .. } => self.wait_to_look_into(*directory),
+            Request::Lookup { directory, name } => {
+                self.wait_to_look_into(*directory);
+                // What is told of a directory is how it is now.
+                if let Ok(node) = self.tree.lookup(*directory, name)
+                    && node.kind.is_directory()
+                {
+                    self.wait_to_look_into(node.number);
+                }
+            }
+            Request::Node { number }
+            | Request::Change { number, .. }
+            | Request::Link { number, .. }
+            | Request::Open { number, .. }
+            | Request::Content { number }
+            | Request::Target { number }
+            | Request::Xattr { number, .. }
+            | Request::Xattrs { number }
+            | Request::SetXattr { number, .. }
+            | Request::RemoveXattr { number, .. } => self.wait_to_look_at(*number),
+            Request::OpenAhead { numbers, .. } => {
+                numbers.iter().for_each(|number| self.wait_to_look_at(*number));
+            }
+            _ => {}
+        }
+    }
+
+    fn wait_to_look_at(&self, number: u64) {
+        if let Ok(node) = self.tree.node(number) {
+            let is_directory = node.kind.is_directory();
+            self.wait_to_look_into(if is_directory { number } else { node.parent });
+        }
+    }
+
+    fn wait_to_look_into(&self, directory: u64) {
+        self.tree.delegations.wait_to_look(&self.tree.clock, self.id, directory);
+    }
+
+    /// Whether any of these files may have been said to be gone by others.
+    fn may_be_said(&self, numbers: &[u64]) -> bool {
+        let delegations = &self.tree.delegations;
+        delegations.may_be_said(&self.tree.clock, self.id)
+            && numbers
+                .iter()
+                .filter_map(|number| self.tree.node(*number).ok())
+                .any(|node| delegations.is_said_by_others(&self.tree.clock, self.id, node.parent))
     }
 
     /// Waits until a directory that is to go is not delegated to others, who may be about to make files in it.
@@ -168,6 +255,9 @@ impl Session {
     fn wait_for_readers_by_name(&self, request: &Request<'_>) {
         let (directory, name) = match request {
             _ if self.tree.read_delegations.is_unused() => return,
+            Request::RemoveNumbered { removed, .. } => {
+                return removed.iter().for_each(|named| self.wait_for_readers_of(named.number));
+            }
             Request::Remove { directory, name, is_directory: false } => (*directory, *name),
             Request::Rename { to_directory, to, how, .. } if !how.exchanges => (*to_directory, *to),
             _ => return,
@@ -191,7 +281,12 @@ impl Session {
         // Before they are delegated: who closes one that was open before gives nothing back.
         numbers.iter().for_each(|number| self.note_open(*number, false));
         // Before it is looked what is in them: who changes one later waits.
-        let is_given = tree.read_delegations.give(&tree.clock, self.id, numbers, grant);
+        let mut is_given = tree.read_delegations.give(&tree.clock, self.id, numbers, grant);
+        // Who may say that files are gone may do so without those who have them delegated.
+        if is_given && self.may_be_said(numbers) {
+            numbers.iter().for_each(|number| tree.read_delegations.give_back(self.id, *number));
+            is_given = false;
+        }
         let mut opened = Vec::with_capacity(numbers.len());
         let mut room = BYTES_AHEAD_MAX;
         for number in numbers {
@@ -301,6 +396,7 @@ impl Metadata for Session {
             return Err(Errno::ROFS.into());
         }
         self.wait_for_others(request);
+        self.wait_to_look(request);
         self.wait_for_readers(request);
         self.wait_for_readers_by_name(request);
         let ended = self.carry_out(request);
@@ -341,6 +437,9 @@ impl Session {
             Request::Remove { directory, name, is_directory } => {
                 self.remove(*directory, name, *is_directory)
             }
+            Request::RemoveNumbered { directory, removed, changed } => {
+                self.remove_numbered(*directory, removed, *changed)
+            }
             Request::Rename { from_directory, from, to_directory, to, how, user, group } => {
                 let from = Spot { directory: *from_directory, name: from };
                 let to = Spot { directory: *to_directory, name: to };
@@ -371,7 +470,8 @@ impl Session {
                 self.open_ahead(numbers, (*grant, *is_first))
             }
             Request::RenewAhead { grant } => {
-                match tree.read_delegations.renew(&tree.clock, self.id, *grant) {
+                let is_said = || tree.delegations.may_be_said(&tree.clock, self.id);
+                match tree.read_delegations.renew(&tree.clock, self.id, *grant, is_said) {
                     true => Ok(Reply::Done),
                     false => Ok(Reply::NotHere),
                 }
