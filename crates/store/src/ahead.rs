@@ -195,6 +195,11 @@ impl NamesAhead {
         (!is_told && age < age_max).then_some((known.number, age))
     }
 
+    /// Which node a name led to when it was last heard of. Says nothing of what others did since.
+    pub(crate) fn last(&self, directory: u64, name: &[u8]) -> Option<u64> {
+        Some(self.state().directories.get(&directory)?.names.get(name)?.number)
+    }
+
     /// The kernel has forgotten all names of a node.
     pub(crate) fn forgotten(&self, number: u64) {
         let mut state = self.state();

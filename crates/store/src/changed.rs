@@ -32,7 +32,8 @@ impl Changed {
             | Request::Sync => Self::None,
             Request::Make { directory, .. }
             | Request::MakeNumbered { directory, .. }
-            | Request::Remove { directory, .. } => Self::These(vec![*directory]),
+            | Request::Remove { directory, .. }
+            | Request::RemoveNumbered { directory, .. } => Self::These(vec![*directory]),
             Request::Link { number, directory, .. } => Self::These(vec![*number, *directory]),
             Request::Change { number, .. }
             | Request::SetXattr { number, .. }

@@ -76,6 +76,32 @@ impl DelegatedNames {
         }
     }
 
+    /// Whether nobody else changes names in a directory for so long.
+    pub(crate) fn is_alone(&self, directory: u64, time: Duration) -> bool {
+        let state = self.state();
+        let Some(known) = state.directories.get(&directory) else { return false };
+        self.clock.now_ns().saturating_add(time.as_nanos() as u64) < known.until_ns
+    }
+
+    /// Whether a directory was delegated to this client when it was last heard of.
+    pub(crate) fn is_known(&self, directory: u64) -> bool {
+        self.state().directories.contains_key(&directory)
+    }
+
+    /// A name was said to be gone, and is before anything else is asked.
+    pub(crate) fn note_gone(&self, directory: u64, name: &[u8]) {
+        let mut state = self.state();
+        // Else it may be made just now.
+        if state.added_alone(directory).is_some() {
+            state.remove(directory, name);
+        }
+    }
+
+    /// Names may be there in a directory that are not known.
+    pub(crate) fn forget(&self, directory: u64) {
+        self.state().forget(directory);
+    }
+
     /// A request begins: the name that it may make may be there from now on.
     pub(crate) fn begin(&self, request: &Request<'_>) -> Begun {
         let until_ns = self.clock.now_ns().saturating_add(DELEGATED_FOR.as_nanos() as u64);
@@ -130,6 +156,13 @@ impl DelegatedNames {
                 }
                 state.forget(*number);
             }
+            (
+                Request::RemoveNumbered { directory, .. },
+                Some(Reply::Removed { is_delegated, .. }),
+            ) => match is_delegated {
+                true => state.renew(*directory, begun.until_ns),
+                false => state.forget(*directory),
+            },
             (_, Some(Reply::Gone { number, .. })) => state.forget(*number),
             _ => {}
         }

@@ -8,24 +8,15 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rustix::io::Errno;
 use terrace_core::Clock;
 use terrace_fs::{Closed, DELEGATED_FOR, Failure, INLINE_BYTES_LIMIT, Made, Request, Result};
 
-/// What nobody asks for is made after this time, or twice as much.
-const LATER_MAX: Duration = Duration::from_millis(1);
-
-/// Pause after nobody answered.
-const PAUSE: Duration = Duration::from_millis(500);
-
 /// So many files are put off at a time.
 const FILES_MAX: usize = 64;
-
-/// So often it is looked in vain for what is to be made before the thread that does so sleeps.
-const LOOKS_MAX: u32 = 32;
 
 /// After a server gave no numbers it is not asked for so long.
 const REFUSED: Duration = Duration::from_secs(1);
@@ -49,8 +40,6 @@ pub(crate) struct Later<N> {
     changed: Mutex<HashMap<u64, u64>>,
     /// Longest content that may be kept with the metadata, as far as is known.
     content_bytes_max: AtomicU64,
-    waker: Mutex<Waker>,
-    woken: Condvar,
     clock: Arc<dyn Clock>,
 }
 
@@ -64,12 +53,6 @@ struct Numbers {
     are_refused: bool,
     /// None is taken before.
     not_before_ns: u64,
-}
-
-#[derive(Default)]
-struct Waker {
-    is_awake: bool,
-    is_stopped: bool,
 }
 
 /// A file that is to be made.
@@ -151,8 +134,6 @@ impl<N> Later<N> {
             numbers: Mutex::default(),
             changed: Mutex::default(),
             content_bytes_max: AtomicU64::new(INLINE_BYTES_LIMIT.into()),
-            waker: Mutex::default(),
-            woken: Condvar::new(),
             clock,
         }
     }
@@ -224,11 +205,6 @@ impl<N> Later<N> {
         let mut files = lock(&self.files);
         files.insert(number, due);
         self.count.store(files.len(), Ordering::Release);
-        drop(files);
-        let waker = lock(&self.waker);
-        if !waker.is_awake {
-            self.woken.notify_one();
-        }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -325,38 +301,6 @@ impl<N> Later<N> {
     fn after(&self, time: Duration) -> u64 {
         self.clock.now_ns().saturating_add(time.as_nanos() as u64)
     }
-
-    /// Has `make` make what was put off for long enough, again and again, until there is nobody any more for
-    /// whom; more rarely where nobody answers.
-    pub(crate) fn run(&self, make: impl Fn(Duration) -> Option<Result<()>>) {
-        loop {
-            let sleeps = |waker: &mut Waker| {
-                let has_none = self.is_empty() && !waker.is_stopped;
-                waker.is_awake = !has_none;
-                has_none
-            };
-            let waker = self.woken.wait_while(lock(&self.waker), sleeps);
-            if waker.unwrap_or_else(PoisonError::into_inner).is_stopped {
-                return;
-            }
-            let mut looks = 0;
-            while looks < LOOKS_MAX {
-                self.clock.sleep(LATER_MAX);
-                looks = if self.is_empty() { looks + 1 } else { 0 };
-                match make(LATER_MAX) {
-                    Some(Ok(())) => {}
-                    Some(Err(_)) => self.clock.sleep(PAUSE),
-                    None => return,
-                }
-            }
-        }
-    }
-
-    /// Ends that.
-    pub(crate) fn stop(&self) {
-        lock(&self.waker).is_stopped = true;
-        self.woken.notify_all();
-    }
 }
 
 fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -371,6 +315,7 @@ mod tests {
     use terrace_testkit::ManualClock;
 
     use super::*;
+    use crate::soon::LATER_MAX;
 
     const DIRECTORY: u64 = 7;
 

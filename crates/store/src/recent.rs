@@ -109,6 +109,35 @@ impl RecentNodes {
         (age < age_max).then(|| (node.clone(), age))
     }
 
+    /// Takes note of a change of a node that others here see from now on, and is carried out before
+    /// anything else is asked: where nothing else changes it, and it was told less than `age_max` ago. As
+    /// old as before is what is known of it.
+    pub(crate) fn change(
+        &self,
+        number: u64,
+        age_max: Duration,
+        change: impl FnOnce(&Node) -> Option<Node>,
+    ) -> Option<Node> {
+        let mut state = self.state();
+        if state.changing_any > 0 || state.changing.contains_key(&number) {
+            return None;
+        }
+        let now_ns = self.clock.now_ns();
+        let (node, at_ns) = state.known.get_mut(&number)?;
+        if Duration::from_nanos(now_ns.saturating_sub(*at_ns)) >= age_max {
+            return None;
+        }
+        *node = change(node)?;
+        let changed = node.clone();
+        state.note(&Changed::These(vec![number]));
+        Some(changed)
+    }
+
+    /// Forgets a node that is gone.
+    pub(crate) fn forget(&self, number: u64) {
+        self.state().forget(&Changed::These(vec![number]));
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         // Each change of the map is one step.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -264,6 +293,31 @@ mod tests {
         );
         assert_eq!(recent.find(ROOT, Duration::ZERO), None);
         clock.advance(LONG / 2);
+        assert_eq!(size(&recent), None);
+    }
+
+    #[test]
+    fn a_change_that_is_told_before_it_is_made_is_known_like_what_it_changes() {
+        let (recent, clock) = recent();
+        let smaller = |node: &Node| Some(Node { size: node.size.checked_sub(1)?, ..node.clone() });
+        let told = |age_max| recent.change(ROOT, age_max, smaller).map(|node| node.size);
+        assert_eq!(told(LONG), None, "nothing is known");
+        change(&recent, 2);
+        clock.advance(LONG / 2);
+        let looked = begin(&recent, &Request::Node { number: ROOT });
+        assert_eq!((told(LONG / 2), told(LONG)), (None, Some(1)));
+        let before = Reply::Node(Node { number: ROOT, size: 2, links: 1, ..Node::default() });
+        end(&recent, looked, Some(&before));
+        assert_eq!(size(&recent), None, "that may be older, and what is known is older than that");
+        change(&recent, 2);
+        assert_eq!((told(LONG), told(LONG), told(LONG)), (Some(1), Some(0), None));
+        let known = recent.find(ROOT, LONG).map(|(node, age)| (node.size, age));
+        assert_eq!(known, Some((0, Duration::ZERO)));
+        let changing = begin(&recent, &REMOVE);
+        assert_eq!(told(LONG), None, "nobody knows what it is like");
+        end(&recent, changing, Some(&gone(9)));
+        assert_eq!(told(LONG), Some(8));
+        recent.forget(ROOT);
         assert_eq!(size(&recent), None);
     }
 

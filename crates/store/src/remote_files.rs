@@ -9,8 +9,8 @@ use rustix::io::Errno;
 use terrace_client::{Remote, ReopenGuard, Unanswered};
 use terrace_core::{Clock, Key, SystemClock};
 use terrace_fs::{
-    Closed, DELEGATED_FOR, Delegated, Effect, Failure, Marks, Metadata, Node, Reply, Request,
-    Result, file_in, read_answer,
+    Closed, DELEGATED_FOR, Delegated, Effect, Failure, MAY_SAY_GONE_FOR, Marks, Metadata,
+    NamedFile, Node, Place, Reply, Request, Result, Time, file_in, read_answer,
 };
 
 use crate::ahead::{self, NamesAhead};
@@ -22,9 +22,14 @@ use crate::in_use::Using;
 use crate::later::{Due, Later};
 use crate::neighbours::Neighbours;
 use crate::recent::{self, RecentNodes};
+use crate::removals::Removals;
+use crate::soon::Soon;
 
-/// A file is only made later where nobody else makes its name for at least this time.
+/// What nobody else does to a name for at least this time is put off.
 const ALONE_MIN: Duration = Duration::from_millis(10);
+
+/// What is told of a file is believed so long when its name is taken away.
+const FILE_KNOWN_FOR: Duration = Duration::from_secs(2);
 
 /// Numbers that are asked for at a time.
 const NUMBERS: u32 = 256;
@@ -32,8 +37,11 @@ const NUMBERS: u32 = 256;
 /// The metadata of a file system that a server keeps: a round trip for each request at most.
 pub(crate) struct RemoteFiles {
     later: Arc<Later<Noting>>,
-    /// Whether there is a thread that makes what was put off.
+    removals: Arc<Removals>,
+    soon: Arc<Soon>,
+    /// Whether there is a thread that does what was put off.
     is_looked_for: OnceLock<bool>,
+    clock: Arc<dyn Clock>,
     this: Weak<Self>,
     held: Held<Named>,
     name: Box<str>,
@@ -95,6 +103,8 @@ impl RemoteFiles {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
         Arc::new_cyclic(|this| Self {
             later: Arc::new(Later::new(Arc::clone(&clock))),
+            removals: Arc::new(Removals::new(Arc::clone(&clock))),
+            soon: Arc::new(Soon::new(Arc::clone(&clock))),
             is_looked_for: OnceLock::new(),
             this: Weak::clone(this),
             held: Held::new(Named { remote, name: name.into() }),
@@ -102,7 +112,8 @@ impl RemoteFiles {
             ahead: NamesAhead::new(Arc::clone(&clock)),
             neighbours: Neighbours::default(),
             absent: AbsentAttributes::new(Arc::clone(&clock)),
-            delegated: DelegatedNames::new(clock),
+            delegated: DelegatedNames::new(Arc::clone(&clock)),
+            clock,
             name: name.into(),
             _using: using,
         })
@@ -131,7 +142,9 @@ impl RemoteFiles {
 
     fn ask(&self, request: &Request<'_>) -> Result<Reply> {
         let noting = self.begin_noting(request);
-        let asked = self.held.carry_out(request);
+        // What was said to be gone before this began is; of what is said later the answer may tell nothing.
+        let settled = self.remove_all(Duration::ZERO);
+        let asked = settled.and_then(|()| self.held.carry_out(request));
         self.end_noting(noting, request, &asked);
         if let Ok(Reply::Made { directory, .. } | Reply::Gone { directory: Some(directory), .. }) =
             &asked
@@ -158,6 +171,8 @@ impl RemoteFiles {
     /// Makes a file that was put off, with what it begins with, unless it may be made already; whether that is
     /// in it. Nothing where somebody else has made it.
     fn make_now(&self, due: &Due<Noting>, content: &[u8]) -> Result<Option<(Node, bool)>> {
+        // What had its name before is to be gone.
+        self.remove_all(Duration::ZERO)?;
         let mut state = due.lock()?;
         let Some(noting) = state.noting.take() else {
             drop(state);
@@ -212,7 +227,7 @@ impl RemoteFiles {
             _ => None,
         };
         let (Request::Write { offset, data, at_end, .. }, Some(due)) = (request, due) else {
-            return self.make_all(Duration::ZERO).map(|()| None);
+            return self.catch_up(Duration::ZERO).map(|()| None);
         };
         let is_first = *offset == 0 && !at_end;
         let content = if is_first { self.later.fitting(data) } else { b"" };
@@ -229,24 +244,168 @@ impl RemoteFiles {
         Ok(Some(reply))
     }
 
-    /// Whether there is a thread that makes what was put off for long enough.
+    /// Takes away names that were said to be gone for so long.
+    ///
+    /// # Errors
+    ///
+    /// Where nobody answers; what else it fails for is told to who syncs.
+    fn remove_all(&self, age_min: Duration) -> Result<()> {
+        self.removals.send(age_min, |request| {
+            let Request::RemoveNumbered { directory, .. } = request else { return Ok(0) };
+            let begun_ns = self.clock.now_ns();
+            let delegated = self.delegated.begin(request);
+            let asked = self.held.carry_out(request);
+            self.delegated.end(&delegated, request, asked.as_ref().ok());
+            let kept = match asked {
+                Ok(Reply::Removed { may_say_gone, kept, .. }) => {
+                    self.note_may_say(*directory, begun_ns, may_say_gone);
+                    Ok(kept)
+                }
+                Err(failure) if failure.may_pass() => return Err(failure),
+                // The directory is gone, and all that was in it.
+                Err(failure) if failure.errno() == Errno::STALE => Ok(0),
+                ended => ended.and(Err(Errno::IO.into())),
+            };
+            if kept != Ok(0) {
+                // They are there, and were said to be gone.
+                self.delegated.forget(*directory);
+                self.recent.forget(*directory);
+            }
+            kept
+        })
+    }
+
+    fn note_may_say(&self, directory: u64, begun_ns: u64, may_say_gone: bool) {
+        let until_ns = begun_ns.saturating_add(MAY_SAY_GONE_FOR.as_nanos() as u64);
+        self.removals.note_may_say(directory, may_say_gone.then_some(until_ns));
+        self.later.note_change(directory);
+    }
+
+    /// The file that a name leads to, and when that had changed last, where nobody here uses it, and
+    /// nothing else is to be deleted with the name.
+    fn removable(&self, directory: u64, name: &[u8]) -> Option<(u64, Time)> {
+        let number = self.ahead.last(directory, name)?;
+        let (node, _) = self.recent.find(number, FILE_KNOWN_FOR)?;
+        let has_object = node.place == Place::Object || node.may_have_object;
+        let is_plain = !node.kind.is_directory() && !has_object;
+        let is_only_here = node.links == 1 && node.parent == directory;
+        let is_used = self.held.is_open(number) || self.later.find(number).is_some();
+        let is_own = self.delegated.is_known(directory);
+        (is_plain && is_only_here && !is_used && is_own).then_some((number, node.changed))
+    }
+
+    /// Says that a name is gone, where that may be said.
+    fn say_gone(&self, directory: u64, name: &[u8], file: (u64, Time)) -> Option<Reply> {
+        if !self.delegated.is_alone(directory, ALONE_MIN) || !self.is_looked_for() {
+            return None;
+        }
+        let mut said = None;
+        let is_said = self.removals.say((directory, name), file, || {
+            let node = self.recent.change(directory, DELEGATED_FOR, without_a_name)?;
+            let changed = node.changed;
+            said = Some(self.note_gone(directory, name, file.0, node));
+            Some(changed)
+        });
+        if is_said {
+            self.soon.wake();
+        }
+        said
+    }
+
+    /// Takes note that a name is gone, as whoever asks from now on will find it, in a directory that is as told.
+    fn note_gone(&self, directory: u64, name: &[u8], number: u64, told: Node) -> Reply {
+        let request = Request::Remove { directory, name, is_directory: false };
+        let changed = Changed::by(&request);
+        let reply =
+            Reply::Gone { number, has_garbage: false, directory: Some(told), is_delegated: true };
+        self.recent.forget(number);
+        let ahead = self.ahead.begin(&request, &changed);
+        self.ahead.end(&ahead, &request, &changed, &Ok(reply.clone()));
+        self.neighbours.note(&request, Some(&reply));
+        self.delegated.note_gone(directory, name);
+        self.later.note_change(directory);
+        reply
+    }
+
+    /// Takes a name away as who may say that others are gone; `None` where it leads elsewhere, or to what was
+    /// changed by others, or the server is one of before.
+    fn remove_now(
+        &self,
+        directory: u64,
+        name: &[u8],
+        (number, changed): (u64, Time),
+    ) -> Result<Option<Reply>> {
+        let life = self.held.life();
+        if !self.removals.are_known_to(life) {
+            return Ok(None);
+        }
+        let removed = vec![NamedFile { name, number, changed }];
+        let numbered = Request::RemoveNumbered { directory, removed, changed: None };
+        let request = Request::Remove { directory, name, is_directory: false };
+        let begun_ns = self.clock.now_ns();
+        let noting = self.begin_noting(&request);
+        let settled = self.catch_up(Duration::ZERO);
+        let asked = match settled.and_then(|()| self.held.carry_out(&numbered)) {
+            Ok(Reply::Removed {
+                directory: node, count: 1, is_delegated, may_say_gone, ..
+            }) => {
+                self.removals.note_removed(directory);
+                self.note_may_say(directory, begun_ns, may_say_gone);
+                let directory = Some(node);
+                Ok(Reply::Gone { number, has_garbage: false, directory, is_delegated })
+            }
+            Ok(_) => Err(Errno::NOENT.into()),
+            Err(failure) => Err(failure),
+        };
+        self.end_noting(noting, &request, &asked);
+        match asked {
+            Err(failure) if failure.errno() == Errno::INVAL => {
+                self.removals.note_refused(life);
+                Ok(None)
+            }
+            // The server before may have taken it away, and not have said so.
+            Err(failure) if failure.errno() == Errno::NOENT && self.held.life() != life => {
+                match self.call(&Request::Lookup { directory, name }) {
+                    Ok(Reply::Node(node)) if node.number == number => Ok(None),
+                    Err(failure) if failure.errno() != Errno::NOENT => Err(failure),
+                    _ => Ok(Some(gone_before(number))),
+                }
+            }
+            Err(failure) if failure.errno() == Errno::NOENT => Ok(None),
+            asked => asked.map(Some),
+        }
+    }
+
+    /// Does what was put off for so long.
+    ///
+    /// # Errors
+    ///
+    /// Where nobody answers.
+    fn catch_up(&self, age_min: Duration) -> Result<()> {
+        self.remove_all(age_min)?;
+        self.make_all(age_min)
+    }
+
+    /// Whether there is a thread that does what was put off for long enough.
     fn is_looked_for(&self) -> bool {
         *self.is_looked_for.get_or_init(|| {
-            let (later, this) = (Arc::clone(&self.later), Weak::clone(&self.this));
-            let make = move |age_min| {
+            let (later, removals) = (Arc::clone(&self.later), Arc::clone(&self.removals));
+            let (soon, this) = (Arc::clone(&self.soon), Weak::clone(&self.this));
+            let has_none = move || later.is_empty() && removals.is_empty();
+            let work = move |age_min| {
                 let files = this.upgrade();
-                // Who uses a file is told what that fails for.
-                files.map(|files| files.make_all(age_min))
+                // Who uses a file or syncs is told what that fails for.
+                files.map(|files| files.catch_up(age_min))
             };
             let thread = thread::Builder::new().name("files-later".into());
-            thread.spawn(move || later.run(make)).is_ok()
+            thread.spawn(move || soon.run(has_none, work)).is_ok()
         })
     }
 }
 
 impl Drop for RemoteFiles {
     fn drop(&mut self) {
-        self.later.stop();
+        self.soon.stop();
     }
 }
 
@@ -257,6 +416,20 @@ struct Noting {
     ahead: ahead::Begun,
     absent: attributes::Begun,
     delegated: delegated::Begun,
+}
+
+/// A directory as it is with one name less, a moment later than it changed last; `None` where its times do
+/// not tell what that would be.
+fn without_a_name(directory: &Node) -> Option<Node> {
+    let is_changed_last = directory.modified <= directory.changed;
+    let size = directory.size.checked_sub(1).filter(|_| is_changed_last)?;
+    let changed = directory.changed.next();
+    Some(Node { size, changed, modified: changed, ..directory.clone() })
+}
+
+/// The answer for a name that was taken away before.
+fn gone_before(number: u64) -> Reply {
+    Reply::Gone { number, has_garbage: false, directory: None, is_delegated: false }
 }
 
 /// What was answered, also that something is not there; fails where nobody answers, who would be asked
@@ -286,7 +459,7 @@ impl Metadata for RemoteFiles {
         {
             return Ok(Reply::Nowhere);
         }
-        if !self.later.is_empty()
+        if !(self.later.is_empty() && self.removals.is_empty())
             && let Some(reply) = self.make_before(request)?
         {
             return Ok(reply);
@@ -321,8 +494,21 @@ impl Metadata for RemoteFiles {
             return None;
         }
         self.later.add(number, (*directory, name), made, self.begin_noting(request));
+        self.soon.wake();
         let node = Node { number, ..node };
         Some(Reply::Made { node, directory: parent, delegated: Delegated::default() })
+    }
+
+    fn remove_later(&self, directory: u64, name: &[u8]) -> Result<Option<Reply>> {
+        let Some(file) = self.removable(directory, name) else { return Ok(None) };
+        match self.say_gone(directory, name, file) {
+            None => self.remove_now(directory, name, file),
+            said => Ok(said),
+        }
+    }
+
+    fn finish(&self) -> Result<()> {
+        self.catch_up(Duration::ZERO)
     }
 
     fn life(&self) -> u64 {
@@ -387,7 +573,8 @@ impl Metadata for RemoteFiles {
     }
 
     fn take_loss(&self, of: Option<u64>) -> bool {
-        self.held.take_loss(of)
+        let is_kept = self.removals.take_kept(of);
+        self.held.take_loss(of) || is_kept
     }
 
     fn lacks_xattr(&self, number: u64, name: Option<&[u8]>, age_max: Duration) -> bool {

@@ -35,6 +35,7 @@ mod reads_ahead;
 mod receipts;
 mod reexport;
 mod refusals;
+mod removed_later;
 mod replacing;
 mod restarts;
 mod round_trips;

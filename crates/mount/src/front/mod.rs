@@ -60,7 +60,7 @@ pub(crate) struct Front {
     cached_for: Duration,
     is_shared: bool,
     is_strict: bool,
-    /// Whether who makes a file goes on before the server has it.
+    /// Whether who makes or removes a file goes on before the server has done so.
     goes_on: bool,
     keeps_access_times: bool,
 }

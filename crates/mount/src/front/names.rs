@@ -61,7 +61,10 @@ impl Front {
         is_directory: bool,
         reply: &mut Answering,
     ) -> Result<()> {
-        self.files.remove(directory, name, is_directory)?;
+        match self.goes_on && !is_directory {
+            true => self.files.remove_later(directory, name)?,
+            false => self.files.remove(directory, name, is_directory)?,
+        }
         reply.with(Reply::empty)
     }
 

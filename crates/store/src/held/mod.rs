@@ -630,6 +630,11 @@ impl<S: Server> Held<S> {
         }
     }
 
+    /// Whether a file is open here.
+    pub(crate) fn is_open(&self, number: u64) -> bool {
+        self.open().contains_key(&number)
+    }
+
     /// Whether a file is open here for writing.
     pub(crate) fn is_written(&self, number: u64) -> bool {
         self.open().get(&number).is_some_and(|uses| uses.counts[1] > 0)

@@ -136,7 +136,9 @@ fn changed(request: &Request<'_>, reply: &Reply) -> [Option<u64>; 2] {
             Reply::Made { node, .. },
         ) => [Some(node.number), (!name.is_empty()).then_some(*directory)],
         (Request::Link { number, directory, .. }, _) => [Some(*number), Some(*directory)],
-        (Request::Remove { directory, .. }, _) => [Some(*directory), None],
+        (Request::Remove { directory, .. } | Request::RemoveNumbered { directory, .. }, _) => {
+            [Some(*directory), None]
+        }
         (Request::Rename { from_directory, to_directory, .. }, _) => {
             [Some(*from_directory), Some(*to_directory)]
         }

@@ -3,6 +3,7 @@
 
 mod behaviour;
 mod broken;
+mod clients;
 mod closes;
 mod cluster;
 mod configuration;
@@ -12,6 +13,7 @@ mod leases;
 mod life;
 mod names;
 mod removed;
+mod said_gone;
 mod same;
 mod scene;
 mod served;
