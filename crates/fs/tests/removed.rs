@@ -277,6 +277,7 @@ fn nothing_is_said_to_be_gone_while_others_read_without_asking() {
     let home = directory(&mine, b"home");
     let [read, gone, next, last] =
         [b"read", b"gone", b"next", b"last"].map(|name| file(&mine, home, name));
+    let elsewhere = file(&mine, ROOT, b"elsewhere");
     scene.clock.advance(Duration::from_secs(1));
     let ahead = Request::OpenAhead { numbers: vec![read], grant: 1, is_first: true };
     let Ok(Reply::OpenedAhead(opened)) = other.call(&ahead) else { panic!() };
@@ -287,6 +288,8 @@ fn nothing_is_said_to_be_gone_while_others_read_without_asking() {
     let removed = remove(&mine, home, &[(b"next", next)], None).expect("it is there");
     assert!(removed.may_say_gone, "they have to ask again");
     assert_eq!(other.call(&Request::RenewAhead { grant: 1 }), Ok(Reply::NotHere), "in vain");
+    let more = Request::OpenAhead { numbers: vec![elsewhere], grant: 1, is_first: false };
+    assert_eq!(other.call(&more), Ok(Reply::NotHere), "nor with others");
     // Nor does anybody begin to.
     let ahead = Request::OpenAhead { numbers: vec![last], grant: 2, is_first: true };
     let before_ns = scene.clock.now_ns();
@@ -346,6 +349,32 @@ fn what_comes_too_late_takes_nothing_that_others_have_changed() {
     };
     assert_eq!(content, b"new");
     assert_eq!(node(&mine, home).expect("it is there").size, 3);
+}
+
+#[test]
+fn what_comes_behind_what_comes_too_late_is_late_too() {
+    let scene = Scene::new();
+    let tree = scene.tree();
+    let (mine, other) = (Session::new(&tree), Session::new(&tree));
+    let home = directory(&mine, b"home");
+    let names: [&[u8]; 4] = [b"first", b"late", b"behind", b"anew"];
+    let files = names.map(|name| file(&mine, home, name));
+    let known = named(&mine, &std::array::from_fn::<_, 4, _>(|index| (names[index], files[index])));
+    let ask = |index: usize, changed: Option<Time>| {
+        remove_named(&mine, home, vec![known[index]], changed).expect("a directory")
+    };
+    assert!(ask(0, None).may_say_gone);
+    scene.clock.advance(MAY_SAY_GONE_FOR + SAID_GONE_FOR);
+    let (number, offset, data) = (files[2], 0, &b"new"[..]);
+    let write = Request::Write { number, offset, data, at_end: false, clears_set_id: false };
+    other.call(&write).expect("it is there");
+    // Both were said to be gone before the other one looked.
+    let late = ask(1, Some(Time::default()));
+    assert_eq!((late.count, late.kept, late.may_say_gone), (1, 0, false));
+    let behind = ask(2, Some(Time::default()));
+    assert_eq!((behind.count, behind.kept, behind.may_say_gone), (0, 1, false));
+    assert_eq!(found(&mine, home, b"behind"), Some(number));
+    assert!(ask(3, None).may_say_gone, "of what is said from now on");
 }
 
 #[test]

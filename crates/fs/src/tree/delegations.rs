@@ -47,6 +47,13 @@ struct Delegation {
     looked_at_until_ns: u64,
 }
 
+impl Delegation {
+    /// Until when its user may rely on it, or has others wait.
+    fn end_ns(&self) -> u64 {
+        self.until_ns.max(self.said_until_ns)
+    }
+}
+
 impl Delegations {
     pub(super) fn new(clock: &FileClock) -> Self {
         let (said_until_ns, said_by) = (AtomicU64::new(0), AtomicU64::new(SEVERAL));
@@ -59,7 +66,7 @@ impl Delegations {
         let mut directories = lock(&self.directories);
         if directories.len() >= DIRECTORIES_MAX {
             let now_ns = clock.passed_ns();
-            directories.retain(|_, delegation| now_ns < delegation.until_ns);
+            directories.retain(|_, delegation| now_ns < delegation.end_ns());
         }
         let has_room = directories.len() < DIRECTORIES_MAX;
         if has_room {
@@ -94,15 +101,23 @@ impl Delegations {
     }
 
     /// Whether this user may say of names in the directory, which is delegated to it, that they are gone
-    /// before they are. Who else looks there waits for that.
-    pub(super) fn may_say_gone(&self, clock: &FileClock, session: u64, directory: u64) -> bool {
+    /// before they are. Who else looks there waits for that. Whoever `has_said` so already may go on only as
+    /// long as others wait: else some may have looked at what he has said since.
+    pub(super) fn may_say_gone(
+        &self,
+        clock: &FileClock,
+        session: u64,
+        directory: u64,
+        has_said: bool,
+    ) -> bool {
         let mut directories = lock(&self.directories);
         let now_ns = clock.passed_ns();
         match directories.get_mut(&directory) {
             Some(delegation)
                 if delegation.session == session
                     && !delegation.is_ending
-                    && now_ns >= delegation.looked_at_until_ns =>
+                    && now_ns >= delegation.looked_at_until_ns
+                    && !(has_said && now_ns >= delegation.said_until_ns) =>
             {
                 let until_ns = after(now_ns, MAY_SAY_GONE_FOR + SAID_GONE_FOR);
                 delegation.said_until_ns = until_ns;
@@ -182,7 +197,7 @@ impl Delegations {
         let until_ns = match directories.get_mut(&directory) {
             Some(delegation) if delegation.session != session => {
                 delegation.is_ending = true;
-                delegation.until_ns.max(delegation.said_until_ns)
+                delegation.end_ns()
             }
             // It was given since this one serves, so nobody else has it from before.
             Some(_) => return None,
@@ -260,13 +275,14 @@ mod tests {
             delegations.wait_to_look(&clock, session, DIRECTORY);
             clock.passed_ns() - begun_ns
         };
-        assert!(!delegations.may_say_gone(&clock, MINE, DIRECTORY), "it is nobody's");
+        assert!(!delegations.may_say_gone(&clock, MINE, DIRECTORY, false), "it is nobody's");
         delegations.give(&clock, MINE, DIRECTORY);
         assert_eq!(waited_ns(OTHERS), 0, "nothing was said");
-        assert!(!delegations.may_say_gone(&clock, OTHERS, DIRECTORY));
+        assert!(!delegations.may_say_gone(&clock, OTHERS, DIRECTORY, false));
+        let goes_on = || delegations.may_say_gone(&clock, MINE, DIRECTORY, true);
         let is_said = |session| delegations.may_be_said(&clock, session);
         assert!(!is_said(OTHERS));
-        assert!(delegations.may_say_gone(&clock, MINE, DIRECTORY));
+        assert!(delegations.may_say_gone(&clock, MINE, DIRECTORY, false));
         assert_eq!(waited_ns(MINE), 0, "who said it knows");
         let in_time = |session| delegations.is_in_time(&clock, session, DIRECTORY);
         assert!(is_said(OTHERS) && !is_said(MINE) && in_time(MINE) && !in_time(OTHERS));
@@ -274,21 +290,23 @@ mod tests {
         assert!(!is_said(OTHERS) && !in_time(MINE));
         assert_eq!(waited_ns(OTHERS), 0, "it is over");
         assert!(delegations.renew(&clock, MINE, DIRECTORY), "it goes on");
-        assert!(!delegations.may_say_gone(&clock, MINE, DIRECTORY), "somebody looks");
+        assert!(!delegations.may_say_gone(&clock, MINE, DIRECTORY, false), "somebody looks");
         assert_eq!(waited_ns(OTHERS), 0);
         manual.advance(LOOKED_AT_FOR);
-        assert!(delegations.may_say_gone(&clock, MINE, DIRECTORY));
+        assert!(!goes_on(), "others may have looked");
+        assert!(delegations.may_say_gone(&clock, MINE, DIRECTORY, false));
+        assert!(goes_on());
         manual.advance(MAY_SAY_GONE_FOR);
         assert_eq!(waited_ns(OTHERS), SAID_GONE_FOR.as_nanos() as u64);
         manual.advance(LOOKED_AT_FOR);
-        assert!(delegations.may_say_gone(&clock, MINE, DIRECTORY));
+        assert!(delegations.may_say_gone(&clock, MINE, DIRECTORY, false));
         delegations.give(&clock, OTHERS, DIRECTORY + 1);
-        assert!(delegations.may_say_gone(&clock, OTHERS, DIRECTORY + 1));
+        assert!(delegations.may_say_gone(&clock, OTHERS, DIRECTORY + 1, false));
         assert!(is_said(MINE) && is_said(OTHERS), "both may have said something");
         let begun_ns = clock.passed_ns();
         delegations.wait(&clock, OTHERS, DIRECTORY);
         assert_eq!(clock.passed_ns() - begun_ns, said, "who changes names waits as long");
-        assert!(!delegations.may_say_gone(&clock, MINE, DIRECTORY), "it has ended");
+        assert!(!delegations.may_say_gone(&clock, MINE, DIRECTORY, false), "it has ended");
     }
 
     #[test]

@@ -133,7 +133,7 @@ impl Session {
         let is_read = || tree.read_delegations.has_others(&tree.clock, self.id);
         let may_say_gone = is_delegated
             && !is_read()
-            && tree.delegations.may_say_gone(&tree.clock, self.id, directory)
+            && tree.delegations.may_say_gone(&tree.clock, self.id, directory, changed.is_some())
             && !is_read();
         let count = gone.len() as u32;
         Ok(Reply::Removed { directory: node, count, kept, is_delegated, may_say_gone })
@@ -281,7 +281,12 @@ impl Session {
         // Before they are delegated: who closes one that was open before gives nothing back.
         numbers.iter().for_each(|number| self.note_open(*number, false));
         // Before it is looked what is in them: who changes one later waits.
-        let mut is_given = tree.read_delegations.give(&tree.clock, self.id, numbers, grant);
+        let (grant, is_first) = grant;
+        let is_said = || tree.delegations.may_be_said(&tree.clock, self.id);
+        // With more files the others are prolonged, too.
+        let goes_on = is_first || tree.read_delegations.renew(&tree.clock, self.id, grant, is_said);
+        let mut is_given =
+            goes_on && tree.read_delegations.give(&tree.clock, self.id, numbers, (grant, is_first));
         // Who may say that files are gone may do so without those who have them delegated.
         if is_given && self.may_be_said(numbers) {
             numbers.iter().for_each(|number| tree.read_delegations.give_back(self.id, *number));
