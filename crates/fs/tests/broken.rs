@@ -301,6 +301,8 @@ fn who_cannot_cut_a_file_does_not_wait_to_close_it() {
     assert_eq!(failure.errno(), Errno::HOSTUNREACH);
     user.close().expect("closed");
     assert!(noted(&scene, number).1, "its object was not asked for its length");
+    // That nobody knows what became of it does not mean that nobody answers.
+    assert_eq!(user.node(number).expect("somebody answers").size, LENGTH as u64);
 }
 
 #[test]

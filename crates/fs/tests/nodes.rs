@@ -14,7 +14,7 @@ fn session() -> Session {
     let kv = Arc::new(Memory::default());
     let clock = SystemClock::default();
     Tree::create(&*kv, &TreeOptions::default(), &clock, &[7; 32]).expect("it is empty");
-    Session::new(&Tree::open(kv, FileClock::following(Arc::new(clock))).expect("it was just made"))
+    Session::new(&Tree::open(kv, FileClock::new(Arc::new(clock))).expect("it was just made"))
 }
 
 fn make(session: &Session, name: &[u8], made: Made<'static>) -> Node {
@@ -64,4 +64,33 @@ fn a_hole_behind_the_bytes_of_a_small_file_takes_no_room() {
     let changes = Changes { size: Some(4097), ..Changes::default() };
     assert_eq!(session.call(&Request::Change { number, changes }), Ok(Reply::NotHere));
     assert_eq!(told(cut(0)), (0, 1));
+}
+
+#[test]
+fn what_changes_together_has_one_time() {
+    let session = session();
+    let directory = || changed(&session, &Request::Node { number: ROOT });
+    let made = Made { kind: Kind::File, permissions: 0o644, ..Made::default() };
+    let mut last = directory();
+    let number = make(&session, b"file", made).number;
+    for name in [&b"other"[..], b"file"] {
+        let next = directory();
+        assert_eq!(next.modified, next.changed);
+        assert!(last.changed < next.changed);
+        last = next;
+        let (directory, is_directory) = (ROOT, false);
+        let request = match name {
+            b"other" => Request::Link { number, directory, name },
+            name => Request::Remove { directory, name, is_directory },
+        };
+        session.call(&request).expect("it can be");
+    }
+    let (offset, data, at_end, clears_set_id) = (0, &b"bytes"[..], false, false);
+    let written =
+        changed(&session, &Request::Write { number, offset, data, at_end, clears_set_id });
+    assert_eq!(written.modified, written.changed);
+    let changes = Changes { size: Some(1), ..Changes::default() };
+    let cut = changed(&session, &Request::Change { number, changes });
+    assert_eq!(cut.modified, cut.changed);
+    assert!(written.changed < cut.changed);
 }

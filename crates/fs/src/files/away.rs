@@ -10,8 +10,10 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use rustix::io::Errno;
 use terrace_core::Clock;
 
+use crate::failure::Failure;
 use crate::lock;
 
 /// So long after its servers gave no answer nobody waits for them to say the same.
@@ -25,8 +27,12 @@ const FILES_MAX: usize = 4096;
 pub(super) struct Away(Mutex<HashMap<u64, u64>>);
 
 impl Away {
-    /// Notes that servers of a file did not answer.
-    pub(super) fn note(&self, number: u64, now_ns: u64) {
+    /// Takes note of what a file was asked for in vain, where that is because its servers did not answer.
+    pub(super) fn note(&self, number: u64, failure: &Failure, clock: &dyn Clock) {
+        if failure.errno() != Errno::HOSTUNREACH {
+            return;
+        }
+        let now_ns = clock.now_ns();
         let mut away = lock(&self.0);
         if away.len() >= FILES_MAX {
             away.retain(|_, since_ns| is_recent(*since_ns, now_ns));
@@ -37,8 +43,8 @@ impl Away {
     }
 
     /// Whether that was a moment ago.
-    pub(super) fn contains(&self, number: u64, now_ns: u64) -> bool {
-        lock(&self.0).get(&number).is_some_and(|since_ns| is_recent(*since_ns, now_ns))
+    pub(super) fn contains(&self, number: u64, clock: &dyn Clock) -> bool {
+        lock(&self.0).get(&number).is_some_and(|since_ns| is_recent(*since_ns, clock.now_ns()))
     }
 }
 
@@ -80,20 +86,25 @@ fn is_recent(since_ns: u64, now_ns: u64) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use terrace_testkit::ManualClock;
+
     use super::*;
 
     #[test]
     fn what_is_remembered_is_bounded_and_forgotten() {
-        let away = Away::default();
-        let later_ns = AWAY.as_nanos() as u64;
+        let (away, clock) = (Away::default(), ManualClock::new());
+        let [silent, other] = [Errno::HOSTUNREACH, Errno::IO].map(Failure::from);
         for number in 0..=FILES_MAX as u64 {
-            away.note(number, 1);
+            away.note(number, &silent, &clock);
         }
-        assert!(away.contains(0, later_ns));
-        assert!(!away.contains(FILES_MAX as u64, later_ns), "there was no room");
-        assert!(!away.contains(0, later_ns + 1));
-        away.note(FILES_MAX as u64, later_ns + 1);
+        clock.advance(AWAY - Duration::from_nanos(1));
+        assert!(away.contains(0, &clock));
+        assert!(!away.contains(FILES_MAX as u64, &clock), "there was no room");
+        clock.advance(Duration::from_nanos(1));
+        assert!(!away.contains(0, &clock));
+        away.note(FILES_MAX as u64, &silent, &clock);
+        away.note(0, &other, &clock);
         assert_eq!(lock(&away.0).len(), 1);
-        assert!(away.contains(FILES_MAX as u64, later_ns + 1));
+        assert!(away.contains(FILES_MAX as u64, &clock));
     }
 }

@@ -80,7 +80,10 @@ pub struct Files {
     options: FilesOptions,
     open: Arc<Table>,
     ahead: Arc<AllAhead>,
+    /// Whose servers did not say how long they are.
     away: Away,
+    /// Of which nobody knows whether they were cut. Their servers may answer by now.
+    uncut: Away,
     told: Arc<Told>,
     kept: Kept,
     losses: Arc<Losses>,
@@ -116,6 +119,7 @@ impl Files {
             open,
             ahead,
             away: Away::default(),
+            uncut: Away::default(),
             told,
             kept,
             losses,
@@ -426,7 +430,7 @@ impl Files {
             return Err(Errno::FBIG.into());
         }
         let (_, file) = self.open_stale(number, Access::Write)?;
-        file.set_len(size).inspect_err(|failure| self.note_away(number, failure))?;
+        file.set_len(size).inspect_err(|failure| self.uncut.note(number, failure, &*self.clock))?;
         let stat = file.shared().object_stat()?;
         let settled_ns = stat.map(|stat| self.settle(number, stat)).transpose()?;
         let modified = changes.modified.or(Some(When::Now));
@@ -591,17 +595,11 @@ impl Files {
 
     fn ask_object(&self, node: Node) -> Result<Node> {
         let number = node.number;
-        if self.away.contains(number, self.clock.now_ns()) {
+        if self.away.contains(number, &*self.clock) {
             return Err(Errno::HOSTUNREACH.into());
         }
-        self.ask_object_anyway(node).inspect_err(|failure| self.note_away(number, failure))
-    }
-
-    /// Takes note of what an object was asked for in vain.
-    fn note_away(&self, number: u64, failure: &Failure) {
-        if failure.errno() == Errno::HOSTUNREACH {
-            self.away.note(number, self.clock.now_ns());
-        }
+        let asked = self.ask_object_anyway(node);
+        asked.inspect_err(|failure| self.away.note(number, failure, &*self.clock))
     }
 
     fn ask_object_anyway(&self, node: Node) -> Result<Node> {

@@ -141,7 +141,7 @@ impl Files {
         }
         let left = match is_for_writing {
             // Who waited for it in vain a moment ago does not wait again only to close it.
-            true if self.away.contains(number, self.clock.now_ns()) => None,
+            true if self.is_silent(number) => None,
             true => self.stat_left(file, !is_closed),
             false => None,
         };
@@ -154,6 +154,11 @@ impl Files {
             return Ok(());
         }
         self.close_with_metadata(number, is_for_writing, left)
+    }
+
+    /// Whether the servers of a file did not answer a moment ago.
+    fn is_silent(&self, number: u64) -> bool {
+        [&self.away, &self.uncut].iter().any(|away| away.contains(number, &*self.clock))
     }
 
     /// Tells the metadata that a file is closed of which no user here has changed anything.

@@ -22,11 +22,12 @@ impl Tree {
         let (now, bytes_max) = (self.now(), self.inline_bytes_max());
         self.change(|txn| {
             let mut node = get_node(&mut *txn, number)?;
+            node.changed = now.after(node.changed);
             if let Some(size) = changes.size {
                 match (node.kind, node.place) {
                     (Kind::Directory, _) => return Err(Errno::ISDIR.into()),
                     (Kind::File, Place::Inline) if size <= node.size.max(bytes_max) => {
-                        cut_content(txn, &mut node, size, now)?;
+                        cut_content(txn, &mut node, size)?;
                     }
                     (Kind::File, _) => return Ok(Reply::NotHere),
                     _ => return Err(Errno::INVAL.into()),
@@ -75,7 +76,7 @@ impl Tree {
 }
 
 /// Cuts or grows a file whose bytes are with the metadata; growth is not kept as bytes.
-fn cut_content(txn: &mut dyn Txn, node: &mut Node, size: u64, now: Moment<'_>) -> Result<()> {
+fn cut_content(txn: &mut dyn Txn, node: &mut Node, size: u64) -> Result<()> {
     let key = pairs::content(node.number);
     let mut content = txn.get(&key)?.unwrap_or_default();
     if content.len() as u64 > size {
@@ -84,7 +85,7 @@ fn cut_content(txn: &mut dyn Txn, node: &mut Node, size: u64, now: Moment<'_>) -
     }
     node.allocated_bytes = room(&content);
     node.size = size;
-    node.modified = now.modified_after(node.modified);
+    node.modified = node.changed;
     Ok(())
 }
 
@@ -119,7 +120,6 @@ fn apply(txn: &mut dyn Txn, node: &mut Node, changes: &Changes, now: Moment<'_>)
         node.modified = at(when);
         node.settled_ns = changes.settled_ns.unwrap_or(node.settled_ns);
     }
-    node.changed = now.after(node.changed);
     Ok(())
 }
 

@@ -51,9 +51,12 @@ impl Tree {
             if holds.contains_key(&number) {
                 continue;
             }
-            let outcome = self.change(|txn| match find_node(&mut *txn, number)? {
-                Some(node) if node.links == 0 => discard(txn, &node).map(Some),
-                _ => Ok(txn.delete(key).map(|()| None)?),
+            let outcome = self.change(|txn| {
+                txn.delete(key)?;
+                match find_node(&mut *txn, number)? {
+                    Some(node) if node.links == 0 => discard(txn, &node).map(Some),
+                    _ => Ok(None),
+                }
             })?;
             discarded.nodes += u64::from(outcome.is_some());
             discarded.objects.extend((outcome == Some(true)).then_some(number));

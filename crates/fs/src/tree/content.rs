@@ -4,7 +4,7 @@
 use rustix::io::Errno;
 
 use super::change::clear_set_id;
-use super::{LockOwner, Tree, discard, find_node, get_node, put_node};
+use super::{LockOwner, Tree, discard, find_node, get_node, put_node, touch};
 use crate::failure::Result;
 use crate::node::{Kind, Node, Place};
 use crate::pairs;
@@ -129,7 +129,10 @@ impl Tree {
         // It goes at the end of the time in which it may be claimed.
         if hold.opens == 0 && hold.is_nameless && !self.claims.may_come_for(number) {
             has_garbage = self.change(|txn| match find_node(&mut *txn, number)? {
-                Some(node) if node.links == 0 => discard(txn, &node),
+                Some(node) if node.links == 0 => {
+                    txn.delete(&pairs::nameless(number))?;
+                    discard(txn, &node)
+                }
                 _ => Ok(false),
             })?;
         } else if let Left::Settled(settled) = left {
@@ -196,8 +199,7 @@ impl Tree {
             txn.put(&key, &content)?;
             node.allocated_bytes = room(&content);
             node.size = node.size.max(end);
-            node.modified = now.modified_after(node.modified);
-            node.changed = now.after(node.changed);
+            touch(&mut node, now);
             if written.clears_set_id {
                 clear_set_id(&mut node);
             }

@@ -4,8 +4,7 @@
 use rustix::io::Errno;
 
 use super::{
-    Tree, check_name, get_bucket, get_living_directory, get_node, put_bucket, put_node,
-    touch_directory,
+    Tree, check_name, get_bucket, get_living_directory, get_node, put_bucket, put_node, touch,
 };
 use crate::failure::{Failure, Result};
 use crate::node::Node;
@@ -43,7 +42,7 @@ impl Tree {
             node.parent = directory;
             put_node(txn, &node)?;
             parent.size += 1;
-            touch_directory(&mut parent, now);
+            touch(&mut parent, now);
             put_node(txn, &parent)?;
             Ok(node)
         })?;

@@ -9,7 +9,7 @@ use super::hold::Hold;
 use super::rename::Spot;
 use super::{
     Tree, check_name, find_node, get_bucket, get_directory, get_living_directory, put_bucket,
-    put_node, touch_directory,
+    put_node, touch,
 };
 use crate::acl;
 use crate::clock::Moment;
@@ -101,7 +101,7 @@ impl Tree {
                 put_bucket(txn, directory, hash, &bucket)?;
                 parent.size += 1;
                 parent.links += u32::from(made.kind.is_directory());
-                touch_directory(&mut parent, now);
+                touch(&mut parent, now);
                 put_node(txn, &parent)?;
             } else {
                 node.links = 0;

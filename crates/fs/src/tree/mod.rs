@@ -272,10 +272,10 @@ fn get_living_directory(read: impl Read, number: u64) -> Result<Node> {
     }
 }
 
-/// Takes note that the entries of a directory changed.
-fn touch_directory(directory: &mut Node, now: Moment<'_>) {
-    directory.modified = now.modified_after(directory.modified);
-    directory.changed = now.after(directory.changed);
+/// Takes note that the entries of a directory changed, or the bytes of a file: one change has one time.
+fn touch(node: &mut Node, now: Moment<'_>) {
+    node.changed = now.after(node.changed);
+    node.modified = node.changed;
 }
 
 /// Refuses what no entry can be called.
@@ -293,7 +293,6 @@ pub(crate) fn check_name(name: &[u8]) -> Result<()> {
 fn discard(txn: &mut dyn Txn, node: &Node) -> Result<bool> {
     txn.delete(&pairs::node(node.number))?;
     txn.delete(&pairs::content(node.number))?;
-    txn.delete(&pairs::nameless(node.number))?;
     if node.has_xattrs {
         xattr::remove_all(txn, node.number)?;
     }

@@ -8,8 +8,7 @@ use terrace_core::Txn;
 
 use super::hold::Hold;
 use super::{
-    Tree, check_name, discard, get_bucket, get_directory, get_node, put_bucket, put_node,
-    touch_directory,
+    Tree, check_name, discard, get_bucket, get_directory, get_node, put_bucket, put_node, touch,
 };
 use crate::clock::Moment;
 use crate::entries::Entry;
@@ -48,7 +47,7 @@ impl Tree {
                 put_bucket(txn, directory, hash, &bucket)?;
                 parent.size = parent.size.saturating_sub(1);
                 parent.links -= u32::from(is_directory);
-                touch_directory(&mut parent, now);
+                touch(&mut parent, now);
                 put_node(txn, &parent)?;
                 let has_garbage = unlink(txn, &mut node, is_open, now)?;
                 Ok(Some((has_garbage, node.links == 0, parent)))
@@ -160,7 +159,7 @@ fn touch_directory_as_told(
     let last = (0..times).fold(directory.changed, |changed, _| changed.next());
     match told == Some(last) && directory.modified <= directory.changed {
         true => (directory.modified, directory.changed) = (last, last),
-        false => touch_directory(directory, now),
+        false => touch(directory, now),
     }
 }
 

@@ -8,7 +8,7 @@ use super::make::inheriting;
 use super::remove::{check_removal, note_nameless, unlink};
 use super::{
     Tree, check_name, get_bucket, get_directory, get_living_directory, get_node, is_above,
-    put_bucket, put_node, touch_directory,
+    put_bucket, put_node, touch,
 };
 use crate::clock::Moment;
 use crate::failure::{Failure, Result};
@@ -178,7 +178,7 @@ impl Work<'_> {
         let mut directory = get_directory(&mut *txn, spot.directory)?;
         directory.size = directory.size.saturating_sub(1);
         directory.links -= u32::from(kind.is_directory());
-        touch_directory(&mut directory, self.now);
+        touch(&mut directory, self.now);
         put_node(txn, &directory)
     }
 
@@ -198,7 +198,7 @@ impl Work<'_> {
         let mut directory = get_directory(&mut *txn, spot.directory)?;
         directory.size += 1;
         directory.links += u32::from(kind.is_directory());
-        touch_directory(&mut directory, self.now);
+        touch(&mut directory, self.now);
         put_node(txn, &directory)
     }
 }

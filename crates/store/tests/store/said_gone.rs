@@ -11,6 +11,9 @@ use crate::clients::{Client, Clients, TRIES_MAX, errno, found, made_by};
 /// What is known of names is known for so long.
 const LONG: Duration = Duration::from_secs(60);
 
+/// How often what depends on time is tried.
+const ROUNDS: usize = 9;
+
 const FILE: Made<'static> = Made {
     kind: Kind::File,
     permissions: 0o644,
@@ -78,12 +81,16 @@ fn said_gone(clients: &Clients, what: &str) -> (u64, Vec<u64>) {
     panic!("nothing is ever said to be gone");
 }
 
-/// Something that the first client does next, in a directory that has lost `b`.
+/// What holds where a machine is not so busy that what was put off comes later than others wait for it: mostly.
+fn check_mostly(holds: impl Fn(usize) -> bool) {
+    let count = (0..ROUNDS).filter(|round| holds(*round)).count();
+    assert!(count > ROUNDS / 2, "{count} of {ROUNDS}");
+}
+
+/// Something that the first client does next in a directory that has lost `b`, and asks the server for.
 type Next = (&'static str, fn(&Client, u64));
 
-const NEXT: [Next; 9] = [
-    ("nothing", |_, _| {}),
-    ("looks for it", |one, directory| assert_eq!(found(one, directory, b"b"), None)),
+const NEXT: [Next; 7] = [
     ("looks for another", |one, directory| assert!(found(one, directory, b"a").is_some())),
     ("lists", |one, directory| assert_eq!(listed(one, directory), [&b"a"[..], b"first"])),
     ("makes it again", |one, directory| {
@@ -133,23 +140,42 @@ fn what_is_said_to_be_gone_is_gone_for_whoever_looks() {
 }
 
 #[test]
+fn others_wait_until_it_is_gone() {
+    let clients = Clients::new();
+    check_mostly(|round| {
+        let (directory, _) = said_gone(&clients, &format!("found{round}-"));
+        assert_eq!(found(&clients.one, directory, b"b"), None, "nobody need be asked");
+        found(&clients.other, directory, b"b").is_none()
+    });
+    check_mostly(|round| {
+        let (directory, _) = said_gone(&clients, &format!("listed{round}-"));
+        listed(&clients.other, directory) == [&b"a"[..], b"first"]
+    });
+    check_mostly(|round| {
+        let (_, files) = said_gone(&clients, &format!("known{round}-"));
+        let gone = clients.other.call(&Request::Node { number: files[1] });
+        errno(gone) == Some(Errno::STALE)
+    });
+}
+
+#[test]
 fn a_directory_is_as_its_user_was_told() {
     let clients = Clients::new();
-    let (directory, _) = said_gone(&clients, "directory");
-    // Unless that took long.
-    if let Some((told, _)) = clients.one.recent(directory, LONG) {
-        assert_eq!(node(&clients.other, directory), told);
-    }
-    assert_eq!(node(&clients.one, directory), node(&clients.other, directory));
-    assert_eq!(node(&clients.one, directory).size, 2);
+    check_mostly(|round| {
+        let (directory, _) = said_gone(&clients, &format!("directory{round}-"));
+        let told = clients.one.recent(directory, LONG);
+        let there = node(&clients.other, directory);
+        assert_eq!(node(&clients.one, directory), node(&clients.other, directory));
+        assert_eq!(node(&clients.one, directory).size, 2);
+        told.is_some_and(|(told, _)| told == there)
+    });
 }
 
 #[test]
 fn an_emptied_directory_can_be_removed_by_anybody() {
     let clients = Clients::new();
-    for (round, client) in [&clients.one, &clients.other].into_iter().enumerate() {
-        let name = format!("emptied{round}");
-        let (directory, _) = directory(&clients, &name, &[b"a", b"b", b"c", b"d", b"e", b"f"]);
+    let remove = |client: &Client, name: &str| {
+        let (directory, _) = directory(&clients, name, &[b"a", b"b", b"c", b"d", b"e", b"f"]);
         let files: [&[u8]; 7] = [b"a", b"b", b"c", b"d", b"e", b"f", b"first"];
         for file in files {
             if clients.one.remove_later(directory, file) == Ok(None) {
@@ -158,9 +184,14 @@ fn an_emptied_directory_can_be_removed_by_anybody() {
             }
         }
         let name = name.as_bytes();
-        let remove = Request::Remove { directory: ROOT, name, is_directory: true };
-        client.call(&remove).expect("it is empty");
-    }
+        client.call(&Request::Remove { directory: ROOT, name, is_directory: true }).map(drop)
+    };
+    assert_eq!(remove(&clients.one, "emptied"), Ok(()));
+    check_mostly(|round| match remove(&clients.other, &format!("emptied{round}")) {
+        Ok(()) => true,
+        Err(failure) if failure.errno() == Errno::NOTEMPTY => false,
+        Err(failure) => panic!("{failure}"),
+    });
 }
 
 #[test]
