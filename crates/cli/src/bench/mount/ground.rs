@@ -12,6 +12,9 @@ use crate::bench::net::server::Served;
 use crate::bench::place::Scratch;
 use crate::bench::processes::cpu_ns;
 
+/// The tier that new files are on.
+const FAST: &str = "fast";
+
 /// A mount, or a plain directory, that is measured.
 pub(super) struct Side {
     pub(super) place: PathBuf,
@@ -60,11 +63,29 @@ impl Ground {
     /// A directory behind a daemon that does nothing.
     pub(super) fn mirror(&self, name: &str, cache: &str) -> Result<Side> {
         let source = self.scratch.inside(&format!("{name}-source"))?;
+        self.mirror_of(&source, name, cache)
+    }
+
+    fn mirror_of(&self, source: &Path, name: &str, cache: &str) -> Result<Side> {
         let place = self.scratch.inside(name)?;
         let source = source.display().to_string();
         let daemon =
             Daemon::start(["bench", "mount", "--cache", cache, "--mirror", &source], &place)?;
         Ok(Side { place, daemons: vec![daemon], served: None })
+    }
+
+    /// The directory of the tier that the files of a row's store are on.
+    pub(super) fn tier(&self, row: &str) -> Side {
+        Side { place: self.tier_of(row), daemons: Vec::new(), served: None }
+    }
+
+    /// The same behind a daemon that does nothing.
+    pub(super) fn tier_mirror(&self, row: &str, cache: &str) -> Result<Side> {
+        self.mirror_of(&self.tier_of(row), &format!("{row}-raw"), cache)
+    }
+
+    fn tier_of(&self, row: &str) -> PathBuf {
+        self.store_of(row).with_extension(FAST)
     }
 
     /// Where the store of a row is.
@@ -111,6 +132,6 @@ fn settings(directory: &Path) -> String {
         let path = directory.with_extension(name);
         format!("[[tier]]\nname = \"{name}\"\nbackend = \"file\"\npath = \"{}\"\n", path.display())
     };
-    let tiers = format!("\n{}\n{}", tier("fast"), tier("slow"));
+    let tiers = format!("\n{}\n{}", tier(FAST), tier("slow"));
     StoreSettings::text(Some(&tiers), "lmdb", Some("lru"))
 }

@@ -39,6 +39,23 @@ pub(super) fn large(directory: &Path) -> Result<PathBuf> {
     Ok(path)
 }
 
+/// Where the directory of a tier has the large file.
+pub(super) fn find_large(tier: &Path) -> Result<PathBuf> {
+    let mut directories = vec![tier.to_path_buf()];
+    while let Some(directory) = directories.pop() {
+        for entry in fs::read_dir(directory).map_err(failed)? {
+            let path = entry.map_err(failed)?.path();
+            let metadata = fs::symlink_metadata(&path).map_err(failed)?;
+            match metadata.is_dir() {
+                true => directories.push(path),
+                false if metadata.len() == LARGE_BYTES => return Ok(path),
+                false => {}
+            }
+        }
+    }
+    Err(failed(io::ErrorKind::NotFound.into()).with("tier", tier.display()))
+}
+
 /// Opens a large file for reading and writing; past the cache of the kernel where `is_direct`.
 pub(super) fn open_large(path: &Path, is_direct: bool) -> Result<File> {
     let flags = if is_direct { OFlags::DIRECT } else { OFlags::empty() };
