@@ -8,7 +8,8 @@ use std::path::Path;
 use std::thread;
 
 use rustix::fs::{
-    AtFlags, CWD, FallocateFlags, StatxFlags, XattrFlags, fallocate, listxattr, setxattr,
+    AtFlags, CWD, FallocateFlags, StatxFlags, XattrFlags, fallocate, getxattr, listxattr,
+    removexattr, setxattr,
 };
 use rustix::io::Errno;
 use rustix::process::{Gid, Uid};
@@ -54,6 +55,40 @@ fn attributes_of_root_are_listed_for_root_alone() {
             let set = setxattr(&path, name, b"1", XattrFlags::empty());
             assert_eq!(set, Err(Errno::INVAL), "{name}");
         }
+    }
+}
+
+/// Programs take it from one file that there are no labels, and ask for no other one.
+#[test]
+fn labels_are_kept_and_not_known_where_nobody_heeds_them() {
+    const LABEL: &str = "security.selinux";
+    let systems = fs::read_to_string("/proc/filesystems").expect("it is Linux");
+    if systems.contains("selinuxfs") {
+        // There the kernel answers by itself.
+        return;
+    }
+    for how in [How::Served, How::Network, How::Strict] {
+        let Some(place) = Place::new(how, &[]) else { return };
+        let [labelled, other] = ["a", "b"].map(|name| place.mounted.path().join(name));
+        for path in [&labelled, &other] {
+            fs::write(path, b"x").expect("there is room");
+        }
+        let label = |path: &Path| {
+            let mut value = vec![0; 100];
+            let length = getxattr(path, LABEL, &mut value[..])?;
+            value.truncate(length);
+            Ok(value)
+        };
+        setxattr(&labelled, LABEL, b"u:r:t:s0", XattrFlags::empty()).expect("root may");
+        assert_eq!(label(&labelled), Ok(b"u:r:t:s0".to_vec()), "{how:?}");
+        assert_eq!(names(&labelled), [LABEL]);
+        assert_eq!(label(&other), Err(Errno::OPNOTSUPP), "{how:?}");
+        removexattr(&labelled, LABEL).expect("root may");
+        assert_eq!(label(&labelled), Err(Errno::OPNOTSUPP), "{how:?}");
+        let mut value = [0; 100];
+        let list = getxattr(&other, "system.posix_acl_access", &mut value[..]);
+        let attribute = getxattr(&other, "security.other", &mut value[..]);
+        assert_eq!([list, attribute], [Err(Errno::NODATA); 2], "{how:?}");
     }
 }
 

@@ -3,9 +3,11 @@
 //! elsewhere.
 
 use std::fs::{self, File};
-use std::io::{ErrorKind, Read};
+use std::io::{ErrorKind, Read, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+
+use rustix::io::Errno;
 
 use crate::clients::Pair;
 use crate::scene::Mounted;
@@ -188,4 +190,37 @@ fn who_unmounts_or_has_a_server_killed_behind_it_finds_nothing_again() {
     remove("unmounted");
     pair.one.unmount();
     assert_eq!(seen(&other.join("unmounted")).0.len(), 0);
+}
+
+#[test]
+fn what_others_wrote_because_it_came_too_late_stays_and_is_told() {
+    let Some(pair) = Pair::new(&[]) else { return };
+    let last = name(FILES - 1);
+    let is_late = |round| {
+        let directory = format!("directory{round}");
+        let [one, other] = [&pair.one, &pair.other].map(|mount| mount.path().join(&directory));
+        fill(&one);
+        (0..FILES).for_each(|index| fs::remove_file(one.join(name(index))).expect("it is there"));
+        pair.one.set_silent(true);
+        let opened = File::options().write(true).open(other.join(&last));
+        let written = opened.and_then(|mut file| file.write_all(b"other"));
+        pair.one.set_silent(false);
+        match written {
+            Ok(()) => {}
+            // It was gone already.
+            Err(error) if error.kind() == ErrorKind::NotFound => return false,
+            Err(error) => panic!("{error}"),
+        }
+        let directory = File::open(&one).expect("it is there");
+        let told = directory.sync_all().map_err(|error| error.raw_os_error());
+        assert_eq!(told, Err(Some(Errno::IO.raw_os_error())));
+        directory.sync_all().expect("it was told");
+        for mount in [&one, &other] {
+            assert_eq!(seen(mount).0, [&*last]);
+            assert_eq!(fs::read_to_string(mount.join(&last)).expect("it is there"), "other");
+        }
+        true
+    };
+    assert!((0..ROUNDS_MAX).any(is_late), "it is never too late");
+    assert!(pair.scene.has_logged("one", "files that are said to be gone stay"));
 }

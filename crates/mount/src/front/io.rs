@@ -133,7 +133,9 @@ impl Front {
     ) -> Result<()> {
         let handle = self.handle(handle)?;
         self.note_first_read(&handle);
-        match read_later(&handle, offset, bytes, reply) {
+        // What is here is not waited for.
+        let begun = self.is_shared.then(|| read_later(&handle, offset, bytes, reply)).flatten();
+        match begun {
             Some(ReadBegun::Sent) => Ok(()),
             Some(ReadBegun::Answering(answer)) => {
                 // The file may be closed while this answers others.

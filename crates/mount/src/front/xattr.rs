@@ -11,6 +11,9 @@ use crate::tiers;
 /// Attributes that programs set begin with one of these.
 const KEPT: [&[u8]; 3] = [b"user.", TRUSTED, b"security."];
 
+/// The label of a file, by which SELinux decides who may use it.
+const LABEL: &[u8] = b"security.selinux";
+
 /// What root alone sees.
 const TRUSTED: &[u8] = b"trusted.";
 
@@ -28,6 +31,16 @@ impl Front {
             return outcome.map_err(|failure| self.files.failure(number, failure));
         }
         check(name)?;
+        match self.kept_xattr(number, name) {
+            // `ls -l` asks for the label of each file until it is told once that there are no labels.
+            Err(failure) if failure.errno() == Errno::NODATA && self.is_idle_label(name) => {
+                Err(Errno::OPNOTSUPP.into())
+            }
+            outcome => outcome,
+        }
+    }
+
+    fn kept_xattr(&self, number: u64, name: &[u8]) -> Result<Vec<u8>> {
         if self.files.metadata().lacks_xattr(number, Some(name), self.cached_for) {
             return Err(Errno::NODATA.into());
         }
@@ -35,6 +48,11 @@ impl Front {
             Told::Bytes(value) => Ok(value),
             _ => Err(Errno::IO.into()),
         }
+    }
+
+    /// Whether an attribute is a label that nobody here heeds.
+    fn is_idle_label(&self, name: &[u8]) -> bool {
+        name == LABEL && !self.has_selinux
     }
 
     /// The names of the attributes that a user may see.
@@ -66,7 +84,7 @@ impl Front {
         let flags = XattrFlags::from_bits_retain(flags);
         let how = match (flags.contains(XattrFlags::CREATE), flags.contains(XattrFlags::REPLACE)) {
             // Never: one that is there is not made, and one that is not is not replaced.
-            (true, true) => return self.xattr(number, name).and(Err(Errno::EXIST.into())),
+            (true, true) => return self.kept_xattr(number, name).and(Err(Errno::EXIST.into())),
             (true, false) => SetHow::Create,
             (false, true) => SetHow::Replace,
             (false, false) => SetHow::Any,
@@ -97,6 +115,13 @@ impl Front {
             tracing::warn!(file = node.number, %failure, "cannot pin a new file");
         }
     }
+}
+
+/// Whether the kernel has SELinux, and has not been told to do without.
+pub(super) fn has_selinux() -> bool {
+    let systems = std::fs::read_to_string("/proc/filesystems");
+    // Where nobody can tell, files say whether they have labels.
+    systems.map_or(true, |systems| systems.split_whitespace().any(|word| word == "selinuxfs"))
 }
 
 /// Names, each with a zero behind it.
