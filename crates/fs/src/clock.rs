@@ -83,13 +83,15 @@ impl Moment<'_> {
     /// For what last changed at `before`: later than that, so that the change is seen, also where
     /// the clock was set back meanwhile.
     pub(crate) fn after(self, before: Time) -> Time {
-        self.modified_after(before).max(before.next())
+        self.both_after(before).1
     }
 
-    /// For what was last modified at `before`: later than that, unless the clock is before it, as where
-    /// a program set a time in the future.
-    pub(crate) fn modified_after(self, before: Time) -> Time {
-        if self.time > before { self.time } else { self.clock.fine() }
+    /// For bytes or entries of what last changed at `before`: when they are modified, and when that
+    /// changes it. One time, unless the clock was set back: times of modification go with it, as other
+    /// programs know them from native files.
+    pub(crate) fn both_after(self, before: Time) -> (Time, Time) {
+        let modified = if self.time > before { self.time } else { self.clock.fine() };
+        (modified, modified.max(before.next()))
     }
 }
 
@@ -117,6 +119,8 @@ mod tests {
         let hour_ns = 3_600_000_000_000;
         let before = Time::from_ns(clock.now().time().to_ns() + hour_ns);
         assert_eq!(clock.now().after(before), before.next());
-        assert!(clock.now().modified_after(before) < before, "a program may have set that");
+        let (modified, changed) = clock.now().both_after(before);
+        assert_eq!(changed, before.next());
+        assert!(modified < before, "it goes with the clock");
     }
 }

@@ -1,20 +1,52 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What nodes say of themselves.
 
+use std::cell::Cell;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use terrace_backends::kv::Memory;
-use terrace_core::SystemClock;
+use terrace_core::{Clock, SystemClock};
 use terrace_fs::{
-    Changes, FileClock, Kind, Made, Metadata, Node, ROOT, Reply, Request, Session, Tree,
-    TreeOptions,
+    Changes, FileClock, Kind, Made, Metadata, Node, ROOT, RenameHow, Reply, Request, Session, Tree,
+    TreeOptions, When,
 };
+use terrace_testkit::ManualClock;
+
+const HOUR_NS: u64 = 3_600_000_000_000;
+
+/// A clock that is an hour ahead until it is set back.
+#[derive(Debug, Default)]
+struct SetClock {
+    clock: ManualClock,
+    is_set_back: AtomicBool,
+}
+
+impl Clock for SetClock {
+    fn now_ns(&self) -> u64 {
+        self.clock.now_ns()
+    }
+
+    fn wall_ns(&self) -> u64 {
+        let ahead_ns = if self.is_set_back.load(Ordering::SeqCst) { 0 } else { HOUR_NS };
+        self.clock.wall_ns() + ahead_ns
+    }
+
+    fn sleep(&self, duration: Duration) {
+        self.clock.sleep(duration);
+    }
+}
 
 fn session() -> Session {
+    session_by(FileClock::new(Arc::new(SystemClock::default())))
+}
+
+fn session_by(clock: FileClock) -> Session {
     let kv = Arc::new(Memory::default());
-    let clock = SystemClock::default();
-    Tree::create(&*kv, &TreeOptions::default(), &clock, &[7; 32]).expect("it is empty");
-    Session::new(&Tree::open(kv, FileClock::new(Arc::new(clock))).expect("it was just made"))
+    let made_by = SystemClock::default();
+    Tree::create(&*kv, &TreeOptions::default(), &made_by, &[7; 32]).expect("it is empty");
+    Session::new(&Tree::open(kv, clock).expect("it was just made"))
 }
 
 fn make(session: &Session, name: &[u8], made: Made<'static>) -> Node {
@@ -69,28 +101,54 @@ fn a_hole_behind_the_bytes_of_a_small_file_takes_no_room() {
 #[test]
 fn what_changes_together_has_one_time() {
     let session = session();
-    let directory = || changed(&session, &Request::Node { number: ROOT });
     let made = Made { kind: Kind::File, permissions: 0o644, ..Made::default() };
-    let mut last = directory();
+    let last = Cell::new(changed(&session, &Request::Node { number: ROOT }));
+    let check = |what| {
+        let next = changed(&session, &Request::Node { number: ROOT });
+        assert_eq!(next.modified, next.changed, "{what}");
+        assert!(last.replace(next.clone()).changed < next.changed, "{what}");
+    };
     let number = make(&session, b"file", made).number;
-    for name in [&b"other"[..], b"file"] {
-        let next = directory();
-        assert_eq!(next.modified, next.changed);
-        assert!(last.changed < next.changed);
-        last = next;
-        let (directory, is_directory) = (ROOT, false);
-        let request = match name {
-            b"other" => Request::Link { number, directory, name },
-            name => Request::Remove { directory, name, is_directory },
-        };
-        session.call(&request).expect("it can be");
-    }
+    check("made");
+    let directory = ROOT;
+    session.call(&Request::Link { number, directory, name: b"link" }).expect("it is new");
+    check("linked");
+    let how = RenameHow::default();
+    let (from_directory, to_directory, user, group) = (ROOT, ROOT, 0, 0);
+    let (from, to) = (&b"link"[..], &b"other"[..]);
+    let rename = Request::Rename { from_directory, from, to_directory, to, how, user, group };
+    session.call(&rename).expect("it is there");
+    check("renamed");
+    let remove = Request::Remove { directory, name: b"other", is_directory: false };
+    session.call(&remove).expect("it is there");
+    check("removed");
+    let mut last = changed(&session, &Request::Node { number });
     let (offset, data, at_end, clears_set_id) = (0, &b"bytes"[..], false, false);
-    let written =
-        changed(&session, &Request::Write { number, offset, data, at_end, clears_set_id });
-    assert_eq!(written.modified, written.changed);
-    let changes = Changes { size: Some(1), ..Changes::default() };
-    let cut = changed(&session, &Request::Change { number, changes });
-    assert_eq!(cut.modified, cut.changed);
-    assert!(written.changed < cut.changed);
+    let (size, modified) = (Some(1), Some(When::Now));
+    let requests = [
+        Request::Write { number, offset, data, at_end, clears_set_id },
+        Request::Change { number, changes: Changes { size, ..Changes::default() } },
+        Request::Change { number, changes: Changes { modified, ..Changes::default() } },
+        Request::Change { number, changes: Changes { size, modified, ..Changes::default() } },
+    ];
+    for request in requests {
+        let next = changed(&session, &request);
+        assert_eq!(next.modified, next.changed, "{request:?}");
+        assert!(last.changed < next.changed, "{request:?}");
+        last = next;
+    }
+}
+
+#[test]
+fn times_of_modification_go_with_a_clock_that_was_set_back() {
+    let clock = Arc::new(SetClock::default());
+    let session = session_by(FileClock::following(Arc::<SetClock>::clone(&clock)));
+    let made = Made { kind: Kind::File, permissions: 0o644, ..Made::default() };
+    let number = make(&session, b"file", made).number;
+    let before = changed(&session, &Request::Node { number });
+    clock.is_set_back.store(true, Ordering::SeqCst);
+    let (offset, data, at_end, clears_set_id) = (0, &b"bytes"[..], false, false);
+    let write = Request::Write { number, offset, data, at_end, clears_set_id };
+    let after = changed(&session, &write);
+    assert!(after.modified < before.modified && after.changed > before.changed);
 }

@@ -69,7 +69,7 @@ pub(super) fn attributes(pinned: &Pinned, path: &Path) -> Result<Attributes> {
         let mut value = Vec::with_capacity(XATTR_BYTES_MAX);
         match getxattr(&here, name, rustix::buffer::spare_capacity(&mut value)) {
             // Removed meanwhile, or not for who asks.
-            Err(Errno::NODATA | Errno::PERM) => continue,
+            Err(Errno::NODATA | Errno::NOTSUP | Errno::PERM) => continue,
             read => read.map_err(failed)?,
         };
         if !name.starts_with(OF_TIERS) {

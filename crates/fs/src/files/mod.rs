@@ -82,7 +82,8 @@ pub struct Files {
     ahead: Arc<AllAhead>,
     /// Whose servers did not say how long they are.
     away: Away,
-    /// Of which nobody knows whether they were cut. Their servers may answer by now.
+    /// Of which nobody knows whether they were cut. Their servers may answer by now, which who looks at
+    /// one finds out; who closes it does not wait for that.
     uncut: Away,
     told: Arc<Told>,
     kept: Kept,

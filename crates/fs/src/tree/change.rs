@@ -7,9 +7,8 @@ use terrace_core::Txn;
 use super::content::room;
 use super::{Tree, find_node, get_node, put_node};
 use crate::acl;
-use crate::clock::Moment;
 use crate::failure::Result;
-use crate::node::{GROUP_EXECUTES, Kind, Marks, Node, Place, SET_GROUP_ID};
+use crate::node::{GROUP_EXECUTES, Kind, Marks, Node, Place, SET_GROUP_ID, Time};
 use crate::pairs;
 use crate::request::{Changes, Reply, WasRead, When};
 
@@ -22,18 +21,20 @@ impl Tree {
         let (now, bytes_max) = (self.now(), self.inline_bytes_max());
         self.change(|txn| {
             let mut node = get_node(&mut *txn, number)?;
-            node.changed = now.after(node.changed);
+            let (modified, changed) = now.both_after(node.changed);
+            node.changed = changed;
             if let Some(size) = changes.size {
                 match (node.kind, node.place) {
                     (Kind::Directory, _) => return Err(Errno::ISDIR.into()),
                     (Kind::File, Place::Inline) if size <= node.size.max(bytes_max) => {
                         cut_content(txn, &mut node, size)?;
+                        node.modified = modified;
                     }
                     (Kind::File, _) => return Ok(Reply::NotHere),
                     _ => return Err(Errno::INVAL.into()),
                 }
             }
-            apply(txn, &mut node, changes, now)?;
+            apply(txn, &mut node, changes, modified)?;
             put_node(txn, &node)?;
             Ok(Reply::Node(node))
         })
@@ -85,13 +86,12 @@ fn cut_content(txn: &mut dyn Txn, node: &mut Node, size: u64) -> Result<()> {
     }
     node.allocated_bytes = room(&content);
     node.size = size;
-    node.modified = node.changed;
     Ok(())
 }
 
-fn apply(txn: &mut dyn Txn, node: &mut Node, changes: &Changes, now: Moment<'_>) -> Result<()> {
+fn apply(txn: &mut dyn Txn, node: &mut Node, changes: &Changes, now: Time) -> Result<()> {
     let at = |when: When| match when {
-        When::Now => now.time(),
+        When::Now => now,
         When::At(time) => time,
     };
     if let Some(permissions) = changes.permissions {

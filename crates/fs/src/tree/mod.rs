@@ -274,8 +274,7 @@ fn get_living_directory(read: impl Read, number: u64) -> Result<Node> {
 
 /// Takes note that the entries of a directory changed, or the bytes of a file: one change has one time.
 fn touch(node: &mut Node, now: Moment<'_>) {
-    node.changed = now.after(node.changed);
-    node.modified = node.changed;
+    (node.modified, node.changed) = now.both_after(node.changed);
 }
 
 /// Refuses what no entry can be called.

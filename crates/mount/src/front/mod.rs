@@ -63,7 +63,7 @@ pub(crate) struct Front {
     /// Whether who makes or removes a file goes on before the server has done so.
     goes_on: bool,
     keeps_access_times: bool,
-    has_selinux: bool,
+    heeds_labels: bool,
 }
 
 impl Front {
@@ -105,7 +105,7 @@ impl Front {
             goes_on: options.is_shared && !options.is_strict && !options.cached_for.is_zero(),
             keeps_access_times: access_time != terrace_fuse::AccessTime::Never
                 && !options.mount.read_only,
-            has_selinux: xattr::has_selinux(),
+            heeds_labels: xattr::heeds_labels(),
         })
     }
 

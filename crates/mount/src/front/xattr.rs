@@ -14,6 +14,9 @@ const KEPT: [&[u8]; 3] = [b"user.", TRUSTED, b"security."];
 /// The label of a file, by which SELinux decides who may use it.
 const LABEL: &[u8] = b"security.selinux";
 
+/// Where the kernel says whether it signs attributes, new and old.
+const EVM: [&str; 2] = ["/sys/kernel/security/integrity/evm/evm", "/sys/kernel/security/evm"];
+
 /// What root alone sees.
 const TRUSTED: &[u8] = b"trusted.";
 
@@ -52,7 +55,7 @@ impl Front {
 
     /// Whether an attribute is a label that nobody here heeds.
     fn is_idle_label(&self, name: &[u8]) -> bool {
-        name == LABEL && !self.has_selinux
+        name == LABEL && !self.heeds_labels
     }
 
     /// The names of the attributes that a user may see.
@@ -117,11 +120,15 @@ impl Front {
     }
 }
 
-/// Whether the kernel has SELinux, and has not been told to do without.
-pub(super) fn has_selinux() -> bool {
+/// Whether the kernel heeds labels: it has SELinux, and was not told to do without, or signs what protects
+/// files (EVM), labels among it.
+pub(super) fn heeds_labels() -> bool {
     let systems = std::fs::read_to_string("/proc/filesystems");
     // Where nobody can tell, files say whether they have labels.
-    systems.map_or(true, |systems| systems.split_whitespace().any(|word| word == "selinuxfs"))
+    let has_selinux =
+        systems.map_or(true, |systems| systems.split_whitespace().any(|word| word == "selinuxfs"));
+    let signs = |state| std::fs::read_to_string(state).is_ok_and(|state| state.trim() != "0");
+    has_selinux || EVM.into_iter().any(signs)
 }
 
 /// Names, each with a zero behind it.
