@@ -17,7 +17,7 @@ const FILES: usize = 60;
 
 /// Of twelve times, so often at most somebody finds what was said to be gone: a machine that is busy with
 /// other things may be too slow for what is promised.
-const LATE_MAX: u32 = 5;
+const LATE_MAX: u32 = 2;
 
 /// How often what depends on time is tried.
 const ROUNDS_MAX: usize = 10;
