@@ -59,6 +59,8 @@ struct State {
     nodes: HashMap<u64, Node>,
     /// Files that were listed together.
     neighbours: Vec<u64>,
+    /// What each of them takes of a request.
+    bytes_each: u64,
     /// How often each is open at the server.
     open: HashMap<u64, i64>,
     asked: Asked,
@@ -166,8 +168,11 @@ impl Metadata for Client {
         self.state().nodes.get(&number).map(|node| (node.clone(), Duration::ZERO))
     }
 
-    fn neighbours(&self, number: u64, max: usize, _: u64) -> Vec<u64> {
-        let neighbours = &mut self.state().neighbours;
+    fn neighbours(&self, number: u64, max: usize, bytes_max: u64) -> Vec<u64> {
+        let mut state = self.state();
+        let max =
+            bytes_max.checked_div(state.bytes_each).map_or(max, |count| max.min(count as usize));
+        let neighbours = &mut state.neighbours;
         let others = neighbours.drain(..(max - 1).min(neighbours.len()));
         let mut taken: Vec<_> = others.filter(|other| *other != number).collect();
         if !taken.is_empty() {
@@ -188,6 +193,10 @@ struct Scene {
 
 impl Scene {
     fn new(is_known: bool) -> Self {
+        Self::of(FILES, is_known)
+    }
+
+    fn of(count: usize, is_known: bool) -> Self {
         let clock = Arc::new(ManualClock::new());
         let tree = common::tree(Arc::<ManualClock>::clone(&clock));
         let readers = Arc::new(ReaderClock(Arc::clone(&clock)));
@@ -202,7 +211,7 @@ impl Scene {
         });
         let one = files_with(Arc::<Client>::clone(&client), &data, false, readers);
         let [maker, other] = [(); 2].map(|()| files(Arc::new(Session::new(&tree)), &data, false));
-        let numbers = (0..FILES).map(|number| make(&maker, number)).collect();
+        let numbers = (0..count).map(|number| make(&maker, number)).collect();
         // By then the server knows that they are closed.
         maker.close().expect("everything can be told");
         Self { clock, client, one, other, numbers }
@@ -259,6 +268,44 @@ fn what_is_opened_ahead_is_not_asked_for() {
     scene.read_all();
     let Asked { opens, ahead, content } = scene.client.asked();
     assert!(opens < 20 && ahead < 5 && content == 0, "{:?}", scene.client.asked());
+}
+
+#[test]
+fn who_reads_in_another_order_has_as_many_opened_ahead_as_there_is_room_for() {
+    let scene = Scene::of(2000, true);
+    scene.client.state().bytes_each = 1 << 10;
+    scene.list();
+    // All over the listing, each once.
+    for number in (0..2000).map(|step| step * 707 % 2000) {
+        let found = read(&scene.one, scene.numbers[number]);
+        assert_eq!(found, number.to_string().as_bytes());
+    }
+    let Asked { opens, content, .. } = scene.client.asked();
+    assert!(opens < 20 && content == 0, "{:?}", scene.client.asked());
+    scene.wait_until_closed();
+}
+
+#[test]
+fn what_was_not_used_for_long_makes_room_for_others() {
+    let scene = Scene::of(2400, true);
+    scene.list();
+    // From the other end than they are opened ahead, until there is room for no more.
+    let (unused, mut read_next) = (&scene.numbers[..2000], scene.numbers[2000..].iter().rev());
+    let mut read_some =
+        || read_next.by_ref().take(150).for_each(|file| drop(read(&scene.one, *file)));
+    read_some();
+    let full = scene.client.asked();
+    read_some();
+    assert_eq!(scene.client.asked().ahead, full.ahead, "there is no room");
+    // One at a time is wanted, so that none is closed for that.
+    for file in &unused[..4] {
+        scene.clock.advance(LONG / 6);
+        read(&scene.one, *file);
+    }
+    scene.list();
+    read_some();
+    assert!(scene.client.asked().ahead > full.ahead, "{full:?}, {:?}", scene.client.asked());
+    scene.wait_until_closed();
 }
 
 #[test]

@@ -30,6 +30,8 @@ pub(crate) struct Answer {
     pub(crate) body: Body,
     pub(crate) body_bytes: usize,
     is_given: bool,
+    /// Somebody sleeps until it is.
+    is_awaited: bool,
 }
 
 /// Memory for an answer.
@@ -44,7 +46,13 @@ pub(crate) enum Body {
 impl Slot {
     pub(crate) fn new(device: &Arc<Device>, payload_bytes_max: usize) -> Self {
         let body = Body::Beside(Vec::new());
-        let answer = Answer { header: [0; HEADER_BYTES], body, body_bytes: 0, is_given: false };
+        let answer = Answer {
+            header: [0; HEADER_BYTES],
+            body,
+            body_bytes: 0,
+            is_given: false,
+            is_awaited: false,
+        };
         Self {
             device: Arc::clone(device),
             payload_bytes_max,
@@ -85,7 +93,10 @@ impl Slot {
             rest = after;
         }
         answer.is_given = true;
-        self.given.notify_one();
+        // A call of the kernel, also where nobody sleeps: most answers are there before they are awaited.
+        if answer.is_awaited {
+            self.given.notify_one();
+        }
         Ok(())
     }
 
@@ -98,12 +109,14 @@ impl Slot {
     pub(crate) fn wait(&self) -> Option<MutexGuard<'_, Answer>> {
         let mut answer = self.answer();
         while !answer.is_given {
+            answer.is_awaited = true;
             let waited = self.given.wait_timeout(answer, LOOK_AFTER);
             answer = waited.unwrap_or_else(PoisonError::into_inner).0;
             if !answer.is_given && self.device.is_disconnected() {
                 return None;
             }
         }
+        answer.is_awaited = false;
         Some(answer)
     }
 

@@ -42,7 +42,10 @@ const BYTES_MAX: usize = 8 << 20;
 /// They are closed when none was wanted for so long.
 const KEPT_FOR: Duration = Duration::from_secs(1);
 
-/// So long nothing is opened ahead after others changed files that were, and where there is no room.
+/// One that was not used for so long makes room for others.
+const UNUSED_FOR: Duration = Duration::from_secs(10);
+
+/// So long nothing is opened ahead after others changed files that were.
 const REST: Duration = Duration::from_secs(2);
 
 /// After an answer that came too late, or none, it is so long, and twice as long with each more.
@@ -85,6 +88,8 @@ struct State {
 struct Ahead {
     bytes: usize,
     is_used: bool,
+    /// When it was opened.
+    at_ns: u64,
     grant: u64,
     /// When anything of it had last changed.
     changed: Time,
@@ -307,14 +312,17 @@ impl Files {
     }
 
     fn open_some_ahead(self: &Arc<Self>, number: u64, max: usize) {
-        if !self.has_room_ahead(max) {
-            return self.ahead.lock().rest(self.clock.now_ns(), REST);
-        }
         // What is open here is not opened ahead, and would hold up others who write to it.
         if !self.open.is_free(number) {
             return;
         }
-        let mut numbers = self.metadata.neighbours(number, max, BYTES_AHEAD);
+        let room = self.room_ahead(max);
+        if room == 0 {
+            // It is looked for again when as many are due once more.
+            self.ahead.lock().due = 0;
+            return;
+        }
+        let mut numbers = self.metadata.neighbours(number, room, BYTES_AHEAD);
         numbers.retain(|number| self.open.is_free(*number));
         let (grant, is_first) = {
             let mut state = self.ahead.lock();
@@ -396,23 +404,31 @@ impl Files {
             self.told.close(number);
             return not_kept;
         }
-        let changed = node.changed;
+        let (changed, at_ns) = (node.changed, self.clock.now_ns());
         let mut state = self.ahead.lock();
-        state.files.insert(number, Ahead { bytes, is_used: false, grant, changed });
+        state.files.insert(number, Ahead { bytes, is_used: false, at_ns, grant, changed });
         state.bytes += bytes;
         None
     }
 
-    /// Whether there is room for so many more, also after those that were used are closed.
-    fn has_room_ahead(&self, count: usize) -> bool {
-        let has_room = || {
+    /// For how many more there is room, `count` at most; none where it is for too few to be worth it. For
+    /// others those are closed that were used, or not for long.
+    fn room_ahead(&self, count: usize) -> usize {
+        let room = || {
             let state = self.ahead.lock();
-            state.files.len() + count <= FILES_MAX && state.bytes <= BYTES_MAX
+            let room = FILES_MAX.saturating_sub(state.files.len());
+            if state.bytes > BYTES_MAX || room < DUE_MIN { 0 } else { room.min(count) }
         };
-        has_room() || {
-            self.let_go_these_ahead(|ahead| ahead.is_used);
-            has_room()
+        let found = room();
+        if found > 0 {
+            return found;
         }
+        let now_ns = self.clock.now_ns();
+        let age = |ahead: &Ahead| Duration::from_nanos(now_ns.saturating_sub(ahead.at_ns));
+        // Nor is what is known of them believed for longer.
+        let long = UNUSED_FOR.min(self.options.believed_for);
+        self.let_go_these_ahead(|ahead| ahead.is_used || age(ahead) >= long);
+        room()
     }
 
     /// Closes one that was opened ahead, if it was.
