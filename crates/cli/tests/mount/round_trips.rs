@@ -13,6 +13,9 @@ const COUNT: usize = 200;
 /// Beside what is done a mount tells that it is there, and what was closed.
 const MORE: usize = COUNT / 10;
 
+/// So often what depends on the machine is tried.
+const TRIES: usize = 9;
+
 /// What is done with a name of a directory, and the most requests for it. Whoever makes a name looks
 /// whether it is there before.
 type Step = (&'static str, usize, fn(&Path, usize));
@@ -81,4 +84,41 @@ fn what_is_done_with_a_name_is_one_request() {
     fs::create_dir(&own).expect("it is new");
     let (_, _, make) = STEPS[0];
     count(&pair, &own, &[("make in a directory of its own", 1, make)]);
+}
+
+#[test]
+fn who_walks_a_tree_makes_one_request_for_each_directory() {
+    let Some(pair) = Pair::new(&["--cache", "10min", "-o", "noatime"]) else { return };
+    let chain = |mount: &Path| {
+        let mut at = mount.to_path_buf();
+        (0..COUNT).map(move |_| {
+            at.push("d");
+            at.clone()
+        })
+    };
+    for directory in chain(pair.one.path()) {
+        fs::create_dir(directory).expect("it is new");
+    }
+    // The kernel asks for the end in another way where nobody wants more than names.
+    let walk = |looks: bool| {
+        let before = pair.requests();
+        fs::read_dir(pair.other.path()).expect("it is there").for_each(drop);
+        for directory in chain(pair.other.path()) {
+            // Each is told of with the one above, and opened a moment later.
+            for entry in fs::read_dir(directory).expect("it is there") {
+                let entry = entry.expect("readable");
+                if looks {
+                    entry.metadata().expect("it is there");
+                }
+            }
+        }
+        let asked = pair.requests() - before;
+        println!("{asked} requests for {COUNT} directories, where who walks looks: {looks}");
+        assert!(asked >= COUNT, "what is in them is always asked for");
+        asked < COUNT + COUNT / 2
+    };
+    // A busy machine may take longer than what was told of a directory is believed.
+    for looks in [true, false] {
+        assert!((0..TRIES).any(|_| walk(looks)), "where who walks looks: {looks}");
+    }
 }

@@ -3,6 +3,7 @@
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use rustix::io::Errno;
 use terrace_fs::{Heard, Kind, Listed};
@@ -16,6 +17,11 @@ const ABOVE: u64 = 2;
 
 /// Entries that are fetched at once, with or without what is known of them.
 const FETCHED: u32 = 512;
+
+/// A directory that was told of less than this ago is opened without asking for it once more: who walks a
+/// tree opens what it has just listed. Whether an older one is still there is asked, because the kernel
+/// looks at its name anew where it is not.
+const JUST_TOLD: Duration = Duration::from_millis(20);
 
 /// Length of the shortest entry with what is known of it (`struct fuse_direntplus`).
 const PLUS_BYTES_MIN: u32 = 160;
@@ -41,7 +47,7 @@ struct Ahead {
 
 impl Front {
     pub(super) fn open_directory(&self, number: u64, reply: &mut Answering) -> Result<()> {
-        let node = self.files.node(number)?;
+        let (node, _) = self.known(number, JUST_TOLD.min(self.cached_for))?;
         if !node.kind.is_directory() {
             return Err(Errno::NOTDIR.into());
         }
@@ -152,8 +158,13 @@ impl Ahead {
     }
 
     fn goes_on_at(&self, position: u64, with_nodes: bool) -> bool {
-        let is_used_up = self.entries.is_empty() && !self.is_end;
-        self.position == position && self.has_nodes == with_nodes && !is_used_up
+        // The kernel asks for nodes at the beginning, and for more of them only where they are used: with
+        // or without, nothing comes behind the end.
+        let has_these = match self.entries.is_empty() {
+            true => self.is_end,
+            false => self.has_nodes == with_nodes,
+        };
+        self.position == position && has_these
     }
 }
 

@@ -33,12 +33,12 @@ impl Front {
     }
 
     pub(super) fn attributes(&self, number: u64, reply: &mut Answering) -> Result<()> {
-        let (node, timeout) = self.known(number)?;
+        let (node, timeout) = self.known(number, self.cached_for)?;
         reply.with(|reply| reply.attributes(&self.told(&node), timeout))
     }
 
     pub(super) fn statx(&self, number: u64, reply: &mut Answering) -> Result<()> {
-        let (node, timeout) = self.known(number)?;
+        let (node, timeout) = self.known(number, self.cached_for)?;
         let created = Some(answer::timestamp(node.created));
         reply.with(|reply| {
             let attributes = self.told(&node);
@@ -46,9 +46,10 @@ impl Front {
         })
     }
 
-    /// A node, and for how long the kernel may believe that.
-    fn known(&self, number: u64) -> Result<(Node, Duration)> {
-        let recent = self.files.metadata().recent(number, self.cached_for);
+    /// A node as it was told less than `age_max` ago, or else is now, and for how long the kernel may believe
+    /// that.
+    pub(super) fn known(&self, number: u64, age_max: Duration) -> Result<(Node, Duration)> {
+        let recent = self.files.metadata().recent(number, age_max);
         let recent = recent.map(|(node, age)| {
             let left = self.believed_for(node.parent).saturating_sub(age);
             (node, left)
