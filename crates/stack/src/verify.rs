@@ -15,7 +15,7 @@ const LOOK_BYTES: usize = 64 << 10;
 const SLOW_LOOK_BYTES: usize = 256 << 10;
 
 /// From this latency on a request takes long: many times as long as looking at what it returns.
-const SLOW_LATENCY_NS: u64 = 1_000_000;
+pub(crate) const SLOW_LATENCY_NS: u64 = 1_000_000;
 
 /// What was copied at a time.
 pub(crate) struct Piece {

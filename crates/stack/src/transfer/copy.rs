@@ -13,11 +13,18 @@ use terrace_core::{Buffer, Error, ErrorKind, Object, Outcome, Result};
 use super::{FINAL_BYTES_MAX, Job, OPERATION, Stop, Target};
 use crate::dirty::Dirty;
 use crate::ledger::Count;
-use crate::verify::{Piece, Verifier};
+use crate::tiers::TierState;
+use crate::verify::{Piece, SLOW_LATENCY_NS, Verifier};
 
 /// Bytes copied at a time: they stay in the processor's cache between reading, checking and
-/// writing, and file systems take as many in larger pages than fewer.
+/// writing, and file systems take as many in larger pages than fewer. Behind so many others get their
+/// turn.
 const STEP_BYTES: usize = 256 << 10;
+
+/// Bytes copied at a time between files of file systems, of which most calls copy to and from memory: where
+/// the kernel does not give up a processor before a call ends (`PREEMPT_NONE`), reads of a file that moves
+/// wait so much less for one.
+const QUICK_STEP_BYTES: usize = 64 << 10;
 
 /// Longest wait for the writes that were in flight when tracking began.
 const DRAIN_LOOKS_MAX: u32 = 250;
@@ -38,6 +45,12 @@ const PIECES_AHEAD_MAX: usize = 2;
 /// of a file that moves take twice as long. Not in ranges as they are copied while writers wait.
 fn gives_way(range: &Range<u64>) -> bool {
     range.end.saturating_sub(range.start) > FINAL_BYTES_MAX
+}
+
+/// Whether a tier has ordinary files, as far as is known on nothing slow: no server of ours, for which each
+/// request waits.
+fn is_quick(tier: &TierState) -> bool {
+    tier.capability.leases && tier.figures.latency_ns < SLOW_LATENCY_NS
 }
 
 impl Job<'_> {
@@ -193,14 +206,24 @@ impl Job<'_> {
         mut checksum: u32,
         mut verify: impl FnMut(Piece) -> Result<bool>,
     ) -> Result<u32, Stop> {
-        let step = STEP_BYTES.min((range.end - range.start.min(range.end)) as usize);
-        let mut buffer = Buffer::zeroed(step);
         let gives_way = gives_way(&range);
+        let from = self.shared.tier(self.one.from);
+        let step = match gives_way && is_quick(from) && is_quick(target.tier) {
+            true => QUICK_STEP_BYTES,
+            false => STEP_BYTES,
+        };
+        let mut buffer =
+            Buffer::zeroed(step.min((range.end - range.start.min(range.end)) as usize));
         let mut at = range.start;
+        // Since the last turn of others, and how long that took.
+        let (mut turn_bytes, mut turn_ns) = (0, 0);
         while at < range.end {
             self.check()?;
-            let want = buffer.len().min((range.end - at) as usize);
-            self.pace(want as u64);
+            let left = (range.end - at) as usize;
+            if turn_bytes == 0 {
+                self.pace(STEP_BYTES.min(left) as u64);
+            }
+            let want = buffer.len().min(left);
             let started_ns = self.shared.clock.now_ns();
             let count = source.read_at(at, &mut [IoSliceMut::new(&mut buffer[..want])])?;
             if count == 0 {
@@ -216,18 +239,21 @@ impl Job<'_> {
                 break;
             }
             let took_ns = self.shared.clock.now_ns() - started_ns;
-            let from = self.shared.tier(self.one.from);
             from.ledger.add(Count::MovedOutBytes, count as u64);
             from.ledger.add(Count::MoveDeviceNs, took_ns / 2);
             target.tier.ledger.add(Count::MovedInBytes, count as u64);
             target.tier.ledger.add(Count::MoveDeviceNs, took_ns / 2);
             self.one.copied_bytes.fetch_add(count as u64, Ordering::Relaxed);
             self.shared.tell_progress(self.one);
-            self.shared.yield_to_foreground(&[self.one.from, self.to()], took_ns);
+            (turn_bytes, turn_ns) = (turn_bytes + count, turn_ns + took_ns);
+            at += count as u64;
+            if turn_bytes >= STEP_BYTES || at >= range.end {
+                self.shared.yield_to_foreground(&[self.one.from, self.to()], turn_ns);
+                (turn_bytes, turn_ns) = (0, 0);
+            }
             if gives_way {
                 thread::yield_now();
             }
-            at += count as u64;
         }
         Ok(checksum)
     }
