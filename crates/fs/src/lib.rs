@@ -33,9 +33,10 @@ pub use files::{CAPABILITY, File, Files, FilesOptions, Heard};
 pub use metadata::Metadata;
 pub use node::{Kind, Marking, Marks, NAME_BYTES_MAX, Node, Place, ROOT, TARGET_BYTES_MAX, Time};
 pub use request::{
-    Changes, Closed, DELEGATED_FOR, Delegated, Left, Listed, LockKind, LockRange, Locked,
-    MAY_SAY_GONE_FOR, Made, NamedFile, OPENED_AHEAD_MAX, OpenedAhead, REMOVED_MAX, ReadyObject,
-    RenameHow, Reply, Request, SAID_GONE_FOR, SetHow, Settled, WasRead, When,
+    Changes, Closed, DELEGATED_FOR, Delegated, ENTRIES_AHEAD_MAX, LISTED_AHEAD_MAX, Left, Listed,
+    ListedAhead, LockKind, LockRange, Locked, MAY_SAY_GONE_FOR, Made, NamedFile, OPENED_AHEAD_MAX,
+    OpenedAhead, Order, REMOVED_MAX, ReadyObject, RenameHow, Reply, Request, SAID_GONE_FOR, SetHow,
+    Settled, WasRead, When,
 };
 pub use stores::{
     Belonging, KnownStore, belonging, file_system_id, has_object, is_distributed, is_mark, mark,

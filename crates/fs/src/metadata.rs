@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::failure::Result;
 use crate::node::Node;
-use crate::request::{Reply, Request};
+use crate::request::{Listed, Reply, Request};
 
 /// The metadata of a file system: here, or with a server.
 ///
@@ -72,6 +72,25 @@ pub trait Metadata: Send + Sync {
         _name: &[u8],
         _age_max: Duration,
     ) -> Result<Option<(Node, Duration)>> {
+        Ok(None)
+    }
+
+    /// Entries of a directory behind a position, `max` at most and fewer only at the end, with what is known
+    /// of them, and how long ago they were asked for: less than `age_max`, or only now. Others that are
+    /// likely to be listed next are fetched with it. Nobody else was told since that he has changed names
+    /// there; what was changed through this counts, and nothing is told of nodes that were. `None` where it
+    /// is to be listed as any other.
+    ///
+    /// # Errors
+    ///
+    /// Where nobody answers who should have told.
+    fn list_ahead(
+        &self,
+        _directory: u64,
+        _after: u64,
+        _max: usize,
+        _age_max: Duration,
+    ) -> Result<Option<(Vec<Listed>, Duration)>> {
         Ok(None)
     }
 

@@ -306,6 +306,21 @@ pub enum Request<'a> {
         /// When the directory changed by that, as far as was said already by who asks.
         changed: Option<Time>,
     },
+    /// Lists directories before anybody wants to, each as a whole, and has them delegated to who asks: until
+    /// [`DELEGATED_FOR`] after this nobody else is told that a change of a name there is done. What was
+    /// delegated with the one before is no more. A server of before does not know this request.
+    ListAhead {
+        /// The directories, [`LISTED_AHEAD_MAX`] at most.
+        directories: Vec<u64>,
+        /// Whether what is below a directory comes before the next one, and in which order.
+        below: Option<Order>,
+        /// How many directories at most come of all that.
+        count: u32,
+        /// And how many entries of them together, [`ENTRIES_AHEAD_MAX`] at most.
+        max: u32,
+        /// Who asks counts these: one that comes late is refused.
+        grant: u64,
+    },
 }
 
 impl Request<'_> {
@@ -332,6 +347,22 @@ pub const REMOVED_MAX: usize = 64;
 
 /// Files that are opened with one [`Request::OpenAhead`], at most.
 pub const OPENED_AHEAD_MAX: usize = 256;
+
+/// Directories that are listed with one [`Request::ListAhead`], at most.
+pub const LISTED_AHEAD_MAX: usize = 32;
+
+/// Entries of all of them, at most.
+pub const ENTRIES_AHEAD_MAX: u32 = 1024;
+
+/// The order in which directories of one directory come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Order {
+    /// That of its listing.
+    #[default]
+    Listed,
+    /// That of the bytes of their names.
+    Names,
+}
 
 /// What is locked where a user claims the object of a small file, beside the file's number: those
 /// stay below.
@@ -589,6 +620,8 @@ pub enum Reply {
         /// [`MAY_SAY_GONE_FOR`].
         may_say_gone: bool,
     },
+    /// Directories that were listed ahead: those that are there, and not too long.
+    ListedAhead(Vec<ListedAhead>),
 }
 
 /// A file that was opened ahead.
@@ -599,6 +632,15 @@ pub struct OpenedAhead {
     /// Its bytes, those that are with the metadata.
     #[serde(with = "serde_bytes")]
     pub content: Vec<u8>,
+}
+
+/// A directory that was listed ahead.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ListedAhead {
+    /// The directory.
+    pub directory: Node,
+    /// All that is in it, in order, with the nodes.
+    pub entries: Vec<Listed>,
 }
 
 /// An entry of a directory.

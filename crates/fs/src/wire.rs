@@ -34,6 +34,7 @@ impl Request<'_> {
             | Request::Content { .. }
             | Request::FindLock { .. }
             | Request::RenewAhead { .. }
+            | Request::ListAhead { .. }
             | Request::Garbage { .. } => Effect::Look,
             // Also for writing: what is written says so by itself.
             Request::Open { .. }

@@ -692,6 +692,7 @@ fn unexpected(reply: &Reply) -> Failure {
         Reply::InTheWay(_) => "a lock",
         Reply::OpenedAhead(_) => "opened files",
         Reply::Removed { .. } => "removed names",
+        Reply::ListedAhead(_) => "listings",
     };
     Failure::corrupt(&format!("the metadata answered {name} to another question"))
 }

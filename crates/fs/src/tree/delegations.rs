@@ -159,6 +159,14 @@ impl Delegations {
         })
     }
 
+    /// Whether a directory is delegated to another user, who may rely on that, or has others wait.
+    pub(super) fn is_others(&self, clock: &FileClock, session: u64, directory: u64) -> bool {
+        let directories = lock(&self.directories);
+        directories.get(&directory).is_some_and(|delegation| {
+            delegation.session != session && clock.passed_ns() < delegation.end_ns()
+        })
+    }
+
     /// Waits until what another user said is gone in a directory is gone, for who looks there: once in a
     /// while, and not for each look.
     pub(super) fn wait_to_look(&self, clock: &FileClock, session: u64, directory: u64) {

@@ -54,7 +54,10 @@ pub struct Tree {
     clock: FileClock,
     superblock: Superblock,
     delegations: Delegations,
+    /// Of files, to who opens them ahead.
     read_delegations: ReadDelegations,
+    /// Of directories, to who lists them ahead.
+    list_delegations: ReadDelegations,
     holds: Holds,
     claims: Claims,
     locks: LockTable,
@@ -113,7 +116,8 @@ impl Tree {
         let superblock = superblock::read(&*kv)?;
         superblock::check_compared(&*kv)?;
         let delegations = Delegations::new(&clock);
-        let read_delegations = ReadDelegations::new(&clock);
+        let [read_delegations, list_delegations] =
+            std::array::from_fn(|_| ReadDelegations::new(&clock));
         let claims = Claims::new(superblock.next_number);
         let tree = Self {
             kv,
@@ -121,6 +125,7 @@ impl Tree {
             superblock,
             delegations,
             read_delegations,
+            list_delegations,
             holds: Holds::default(),
             claims,
             locks: LockTable::default(),

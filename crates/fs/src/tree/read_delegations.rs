@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Files that are delegated to who reads one after the other.
+//! Files that are delegated to who reads one after the other, and directories to who lists one after the
+//! other: what is said here of files goes for them as well, each kind for itself.
 //!
 //! Who opens files ahead is told at once what is in them, and need not ask when a program opens one:
 //! until some time after they asked last, nobody else changes one of them, or is told that he has. The first
@@ -75,7 +76,10 @@ impl ReadDelegations {
         self.is_unused.store(false, Ordering::SeqCst);
         let now_ns = clock.passed_ns();
         let mut given = self.lock();
-        given.clear_up(now_ns);
+        // Once for all that comes with one request.
+        if is_first {
+            given.clear_up(now_ns);
+        }
         let may_have = match given.sessions.get(&session) {
             None => is_first,
             Some(theirs) if is_first => theirs.grant < grant && !theirs.is_resting(now_ns),
@@ -138,6 +142,20 @@ impl ReadDelegations {
             |theirs: &Given| clock.passed_ns() < theirs.until_ns && !theirs.files.is_empty();
         let others = |(other, theirs): (&u64, &Given)| *other != session && relies(theirs);
         !self.is_unused() && self.lock().sessions.iter().any(others)
+    }
+
+    /// Whether other users may rely on what one of these is, or has in it.
+    pub(super) fn has_others_of(&self, clock: &FileClock, session: u64, number: u64) -> bool {
+        if self.is_unused() {
+            return false;
+        }
+        let given = self.lock();
+        let relies = |other: &u64| {
+            let theirs = given.sessions.get(other);
+            theirs.is_some_and(|theirs| clock.passed_ns() < theirs.until_ns)
+        };
+        let sessions = given.files.get(&number).into_iter().flatten();
+        sessions.filter(|other| **other != session).any(relies)
     }
 
     /// A user has closed a file, and does not rely on it any more.

@@ -20,8 +20,8 @@ use crate::lock;
 use crate::metadata::Metadata;
 use crate::node::{ROOT, Time};
 use crate::request::{
-    Closed, Delegated, Left, Made, NamedFile, OPENED_AHEAD_MAX, REMOVED_MAX, Reply, Request,
-    WasRead,
+    Closed, Delegated, ENTRIES_AHEAD_MAX, LISTED_AHEAD_MAX, Left, ListedAhead, Made, NamedFile,
+    OPENED_AHEAD_MAX, Order, REMOVED_MAX, Reply, Request, WasRead,
 };
 use crate::wire::Effect;
 
@@ -96,7 +96,13 @@ impl Session {
 
     fn lookup(&self, directory: u64, name: &[u8]) -> Result<Reply> {
         match self.tree.lookup(directory, name) {
-            Err(failure) if failure.errno() == Errno::NOENT && self.renew(directory) => {
+            // Who relies on it from now on, and says that he has made a file, is not to wait with that for who
+            // has the directory to list. Who gets that meanwhile looks whether this one relies on it.
+            Err(failure)
+                if failure.errno() == Errno::NOENT
+                    && self.renew(directory)
+                    && !self.is_listed_by_others(directory) =>
+            {
                 Ok(Reply::Nowhere)
             }
             found => found.map(Reply::Node),
@@ -129,7 +135,8 @@ impl Session {
         gone.iter().for_each(|number| self.wait_for_readers_of(*number));
         let is_delegated = self.renew(directory);
         // Those who read files that were delegated to them do not look. Who gets that meanwhile looks whether
-        // this is said.
+        // this is said. Who has the directory to list gets no other one that is delegated to this user, and is
+        // waited for before and behind this.
         let is_read = || tree.read_delegations.has_others(&tree.clock, self.id);
         let may_say_gone = is_delegated
             && !is_read()
@@ -146,25 +153,15 @@ impl Session {
 
     /// Waits until what a request changes is not delegated to others.
     fn wait_for_others(&self, request: &Request<'_>) {
-        let wait = |directory| self.tree.delegations.wait(&self.tree.clock, self.id, directory);
+        for directory in changed_by(request).into_iter().flatten() {
+            self.tree.delegations.wait(&self.tree.clock, self.id, directory);
+        }
         match request {
-            // Without a name it changes none.
-            Request::Make { name: [], .. } => {}
-            Request::Make { directory, .. }
-            | Request::MakeNumbered { directory, .. }
-            | Request::Link { directory, .. }
-            | Request::RemoveNumbered { directory, .. }
-            | Request::Remove { directory, is_directory: false, .. } => wait(*directory),
             Request::Remove { directory, name, is_directory: true } => {
-                wait(*directory);
                 self.wait_for_makers_in(*directory, name);
             }
-            Request::Rename { from_directory, to_directory, to, how, .. } => {
-                wait(*from_directory);
-                wait(*to_directory);
-                if !how.exchanges {
-                    self.wait_for_makers_in(*to_directory, to);
-                }
+            Request::Rename { to_directory, to, how, .. } if !how.exchanges => {
+                self.wait_for_makers_in(*to_directory, to);
             }
             _ => {}
         }
@@ -237,10 +234,13 @@ impl Session {
         }
     }
 
-    /// Waits until no other user relies on what is in the file that a request changes. Before it is
-    /// carried out: who sees what it did is not to find others that go on without. And again behind it,
-    /// because of those who looked in between.
+    /// Waits until no other user relies on what is in the file, or on the names in the directory, that a
+    /// request changes. Before it is carried out: who sees what it did is not to find others that go on
+    /// without. And again behind it, because of those who looked in between.
     fn wait_for_readers(&self, request: &Request<'_>) {
+        for directory in changed_by(request).into_iter().flatten() {
+            self.tree.list_delegations.wait(&self.tree.clock, self.id, directory);
+        }
         match request {
             Request::Change { number, .. }
             | Request::SetXattr { number, .. }
@@ -251,25 +251,119 @@ impl Session {
         }
     }
 
-    /// The same for who takes a name from a file.
+    /// The same for who takes a name from a file or a directory.
     fn wait_for_readers_by_name(&self, request: &Request<'_>) {
+        let tree = &*self.tree;
         let (directory, name) = match request {
-            _ if self.tree.read_delegations.is_unused() => return,
+            _ if tree.read_delegations.is_unused() && tree.list_delegations.is_unused() => return,
             Request::RemoveNumbered { removed, .. } => {
                 return removed.iter().for_each(|named| self.wait_for_readers_of(named.number));
             }
-            Request::Remove { directory, name, is_directory: false } => (*directory, *name),
+            Request::Remove { directory, name, .. } => (*directory, *name),
             Request::Rename { to_directory, to, how, .. } if !how.exchanges => (*to_directory, *to),
             _ => return,
         };
         // Where another one comes between it is found behind the change.
         if let Ok(node) = self.tree.lookup(directory, name) {
-            self.wait_for_readers_of(node.number);
+            self.wait_for_users_of(node.number);
         }
     }
 
     fn wait_for_readers_of(&self, number: u64) {
         self.tree.read_delegations.wait(&self.tree.clock, self.id, number);
+    }
+
+    /// The same of a file or a directory that loses a name.
+    fn wait_for_users_of(&self, number: u64) {
+        self.wait_for_readers_of(number);
+        self.tree.list_delegations.wait(&self.tree.clock, self.id, number);
+    }
+
+    /// Lists directories that are likely to be listed, and delegates them.
+    fn list_ahead(
+        &self,
+        directories: &[u64],
+        below: Option<Order>,
+        (count, max): (u32, u32),
+        grant: u64,
+    ) -> Result<Reply> {
+        if directories.len() > LISTED_AHEAD_MAX {
+            return Err(Errno::INVAL.into());
+        }
+        let Tree { clock, list_delegations, .. } = &*self.tree;
+        let count = LISTED_AHEAD_MAX.min(count as usize);
+        let mut left: Vec<u64> = directories.iter().rev().copied().collect();
+        let mut room = ENTRIES_AHEAD_MAX.min(max);
+        let mut listed: Vec<ListedAhead> = Vec::with_capacity(count);
+        let (mut is_first, mut is_refused) = (true, false);
+        while listed.len() < count
+            && let Some(number) = left.pop()
+        {
+            // Who moves directories meanwhile may have one found twice.
+            let is_told = |one: &ListedAhead| one.directory.number == number;
+            if listed.iter().any(is_told) || self.is_others(number) {
+                continue;
+            }
+            // Before it is looked what is in it: who changes it later waits.
+            if !list_delegations.give(clock, self.id, &[number], (grant, is_first)) {
+                // What was given before is so for as long as was said, also where that has ended.
+                is_refused = is_first;
+                break;
+            }
+            is_first = false;
+            let found = self.listed_ahead(number, room);
+            if !matches!(found, Ok(Some(_))) {
+                list_delegations.give_back(self.id, number);
+            }
+            match found {
+                Ok(Some(one)) => {
+                    room -= one.entries.len() as u32;
+                    let first = left.len();
+                    left.extend(below.map_or_else(Vec::new, |order| directories_of(&one, order)));
+                    left[first..].reverse();
+                    listed.push(one);
+                }
+                Ok(None) => break,
+                // Who wants it hears why.
+                Err(_) => {}
+            }
+        }
+        // Else nothing was given, because others have changed what was before.
+        match is_refused {
+            true => Ok(Reply::NotHere),
+            false => Ok(Reply::ListedAhead(listed)),
+        }
+    }
+
+    /// Whether other users may list a directory without asking.
+    fn is_listed_by_others(&self, directory: u64) -> bool {
+        let Tree { clock, list_delegations, .. } = &*self.tree;
+        list_delegations.has_others_of(clock, self.id, directory)
+    }
+
+    /// Whether another user alone changes names in a directory, and may rely on that, or have said already
+    /// that some are gone: he is not to wait with what he has said until he can rely on it no more.
+    fn is_others(&self, directory: u64) -> bool {
+        let Tree { clock, delegations, .. } = &*self.tree;
+        delegations.is_others(clock, self.id, directory)
+    }
+
+    /// A directory and all that is in it; `None` where that is more than so many entries.
+    fn listed_ahead(&self, number: u64, max: u32) -> Result<Option<ListedAhead>> {
+        let tree = &*self.tree;
+        // Who gets that later waits behind his change for who has it to list.
+        if self.is_others(number) {
+            return Err(Errno::AGAIN.into());
+        }
+        let directory = tree.node(number)?;
+        if !directory.kind.is_directory() {
+            return Err(Errno::NOTDIR.into());
+        }
+        if directory.size > u64::from(max) {
+            return Ok(None);
+        }
+        let entries = tree.list(number, 0, max + 1, true)?;
+        Ok((entries.len() <= max as usize).then_some(ListedAhead { directory, entries }))
     }
 
     /// Opens files that are likely to be read, and delegates them.
@@ -381,6 +475,7 @@ impl Drop for Session {
     fn drop(&mut self) {
         self.tree.locks.leave(self.id);
         self.tree.read_delegations.leave(self.id);
+        self.tree.list_delegations.leave(self.id);
         self.tree.claims.note_discarded(&self.closes.unheard());
         for (number, (opens, writers)) in lock(&self.open).drain() {
             match self.tree.close_node(number, opens, writers, Left::Unknown) {
@@ -408,9 +503,36 @@ impl Metadata for Session {
         self.wait_for_readers(request);
         // Who is told that a name is gone is not to find others that open the file by it.
         if let Ok(Reply::Gone { number, .. }) = &ended {
-            self.wait_for_readers_of(*number);
+            self.wait_for_users_of(*number);
         }
         ended
+    }
+}
+
+/// The directories in a directory.
+fn directories_of(listed: &ListedAhead, order: Order) -> Vec<u64> {
+    let mut entries: Vec<_> =
+        listed.entries.iter().filter(|entry| entry.kind.is_directory()).collect();
+    if order == Order::Names {
+        entries.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+    }
+    entries.into_iter().map(|entry| entry.number).collect()
+}
+
+/// The directories in which a request changes names.
+fn changed_by(request: &Request<'_>) -> [Option<u64>; 2] {
+    match request {
+        // Without a name it changes none.
+        Request::Make { name: [], .. } => [None; 2],
+        Request::Make { directory, .. }
+        | Request::MakeNumbered { directory, .. }
+        | Request::Link { directory, .. }
+        | Request::Remove { directory, .. }
+        | Request::RemoveNumbered { directory, .. } => [Some(*directory), None],
+        Request::Rename { from_directory, to_directory, .. } => {
+            [Some(*from_directory), Some(*to_directory)]
+        }
+        _ => [None; 2],
     }
 }
 
@@ -480,6 +602,9 @@ impl Session {
                     true => Ok(Reply::Done),
                     false => Ok(Reply::NotHere),
                 }
+            }
+            Request::ListAhead { directories, below, count, max, grant } => {
+                self.list_ahead(directories, *below, (*count, *max), *grant)
             }
             Request::Content { number } => tree.content(*number),
             Request::Close { closed, read, id, acknowledged } => {

@@ -41,6 +41,8 @@ struct Ahead {
     /// Behind which position they come.
     position: u64,
     entries: VecDeque<Listed>,
+    /// How long ago they were asked for.
+    age: Duration,
     has_nodes: bool,
     is_end: bool,
 }
@@ -103,7 +105,7 @@ impl Front {
                 }
             }
             let Some(entry) = ahead.entries.front() else { break };
-            has_room = self.add(&mut buffer, entry, with_nodes);
+            has_room = self.add(&mut buffer, entry, ahead.age, with_nodes);
             if has_room {
                 position = entry.position;
                 ahead.position = position;
@@ -124,16 +126,24 @@ impl Front {
     }
 
     fn fetch(&self, directory: u64, position: u64, with_nodes: bool, max: u32) -> Result<Ahead> {
+        // What is there comes behind these two.
+        let after = if position > ABOVE { position } else { 0 };
         // A list of names waits for nobody but who has the names.
-        let entries = self.files.list_at_once(directory, position, max, with_nodes)?;
+        let (entries, age) = self.files.list_at_once(directory, after, max, with_nodes)?;
         let is_end = entries.len() < max as usize;
-        Ok(Ahead { position, entries: entries.into(), has_nodes: with_nodes, is_end })
+        Ok(Ahead { position, entries: entries.into(), age, has_nodes: with_nodes, is_end })
     }
 
-    fn add(&self, buffer: &mut DirectoryBuffer, entry: &Listed, with_nodes: bool) -> bool {
+    fn add(
+        &self,
+        buffer: &mut DirectoryBuffer,
+        entry: &Listed,
+        age: Duration,
+        with_nodes: bool,
+    ) -> bool {
         match (&entry.node, with_nodes) {
             (Some(node), true) => {
-                let timeout = self.believed_for(node.parent);
+                let timeout = self.believed_for(node.parent).saturating_sub(age);
                 let answer = answer::entry(node, timeout, self.attributes_for(node, timeout));
                 let has_room = buffer.add_plus(&answer, entry.position, &entry.name);
                 if has_room {
@@ -154,7 +164,8 @@ impl Front {
 impl Ahead {
     /// Nothing was fetched yet.
     fn none() -> Self {
-        Self { position: 0, entries: VecDeque::new(), has_nodes: false, is_end: false }
+        let (entries, age) = (VecDeque::new(), Duration::ZERO);
+        Self { position: 0, entries, age, has_nodes: false, is_end: false }
     }
 
     fn goes_on_at(&self, position: u64, with_nodes: bool) -> bool {
