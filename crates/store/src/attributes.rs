@@ -133,6 +133,10 @@ fn nodes(reply: &Reply) -> Box<dyn Iterator<Item = &Node> + '_> {
         Reply::Made { node, directory, .. } => Box::new([node, directory].into_iter()),
         Reply::Gone { directory, .. } => Box::new(directory.iter()),
         Reply::Listing(entries) => Box::new(entries.iter().filter_map(|entry| entry.node.as_ref())),
+        Reply::ListedAhead(listed) => Box::new(listed.iter().flat_map(|one| {
+            let of_entries = one.entries.iter().filter_map(|entry| entry.node.as_ref());
+            of_entries.chain([&one.directory])
+        })),
         _ => Box::new(std::iter::empty()),
     }
 }

@@ -28,6 +28,7 @@ mod held;
 mod in_use;
 mod init;
 mod later;
+mod listings;
 mod lock;
 mod membership;
 mod neighbours;

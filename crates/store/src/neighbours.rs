@@ -49,6 +49,11 @@ impl Neighbours {
             (Request::List { directory, after, .. }, Some(Reply::Listing(entries))) => {
                 self.note_listed(*directory, *after == 0, entries);
             }
+            (_, Some(Reply::ListedAhead(listed))) => {
+                for one in listed {
+                    self.note_listed(one.directory.number, true, &one.entries);
+                }
+            }
             (Request::Write { .. }, Some(Reply::Node(node))) => self.note_written(node),
             (_, Some(Reply::Gone { number, .. })) => {
                 let mut state = self.state();

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use terrace_core::Clock;
-use terrace_fs::{Closed, Node, Place, Reply};
+use terrace_fs::{Closed, Listed, Node, Place, Reply};
 
 use crate::changed::Changed;
 
@@ -107,6 +107,23 @@ impl RecentNodes {
         let (node, at_ns) = state.known.get(&number)?;
         let age = Duration::from_nanos(self.clock.now_ns().saturating_sub(*at_ns));
         (age < age_max).then(|| (node.clone(), age))
+    }
+
+    /// How many changes began or ended so far.
+    pub(crate) fn count(&self) -> u64 {
+        self.state().count
+    }
+
+    /// Whether nothing here may have changed a node since the count was this.
+    pub(crate) fn is_certain(&self, number: u64, count: u64) -> bool {
+        self.state().is_certain(number, count)
+    }
+
+    /// A node as it was told last, if that was asked for then or later.
+    pub(crate) fn since(&self, number: u64, asked_ns: u64) -> Option<Node> {
+        let state = self.state();
+        let (node, at_ns) = state.known.get(&number)?;
+        (*at_ns >= asked_ns).then(|| node.clone())
     }
 
     /// Takes note of a change of a node that others here see from now on, and is carried out before
@@ -232,18 +249,24 @@ fn nodes(reply: &Reply, mut each: impl FnMut(&Node)) {
         Reply::Made { node, directory, .. } => [node, directory].into_iter().for_each(each),
         Reply::Gone { directory, .. } => directory.iter().for_each(each),
         Reply::OpenedAhead(opened) => opened.iter().map(|ahead| &ahead.node).for_each(each),
-        Reply::Listing(entries) => {
-            entries.iter().filter_map(|entry| entry.node.as_ref()).for_each(each);
+        Reply::Listing(entries) => listed(entries).for_each(each),
+        Reply::ListedAhead(ahead) => {
+            for one in ahead {
+                listed(&one.entries).for_each(&mut each);
+                each(&one.directory);
+            }
         }
         _ => {}
     }
 }
 
+fn listed(entries: &[Listed]) -> impl Iterator<Item = &Node> {
+    entries.iter().filter_map(|entry| entry.node.as_ref())
+}
+
 #[cfg(test)]
 mod tests {
-    use terrace_fs::{
-        Closed, Kind, Left, Listed, ROOT, RenameHow, Request, Settled, Time, WasRead,
-    };
+    use terrace_fs::{Closed, Kind, Left, ROOT, RenameHow, Request, Settled, Time, WasRead};
     use terrace_testkit::ManualClock;
 
     use super::*;

@@ -9,8 +9,8 @@ use rustix::io::Errno;
 use terrace_client::{Remote, ReopenGuard, Unanswered};
 use terrace_core::{Clock, Key, SystemClock};
 use terrace_fs::{
-    Closed, DELEGATED_FOR, Delegated, Effect, Failure, MAY_SAY_GONE_FOR, Marks, Metadata,
-    NamedFile, Node, Place, Reply, Request, Result, Time, file_in, read_answer,
+    Closed, DELEGATED_FOR, Delegated, ENTRIES_AHEAD_MAX, Effect, Failure, Listed, MAY_SAY_GONE_FOR,
+    Marks, Metadata, NamedFile, Node, Place, Reply, Request, Result, Time, file_in, read_answer,
 };
 
 use crate::ahead::{self, NamesAhead};
@@ -20,6 +20,7 @@ use crate::delegated::{self, DelegatedNames};
 use crate::held::{Held, Server};
 use crate::in_use::Using;
 use crate::later::{Due, Later};
+use crate::listings::{Found, ListingsAhead};
 use crate::neighbours::Neighbours;
 use crate::recent::{self, RecentNodes};
 use crate::removals::Removals;
@@ -47,6 +48,7 @@ pub(crate) struct RemoteFiles {
     name: Box<str>,
     recent: RecentNodes,
     ahead: NamesAhead,
+    listings: ListingsAhead,
     neighbours: Neighbours,
     absent: AbsentAttributes,
     delegated: DelegatedNames,
@@ -110,6 +112,7 @@ impl RemoteFiles {
             held: Held::new(Named { remote, name: name.into() }),
             recent: RecentNodes::new(Arc::clone(&clock)),
             ahead: NamesAhead::new(Arc::clone(&clock)),
+            listings: ListingsAhead::new(Arc::clone(&clock)),
             neighbours: Neighbours::default(),
             absent: AbsentAttributes::new(Arc::clone(&clock)),
             delegated: DelegatedNames::new(Arc::clone(&clock)),
@@ -137,6 +140,7 @@ impl RemoteFiles {
         self.ahead.end(&ahead, request, &changed, asked);
         self.absent.end(&absent, request, asked);
         self.neighbours.note(request, reply);
+        self.listings.note(request, reply);
         self.delegated.end(&delegated, request, reply);
     }
 
@@ -273,6 +277,22 @@ impl RemoteFiles {
             }
             kept
         })
+    }
+
+    /// What was fetched of a directory, where that is as it was as far as is known here, and how long ago it
+    /// was asked for.
+    fn certain(&self, directory: u64, found: Found) -> Option<(Vec<Listed>, Duration)> {
+        let Found { mut entries, asked_ns, age, count } = found;
+        for entry in &mut entries {
+            let is_written = self.held.is_written(entry.number);
+            entry.node = if is_written { None } else { self.recent.since(entry.number, asked_ns) };
+        }
+        // What is told of nodes may be of different moments.
+        let is_certain = self.recent.is_certain(directory, count);
+        if !is_certain {
+            self.listings.note_useless(directory);
+        }
+        is_certain.then_some((entries, age))
     }
 
     fn note_may_say(&self, directory: u64, begun_ns: u64, may_say_gone: bool) {
@@ -549,6 +569,28 @@ impl Metadata for RemoteFiles {
         self.ahead.fetched(&fetch, &asked);
         let _ = unless_away(asked)?;
         Ok(take())
+    }
+
+    fn list_ahead(
+        &self,
+        directory: u64,
+        after: u64,
+        max: usize,
+        age_max: Duration,
+    ) -> Result<Option<(Vec<Listed>, Duration)>> {
+        if let Some(kept) = self.listings.take(directory, after, max, age_max) {
+            return Ok(self.certain(directory, kept));
+        }
+        let is_long = |(node, _): (Node, Duration)| node.size > u64::from(ENTRIES_AHEAD_MAX);
+        if after > 0 || self.recent(directory, age_max).is_some_and(is_long) {
+            return Ok(None);
+        }
+        let count = self.recent.count();
+        let Some(fetch) = self.listings.wanted(directory, count) else { return Ok(None) };
+        let asked = self.call(&fetch.request());
+        let found = self.listings.fetched(&fetch, &asked, max);
+        let _ = unless_away(asked)?;
+        Ok(found.and_then(|found| self.certain(directory, found)))
     }
 
     fn neighbours(&self, number: u64, max: usize, bytes_max: u64) -> Vec<u64> {

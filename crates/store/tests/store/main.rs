@@ -11,6 +11,7 @@ mod foreign;
 mod later;
 mod leases;
 mod life;
+mod listed;
 mod names;
 mod removed;
 mod said_gone;
