@@ -420,3 +420,12 @@ fn where_one_user_alone_changes_names_nobody_lists_ahead() {
     scene.advance(DELEGATED_FOR);
     assert_eq!(mine.call(&look), Ok(Reply::Nowhere));
 }
+
+#[test]
+fn a_server_that_starts_waits_until_nobody_relies_on_the_one_before() {
+    let scene = Scene::new();
+    let session = scene.session();
+    assert_eq!(numbers(&session, &ahead(&[ROOT], 1)), [0; 0]);
+    scene.advance(DELEGATED_FOR);
+    assert_eq!(numbers(&session, &ahead(&[ROOT], 2)), [ROOT]);
+}

@@ -7,7 +7,7 @@
 //!
 //! How many come ahead follows from how many of those before were wanted.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -45,7 +45,7 @@ pub(crate) struct ListingsAhead {
 #[derive(Default)]
 struct State {
     walk: Walk,
-    /// What was fetched and not given yet.
+    /// What was fetched ahead, until the next ones are.
     kept: HashMap<u64, Kept>,
     /// When that was asked for, and what the count of changes was before.
     asked_ns: u64,
@@ -68,9 +68,9 @@ struct State {
 
 /// What was fetched of a directory.
 struct Kept {
-    /// What was not given yet, and behind which position that comes.
-    entries: VecDeque<Listed>,
-    after: u64,
+    entries: Vec<Listed>,
+    /// Whether somebody has begun to list it.
+    is_begun: bool,
 }
 
 /// A way through a tree.
@@ -178,17 +178,19 @@ impl ListingsAhead {
         if is_over || Duration::from_nanos(age_ns) >= age_max {
             return None;
         }
-        if after == 0 && state.kept.get(&directory)?.after == 0 {
+        let found = state.give(directory, after, max, now_ns)?;
+        if after == 0 {
             state.walk.step(directory);
         }
-        state.give(directory, after, max, now_ns)
+        Some(found)
     }
 
-    /// Nothing of that is of use: this client has changed it.
-    pub(crate) fn note_useless(&self, directory: u64) {
+    /// Nothing that is kept of a directory is of use: this client has changed it. `is_ahead` where it was
+    /// fetched before it was wanted, and nothing of it was given.
+    pub(crate) fn note_useless(&self, directory: u64, is_ahead: bool) {
         let mut state = self.state();
         state.kept.remove(&directory);
-        state.useless += 1;
+        state.useless += usize::from(is_ahead);
     }
 
     /// What is to be fetched for who wants to list a directory of which nothing is kept. `count` is how
@@ -241,7 +243,7 @@ impl ListingsAhead {
             }
         };
         for one in listed {
-            let kept = Kept { entries: one.entries.clone().into(), after: 0 };
+            let kept = Kept { entries: one.entries.clone(), is_begun: false };
             state.kept.insert(one.directory.number, kept);
         }
         let found = state.give(wanted, 0, max, now_ns);
@@ -260,19 +262,22 @@ impl ListingsAhead {
 }
 
 impl State {
-    /// Entries that are kept of a directory; none where others are wanted than those that come next.
+    /// Entries that are kept of a directory: from its beginning on once, or where somebody who has begun
+    /// goes on.
     fn give(&mut self, directory: u64, after: u64, max: usize, now_ns: u64) -> Option<Found> {
         let kept = self.kept.get_mut(&directory)?;
-        if kept.after != after {
+        let first = match after {
+            0 if kept.is_begun => None,
+            0 => Some(0),
+            _ => kept.entries.iter().position(|it| it.position == after).map(|index| index + 1),
+        };
+        kept.is_begun = true;
+        let Some(first) = first else {
             // Who goes back to the beginning wants what is there now.
             self.kept.remove(&directory);
             return None;
-        }
-        let entries: Vec<_> = kept.entries.drain(..max.min(kept.entries.len())).collect();
-        match entries.last().filter(|_| !kept.entries.is_empty()) {
-            Some(last) => kept.after = last.position,
-            None => _ = self.kept.remove(&directory),
-        }
+        };
+        let entries = kept.entries[first..].iter().take(max).cloned().collect();
         let (asked_ns, count) = (self.asked_ns, self.count);
         let age = Duration::from_nanos(now_ns.saturating_sub(asked_ns));
         Some(Found { entries, asked_ns, age, count })
@@ -280,7 +285,7 @@ impl State {
 
     /// How many of those that were fetched nobody wanted so far.
     fn unwanted(&self) -> usize {
-        self.kept.values().filter(|kept| kept.after == 0).count()
+        self.kept.values().filter(|kept| !kept.is_begun).count()
     }
 
     /// Fetches nothing until some were listed in order.

@@ -288,11 +288,7 @@ impl RemoteFiles {
             entry.node = if is_written { None } else { self.recent.since(entry.number, asked_ns) };
         }
         // What is told of nodes may be of different moments.
-        let is_certain = self.recent.is_certain(directory, count);
-        if !is_certain {
-            self.listings.note_useless(directory);
-        }
-        is_certain.then_some((entries, age))
+        self.recent.is_certain(directory, count).then_some((entries, age))
     }
 
     fn note_may_say(&self, directory: u64, begun_ns: u64, may_say_gone: bool) {
@@ -579,7 +575,11 @@ impl Metadata for RemoteFiles {
         age_max: Duration,
     ) -> Result<Option<(Vec<Listed>, Duration)>> {
         if let Some(kept) = self.listings.take(directory, after, max, age_max) {
-            return Ok(self.certain(directory, kept));
+            let certain = self.certain(directory, kept);
+            if certain.is_none() {
+                self.listings.note_useless(directory, after == 0);
+            }
+            return Ok(certain);
         }
         let is_long = |(node, _): (Node, Duration)| node.size > u64::from(ENTRIES_AHEAD_MAX);
         if after > 0 || self.recent(directory, age_max).is_some_and(is_long) {
@@ -590,7 +590,11 @@ impl Metadata for RemoteFiles {
         let asked = self.call(&fetch.request());
         let found = self.listings.fetched(&fetch, &asked, max);
         let _ = unless_away(asked)?;
-        Ok(found.and_then(|found| self.certain(directory, found)))
+        let certain = found.and_then(|found| self.certain(directory, found));
+        if certain.is_none() {
+            self.listings.note_useless(directory, false);
+        }
+        Ok(certain)
     }
 
     fn neighbours(&self, number: u64, max: usize, bytes_max: u64) -> Vec<u64> {

@@ -115,7 +115,8 @@ fn who_walks_a_tree_asks_for_many_directories_at_once() {
         }
         let asked = pair.requests() - before;
         println!("{asked} requests for {COUNT} directories, where who walks looks: {looks}");
-        asked < COUNT / 4
+        // Else each is one by itself.
+        asked < COUNT / 2
     };
     // A busy machine may take longer than what was fetched is used.
     for looks in [true, false] {

@@ -159,12 +159,14 @@ impl Delegations {
         })
     }
 
-    /// Whether a directory is delegated to another user, who may rely on that, or has others wait.
+    /// Whether a directory is delegated to another user, who may rely on that, or has others wait; or may have
+    /// been by who served before.
     pub(super) fn is_others(&self, clock: &FileClock, session: u64, directory: u64) -> bool {
-        let directories = lock(&self.directories);
-        directories.get(&directory).is_some_and(|delegation| {
-            delegation.session != session && clock.passed_ns() < delegation.end_ns()
-        })
+        let now_ns = clock.passed_ns();
+        match lock(&self.directories).get(&directory) {
+            Some(delegation) => delegation.session != session && now_ns < delegation.end_ns(),
+            None => now_ns < self.quiet_until_ns,
+        }
     }
 
     /// Waits until what another user said is gone in a directory is gone, for who looks there: once in a

@@ -283,12 +283,16 @@ fn a_directory_is_given_in_parts() {
         let expected = list(&clients.one, inner[3]);
         inner[..3].iter().for_each(|directory| _ = walked(&clients, &clients.one, *directory));
         let Some((mut entries, _)) = part(inner[3], 0) else { return false };
+        // Where there was room for one of them alone.
+        let Some((again, _)) = part(inner[3], entries[0].position) else { return false };
+        assert_eq!((again.len(), again[0].position), (2, entries[1].position));
         let Some((more, _)) = part(inner[3], entries[1].position) else { return false };
         assert_eq!((entries.len(), more.len()), (2, 2));
         entries.extend(more);
         let of = |entries: &[Listed]| entries.iter().map(|it| it.number).collect::<Vec<_>>();
         assert_eq!(of(&entries), of(&expected));
-        assert_eq!(part(inner[3], entries[3].position), None, "there are no more");
+        let Some((more, _)) = part(inner[3], entries[3].position) else { return false };
+        assert_eq!(more, [], "there are no more");
         // Who goes back asks.
         let begun = part(inner[4], 0);
         assert_eq!(part(inner[4], 0), None);
