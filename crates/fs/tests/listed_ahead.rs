@@ -274,7 +274,9 @@ fn nobody_changes_names_on_which_another_one_relies() {
         let (mine, other) = (scene.session(), scene.session());
         let home = directory(&mine, ROOT, "home");
         let elsewhere = directory(&mine, ROOT, "elsewhere");
-        (directory(&mine, home, "inner"), file(&mine, home, "file"), file(&mine, ROOT, "other"));
+        directory(&mine, home, "inner");
+        file(&mine, home, "file");
+        file(&mine, ROOT, "other");
         // What its maker may rely on is over.
         scene.advance(LONG);
         let _ = file(&other, home, "somebody else's");
@@ -313,7 +315,9 @@ fn who_has_it_changes_it_without_waiting() {
         let scene = Scene::new();
         let mine = scene.session();
         let home = directory(&mine, ROOT, "home");
-        (directory(&mine, home, "inner"), file(&mine, home, "file"), file(&mine, ROOT, "other"));
+        directory(&mine, home, "inner");
+        file(&mine, home, "file");
+        file(&mine, ROOT, "other");
         scene.advance(LONG);
         assert_eq!(numbers(&mine, &ahead(&[home], 1)), [home]);
         assert_eq!(scene.waited(&mine, &change(home)), Duration::ZERO, "{what}");
