@@ -78,8 +78,8 @@ pub trait Metadata: Send + Sync {
     /// Entries of a directory behind a position, `max` at most and fewer only at the end, with what is known
     /// of them, and how long ago they were asked for: less than `age_max`, or only now. Others that are
     /// likely to be listed next are fetched with it. Nobody else was told since that he has changed names
-    /// there; what was changed through this counts, and nothing is told of nodes that were. `None` where it
-    /// is to be listed as any other.
+    /// there; what was changed through this counts, and of each node it is told what was last, or nothing.
+    /// `None` where it is to be listed as any other.
     ///
     /// # Errors
     ///
