@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 """What `benches/peers` makes of the rows that it measured."""
 
+import argparse
 import runpy
 from collections.abc import Callable
 from pathlib import Path
@@ -77,3 +78,21 @@ def test_few_groups_support_no_verdict() -> None:
     bounds = {"ceph": (9.0, 9.0), "passes_on": (1.0, 1.0)}
     assert judged("stat", bounds, GROUPS - 1, terrace=1.0) == ["not resolved", "not resolved"]
     assert judged("stat", bounds, GROUPS, terrace=1.0) == ["met", "met"]
+
+
+@pytest.mark.parametrize("before", ["N", "Y"])
+def test_the_kernel_offers_io_uring_as_long_as_it_is_measured(
+    before: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    offers = tmp_path / "enable_uring"
+    offers.write_text(f"{before}\n")
+    monkeypatch.setitem(judge.__globals__, "URING", offers)
+    arguments = argparse.Namespace(
+        scripts=tmp_path, terrace=tmp_path, uring=True, directory=tmp_path
+    )
+    stage = PEERS["Stage"](arguments)
+    stage.offer_uring()
+    assert offers.read_text().strip() == "Y"
+    stage.tear_down()
+    assert offers.read_text().strip() == before
+    assert list(tmp_path.iterdir()) == [offers]
