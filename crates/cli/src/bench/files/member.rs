@@ -30,7 +30,10 @@ pub(crate) fn obey() {
             }
             let started_ns = shared_now_ns();
             use_part(&file, &part, &mut buffer)?;
-            conversation.say(&Answer::Done { started_ns, ended_ns: shared_now_ns() })?;
+            let ended_ns = shared_now_ns();
+            // Before it says so: the file system may be unmounted then.
+            drop(file);
+            conversation.say(&Answer::Done { started_ns, ended_ns })?;
         }
         Ok(())
     });

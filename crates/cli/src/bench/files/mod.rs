@@ -4,6 +4,7 @@
 //! Rows of `names` are carried out by this process, those of `shared` by several at once, which
 //! `member` is.
 
+mod forget;
 mod member;
 mod names;
 mod order;
@@ -15,6 +16,7 @@ use std::sync::atomic::AtomicBool;
 use serde::Serialize;
 use terrace_core::{Error, ErrorKind, Result};
 
+use self::forget::forget;
 use self::names::Names;
 use self::shared::Shared;
 use super::blocks::in_turns;
@@ -26,6 +28,7 @@ use super::statistics::{Bound, median};
 use super::team::Team;
 use crate::progress::Progress;
 
+pub(crate) use self::forget::numbers;
 pub(crate) use self::member::obey;
 
 /// What can be measured, in the order of the table.
@@ -48,6 +51,8 @@ pub(crate) struct Place {
     pub(crate) directory: PathBuf,
     /// The processes that do its work, beside the kernel.
     pub(crate) daemons: Vec<u32>,
+    /// What a shell runs so that they forget what they keep in their own memory.
+    pub(crate) forget: Option<String>,
 }
 
 /// How much is measured.
@@ -94,6 +99,8 @@ pub(crate) struct Measured {
     pub(crate) first_times: Option<Bound>,
     /// CPU time of the daemons for each operation; none where they are not known.
     pub(crate) daemon_cpu_us_per_op: Option<f64>,
+    /// Whether the daemons forgot before every block what they kept in their own memory.
+    pub(crate) daemons_forgot: bool,
 }
 
 /// Work that is done in all directories.
@@ -101,6 +108,9 @@ trait Work {
     fn unit(&self) -> Unit;
 
     fn processes(&self) -> usize;
+
+    /// Whether daemons may have what it reads in their own memory: they are to forget it before a block.
+    fn reads_what_was_written(&self) -> bool;
 
     /// Makes what a block in the directory with this number needs.
     fn prepare(&mut self, place: usize) -> Result<()>;
@@ -144,8 +154,9 @@ impl Block {
 ///
 /// # Errors
 ///
-/// `Denied` to whoever may not drop the caches of the kernel, and those of the files.
-pub(crate) fn run(settings: &Settings, stop: &AtomicBool) -> Result<Vec<Row>> {
+/// `Denied` to whoever may not drop the caches of the kernel, and those of the files and of the
+/// commands that have daemons forget.
+pub(crate) fn run(mut settings: Settings, stop: &AtomicBool) -> Result<Vec<Row>> {
     drop_caches()?;
     let is_chosen =
         |row: &&str| settings.rows.is_empty() || settings.rows.iter().any(|one| one == row);
@@ -168,7 +179,7 @@ pub(crate) fn run(settings: &Settings, stop: &AtomicBool) -> Result<Vec<Row>> {
             Some(how) => Box::new(Shared::new(how, &directories, settings.size_bytes, &mut team)?),
             None => Box::new(Names::new(row, directories.clone(), stop)?),
         };
-        let measured = measure(row, settings, &mut *work, stop, &mut progress)?;
+        let measured = measure(row, &mut settings, &mut *work, stop, &mut progress)?;
         progress.aside(|| eprintln!("{}", measured.line()));
         rows.push(measured);
         drop(work);
@@ -182,18 +193,23 @@ pub(crate) fn run(settings: &Settings, stop: &AtomicBool) -> Result<Vec<Row>> {
 
 fn measure(
     row: &'static str,
-    settings: &Settings,
+    settings: &mut Settings,
     work: &mut dyn Work,
     stop: &AtomicBool,
     progress: &mut Progress,
 ) -> Result<Row> {
-    let places = &settings.places;
+    let (groups, places) = (settings.groups, &mut settings.places);
     let (unit, processes) = (work.unit(), work.processes());
-    let mut values = vec![Vec::new(); places.len()];
-    let mut totals = vec![Block::default(); places.len()];
+    let has_to_forget = work.reads_what_was_written();
+    let sides = places.len();
+    let mut values = vec![Vec::new(); sides];
+    let mut totals = vec![Block::default(); sides];
     let mut measured = |place: usize| {
         check_stop(stop)?;
         work.prepare(place)?;
+        if has_to_forget {
+            forget(&mut places[place], stop)?;
+        }
         drop_caches()?;
         // Daemons may start others: those that run before a block are looked at.
         let daemons = with_children(&places[place].daemons);
@@ -206,7 +222,7 @@ fn measure(
         values[place].push(both.operations as f64 * unit.worth * 1e9 / both.passed_ns as f64);
         totals[place] = totals[place].with(both);
     };
-    in_turns(settings.groups, places.len(), progress, &mut measured, &mut keep)?;
+    in_turns(groups, sides, progress, &mut measured, &mut keep)?;
     let measured = places.iter().enumerate().map(|(index, place)| {
         let ratios = values[0].iter().zip(&values[index]).map(|(first, this)| first / this);
         let total = totals[index];
@@ -216,10 +232,11 @@ fn measure(
             first_times: (index > 0).then(|| Bound::of(&ratios.collect::<Vec<_>>())),
             daemon_cpu_us_per_op: (!place.daemons.is_empty())
                 .then(|| total.cpu_ns as f64 / 1e3 / total.operations as f64),
+            daemons_forgot: has_to_forget && place.forget.is_some(),
         }
     });
     let places = measured.collect();
-    Ok(Row { row, unit: unit.name, processes, groups: settings.groups, places })
+    Ok(Row { row, unit: unit.name, processes, groups, places })
 }
 
 /// Lets the kernel forget what it has of files: pages, names and attributes.

@@ -62,6 +62,10 @@ impl Work for Names<'_> {
         1
     }
 
+    fn reads_what_was_written(&self) -> bool {
+        false
+    }
+
     fn prepare(&mut self, place: usize) -> Result<()> {
         match self.row {
             "create-1k" => steps::clear(&self.directories[place], self.calls),

@@ -74,6 +74,10 @@ impl Work for Shared<'_, '_> {
         self.team.len()
     }
 
+    fn reads_what_was_written(&self) -> bool {
+        !self.pieces.is_write
+    }
+
     fn prepare(&mut self, _place: usize) -> Result<()> {
         Ok(())
     }

@@ -7,13 +7,14 @@ use clap::Args;
 use terrace_core::units::parse_bytes;
 use terrace_core::{Error, Result};
 
-use crate::bench::files::{Place, ROWS, Settings};
+use crate::bench::files::{Place, ROWS, Settings, numbers};
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
   terrace bench files --at terrace=/mnt/files --at nfs=/mnt/nfs
   terrace bench files --at a=/mnt/a --at b=/mnt/b --row stat --row ls-lr --json | jq '.rows[].places'
-  terrace bench files --at a=/mnt/a --daemon a=812,815 --at local=/var/tmp --row shared-seq-read-1m --processes 8";
+  terrace bench files --at a=/mnt/a --daemon a=812,815 --at local=/var/tmp --row shared-seq-read-1m --processes 8
+  terrace bench files --at a=/mnt/a --row shared-rand-read-4k --forget a='umount /mnt/a && terrace mount --json terrace://host/ /mnt/a | jq .process'";
 
 #[derive(Args, Debug)]
 pub(super) struct Files {
@@ -23,6 +24,14 @@ pub(super) struct Files {
     /// Processes that do the work of a directory, whose CPU time is told, with that of their children
     #[arg(long = "daemon", value_name = "NAME=PID[,PID...]")]
     daemons: Vec<String>,
+    /// Shell command that has the daemons of a directory forget what they keep in their own memory
+    ///
+    /// Mostly it unmounts and mounts again. It runs before each block of `shared-seq-read-1m` and
+    /// `shared-rand-read-4k`, before the kernel's caches are dropped, and is not in the time. Where the last
+    /// line that it prints is not empty, it has the processes that take the place of those of --daemon:
+    /// PID[,PID...]. A command that fails ends the benchmark. After Ctrl-C it has 2 s to finish.
+    #[arg(long = "forget", value_name = "NAME=COMMAND")]
+    forgets: Vec<String>,
     /// Only this row; may be given several times
     #[arg(long = "row", value_name = "ROW", value_parser = ROWS)]
     rows: Vec<String>,
@@ -58,18 +67,19 @@ impl Files {
                 return Err(refused("two directories have the same name").with("name", name));
             }
             let directory = PathBuf::from(directory);
-            places.push(Place { name: name.into(), directory, daemons: Vec::new() });
+            places.push(Place { name: name.into(), directory, daemons: Vec::new(), forget: None });
         }
         for text in &self.daemons {
-            let (name, numbers) = halves(text)?;
-            let place = places.iter_mut().find(|place| place.name == name);
-            let place =
-                place.ok_or_else(|| refused("no directory has this name").with("name", name))?;
-            for number in numbers.split(',') {
-                let number = number.parse();
-                let number = number
-                    .map_err(|_| refused("a number of a process is odd").with("daemon", text))?;
-                place.daemons.push(number);
+            let (name, daemons) = halves(text)?;
+            let more = numbers(daemons);
+            let more =
+                more.ok_or_else(|| refused("a number of a process is odd").with("daemon", text))?;
+            named(&mut places, name)?.daemons.extend(more);
+        }
+        for text in &self.forgets {
+            let (name, command) = halves(text)?;
+            if named(&mut places, name)?.forget.replace(command.into()).is_some() {
+                return Err(refused("a directory has two commands to forget").with("name", name));
             }
         }
         Ok(Settings {
@@ -80,6 +90,12 @@ impl Files {
             places,
         })
     }
+}
+
+/// The directory that was given with this name.
+fn named<'a>(places: &'a mut [Place], name: &str) -> Result<&'a mut Place> {
+    let place = places.iter_mut().find(|place| place.name == name);
+    place.ok_or_else(|| refused("no directory has this name").with("name", name))
 }
 
 fn halves(text: &str) -> Result<(&str, &str)> {

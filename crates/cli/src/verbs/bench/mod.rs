@@ -315,8 +315,9 @@ enum What {
     /// Makes, reads, looks at, lists and removes small files, and reads and writes one large file from
     /// several processes, in a directory of its own below each that is given. The first is
     /// compared with each of the others. Before every block the caches of this machine's kernel are
-    /// dropped, as root, and no file is asked for twice in a block; what daemons and servers keep in
-    /// their own memory stays.
+    /// dropped, as root, and no file is asked for twice in a block. What daemons and servers keep in
+    /// their own memory stays, but for what --forget has them forget: the rows `shared-...-read-...` are
+    /// about a file that was just written, which a daemon may still have.
     ///
     /// - `create-1k`, `remove`: a file of 1 KiB
     /// - `stat`, `read-1k`: each of 2000 files once
@@ -482,7 +483,7 @@ impl Verb for Bench {
                     return Ok(());
                 }
                 let settings = options.settings()?;
-                let rows = until_interrupted(|stop| crate::bench::files::run(&settings, stop))?;
+                let rows = until_interrupted(|stop| crate::bench::files::run(settings, stop))?;
                 show(context, &json!({ "rows": rows }), || tables::files(&rows).lines())
             }
             Some(What::Migrate { size, directory, rounds, moves }) => {

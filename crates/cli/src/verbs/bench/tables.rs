@@ -133,7 +133,7 @@ pub(super) fn files(rows: &[files::Row]) -> Table {
             table.row([
                 if is_first { row.row.into() } else { String::new() },
                 if is_first { row.processes.to_string() } else { String::new() },
-                place.name.clone(),
+                format!("{}{}", place.name, if place.daemons_forgot { ", forgot" } else { "" }),
                 format!("{} {}", short(place.value), row.unit),
                 times.unwrap_or_default(),
                 place.daemon_cpu_us_per_op.map(|us| format!("{us:.1}")).unwrap_or_default(),
