@@ -132,7 +132,8 @@ class World:
         self.did.append("umount")
         self.clients[-1].terminate()
 
-    def bring_up(self, name: str) -> None:
+    def bring_up(self, name: str, seconds: float) -> None:
+        assert seconds < 300
         assert self.clients[-1].pid not in PEERS["clients_of"](str(self.place))
         self.did.append(name)
         self.clients.append(self.client(True))
@@ -160,6 +161,52 @@ def test_a_side_gets_a_new_client_once_the_one_before_has_ended(world: World) ->
             process.wait()
     assert world.did == ["umount", "ceph"]
     assert sorted(pids) == sorted([server.pid, world.clients[1].pid])
+
+
+def test_who_is_there_for_a_moment_is_waited_for(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    busy = [True, True]
+
+    def run(command: list[str], check: bool) -> None:
+        if busy:
+            busy.pop()
+            raise subprocess.CalledProcessError(32, command)
+        World.run(world, command, check)
+
+    monkeypatch.setattr(world, "run", run)
+    monkeypatch.setattr(world, "CalledProcessError", subprocess.CalledProcessError, raising=False)
+    world.stage.mount_again("ceph")
+    assert world.did == ["umount", "ceph"]
+    busy.append(True)
+    monkeypatch.setitem(judge.__globals__, "END_SECONDS_MAX", -1)
+    with pytest.raises(subprocess.CalledProcessError):
+        world.stage.mount_again("ceph")
+
+
+def test_who_mounts_again_is_ended_before_the_rest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage = stage_in(tmp_path)
+    words = [*CLIENT, "--again", "ceph", "--stage", f"{stage.root}/", "--uring"]
+    command = subprocess.Popen(words, start_new_session=True)
+    elsewhere = [*CLIENT, "--stage", f"{tmp_path}/", "--uring"]
+    other = subprocess.Popen(elsewhere, start_new_session=True)
+    ended: list[bool] = []
+
+    def script(*_: object) -> None:
+        ended.append(command.poll() is not None)
+
+    stage.peers = ["ceph"]
+    monkeypatch.setattr(stage, "script", script)
+    try:
+        stage.tear_down()
+        assert ended == [True]
+        assert other.poll() is None
+    finally:
+        for process in (command, other):
+            process.kill()
+            process.wait()
 
 
 def test_a_client_that_goes_on_is_told_of(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

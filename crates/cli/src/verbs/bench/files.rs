@@ -14,7 +14,7 @@ Examples:
   terrace bench files --at terrace=/mnt/files --at nfs=/mnt/nfs
   terrace bench files --at a=/mnt/a --at b=/mnt/b --row stat --row ls-lr --json | jq '.rows[].places'
   terrace bench files --at a=/mnt/a --daemon a=812,815 --at local=/var/tmp --row shared-seq-read-1m --processes 8
-  terrace bench files --at a=/mnt/a --row shared-rand-read-4k --forget a='umount /mnt/a && terrace mount --json terrace://host/ /mnt/a | jq .process'";
+  terrace bench files --at a=/mnt/a --row shared-rand-read-4k --forget a='umount /mnt/a && tail --pid=$(cat pid) -f /dev/null && terrace mount --json terrace://host/ /mnt/a >ready && jq .process ready | tee pid'";
 
 #[derive(Args, Debug)]
 pub(super) struct Files {
@@ -29,7 +29,8 @@ pub(super) struct Files {
     /// Mostly it unmounts and mounts again. It runs before each block of `shared-seq-read-1m` and
     /// `shared-rand-read-4k`, before the kernel's caches are dropped, and is not in the time. Where the last
     /// line that it prints is not empty, it has the processes that take the place of those of --daemon:
-    /// PID[,PID...]. A command that fails ends the benchmark. After Ctrl-C it has 2 s to finish.
+    /// PID[,PID...]. It has to wait for the end of the one before. A command that fails ends the benchmark. After
+    /// Ctrl-C it has 2 s to finish.
     #[arg(long = "forget", value_name = "NAME=COMMAND")]
     forgets: Vec<String>,
     /// Only this row; may be given several times
