@@ -29,8 +29,8 @@ pub(super) struct Files {
     /// Mostly it unmounts and mounts again. It runs before each block of `shared-seq-read-1m` and
     /// `shared-rand-read-4k`, before the kernel's caches are dropped, and is not in the time. Where the last
     /// line that it prints is not empty, it has the processes that take the place of those of --daemon:
-    /// PID[,PID...]. It has to wait for the end of the one before. A command that fails ends the benchmark. After
-    /// Ctrl-C it has 2 s to finish.
+    /// PID[,PID...]. The command has to wait for the end of the client before. One that
+    /// fails ends the benchmark. After Ctrl-C it has 2 s to finish.
     #[arg(long = "forget", value_name = "NAME=COMMAND")]
     forgets: Vec<String>,
     /// Only this row; may be given several times
