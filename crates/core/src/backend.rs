@@ -6,7 +6,7 @@ use std::io::{IoSlice, IoSliceMut};
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::later::{ReadBegun, ReadDone};
+use crate::later::{Begun, ReadDone, WriteDone};
 use crate::{
     Atomicity, BatchOrdering, Error, ErrorKind, FileLease, Hint, Identity, Key, Persistency,
     ReadSummary, Result, Semantics, Superblock,
@@ -139,7 +139,17 @@ pub trait Object: Send + Sync {
         offset_bytes: u64,
         bytes: usize,
         done: &mut dyn FnMut() -> ReadDone,
-    ) -> Option<ReadBegun>;
+    ) -> Option<Begun>;
+
+    /// Begins a write of `data`, for who can go on before it is done: what `done` returns is told of
+    /// its end, once. `None` where it was not begun, and `done` not asked: then `write_at` writes. Writes
+    /// that are on their way at the same time come in any order.
+    fn write_later(
+        &self,
+        offset_bytes: u64,
+        data: &Arc<[u8]>,
+        done: &mut dyn FnMut() -> WriteDone,
+    ) -> Option<Begun>;
 
     /// Writes all of `data` one after the other, growing the object as needed. A gap before
     /// `offset_bytes` reads as zeros.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Reads whose end is told later, by whoever hears of it.
+//! Reads and writes whose end is told later, by whoever hears of it.
 
 use crate::Result;
 
@@ -12,8 +12,16 @@ use crate::Result;
 /// [`Object::read_at`]: crate::Object::read_at
 pub type ReadDone = Box<dyn FnOnce(Option<Result<&[u8]>>) + Send>;
 
-/// A read on its way.
-pub enum ReadBegun {
+/// Hears the end of a write that was begun with [`Object::write_later`]: that it is done; why nobody knows
+/// whether it is; or nothing where it is not, and nothing of it is on its way any more, so that only
+/// [`Object::write_at`] can do it, or tell why not. Any thread calls it, as [`ReadDone`].
+///
+/// [`Object::write_later`]: crate::Object::write_later
+/// [`Object::write_at`]: crate::Object::write_at
+pub type WriteDone = Box<dyn FnOnce(Option<Result<()>>) + Send>;
+
+/// A read or a write on its way.
+pub enum Begun {
     /// Another thread tells of its end.
     Sent,
     /// Its end is told while this runs, and that of others that are begun meanwhile. Whoever began it

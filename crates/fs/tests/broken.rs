@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 use terrace_backends::object::{Effect, FaultPoint, Faults, Faulty, Memory, When};
-use terrace_core::{Access, Applied, Backend, Clock, ErrorKind, ReadBegun, SystemClock};
+use terrace_core::{Access, Applied, Backend, Begun, Clock, ErrorKind, SystemClock};
 use terrace_fs::{
     Changes, Files, FilesOptions, Kind, Made, Metadata, ROOT, Reply, Request, Session, Time, Tree,
     When as At,
@@ -245,11 +245,11 @@ fn read(file: &terrace_fs::File, offset: u64, bytes: usize) -> terrace_fs::Resul
     });
     match begun {
         None => file.read(offset, &mut vec![0; bytes]),
-        Some(ReadBegun::Answering(answer)) => {
+        Some(Begun::Answering(answer)) => {
             answer();
             Ok(read.recv_timeout(WAIT_TIME_MAX).expect("it was told")?)
         }
-        Some(ReadBegun::Sent) => panic!("nobody else would tell"),
+        Some(Begun::Sent) => panic!("nobody else would tell"),
     }
 }
 

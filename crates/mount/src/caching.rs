@@ -78,6 +78,11 @@ impl Caching {
         self.stripe(number).get(&number).is_some_and(|users| users.readers > 0)
     }
 
+    /// Whether somebody may write the file.
+    pub(crate) fn is_written(&self, number: u64) -> bool {
+        self.stripe(number).get(&number).is_some_and(|users| users.writers > 0)
+    }
+
     fn stripe(&self, number: u64) -> MutexGuard<'_, HashMap<u64, Users>> {
         let stripe = &self.open[number as usize % STRIPES];
         // Counts change in single steps.

@@ -5,6 +5,7 @@
 //! is in one of two modes while it is open: the kernel reads and writes the tier's file itself
 //! (*passthrough*), or asks this process for every range (*served*), which can move it meanwhile.
 
+mod behind;
 mod below;
 mod caching;
 mod front;

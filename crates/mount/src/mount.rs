@@ -103,6 +103,7 @@ impl Mount {
     /// Those of the connection to the kernel.
     pub fn serve(&self) -> io::Result<()> {
         let outcome = self.session.serve(self.threads, &self.front);
+        self.front.settle();
         if let Some(below) = self.front.below() {
             below.stop();
         }

@@ -11,9 +11,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use terrace_core::{
-    Access, Atomicity, Backend, Capability, Create, Cursor, End, Error, ErrorKind, FileLease,
-    Identity, Key, Object, Op, Open, Page, Random, ReadBegun, ReadDone, ReadSummary, Result,
-    Semantics, Space, Stat, Superblock, execute_each,
+    Access, Atomicity, Backend, Begun, Capability, Create, Cursor, End, Error, ErrorKind,
+    FileLease, Identity, Key, Object, Op, Open, Page, Random, ReadDone, ReadSummary, Result,
+    Semantics, Space, Stat, Superblock, WriteDone, execute_each,
 };
 
 /// A kind of operation that can fail.
@@ -395,15 +395,19 @@ impl Object for FaultyObject {
         self.inner.read_at(offset_bytes, buffers)
     }
 
-    fn read_later(
-        &self,
-        _: u64,
-        _: usize,
-        done: &mut dyn FnMut() -> ReadDone,
-    ) -> Option<ReadBegun> {
+    fn read_later(&self, _: u64, _: usize, done: &mut dyn FnMut() -> ReadDone) -> Option<Begun> {
         let error = self.pass(FaultPoint::ReadLater).err()?;
         let done = done();
-        Some(ReadBegun::Answering(Box::new(move || done(Some(Err(error))))))
+        Some(Begun::Answering(Box::new(move || done(Some(Err(error))))))
+    }
+
+    fn write_later(
+        &self,
+        _: u64,
+        _: &Arc<[u8]>,
+        _: &mut dyn FnMut() -> WriteDone,
+    ) -> Option<Begun> {
+        None
     }
 
     fn write_at(&self, offset_bytes: u64, data: &[IoSlice<'_>]) -> Result<()> {

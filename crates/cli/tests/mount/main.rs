@@ -31,6 +31,7 @@ mod natives;
 mod passing;
 mod pjdfstest;
 mod promises;
+mod put_off;
 mod reads_ahead;
 mod receipts;
 mod reexport;

@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A client's session with a server: connects, asks, and asks again where that is safe.
 
+mod change;
+
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Duration;
 
-use terrace_core::{Applied, Capability, Clock, Error, ErrorKind, ReadBegun, Result, Semantics};
+use terrace_core::{Applied, Begun, Capability, Clock, Error, ErrorKind, Result, Semantics};
 use terrace_transport::{Transport, random_bytes};
 use terrace_wire::{FrameReader, Kind, Operation, Welcome};
 
+pub(super) use self::change::Change;
 use super::bulk::{Bulk, Heard, Lent, Pool, Receiving};
 use super::dial::{Dial, Timed};
 use super::greeting::greet;
@@ -402,7 +405,7 @@ impl Core {
         message: &Message<'_>,
         life: u64,
         done: &mut dyn FnMut() -> LaterDone,
-    ) -> Option<ReadBegun> {
+    ) -> Option<Begun> {
         debug_assert!(!message.is_change, "its answer would be kept");
         if !message.is_shared() {
             return None;
@@ -414,8 +417,8 @@ impl Core {
         };
         let begun = line.begin_later(message, numbers, self.deadline_ns(), done)?;
         Some(match begun {
-            true => ReadBegun::Answering(Box::new(move || line.answer_later())),
-            false => ReadBegun::Sent,
+            true => Begun::Answering(Box::new(move || line.answer_later())),
+            false => Begun::Sent,
         })
     }
 

@@ -1,12 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A request whose answer nobody waits for, and somebody is told of.
 
-use terrace_core::{Error, Result};
+use terrace_core::{Applied, Error, Result};
 
 use super::request::Answer;
 
-/// Is told of the answer; of nothing where the connection broke.
-pub(super) type LaterDone = Box<dyn FnOnce(Option<Result<Answer>>) + Send>;
+/// What came of a request that nobody waited for.
+pub(super) enum Ended {
+    /// Its answer, or that it got none in time.
+    Told(Result<Answer>),
+    /// The connection broke; whether it was carried out.
+    Broke(Applied),
+}
+
+/// Is told of it.
+pub(super) type LaterDone = Box<dyn FnOnce(Ended) + Send>;
 
 /// A request whose answer nobody waits for.
 pub(super) struct Later {
@@ -27,16 +35,16 @@ impl Later {
 
     /// Its answer is whole.
     pub(super) fn end(self) {
-        (self.done)(Some(Ok(self.answer)));
+        (self.done)(Ended::Told(Ok(self.answer)));
     }
 
     /// There will be none.
     pub(super) fn fail(self, error: Error) {
-        (self.done)(Some(Err(error)));
+        (self.done)(Ended::Told(Err(error)));
     }
 
     /// The connection broke: it may be asked for on another one.
-    pub(super) fn leave(self) {
-        (self.done)(None);
+    pub(super) fn leave(self, applied: Applied) {
+        (self.done)(Ended::Broke(applied));
     }
 }

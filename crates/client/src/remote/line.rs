@@ -442,7 +442,8 @@ impl Line {
         self.stream.transport.shutdown(std::net::Shutdown::Both);
         let mut state = self.state();
         let applied = if is_refused(error) { Applied::No } else { Applied::Unknown };
-        state.broken.get_or_insert_with(|| Broken { reason: error.chain(), applied });
+        let applied =
+            state.broken.get_or_insert_with(|| Broken { reason: error.chain(), applied }).applied;
         for waiting in state.waiting.values() {
             if let Some(thread) = &waiting.thread {
                 thread.unpark();
@@ -455,7 +456,7 @@ impl Line {
         let later = std::mem::take(&mut state.later);
         drop(state);
         self.give_up(late);
-        later.into_values().for_each(Later::leave);
+        later.into_values().for_each(|later| later.leave(applied));
     }
 
     fn gathered(&self) -> MutexGuard<'_, Gathered> {

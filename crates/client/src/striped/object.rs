@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use terrace_core::{
-    Access, End, Error, ErrorKind, FileLease, Key, Object, Open, ReadBegun, ReadDone, ReadSummary,
-    Result, Stat, check_extent, check_range,
+    Access, Begun, End, Error, ErrorKind, FileLease, Key, Object, Open, ReadDone, ReadSummary,
+    Result, Stat, WriteDone, check_extent, check_range,
 };
 
 use super::layout::Layout;
@@ -255,7 +255,7 @@ impl Object for StripedObject {
         offset_bytes: u64,
         bytes: usize,
         done: &mut dyn FnMut() -> ReadDone,
-    ) -> Option<ReadBegun> {
+    ) -> Option<Begun> {
         check_extent(offset_bytes, bytes as u64).ok()?;
         let run = self.layout.run_at(offset_bytes);
         if run.length_bytes < bytes as u64 {
@@ -272,6 +272,22 @@ impl Object for StripedObject {
                 done(read.filter(is_whole));
             })
         })
+    }
+
+    /// To one piece, which is open already.
+    fn write_later(
+        &self,
+        offset_bytes: u64,
+        data: &Arc<[u8]>,
+        done: &mut dyn FnMut() -> WriteDone,
+    ) -> Option<Begun> {
+        check_extent(offset_bytes, data.len() as u64).ok()?;
+        let run = self.layout.run_at(offset_bytes);
+        if data.is_empty() || run.length_bytes < data.len() as u64 {
+            return None;
+        }
+        let piece = self.slot(run.piece).clone()?;
+        piece.write_later(self.layout.below(run.piece, offset_bytes), data, done)
     }
 
     fn write_at(&self, offset_bytes: u64, data: &[IoSlice<'_>]) -> Result<()> {

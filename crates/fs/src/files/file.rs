@@ -67,6 +67,12 @@ impl File {
         }
     }
 
+    /// Something that was written through it is lost, which its user is told of: each other one who has the
+    /// file open hears of it when he syncs it.
+    pub fn note_loss_for_others(&self) {
+        self.heard.count_for_others();
+    }
+
     pub(super) fn files(&self) -> &Files {
         &self.files
     }

@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use terrace_core::{Access, Buffer, End, ErrorKind, Object, ReadBegun, ReadDone};
+use terrace_core::{Access, Begun, Buffer, End, ErrorKind, Object, ReadDone, WriteDone};
 
 use super::open::Content;
 use super::{CAPABILITY, File, settled, unexpected, without_idle_set_group};
@@ -112,7 +112,7 @@ impl File {
         offset: u64,
         bytes: usize,
         done: &mut dyn FnMut() -> ReadDone,
-    ) -> Option<ReadBegun> {
+    ) -> Option<Begun> {
         let object = self.object()?;
         // Why it cannot be used is said to who reads it at once.
         self.check().ok()?;
@@ -131,6 +131,38 @@ impl File {
                     unanswered.note(wanted, clock.now_ns());
                 }
                 done(read);
+            })
+        })
+    }
+
+    /// Begins a write, for who can go on before it is done; as [`Object::write_later`]. Not one that has to
+    /// take away what lends rights, nor one to what is with the metadata.
+    pub fn write_later(
+        &self,
+        offset: u64,
+        data: &Arc<[u8]>,
+        done: &mut dyn FnMut() -> WriteDone,
+    ) -> Option<Begun> {
+        let object = self.object()?;
+        // Why it cannot be used is said to who waits for it.
+        if self.access() == Access::Read || self.shared().owes_before_write() {
+            return None;
+        }
+        self.check().ok()?;
+        let life = self.files().metadata.life();
+        object.write_later(offset, data, &mut || {
+            let done = done();
+            let unanswered = Arc::clone(&self.shared().unanswered);
+            let metadata = Arc::clone(&self.files().metadata);
+            Box::new(move |written| {
+                let is_done = matches!(written, Some(Ok(())));
+                if is_done {
+                    unanswered.clear();
+                }
+                // It may have come to light that this user was forgotten: what that means for the file is
+                // asked by who waits, which the one that tells of this must not.
+                let is_forgotten = is_done && metadata.life() != life;
+                done(if is_forgotten { None } else { written });
             })
         })
     }

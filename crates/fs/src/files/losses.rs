@@ -60,6 +60,13 @@ impl Heard {
     pub(super) fn count(&self) {
         *lock(&self.count) += 1;
     }
+
+    /// The same where he hears of it in another way.
+    pub(super) fn count_for_others(&self) {
+        let mut count = lock(&self.count);
+        *count += 1;
+        self.heard.fetch_add(1, Ordering::AcqRel);
+    }
 }
 
 impl Drop for Heard {
@@ -117,6 +124,19 @@ mod tests {
             heard.tell(&metadata).expect_err("one more");
             heard.tell(&metadata).expect("it was told");
         }
+    }
+
+    #[test]
+    fn who_hears_of_a_loss_otherwise_does_not_hear_of_it_again() {
+        let (losses, metadata) = (Arc::new(Losses::default()), Losing(AtomicU64::new(0)));
+        let (first, second) = (losses.open(7), losses.open(7));
+        first.count_for_others();
+        first.tell(&metadata).expect("it was told");
+        second.tell(&metadata).expect_err("it was not told");
+        second.tell(&metadata).expect("it was told");
+        second.count();
+        first.count_for_others();
+        first.tell(&metadata).expect_err("of the other one it was not told");
     }
 
     #[test]

@@ -162,6 +162,11 @@ impl Shared {
         may_have(&self.has_set_id) || may_have(&self.has_idle_set_group)
     }
 
+    /// Whether a write has to take anything away, or to look for that.
+    pub(super) fn owes_before_write(&self) -> bool {
+        self.lends_rights() || self.may_have_capability.load(Ordering::Relaxed)
+    }
+
     pub(super) fn note_set_id(&self) {
         self.has_set_id.store(true, Ordering::Release);
     }

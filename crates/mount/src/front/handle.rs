@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Opening and closing files.
 
-use std::sync::{Arc, Once};
+use std::sync::{Arc, Mutex, Once, PoisonError};
 
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
@@ -10,7 +10,7 @@ use terrace_fs::{Changes, File, Kind, Made, Node};
 use terrace_fuse::{BackingId, Opened, OpenedFlags, Reply, Request};
 
 use super::names::made;
-use super::{Answering, Front, Result};
+use super::{Answering, Failure, Front, Result};
 use crate::caching::Use;
 use crate::mode::{Chosen, Wish};
 use crate::seen::Cached;
@@ -30,6 +30,31 @@ pub(super) struct Handle {
     unread: Option<Node>,
     /// Carried out with the first read.
     first_read: Once,
+    /// Why something is not written through it of which its program was told that it is; and the process
+    /// that was, where known.
+    missed: Mutex<Option<(Failure, Option<u64>)>>,
+}
+
+impl Handle {
+    /// Something is not written of which its program was told that it is. Who else has the file open hears
+    /// of a loss when he syncs it.
+    pub(super) fn note_missed(&self, failure: Failure, owner: Option<u64>) {
+        self.file.note_loss_for_others();
+        let mut missed = self.missed.lock().unwrap_or_else(PoisonError::into_inner);
+        missed.get_or_insert((failure, owner));
+    }
+
+    /// Tells of that, once: the process where one is given, and it is known which it was.
+    ///
+    /// # Errors
+    ///
+    /// That.
+    pub(super) fn take_missed(&self, process: Option<u64>) -> Result<()> {
+        let mut missed = self.missed.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_of = |own: u64| process.is_none_or(|process| process == own);
+        let told = missed.take_if(|(_, owner)| owner.is_none_or(is_of));
+        told.map_or(Ok(()), |(failure, _)| Err(failure))
+    }
 }
 
 impl Front {
@@ -110,6 +135,9 @@ impl Front {
                 // it looks again, once, and opens what is there.
                 return Err(Errno::STALE.into());
             }
+            if let Ok(node) = &found {
+                self.behind.settle(node.number);
+            }
             match found.and_then(|node| self.open_again(&node, request.uid, flags)) {
                 Ok((node, file)) => return Ok((node, file, None)),
                 // And somebody removed it since.
@@ -177,8 +205,8 @@ impl Front {
         let is_noted = usage.reads && usage.writes && made_in.is_none();
         let is_noted = is_noted && !flags.contains(OFlags::NOATIME);
         let unread = is_noted.then(|| node.clone());
-        let first_read = Once::new();
-        let handle = Handle { file, usage, is_cached, made_in, unread, first_read };
+        let (first_read, missed) = (Once::new(), Mutex::default());
+        let handle = Handle { file, usage, is_cached, made_in, unread, first_read, missed };
         let handle = self.handles.put(handle);
         Ok((Opened { handle, flags: flags_out, backing: None }, backing))
     }

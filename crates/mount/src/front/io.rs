@@ -2,12 +2,13 @@
 //! Reading and writing what the kernel does not read and write itself.
 
 use std::cell::RefCell;
+use std::ops::Range;
 use std::sync::{Arc, Weak};
 use std::thread;
 
 use rustix::fs::{FallocateFlags, OFlags};
 use rustix::io::Errno;
-use terrace_core::{Buffer, End, ReadBegun};
+use terrace_core::{Begun, Buffer, End};
 use terrace_fs::File;
 use terrace_fuse::{CopyFileRange, Reply, Request};
 
@@ -36,6 +37,16 @@ pub(super) struct Writing<'a> {
     pub(super) is_from_cache: bool,
     /// Who has no right to keep set-user-ID and set-group-ID bits, where that is so.
     pub(super) stranger: Option<Asker>,
+    /// Which thread writes, and of which process, as the kernel names that where it does.
+    pub(super) thread: u32,
+    pub(super) owner: Option<u64>,
+}
+
+impl Writing<'_> {
+    /// Where.
+    pub(super) fn range(&self) -> Range<u64> {
+        self.offset..self.offset.saturating_add(self.data.len() as u64)
+    }
 }
 
 /// Who asks for something.
@@ -77,7 +88,7 @@ fn read_later(
     offset: u64,
     bytes: u32,
     reply: &mut Answering,
-) -> Option<ReadBegun> {
+) -> Option<Begun> {
     if reply.holds_thread() {
         return None;
     }
@@ -112,6 +123,16 @@ fn read_again(node: u64, handle: Weak<Handle>, offset: u64, bytes: u32, mut repl
     }
 }
 
+/// Answers others where that falls to whoever began this.
+fn go_on(handle: Arc<Handle>, begun: Begun) {
+    // The file may be closed meanwhile.
+    drop(handle);
+    match begun {
+        Begun::Sent => {}
+        Begun::Answering(answer) => answer(),
+    }
+}
+
 /// Reads, and waits for it.
 fn read_now(handle: &Handle, offset: u64, bytes: u32, reply: &mut Answering) -> Result<()> {
     BUFFER.with_borrow_mut(|buffer| {
@@ -136,11 +157,8 @@ impl Front {
         // What is here is not waited for.
         let begun = self.is_shared.then(|| read_later(&handle, offset, bytes, reply)).flatten();
         match begun {
-            Some(ReadBegun::Sent) => Ok(()),
-            Some(ReadBegun::Answering(answer)) => {
-                // The file may be closed while this answers others.
-                drop(handle);
-                answer();
+            Some(begun) => {
+                go_on(handle, begun);
                 Ok(())
             }
             None => read_now(&handle, offset, bytes, reply),
@@ -155,23 +173,43 @@ impl Front {
     ) -> Result<()> {
         let handle = self.handle(handle)?;
         let number = handle.file.number();
-        let Writing { offset, data, flags, is_from_cache, stranger } = *writing;
+        let Writing { offset, data, flags, is_from_cache, stranger, .. } = *writing;
+        if !is_from_cache {
+            // The kernel would take it for what became of the bytes that it writes back.
+            handle.take_missed(None)?;
+        }
         let clears_set_id = stranger.is_some();
         // The kernel takes what lends rights away by itself, but for what goes past its cache.
         let lent_rights = clears_set_id && !is_from_cache && handle.file.lends_rights();
         // As the flags are now: a program may have changed them (fcntl(2), F_SETFL). What the kernel
         // had mapped knows its place, and so does the kernel where nobody else moves the end.
         let appends = self.is_shared && flags.contains(OFlags::APPEND) && !is_from_cache;
-        let (count, start) = match appends {
-            true => handle.file.append_some(offset, data, clears_set_id)?,
+        let mut begun = None;
+        let (count, start) = if appends {
+            self.behind.settle(number);
+            handle.file.append_some(offset, data, clears_set_id)?
+        } else if is_from_cache {
             // The kernel forgets these bytes, all of them.
-            false if is_from_cache => {
-                handle.file.write(offset, data, clears_set_id)?;
-                (data.len(), offset)
-            }
-            false => (handle.file.write_some(offset, data, clears_set_id)?, offset),
+            self.behind.settle_range(number, &writing.range());
+            handle.file.write(offset, data, clears_set_id)?;
+            (data.len(), offset)
+        } else if reply.holds_thread() {
+            // The thread cannot go on to answer others.
+            self.behind.settle_range(number, &writing.range());
+            (handle.file.write_some(offset, data, clears_set_id)?, offset)
+        } else {
+            let count;
+            (count, begun) = self.write_soon(&handle, writing, clears_set_id)?;
+            (count, offset)
         };
-        take_idle_set_group(&handle.file, stranger);
+        if begun.is_none() {
+            take_idle_set_group(&handle.file, stranger);
+            let is_direct = !handle.is_cached || self.is_strict;
+            if flags.contains(OFlags::DSYNC) && is_direct && !is_from_cache {
+                // The kernel asks for that itself only of what it caches.
+                handle.file.sync()?;
+            }
+        }
         if lent_rights {
             self.forget_attributes(number);
         }
@@ -179,7 +217,7 @@ impl Front {
         // What comes from the cache is there, and the kernel holds on to it until it is answered.
         let is_stale = !handle.is_cached && !is_from_cache && self.caching.is_read(number);
         let is_misplaced = handle.is_cached && start != offset;
-        reply.with(|reply| match &self.refresher {
+        let answered = reply.with(|reply| match &self.refresher {
             Some(refresher) if is_stale => {
                 // The end was there when the kernel looked, and others may have moved it.
                 let length = if appends { 0 } else { data.len() as u64 };
@@ -192,11 +230,18 @@ impl Front {
                 refresher.refresh(Stale { node: number, offset, length: 0 });
             }
             _ => reply.written(bytes),
-        })
+        });
+        if let Some(begun) = begun {
+            go_on(handle, begun);
+        }
+        answered
     }
 
     pub(super) fn sync_file(&self, handle: u64, reply: &mut Answering) -> Result<()> {
-        self.handle(handle)?.file.sync()?;
+        let handle = self.handle(handle)?;
+        let missed = handle.take_missed(None);
+        let synced = handle.file.sync();
+        missed.and(synced)?;
         reply.with(Reply::empty)
     }
 

@@ -7,6 +7,7 @@ mod handle;
 mod io;
 mod names;
 mod node;
+mod put_off;
 mod xattr;
 
 use std::sync::Arc;
@@ -21,6 +22,7 @@ use terrace_fuse::{Attributes, Entry, FileSystem, Notifier, Operation, Reply, Re
 use self::directory::Walk;
 use self::handle::Handle;
 use self::io::{Asker, Writing};
+use crate::behind::Behind;
 use crate::below::Below;
 use crate::caching::Caching;
 use crate::locked::LockedDirectories;
@@ -50,6 +52,7 @@ pub(crate) struct Front {
     seen: Seen,
     /// Of use where others change files, too.
     caching: Caching,
+    behind: Behind,
     refresher: Option<Arc<Refresher>>,
     locked: Arc<LockedDirectories>,
     sizes: Sizes,
@@ -60,7 +63,7 @@ pub(crate) struct Front {
     cached_for: Duration,
     is_shared: bool,
     is_strict: bool,
-    /// Whether who makes or removes a file goes on before the server has done so.
+    /// Whether who makes or removes a file, or writes a little, goes on before the server has done so.
     goes_on: bool,
     keeps_access_times: bool,
     heeds_labels: bool,
@@ -92,6 +95,7 @@ impl Front {
             locks: Locks::new(files, caches),
             seen: Seen::new(Arc::new(SystemClock::default())),
             caching: Caching::default(),
+            behind: Behind::new(Arc::new(SystemClock::default())),
             refresher,
             locked,
             sizes: Sizes::default(),
@@ -151,6 +155,11 @@ impl Front {
 
     pub(crate) fn prefers_passthrough(&self) -> bool {
         self.modes.prefers_passthrough()
+    }
+
+    /// Waits until all is done that programs were told is done.
+    pub(crate) fn settle(&self) {
+        self.behind.settle_all();
     }
 
     pub(crate) fn files(&self) -> &Arc<Files> {
@@ -228,14 +237,16 @@ impl Front {
                 offset,
                 data,
                 flags,
+                lock_owner,
                 is_from_cache,
                 kills_suid_sgid,
-                ..
             } => {
                 let (offset, flags) = (*offset, OFlags::from_bits_retain(*flags));
                 let is_from_cache = *is_from_cache;
                 let stranger = kills_suid_sgid.then(|| Asker::of(request));
-                let writing = Writing { offset, data, flags, is_from_cache, stranger };
+                let (thread, owner) = (request.pid, *lock_owner);
+                let writing =
+                    Writing { offset, data, flags, is_from_cache, stranger, thread, owner };
                 self.write(*handle, &writing, reply)
             }
             Operation::StatFs => self.status(reply),
@@ -244,11 +255,12 @@ impl Front {
                 self.release(node, *handle, flock_owner, reply)
             }
             // Without others the kernel keeps the locks, and need not ask.
-            Operation::Flush { lock_owner, .. } if self.is_shared => {
+            Operation::Flush { handle, lock_owner } if self.is_shared => {
                 // Before: what its process has lost is over with this.
                 let checked = self.files.check_to_close(node);
-                self.locks.flush(node, *lock_owner)?;
-                checked?;
+                let missed = self.handle(*handle)?.take_missed(Some(*lock_owner));
+                let unlocked = self.locks.flush(node, *lock_owner);
+                checked.and(missed).and(unlocked)?;
                 reply.with(Reply::empty)
             }
             Operation::GetLock(lock) if self.is_shared => {
@@ -316,6 +328,7 @@ impl Front {
 impl FileSystem for Front {
     fn handle(&self, request: &Request<'_>, reply: Reply) {
         let mut answering = self.answering(request, reply);
+        self.settle_before(request);
         let ended = self.carry_out(request, &mut answering);
         answering.end(request.node, ended);
     }

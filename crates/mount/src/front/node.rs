@@ -20,7 +20,17 @@ const FRAGMENT_BYTES: u32 = 4096;
 impl Front {
     pub(super) fn lookup(&self, directory: u64, name: &[u8], reply: &mut Answering) -> Result<()> {
         let believed_for = self.believed_for(directory);
-        match self.files.lookup_recent(directory, name, believed_for) {
+        let was_behind = !self.behind.is_empty();
+        let mut found = self.files.lookup_recent(directory, name, believed_for);
+        if let Ok((node, _)) = &found
+            && was_behind
+            && self.caching.is_written(node.number)
+        {
+            // What was told of it may be of before.
+            self.behind.settle(node.number);
+            found = self.files.lookup_recent(directory, name, believed_for);
+        }
+        match found {
             Ok((node, age)) => {
                 let timeout = believed_for.saturating_sub(age);
                 reply.with(|reply| reply.entry(&self.entry_for(&node, timeout)))

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Reads that nobody waits for: their end is told, once, whatever the server does.
+//! Reads and writes that nobody waits for: their end is told, once, whatever the server does.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
@@ -8,8 +8,8 @@ use std::time::Duration;
 use terrace_backends::{kv, object};
 use terrace_client::striped::{Distribution, Map, Member, Striped};
 use terrace_core::{
-    Applied, Backend, Clock, Error, ErrorKind, Key, Kv, Object, ObjectExt, Open, Persistency,
-    ReadBegun, Result, Semantics,
+    Applied, Backend, Begun, Clock, Error, ErrorKind, Key, Kv, Object, ObjectExt, Open,
+    Persistency, Result, Semantics,
 };
 use terrace_server::Limits;
 use terrace_transport::{Endpoint, Listener};
@@ -45,7 +45,7 @@ impl Reads {
         Self { sender, told }
     }
 
-    fn begin(&self, object: &dyn Object, offset: u64, bytes: usize) -> Option<ReadBegun> {
+    fn begin(&self, object: &dyn Object, offset: u64, bytes: usize) -> Option<Begun> {
         object.read_later(offset, bytes, &mut || {
             let sender = self.sender.clone();
             Box::new(move |read: Option<Result<&[u8]>>| {
@@ -58,8 +58,8 @@ impl Reads {
     /// Begins one where nobody reads, so that this thread is to.
     fn begin_first(&self, object: &dyn Object, offset: u64, bytes: usize) -> Box<dyn FnOnce()> {
         match self.begin(object, offset, bytes) {
-            Some(ReadBegun::Answering(answer)) => answer,
-            Some(ReadBegun::Sent) => panic!("nobody else reads"),
+            Some(Begun::Answering(answer)) => answer,
+            Some(Begun::Sent) => panic!("nobody else reads"),
             None => panic!("nothing is in its way"),
         }
     }
@@ -82,7 +82,7 @@ fn one_thread_tells_of_all_reads_and_wakes_who_waits() {
         let answer = reads.begin_first(&*object, 0, 4096);
         for at in 1..10 {
             let begun = reads.begin(&*object, at * 4096, 4096);
-            assert!(matches!(begun, Some(ReadBegun::Sent)), "round {round}, read {at}");
+            assert!(matches!(begun, Some(Begun::Sent)), "round {round}, read {at}");
         }
         std::thread::scope(|scope| {
             // Others, that do wait, and for whom nobody reads until the answers are given.
@@ -120,7 +120,7 @@ fn who_waits_is_not_kept_waiting_by_a_thread_that_does_not_read_yet() {
     assert_eq!(object.stat().expect("stat").size_bytes, 5);
     let (0, Some(Ok(read))) = reads.told.recv().expect("told") else { panic!("it can be read") };
     assert_eq!(read, b"bytes");
-    assert!(matches!(reads.begin(&*object, 1, 4), Some(ReadBegun::Sent)), "it is to be answered");
+    assert!(matches!(reads.begin(&*object, 1, 4), Some(Begun::Sent)), "it is to be answered");
     answer();
     let [(1, Some(Ok(read)))] = &reads.told()[..] else { panic!("it can be read") };
     assert_eq!(read, b"ytes");
@@ -190,7 +190,7 @@ fn a_server_that_was_started_anew_is_asked_by_who_waits() {
     drop(server);
     let _server = start(&kept, &endpoint);
     let reads = Reads::new();
-    if let Some(ReadBegun::Answering(answer)) = reads.begin(&*object, 0, 5) {
+    if let Some(Begun::Answering(answer)) = reads.begin(&*object, 0, 5) {
         answer();
     }
     let told = reads.told();
@@ -218,22 +218,116 @@ fn what_was_deleted_is_not_taken_for_empty() {
     }
 }
 
+fn listen() -> Listener {
+    Listener::bind(&"127.0.0.1:0".parse().expect("legal")).expect("listen")
+}
+
 /// A client with an open object, and its server, which a test plays.
 fn opened(deadline: Duration, clock: &Arc<Hasty>) -> (Box<dyn Object>, Peer) {
-    let listener = Listener::bind(&"127.0.0.1:0".parse().expect("legal")).expect("listen");
+    opened_at(&listen(), deadline, clock)
+}
+
+/// The same for a server that connections can be made to again.
+fn opened_at(
+    listener: &Listener,
+    deadline: Duration,
+    clock: &Arc<Hasty>,
+) -> (Box<dyn Object>, Peer) {
     let endpoint: Endpoint = listener.endpoint().clone();
     std::thread::scope(|scope| {
         let client = scope.spawn(|| {
             let client = connect_hastily(&endpoint, clock, deadline).expect("connect");
             client.open(&key("object"), &Open::create()).expect("open")
         });
-        let mut peer = welcome(&listener, 1);
+        let mut peer = welcome(listener, 1);
         let asked = peer.hear().expect("to open");
         let opened = terrace_wire::Opened { handle: 1, ..Default::default() };
         let head = terrace_wire::write_outcomes(&[Outcome::Opened(opened)]);
         peer.say(Kind::Answer, asked.header.id, &head, b"");
         (client.join().expect("no panic"), peer)
     })
+}
+
+/// What was told of a write: its offset, and what it came to.
+type Written = (u64, Option<Result<()>>);
+
+fn begin_write(
+    object: &dyn Object,
+    offset: u64,
+    data: &[u8],
+    told: &Sender<Written>,
+) -> Option<Begun> {
+    object.write_later(offset, &Arc::from(data), &mut || {
+        let told = told.clone();
+        Box::new(move |written| told.send((offset, written)).expect("the test waits for it"))
+    })
+}
+
+/// Begins one where nobody reads, so that this thread is to.
+fn begin_first_write(
+    object: &dyn Object,
+    data: &[u8],
+    told: &Sender<Written>,
+) -> Box<dyn FnOnce() + Send> {
+    match begin_write(object, 0, data, told) {
+        Some(Begun::Answering(answer)) => answer,
+        Some(Begun::Sent) => panic!("nobody else reads"),
+        None => panic!("nothing is in its way"),
+    }
+}
+
+#[test]
+fn writes_are_done_when_they_are_told_of() {
+    let (_server, endpoint) = serve(store(), Limits::default());
+    let client = connect(&endpoint, options()).expect("connect");
+    let object = client.open(&key("written"), &Open::create_new()).expect("open");
+    let (bytes, (sender, told)) = (content(64 << 10), channel());
+    let answer = begin_first_write(&*object, &bytes[..4096], &sender);
+    let mut begun = 1;
+    for at in (4096..bytes.len()).step_by(4096) {
+        match begin_write(&*object, at as u64, &bytes[at..][..4096], &sender) {
+            Some(_) => begun += 1,
+            None => object.write(at as u64, &bytes[at..][..4096]).expect("by who waits"),
+        }
+    }
+    answer();
+    for _ in 0..begun {
+        let (at, written) = told.recv().expect("told");
+        assert!(matches!(written, Some(Ok(()))), "{at}: {written:?}");
+    }
+    assert!(begun > 1 && object.read_to_end().expect("read") == bytes);
+    object.sync().expect("what is to be synced is known");
+}
+
+#[test]
+fn a_write_whose_connection_breaks_is_asked_for_again_by_its_number() {
+    let (listener, (sender, told)) = (listen(), channel());
+    let (object, mut peer) =
+        opened_at(&listener, Duration::from_secs(1 << 30), &Arc::new(Hasty::default()));
+    let answer = begin_first_write(&*object, b"bytes", &sender);
+    let unheard = peer.hear().expect("to write");
+    drop(peer);
+    answer();
+    let mut again = welcome(&listener, 1);
+    let asked = again.hear().expect("to write");
+    assert_eq!((asked.header.id, &asked.head), (unheard.header.id, &unheard.head));
+    assert_eq!((&asked.payload[..], &unheard.payload[..]), (&b"bytes"[..], &b"bytes"[..]));
+    again.say(Kind::Answer, asked.header.id, &terrace_wire::write_outcomes(&[Outcome::Done]), b"");
+    let (0, Some(Ok(()))) = told.recv().expect("told") else { panic!("it is written") };
+    assert!(told.try_recv().is_err(), "once");
+}
+
+#[test]
+fn a_write_of_a_life_that_is_over_is_left_to_who_waits() {
+    let (listener, (sender, told)) = (listen(), channel());
+    let (object, mut peer) =
+        opened_at(&listener, Duration::from_secs(1 << 30), &Arc::new(Hasty::default()));
+    let answer = begin_first_write(&*object, b"bytes", &sender);
+    peer.hear().expect("to write");
+    drop(peer);
+    answer();
+    let _next = welcome(&listener, 2);
+    let (0, None) = told.recv().expect("told") else { panic!("nobody wrote it") };
 }
 
 #[test]
@@ -324,8 +418,8 @@ fn threads_that_wait_and_that_do_not_share_a_connection() {
                     let offset = (thread * 7919 + at * 4099) % 60_000;
                     let range = offset as usize..offset as usize + 1000;
                     match reads.begin(object, offset, 1000) {
-                        Some(ReadBegun::Sent) => begun += 1,
-                        Some(ReadBegun::Answering(answer)) => {
+                        Some(Begun::Sent) => begun += 1,
+                        Some(Begun::Answering(answer)) => {
                             answer();
                             begun += 1;
                         }

@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use terrace_core::{
-    Access, Backend, Capability, Create, Cursor, End, Error, ErrorKind, FileLease, Identity, Key,
-    Object, Op, Open, Page, ReadBegun, ReadDone, ReadSummary, Result, Semantics, Space, Stat,
-    Superblock, execute_each,
+    Access, Backend, Begun, Capability, Create, Cursor, End, Error, ErrorKind, FileLease, Identity,
+    Key, Object, Op, Open, Page, ReadDone, ReadSummary, Result, Semantics, Space, Stat, Superblock,
+    WriteDone, execute_each,
 };
 
 use super::gate::Gate;
@@ -266,7 +266,16 @@ impl Object for HookedObject {
         self.control.around(moment, None, || self.inner.read_at(offset_bytes, buffers))
     }
 
-    fn read_later(&self, _: u64, _: usize, _: &mut dyn FnMut() -> ReadDone) -> Option<ReadBegun> {
+    fn read_later(&self, _: u64, _: usize, _: &mut dyn FnMut() -> ReadDone) -> Option<Begun> {
+        None
+    }
+
+    fn write_later(
+        &self,
+        _: u64,
+        _: &Arc<[u8]>,
+        _: &mut dyn FnMut() -> WriteDone,
+    ) -> Option<Begun> {
         None
     }
 

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Small writes over the network: programs go on once they are sent.
+
+use std::sync::{Arc, Weak};
+use std::thread;
+
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+use terrace_core::Begun;
+use terrace_fuse::{Operation, Request};
+
+use super::handle::Handle;
+use super::io::Writing;
+use super::{Failure, Front, Result};
+use crate::behind::{Behind, Pending};
+use crate::refresher::{Refresher, Stale};
+
+/// Longer writes are waited for: they have connections of their own.
+const BYTES_MAX: usize = 32 << 10;
+
+/// A write that its program was told is done.
+struct PutOff {
+    /// Whoever hears of its end must not be the one to close the file.
+    handle: Weak<Handle>,
+    node: u64,
+    offset: u64,
+    data: Arc<[u8]>,
+    /// The process that wrote, where known.
+    owner: Option<u64>,
+    behind: Behind,
+    refresher: Option<Arc<Refresher>>,
+    /// Whoever wants what it changed waits until nobody has this any more.
+    _pending: Pending,
+}
+
+impl Front {
+    /// Waits for what was put off and a request may depend on.
+    pub(super) fn settle_before(&self, request: &Request<'_>) {
+        if self.behind.is_empty() {
+            return;
+        }
+        match &request.operation {
+            // These see to it themselves, or depend on nothing.
+            Operation::Write { .. } | Operation::Forget { .. } | Operation::BatchForget(_) => {}
+            Operation::SyncFs => self.behind.settle_all(),
+            Operation::Flush { lock_owner, .. } => {
+                self.behind.settle_own(request.node, *lock_owner);
+            }
+            Operation::Link { target, .. } => self.behind.settle(*target),
+            Operation::CopyFileRange(copy) => {
+                self.behind.settle(request.node);
+                if let Ok(target) = self.handle(copy.target_handle) {
+                    self.behind.settle(target.file.number());
+                }
+            }
+            _ => self.behind.settle(request.node),
+        }
+    }
+
+    /// Writes as much as there is room for, or begins to write all of it where the program need not wait for
+    /// that: then whoever tells it so goes on with what was begun. Either way it comes behind what was put
+    /// off before. Returns how many bytes.
+    pub(super) fn write_soon(
+        &self,
+        handle: &Arc<Handle>,
+        writing: &Writing<'_>,
+        clears_set_id: bool,
+    ) -> Result<(usize, Option<Begun>)> {
+        let Writing { offset, data, flags, thread, .. } = *writing;
+        let is_durable = flags.contains(OFlags::DSYNC);
+        let is_small = self.goes_on && data.len() <= BYTES_MAX && !is_durable;
+        if is_small
+            && self.behind.may_begin(thread)
+            && let Some(begun) = self.put_off(handle, writing)
+        {
+            return Ok((data.len(), Some(begun)));
+        }
+        self.behind.settle_range(handle.file.number(), &writing.range());
+        let write = || handle.file.write_some(offset, data, clears_set_id);
+        let count = if is_small { self.behind.wait_for(write) } else { write() };
+        Ok((count?, None))
+    }
+
+    fn put_off(&self, handle: &Arc<Handle>, writing: &Writing<'_>) -> Option<Begun> {
+        let (node, offset, owner) = (handle.file.number(), writing.offset, writing.owner);
+        let mut pending = Some(self.behind.begin(node, writing.range(), owner));
+        let data = Arc::from(writing.data);
+        handle.file.write_later(offset, &data, &mut || {
+            let put_off = PutOff {
+                handle: Arc::downgrade(handle),
+                node,
+                offset,
+                data: Arc::clone(&data),
+                owner,
+                behind: self.behind.clone(),
+                refresher: self.refresher.clone(),
+                _pending: pending.take().expect("it is asked for once"),
+            };
+            Box::new(move |done| Arc::new(put_off).end(done))
+        })
+    }
+}
+
+impl PutOff {
+    fn end(self: Arc<Self>, done: Option<terrace_core::Result<()>>) {
+        match done {
+            Some(Ok(())) => {}
+            Some(Err(error)) => self.fail(error.into()),
+            None => {
+                // Nor are there ever more threads than were begun until here.
+                self.behind.note_failed();
+                let put_off = Arc::clone(&self);
+                let write = move || {
+                    terrace_affinity::roam();
+                    if let Err(failure) = put_off.write() {
+                        put_off.fail(failure);
+                    }
+                };
+                // Others wait for the thread that came to know of it.
+                if let Err(error) = thread::Builder::new().name("write-again".into()).spawn(write) {
+                    tracing::warn!(%error, "cannot write again what a server did not write");
+                    self.fail(Errno::IO.into());
+                }
+            }
+        }
+    }
+
+    /// Writes, and waits for it.
+    fn write(&self) -> Result<()> {
+        let handle = self.handle.upgrade().ok_or(Errno::BADF)?;
+        handle.file.write(self.offset, &self.data, false)
+    }
+
+    fn fail(&self, failure: Failure) {
+        tracing::warn!(
+            node = self.node, %failure, "cannot write what a program was told is written"
+        );
+        self.behind.note_failed();
+        if let Some(refresher) = &self.refresher {
+            // The kernel may have cached what it takes to be there.
+            let (node, offset, length) = (self.node, self.offset, self.data.len() as u64);
+            refresher.refresh(Stale { node, offset, length });
+        }
+        if let Some(handle) = self.handle.upgrade() {
+            handle.note_missed(failure, self.owner);
+        }
+    }
+}
