@@ -11,7 +11,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use rustix::fs::OFlags;
+use rustix::fs::{FlockOperation, OFlags, fcntl_lock};
 use rustix::io::Errno;
 use terrace_core::Random;
 
@@ -222,13 +222,14 @@ fn assert_lost(file: &File) {
 
 /// What a writer to a store that becomes full was told.
 struct Filled {
-    path: PathBuf,
+    file: File,
     blocks: usize,
     failures: Vec<io::Error>,
 }
 
 fn fill(path: PathBuf, writer: usize) -> Filled {
-    let file = File::create(&path).expect("it can be made");
+    let file = File::options().read(true).write(true).create_new(true).open(path);
+    let file = file.expect("it can be made");
     let (mut blocks, mut failures) = (0, Vec::new());
     loop {
         match file.write_all_at(&block(writer), (blocks * BLOCK) as u64) {
@@ -240,7 +241,7 @@ fn fill(path: PathBuf, writer: usize) -> Filled {
         }
     }
     failures.extend(file.sync_all().err());
-    Filled { path, blocks, failures }
+    Filled { file, blocks, failures }
 }
 
 #[test]
@@ -248,17 +249,27 @@ fn who_fills_a_store_is_told_that_it_is_full_and_loses_nothing_else() {
     let Some(scene) = Scene::with_capacity("8MB") else { return };
     let served = Served::start(&scene);
     let mounted = scene.mount_served(&served, "mnt", &[]);
+    let other = scene.mount_served(&served, "other", &[]);
+    let lock = File::create(mounted.path().join("lock")).expect("it can be made");
+    let name = |writer: usize| format!("file{writer}");
     let writers = (0..4).map(|writer| {
-        let path = mounted.path().join(format!("file{writer}"));
+        let path = mounted.path().join(name(writer));
         thread::spawn(move || fill(path, writer))
     });
     let writers: Vec<_> = writers.collect();
     for (writer, filled) in writers.into_iter().enumerate() {
-        let Filled { path, blocks, failures } = filled.join().expect("no panic");
+        let Filled { mut file, blocks, failures } = filled.join().expect("no panic");
         let is_full = |error: &io::Error| error.raw_os_error() == Some(Errno::NOSPC.raw_os_error());
         assert!(failures.iter().all(is_full), "{failures:?}");
         assert!(!failures.is_empty() && blocks > 0, "{blocks}");
-        let found = fs::read(path).expect("readable");
+        // The kernel is told of locks behind what it has to drop from its cache.
+        for operation in [FlockOperation::LockExclusive, FlockOperation::Unlock] {
+            fcntl_lock(&lock, operation).expect("nobody else has it");
+        }
+        let mut seen = Vec::new();
+        file.read_to_end(&mut seen).expect("readable");
+        let found = fs::read(other.path().join(name(writer))).expect("readable");
+        assert!(seen == found, "who wrote sees what is not there: {failures:?}");
         // One write that was put off may be missing for each that was told of, and is the last thing that was.
         let whole = found.chunks(BLOCK).take_while(|found| *found == block(writer)).count();
         assert!(whole <= blocks, "nothing was written that nobody asked for");

@@ -86,7 +86,8 @@ pub(crate) struct Mount {
     /// Let each operation see what other clients did before it
     ///
     /// Otherwise a client sees what another has closed when it opens the file itself, and names and
-    /// attributes after --cache at the latest.
+    /// attributes after --cache at the latest; and small writes may be answered once they are sent: what
+    /// cannot be written after all, the next write, fsync or close tells.
     #[arg(long)]
     strict: bool,
 
