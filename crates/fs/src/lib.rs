@@ -29,7 +29,7 @@ pub use check::{
 };
 pub use clock::FileClock;
 pub use failure::{Failure, Result};
-pub use files::{CAPABILITY, File, Files, FilesOptions, Heard};
+pub use files::{CAPABILITY, File, Files, FilesOptions, Heard, Written};
 pub use metadata::Metadata;
 pub use node::{Kind, Marking, Marks, NAME_BYTES_MAX, Node, Place, ROOT, TARGET_BYTES_MAX, Time};
 pub use request::{

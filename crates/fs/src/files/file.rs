@@ -67,10 +67,10 @@ impl File {
         }
     }
 
-    /// Something that was written through it is lost, which its user is told of: each other one who has the
-    /// file open hears of it when he syncs it.
-    pub fn note_loss_for_others(&self) {
-        self.heard.count_for_others();
+    /// Something is lost of which a program was told that it is written: whoever has the file open hears of
+    /// it when he syncs it.
+    pub fn note_loss(&self) {
+        self.heard.count();
     }
 
     pub(super) fn files(&self) -> &Files {

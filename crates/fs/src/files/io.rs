@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use terrace_core::{Access, Begun, Buffer, End, ErrorKind, Object, ReadDone, WriteDone};
+use terrace_core::{Access, Begun, Buffer, End, Error, ErrorKind, Object, ReadDone};
 
 use super::open::Content;
 use super::{CAPABILITY, File, settled, unexpected, without_idle_set_group};
@@ -23,6 +23,19 @@ const LEAST_BYTES: usize = 4096;
 
 /// Each time somebody else changed a small file between two looks at it.
 const TRIES_MAX: usize = 100;
+
+/// What came of a write that was begun with [`File::write_later`].
+pub enum Written {
+    /// It is done.
+    Done,
+    /// It is done, but this user was forgotten meanwhile: [`File::check`] says what that means for the file,
+    /// and may wait for servers, which whoever tells of this must not.
+    Forgotten,
+    /// Nobody knows whether it is done.
+    Unknown(Error),
+    /// It is not done, and nothing of it is on its way any more: [`File::write`] does it, or says why not.
+    Not,
+}
 
 impl File {
     /// Reads at an offset; fewer bytes than asked for only at the end.
@@ -135,13 +148,14 @@ impl File {
         })
     }
 
-    /// Begins a write, for who can go on before it is done; as [`Object::write_later`]. Not one that has to
-    /// take away what lends rights, nor one to what is with the metadata.
+    /// Begins a write, for who can go on before it is done; as [`Object::write_later`], but for what it
+    /// tells in the end. Not one that has to take away what lends rights, nor one to what is with the
+    /// metadata.
     pub fn write_later(
         &self,
         offset: u64,
         data: &Arc<[u8]>,
-        done: &mut dyn FnMut() -> WriteDone,
+        done: &mut dyn FnMut() -> Box<dyn FnOnce(Written) + Send>,
     ) -> Option<Begun> {
         let object = self.object()?;
         // Why it cannot be used is said to who waits for it.
@@ -155,14 +169,17 @@ impl File {
             let unanswered = Arc::clone(&self.shared().unanswered);
             let metadata = Arc::clone(&self.files().metadata);
             Box::new(move |written| {
-                let is_done = matches!(written, Some(Ok(())));
-                if is_done {
-                    unanswered.clear();
-                }
-                // It may have come to light that this user was forgotten: what that means for the file is
-                // asked by who waits, which the one that tells of this must not.
-                let is_forgotten = is_done && metadata.life() != life;
-                done(if is_forgotten { None } else { written });
+                done(match written {
+                    Some(Ok(())) => {
+                        unanswered.clear();
+                        match metadata.life() == life {
+                            true => Written::Done,
+                            false => Written::Forgotten,
+                        }
+                    }
+                    Some(Err(error)) => Written::Unknown(error),
+                    None => Written::Not,
+                });
             })
         })
     }

@@ -2,7 +2,8 @@
 //! What is lost of files and directories that are open, for each who has one open to hear of it once.
 //!
 //! As Linux has it of its own file systems (`errseq_t`): who opens a file after somebody heard of a loss
-//! hears of that one no more, who had it open before does, also where others heard of it first.
+//! hears of that one no more, who had it open before does, also where others heard of it first. What
+//! nobody heard of the next one does who opens it, also where nobody had it open meanwhile.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,21 +15,42 @@ use crate::failure::{Failure, Result};
 use crate::lock;
 use crate::metadata::Metadata;
 
-/// Losses by the number of the node, as long as somebody has that open.
+/// So many nodes that nobody has open are known to have losses of which nobody heard.
+const UNHEARD_MAX: usize = 1024;
+
+/// Losses by the number of the node, as long as somebody has that open, or nobody heard of one.
 #[derive(Default)]
 pub(super) struct Losses {
-    open: Mutex<HashMap<u64, Weak<Mutex<u64>>>>,
+    nodes: Mutex<Nodes>,
+}
+
+#[derive(Default)]
+struct Nodes {
+    open: HashMap<u64, Weak<Mutex<Count>>>,
+    /// Of those that nobody has open.
+    unheard: HashMap<u64, Count>,
+}
+
+/// The losses of a node.
+#[derive(Clone, Copy, Default)]
+struct Count {
+    known: u64,
+    /// The first so many of them somebody heard of.
+    heard: u64,
 }
 
 impl Losses {
     /// For one who opens a node.
     pub(super) fn open(self: &Arc<Self>, number: u64) -> Heard {
-        let mut open = lock(&self.open);
-        let known = open.get(&number).and_then(Weak::upgrade);
-        let count = known.unwrap_or_default();
-        open.insert(number, Arc::downgrade(&count));
-        drop(open);
-        let heard = AtomicU64::new(*lock(&count));
+        let mut nodes = lock(&self.nodes);
+        let known = nodes.open.get(&number).and_then(Weak::upgrade);
+        let count = known.unwrap_or_else(|| {
+            let count = Arc::new(Mutex::new(nodes.unheard.remove(&number).unwrap_or_default()));
+            nodes.open.insert(number, Arc::downgrade(&count));
+            count
+        });
+        drop(nodes);
+        let heard = AtomicU64::new(lock(&count).heard);
         Heard { number, losses: Arc::clone(self), count, heard }
     }
 }
@@ -37,9 +59,8 @@ impl Losses {
 pub struct Heard {
     number: u64,
     losses: Arc<Losses>,
-    /// How many there were since anybody opened it. Locked from when one is found until it is counted,
-    /// so that nobody finds nothing before it counts.
-    count: Arc<Mutex<u64>>,
+    /// Locked from when one is found until it is counted, so that nobody finds nothing before it counts.
+    count: Arc<Mutex<Count>>,
     heard: AtomicU64,
 }
 
@@ -47,34 +68,30 @@ impl Heard {
     /// Tells of what is lost, as far as a sync found that has ended.
     pub(super) fn tell(&self, metadata: &dyn Metadata) -> Result<()> {
         let mut count = lock(&self.count);
-        *count += u64::from(metadata.take_loss(Some(self.number)));
-        match self.heard.swap(*count, Ordering::AcqRel) < *count {
+        count.known += u64::from(metadata.take_loss(Some(self.number)));
+        count.heard = count.known;
+        match self.heard.swap(count.known, Ordering::AcqRel) < count.known {
             true => Err(failure()),
             false => Ok(()),
         }
     }
-}
 
-impl Heard {
-    /// Counts a loss that was found otherwise, which whoever found it tells his user of.
+    /// Counts a loss that was found otherwise.
     pub(super) fn count(&self) {
-        *lock(&self.count) += 1;
-    }
-
-    /// The same where he hears of it in another way.
-    pub(super) fn count_for_others(&self) {
-        let mut count = lock(&self.count);
-        *count += 1;
-        self.heard.fetch_add(1, Ordering::AcqRel);
+        lock(&self.count).known += 1;
     }
 }
 
 impl Drop for Heard {
     fn drop(&mut self) {
-        let mut open = lock(&self.losses.open);
-        // Nobody else finds it while that is locked.
+        let mut nodes = lock(&self.losses.nodes);
+        // Nobody else finds it while these are locked.
         if Arc::strong_count(&self.count) == 1 {
-            open.remove(&self.number);
+            nodes.open.remove(&self.number);
+            let count = *lock(&self.count);
+            if count.heard < count.known && nodes.unheard.len() < UNHEARD_MAX {
+                nodes.unheard.insert(self.number, count);
+            }
         }
     }
 }
@@ -127,25 +144,33 @@ mod tests {
     }
 
     #[test]
-    fn who_hears_of_a_loss_otherwise_does_not_hear_of_it_again() {
+    fn what_nobody_heard_of_the_next_one_does() {
         let (losses, metadata) = (Arc::new(Losses::default()), Losing(AtomicU64::new(0)));
-        let (first, second) = (losses.open(7), losses.open(7));
-        first.count_for_others();
-        first.tell(&metadata).expect("it was told");
-        second.tell(&metadata).expect_err("it was not told");
-        second.tell(&metadata).expect("it was told");
-        second.count();
-        first.count_for_others();
-        first.tell(&metadata).expect_err("of the other one it was not told");
+        let first = losses.open(7);
+        first.count();
+        let second = losses.open(7);
+        drop(first);
+        drop(second);
+        let third = losses.open(7);
+        third.tell(&metadata).expect_err("nobody heard of it");
+        third.tell(&metadata).expect("it was told");
+        third.count();
+        let fourth = losses.open(7);
+        third.tell(&metadata).expect_err("one more");
+        fourth.tell(&metadata).expect_err("it was open before anybody heard");
+        losses.open(7).tell(&metadata).expect("others heard of it");
     }
 
     #[test]
-    fn what_nobody_has_open_is_not_remembered() {
+    fn what_nobody_has_open_is_not_remembered_once_somebody_heard() {
         let losses = Arc::new(Losses::default());
         let (first, second) = (losses.open(7), losses.open(7));
         drop(first);
-        assert_eq!(lock(&losses.open).len(), 1);
+        assert_eq!(lock(&losses.nodes).open.len(), 1);
+        second.count();
+        second.tell(&Losing(AtomicU64::new(0))).expect_err("it is told");
         drop(second);
-        assert!(lock(&losses.open).is_empty());
+        let nodes = lock(&losses.nodes);
+        assert!(nodes.open.is_empty() && nodes.unheard.is_empty());
     }
 }

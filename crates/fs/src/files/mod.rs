@@ -29,6 +29,7 @@ use terrace_core::{Access, Backend, Clock, Key, Open, Semantics, Space, Stat};
 use self::away::Away;
 use self::closing::{Closing, Queued};
 pub use self::file::File;
+pub use self::io::Written;
 use self::kept::Kept;
 use self::left::{StillHeld, settled};
 pub use self::losses::Heard;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Opening and closing files.
 
-use std::sync::{Arc, Mutex, Once, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
 
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
@@ -30,30 +30,60 @@ pub(super) struct Handle {
     unread: Option<Node>,
     /// Carried out with the first read.
     first_read: Once,
-    /// Why something is not written through it of which its program was told that it is; and the process
-    /// that was, where known.
-    missed: Mutex<Option<(Failure, Option<u64>)>>,
+    missed: Mutex<Option<Missed>>,
+}
+
+/// Why something is not written of which a program was told that it is.
+struct Missed {
+    failure: Failure,
+    /// Whether a write told of it.
+    is_told: bool,
 }
 
 impl Handle {
-    /// Something is not written of which its program was told that it is. Who else has the file open hears
-    /// of a loss when he syncs it.
-    pub(super) fn note_missed(&self, failure: Failure, owner: Option<u64>) {
-        self.file.note_loss_for_others();
-        let mut missed = self.missed.lock().unwrap_or_else(PoisonError::into_inner);
-        missed.get_or_insert((failure, owner));
+    /// Something is not written of which a program was told that it is: whoever has the file open hears of a
+    /// loss when he syncs it, and who wrote through this why.
+    pub(super) fn note_missed(&self, failure: Failure) {
+        self.file.note_loss();
+        *self.missed() = Some(Missed { failure, is_told: false });
     }
 
-    /// Tells of that, once: the process where one is given, and it is known which it was.
+    /// Tells a write of that, once. What it tells may not reach the program, which may not know either what
+    /// is missing: syncing and closing tell of it still.
     ///
     /// # Errors
     ///
     /// That.
-    pub(super) fn take_missed(&self, process: Option<u64>) -> Result<()> {
-        let mut missed = self.missed.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_of = |own: u64| process.is_none_or(|process| process == own);
-        let told = missed.take_if(|(_, owner)| owner.is_none_or(is_of));
-        told.map_or(Ok(()), |(failure, _)| Err(failure))
+    pub(super) fn tell_writer(&self) -> Result<()> {
+        let mut missed = self.missed();
+        let untold = missed.as_mut().filter(|missed| !missed.is_told);
+        untold.map_or(Ok(()), |missed| {
+            missed.is_told = true;
+            Err(missed.failure.clone())
+        })
+    }
+
+    /// Tells of that, as often as it is asked for until the file is synced: nobody may look at what closing
+    /// tells, as where a program is started.
+    ///
+    /// # Errors
+    ///
+    /// That.
+    pub(super) fn tell_closer(&self) -> Result<()> {
+        self.missed().as_ref().map_or(Ok(()), |missed| Err(missed.failure.clone()))
+    }
+
+    /// Tells who syncs of that, for the last time.
+    ///
+    /// # Errors
+    ///
+    /// That.
+    pub(super) fn take_missed(&self) -> Result<()> {
+        self.missed().take().map_or(Ok(()), |missed| Err(missed.failure))
+    }
+
+    fn missed(&self) -> MutexGuard<'_, Option<Missed>> {
+        self.missed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -176,7 +176,7 @@ impl Front {
         let Writing { offset, data, flags, is_from_cache, stranger, .. } = *writing;
         if !is_from_cache {
             // The kernel would take it for what became of the bytes that it writes back.
-            handle.take_missed(None)?;
+            handle.tell_writer()?;
         }
         let clears_set_id = stranger.is_some();
         // The kernel takes what lends rights away by itself, but for what goes past its cache.
@@ -239,7 +239,7 @@ impl Front {
 
     pub(super) fn sync_file(&self, handle: u64, reply: &mut Answering) -> Result<()> {
         let handle = self.handle(handle)?;
-        let missed = handle.take_missed(None);
+        let missed = handle.take_missed();
         let synced = handle.file.sync();
         missed.and(synced)?;
         reply.with(Reply::empty)

@@ -7,6 +7,7 @@ use std::thread;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 use terrace_core::Begun;
+use terrace_fs::{File, Written};
 use terrace_fuse::{Operation, Request};
 
 use super::handle::Handle;
@@ -25,8 +26,6 @@ struct PutOff {
     node: u64,
     offset: u64,
     data: Arc<[u8]>,
-    /// The process that wrote, where known.
-    owner: Option<u64>,
     behind: Behind,
     refresher: Option<Arc<Refresher>>,
     /// Whoever wants what it changed waits until nobody has this any more.
@@ -42,7 +41,8 @@ impl Front {
         match &request.operation {
             // These see to it themselves, or depend on nothing.
             Operation::Write { .. } | Operation::Forget { .. } | Operation::BatchForget(_) => {}
-            Operation::SyncFs => self.behind.settle_all(),
+            // Nobody finds under a new name what is not written yet.
+            Operation::SyncFs | Operation::Rename { .. } => self.behind.settle_all(),
             Operation::Flush { lock_owner, .. } => {
                 self.behind.settle_own(request.node, *lock_owner);
             }
@@ -82,8 +82,8 @@ impl Front {
     }
 
     fn put_off(&self, handle: &Arc<Handle>, writing: &Writing<'_>) -> Option<Begun> {
-        let (node, offset, owner) = (handle.file.number(), writing.offset, writing.owner);
-        let mut pending = Some(self.behind.begin(node, writing.range(), owner));
+        let (node, offset) = (handle.file.number(), writing.offset);
+        let mut pending = Some(self.behind.begin(node, writing.range(), writing.owner));
         let data = Arc::from(writing.data);
         handle.file.write_later(offset, &data, &mut || {
             let put_off = PutOff {
@@ -91,44 +91,42 @@ impl Front {
                 node,
                 offset,
                 data: Arc::clone(&data),
-                owner,
                 behind: self.behind.clone(),
                 refresher: self.refresher.clone(),
                 _pending: pending.take().expect("it is asked for once"),
             };
-            Box::new(move |done| Arc::new(put_off).end(done))
+            Box::new(move |written| Arc::new(put_off).end(written))
         })
     }
 }
 
 impl PutOff {
-    fn end(self: Arc<Self>, done: Option<terrace_core::Result<()>>) {
-        match done {
-            Some(Ok(())) => {}
-            Some(Err(error)) => self.fail(error.into()),
-            None => {
-                // Nor are there ever more threads than were begun until here.
-                self.behind.note_failed();
-                let put_off = Arc::clone(&self);
-                let write = move || {
-                    terrace_affinity::roam();
-                    if let Err(failure) = put_off.write() {
-                        put_off.fail(failure);
-                    }
-                };
-                // Others wait for the thread that came to know of it.
-                if let Err(error) = thread::Builder::new().name("write-again".into()).spawn(write) {
-                    tracing::warn!(%error, "cannot write again what a server did not write");
-                    self.fail(Errno::IO.into());
-                }
-            }
+    fn end(self: Arc<Self>, written: Written) {
+        match written {
+            Written::Done => {}
+            Written::Unknown(error) => self.fail(error.into()),
+            Written::Forgotten => self.ask(|_, file| file.check()),
+            Written::Not => self.ask(|this, file| file.write(this.offset, &this.data, false)),
         }
     }
 
-    /// Writes, and waits for it.
-    fn write(&self) -> Result<()> {
-        let handle = self.handle.upgrade().ok_or(Errno::BADF)?;
-        handle.file.write(self.offset, &self.data, false)
+    /// Has a thread of its own ask the servers, and wait for them: others wait for the one that came to know
+    /// of it.
+    fn ask(self: Arc<Self>, how: fn(&Self, &File) -> Result<()>) {
+        // Nor are there ever more threads than were begun until here.
+        self.behind.note_failed();
+        let put_off = Arc::clone(&self);
+        let ask = move || {
+            terrace_affinity::roam();
+            let handle = put_off.handle.upgrade().ok_or_else(|| Errno::BADF.into());
+            if let Err(failure) = handle.and_then(|handle| how(&put_off, &handle.file)) {
+                put_off.fail(failure);
+            }
+        };
+        if let Err(error) = thread::Builder::new().name("write-again".into()).spawn(ask) {
+            tracing::warn!(%error, "cannot ask a server about what was to be written");
+            self.fail(Errno::IO.into());
+        }
     }
 
     fn fail(&self, failure: Failure) {
@@ -142,7 +140,7 @@ impl PutOff {
             refresher.refresh(Stale { node, offset, length });
         }
         if let Some(handle) = self.handle.upgrade() {
-            handle.note_missed(failure, self.owner);
+            handle.note_missed(failure);
         }
     }
 }
