@@ -42,6 +42,22 @@ fn a_mounted_store_is_not_mounted_once_more_not_even_to_read() {
     }
 }
 
+#[test]
+fn what_is_left_of_a_mount_that_was_killed_is_to_be_taken_away_first() {
+    let Some(scene) = Scene::new() else { return };
+    let mut mounted = scene.mount("mnt", &[]);
+    fs::write(mounted.path().join("file"), [7; 10_000]).expect("there is room");
+    mounted.kill_process();
+    let output = run(&scene, &["mount", "store", "mnt"]);
+    assert_eq!(output.status.code(), Some(BUSY), "{}", errors(&output));
+    assert!(errors(&output).contains("with umount"), "{}", errors(&output));
+    assert!(!errors(&output).contains("recovered"), "it was not opened: {}", errors(&output));
+    mounted.kill();
+    mounted.mount(&scene);
+    assert_eq!(fs::read(mounted.path().join("file")).expect("it is there"), [7; 10_000]);
+    mounted.unmount();
+}
+
 /// The process that served a mount ends a moment after `umount` has returned.
 #[test]
 fn what_needs_the_store_waits_for_a_mount_that_ends() {

@@ -310,6 +310,11 @@ impl Mounted {
         assert!(status.success(), "{status}");
     }
 
+    /// Kills the process that serves, and leaves what it had mounted.
+    pub(crate) fn kill_process(&mut self) {
+        self.process.as_mut().expect("it is mounted").kill();
+    }
+
     /// Kills the process that serves, and takes away what is left.
     pub(crate) fn kill(&mut self) {
         self.process.take().expect("it is mounted").kill();

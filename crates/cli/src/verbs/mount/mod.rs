@@ -10,6 +10,7 @@ use std::thread;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
+use rustix::io::Errno;
 use serde_json::json;
 use terrace_core::{Error, ErrorKind};
 use terrace_fuse::Unmounter;
@@ -335,11 +336,15 @@ fn unmount_on(interrupt: &Interrupt, unmounter: Unmounter) {
 fn directory(path: &Path) -> Result<PathBuf> {
     let absolute = std::fs::canonicalize(path)
         .map_err(|error| Error::from_io("mount", error).with("directory", path.display()))?;
-    // What cannot be asked may be a mount whose process died, which another one may cover.
     match absolute.metadata() {
         Ok(found) if !found.is_dir() => Err(Error::invalid("mount", "a directory is expected")
             .with("path", path.display())
             .into()),
+        Err(error) if error.raw_os_error() == Some(Errno::NOTCONN.raw_os_error()) => {
+            let reason = "what is mounted there lost its process: take it away first, with umount";
+            let error = Error::new(ErrorKind::Busy, "mount").because(reason);
+            Err(error.with("directory", absolute.display()).into())
+        }
         _ => Ok(absolute),
     }
 }
