@@ -6,8 +6,9 @@
 //! nobody heard of the next one does who opens it, also where nobody had it open meanwhile.
 
 use std::collections::HashMap;
+use std::mem;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use terrace_core::{Error, ErrorKind};
 
@@ -85,10 +86,10 @@ impl Heard {
 impl Drop for Heard {
     fn drop(&mut self) {
         let mut nodes = lock(&self.losses.nodes);
-        // Nobody else finds it while these are locked.
-        if Arc::strong_count(&self.count) == 1 {
+        // While these are locked: nobody else finds it, and of two who drop it one is the last.
+        if let Ok(count) = Arc::try_unwrap(mem::take(&mut self.count)) {
             nodes.open.remove(&self.number);
-            let count = *lock(&self.count);
+            let count = count.into_inner().unwrap_or_else(PoisonError::into_inner);
             if count.heard < count.known && nodes.unheard.len() < UNHEARD_MAX {
                 nodes.unheard.insert(self.number, count);
             }
