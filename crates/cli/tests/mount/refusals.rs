@@ -47,6 +47,8 @@ fn what_is_left_of_a_mount_that_was_killed_is_to_be_taken_away_first() {
     let Some(scene) = Scene::new() else { return };
     let mut mounted = scene.mount("mnt", &[]);
     fs::write(mounted.path().join("file"), [7; 10_000]).expect("there is room");
+    // What the kernel may remember.
+    mounted.path().metadata().expect("it is mounted");
     mounted.kill_process();
     let output = run(&scene, &["mount", "store", "mnt"]);
     assert_eq!(output.status.code(), Some(BUSY), "{}", errors(&output));

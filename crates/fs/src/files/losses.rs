@@ -5,7 +5,7 @@
 //! hears of that one no more, who had it open before does, also where others heard of it first. What
 //! nobody heard of the next one does who opens it, also where nobody had it open meanwhile.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::mem;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -16,8 +16,9 @@ use crate::failure::{Failure, Result};
 use crate::lock;
 use crate::metadata::Metadata;
 
-/// So many nodes that nobody has open are known to have losses of which nobody heard.
-const UNHEARD_MAX: usize = 1024;
+/// So many nodes that nobody has open are known to have losses of which nobody heard: those with the
+/// greatest numbers, which are the newest.
+const UNHEARD_MAX: usize = 65_536;
 
 /// Losses by the number of the node, as long as somebody has that open, or nobody heard of one.
 #[derive(Default)]
@@ -29,7 +30,7 @@ pub(super) struct Losses {
 struct Nodes {
     open: HashMap<u64, Weak<Mutex<Count>>>,
     /// Of those that nobody has open.
-    unheard: HashMap<u64, Count>,
+    unheard: BTreeMap<u64, Count>,
 }
 
 /// The losses of a node.
@@ -90,8 +91,11 @@ impl Drop for Heard {
         if let Ok(count) = Arc::try_unwrap(mem::take(&mut self.count)) {
             nodes.open.remove(&self.number);
             let count = count.into_inner().unwrap_or_else(PoisonError::into_inner);
-            if count.heard < count.known && nodes.unheard.len() < UNHEARD_MAX {
+            if count.heard < count.known {
                 nodes.unheard.insert(self.number, count);
+                if nodes.unheard.len() > UNHEARD_MAX {
+                    nodes.unheard.pop_first();
+                }
             }
         }
     }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Opening and closing files.
 
+use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
 
 use rustix::fs::{Mode, OFlags};
@@ -33,19 +34,29 @@ pub(super) struct Handle {
     missed: Mutex<Option<Missed>>,
 }
 
-/// Why something is not written of which a program was told that it is.
+/// Why something is not written of which a program was told that it is, until the file is synced.
 struct Missed {
     failure: Failure,
     /// Whether a write told of it.
     is_told: bool,
+    /// The processes that wrote it, where known.
+    owners: HashSet<u64>,
+    is_of_unknown: bool,
 }
 
 impl Handle {
     /// Something is not written of which a program was told that it is: whoever has the file open hears of a
     /// loss when he syncs it, and who wrote through this why.
-    pub(super) fn note_missed(&self, failure: Failure) {
+    pub(super) fn note_missed(&self, failure: Failure, owner: Option<u64>) {
         self.file.note_loss();
-        *self.missed() = Some(Missed { failure, is_told: false });
+        let mut missed = self.missed();
+        let (mut owners, mut is_of_unknown) = match missed.take() {
+            Some(before) => (before.owners, before.is_of_unknown && !before.is_told),
+            None => Default::default(),
+        };
+        owners.extend(owner);
+        is_of_unknown |= owner.is_none();
+        *missed = Some(Missed { failure, is_told: false, owners, is_of_unknown });
     }
 
     /// Tells a write of that, once. What it tells may not reach the program, which may not know either what
@@ -63,14 +74,20 @@ impl Handle {
         })
     }
 
-    /// Tells of that, as often as it is asked for until the file is synced: nobody may look at what closing
-    /// tells, as where a program is started.
+    /// Tells a process of that whose descriptor is closed, as often as it is asked for until the file is
+    /// synced, because nobody may look at what closing tells, as where a program is started: one that wrote
+    /// it, or any, where nobody knows which did, until a write told of it.
     ///
     /// # Errors
     ///
     /// That.
-    pub(super) fn tell_closer(&self) -> Result<()> {
-        self.missed().as_ref().map_or(Ok(()), |missed| Err(missed.failure.clone()))
+    pub(super) fn tell_closer(&self, process: u64) -> Result<()> {
+        let missed = self.missed();
+        let may_be_of = |missed: &&Missed| {
+            missed.owners.contains(&process) || missed.is_of_unknown && !missed.is_told
+        };
+        let told = missed.as_ref().filter(may_be_of);
+        told.map_or(Ok(()), |missed| Err(missed.failure.clone()))
     }
 
     /// Tells who syncs of that, for the last time.

@@ -258,7 +258,7 @@ impl Front {
             Operation::Flush { handle, lock_owner } if self.is_shared => {
                 // Before: what its process has lost is over with this.
                 let checked = self.files.check_to_close(node);
-                let missed = self.handle(*handle)?.tell_closer();
+                let missed = self.handle(*handle)?.tell_closer(*lock_owner);
                 let unlocked = self.locks.flush(node, *lock_owner);
                 checked.and(missed).and(unlocked)?;
                 reply.with(Reply::empty)

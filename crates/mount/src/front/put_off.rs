@@ -4,7 +4,7 @@
 use std::sync::{Arc, Weak};
 use std::thread;
 
-use rustix::fs::OFlags;
+use rustix::fs::{OFlags, RenameFlags};
 use rustix::io::Errno;
 use terrace_core::Begun;
 use terrace_fs::{File, Written};
@@ -26,6 +26,8 @@ struct PutOff {
     node: u64,
     offset: u64,
     data: Arc<[u8]>,
+    /// The process that wrote, where known.
+    owner: Option<u64>,
     behind: Behind,
     refresher: Option<Arc<Refresher>>,
     /// Whoever wants what it changed waits until nobody has this any more.
@@ -41,8 +43,19 @@ impl Front {
         match &request.operation {
             // These see to it themselves, or depend on nothing.
             Operation::Write { .. } | Operation::Forget { .. } | Operation::BatchForget(_) => {}
+            Operation::SyncFs => self.behind.settle_all(),
             // Nobody finds under a new name what is not written yet.
-            Operation::SyncFs | Operation::Rename { .. } => self.behind.settle_all(),
+            Operation::Rename { name, new_parent, new_name, flags } => {
+                let is_exchange =
+                    RenameFlags::from_bits_retain(*flags).contains(RenameFlags::EXCHANGE);
+                let ends = [(request.node, name), (*new_parent, new_name)];
+                for (directory, name) in &ends[..=usize::from(is_exchange)] {
+                    // Why it is not found is what renaming says.
+                    if let Ok(node) = self.files.lookup(*directory, name) {
+                        self.behind.settle(node.number);
+                    }
+                }
+            }
             Operation::Flush { lock_owner, .. } => {
                 self.behind.settle_own(request.node, *lock_owner);
             }
@@ -82,8 +95,8 @@ impl Front {
     }
 
     fn put_off(&self, handle: &Arc<Handle>, writing: &Writing<'_>) -> Option<Begun> {
-        let (node, offset) = (handle.file.number(), writing.offset);
-        let mut pending = Some(self.behind.begin(node, writing.range(), writing.owner));
+        let (node, offset, owner) = (handle.file.number(), writing.offset, writing.owner);
+        let mut pending = Some(self.behind.begin(node, writing.range(), owner));
         let data = Arc::from(writing.data);
         handle.file.write_later(offset, &data, &mut || {
             let put_off = PutOff {
@@ -91,6 +104,7 @@ impl Front {
                 node,
                 offset,
                 data: Arc::clone(&data),
+                owner,
                 behind: self.behind.clone(),
                 refresher: self.refresher.clone(),
                 _pending: pending.take().expect("it is asked for once"),
@@ -140,7 +154,7 @@ impl PutOff {
             refresher.refresh(Stale { node, offset, length });
         }
         if let Some(handle) = self.handle.upgrade() {
-            handle.note_missed(failure);
+            handle.note_missed(failure, self.owner);
         }
     }
 }

@@ -10,6 +10,7 @@ use std::thread;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
+use rustix::fs::{AtFlags, CWD, FileType, StatxFlags, statx};
 use rustix::io::Errno;
 use serde_json::json;
 use terrace_core::{Error, ErrorKind};
@@ -336,11 +337,13 @@ fn unmount_on(interrupt: &Interrupt, unmounter: Unmounter) {
 fn directory(path: &Path) -> Result<PathBuf> {
     let absolute = std::fs::canonicalize(path)
         .map_err(|error| Error::from_io("mount", error).with("directory", path.display()))?;
-    match absolute.metadata() {
-        Ok(found) if !found.is_dir() => Err(Error::invalid("mount", "a directory is expected")
-            .with("path", path.display())
-            .into()),
-        Err(error) if error.raw_os_error() == Some(Errno::NOTCONN.raw_os_error()) => {
+    // The kernel may remember what a process said that is gone.
+    match statx(CWD, &absolute, AtFlags::STATX_FORCE_SYNC, StatxFlags::TYPE) {
+        Ok(found) if FileType::from_raw_mode(found.stx_mode.into()) != FileType::Directory => {
+            let error = Error::invalid("mount", "a directory is expected");
+            Err(error.with("path", path.display()).into())
+        }
+        Err(Errno::NOTCONN) => {
             let reason = "what is mounted there lost its process: take it away first, with umount";
             let error = Error::new(ErrorKind::Busy, "mount").because(reason);
             Err(error.with("directory", absolute.display()).into())
