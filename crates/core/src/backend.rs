@@ -6,7 +6,7 @@ use std::io::{IoSlice, IoSliceMut};
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::later::{Begun, ReadDone, WriteDone};
+use crate::later::Later;
 use crate::{
     Atomicity, BatchOrdering, Error, ErrorKind, FileLease, Hint, Identity, Key, Persistency,
     ReadSummary, Result, Semantics, Superblock,
@@ -132,24 +132,8 @@ pub trait Object: Send + Sync {
     /// only at the end of the object. Holes read as zeros.
     fn read_at(&self, offset_bytes: u64, buffers: &mut [IoSliceMut<'_>]) -> Result<usize>;
 
-    /// Begins a read of `bytes` bytes, for who can go on without them: what `done` returns is told
-    /// of them, once. `None` where it was not begun, and `done` not asked: then `read_at` reads.
-    fn read_later(
-        &self,
-        offset_bytes: u64,
-        bytes: usize,
-        done: &mut dyn FnMut() -> ReadDone,
-    ) -> Option<Begun>;
-
-    /// Begins a write of `data`, for who can go on before it is done: what `done` returns is told of
-    /// its end, once. `None` where it was not begun, and `done` not asked: then `write_at` writes. Writes
-    /// that are on their way at the same time come in any order.
-    fn write_later(
-        &self,
-        offset_bytes: u64,
-        data: &Arc<[u8]>,
-        done: &mut dyn FnMut() -> WriteDone,
-    ) -> Option<Begun>;
+    /// Begins reads and writes whose end is told later, where this can.
+    fn later(&self) -> Option<&dyn Later>;
 
     /// Writes all of `data` one after the other, growing the object as needed. A gap before
     /// `offset_bytes` reads as zeros.

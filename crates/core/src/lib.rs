@@ -33,7 +33,7 @@ pub use failpoint::{Failpoints, Watcher};
 pub use identity::{Identity, Role, Superblock};
 pub use key::{Key, NAME_BYTES_MAX, NAMESPACE_BYTES_MAX};
 pub use kv::{KV_KEY_BYTES_MAX, KV_VALUE_BYTES_MAX, Kv, KvExt, KvRange, Pair, Ticket, Txn};
-pub use later::{Begun, ReadDone, WriteDone};
+pub use later::{Begun, Later, ReadDone, WriteDone};
 pub use lease::{FileLease, GenerationWord, ReadSummary, WORD_BYTES};
 pub use policy::{
     Action, ActionKind, Actions, Bounds, Canceller, Event, EventKind, Outcome, Parameter, Placed,

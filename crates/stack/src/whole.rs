@@ -10,8 +10,7 @@ use std::ops::{Deref, Range};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use terrace_core::{
-    Access, Atomicity, Begun, End, Error, ErrorKind, FileLease, Object, ReadDone, ReadSummary,
-    Result, Stat, WriteDone,
+    Access, Atomicity, End, Error, ErrorKind, FileLease, Later, Object, ReadSummary, Result, Stat,
 };
 
 use crate::object::StackObject;
@@ -165,16 +164,7 @@ impl Object for WholeObject {
         self.0.read_at(offset_bytes, buffers)
     }
 
-    fn read_later(&self, _: u64, _: usize, _: &mut dyn FnMut() -> ReadDone) -> Option<Begun> {
-        None
-    }
-
-    fn write_later(
-        &self,
-        _: u64,
-        _: &Arc<[u8]>,
-        _: &mut dyn FnMut() -> WriteDone,
-    ) -> Option<Begun> {
+    fn later(&self) -> Option<&dyn Later> {
         None
     }
 

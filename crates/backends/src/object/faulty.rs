@@ -12,7 +12,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use terrace_core::{
     Access, Atomicity, Backend, Begun, Capability, Create, Cursor, End, Error, ErrorKind,
-    FileLease, Identity, Key, Object, Op, Open, Page, Random, ReadDone, ReadSummary, Result,
+    FileLease, Identity, Key, Later, Object, Op, Open, Page, Random, ReadDone, ReadSummary, Result,
     Semantics, Space, Stat, Superblock, WriteDone, execute_each,
 };
 
@@ -395,19 +395,8 @@ impl Object for FaultyObject {
         self.inner.read_at(offset_bytes, buffers)
     }
 
-    fn read_later(&self, _: u64, _: usize, done: &mut dyn FnMut() -> ReadDone) -> Option<Begun> {
-        let error = self.pass(FaultPoint::ReadLater).err()?;
-        let done = done();
-        Some(Begun::Answering(Box::new(move || done(Some(Err(error))))))
-    }
-
-    fn write_later(
-        &self,
-        _: u64,
-        _: &Arc<[u8]>,
-        _: &mut dyn FnMut() -> WriteDone,
-    ) -> Option<Begun> {
-        None
+    fn later(&self) -> Option<&dyn Later> {
+        Some(self)
     }
 
     fn write_at(&self, offset_bytes: u64, data: &[IoSlice<'_>]) -> Result<()> {
@@ -483,6 +472,23 @@ impl Object for FaultyObject {
 
     fn label(&self) -> Option<Arc<[u8]>> {
         self.inner.label()
+    }
+}
+
+impl Later for FaultyObject {
+    fn read_later(&self, _: u64, _: usize, done: &mut dyn FnMut() -> ReadDone) -> Option<Begun> {
+        let error = self.pass(FaultPoint::ReadLater).err()?;
+        let done = done();
+        Some(Begun::Answering(Box::new(move || done(Some(Err(error))))))
+    }
+
+    fn write_later(
+        &self,
+        _: u64,
+        _: &Arc<[u8]>,
+        _: &mut dyn FnMut() -> WriteDone,
+    ) -> Option<Begun> {
+        None
     }
 }
 

@@ -10,10 +10,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use terrace_core::{
-    Access, Atomicity, Backend, Begun, Capability, Clock, Create, Cursor, End, Error, ErrorKind,
-    FileLease, Identity, Key, Object, Op, Open, Page, Persistency, ReadDone, ReadSummary, Result,
-    Semantics, Space, Stat, Superblock, SystemClock, WriteDone, check_extent, check_range,
-    execute_each,
+    Access, Atomicity, Backend, Capability, Clock, Create, Cursor, End, Error, ErrorKind,
+    FileLease, Identity, Key, Later, Object, Op, Open, Page, Persistency, ReadSummary, Result,
+    Semantics, Space, Stat, Superblock, SystemClock, check_extent, check_range, execute_each,
 };
 
 /// Keeps objects in main memory, up to a bound, until it is dropped.
@@ -358,16 +357,7 @@ impl Object for MemoryObject {
         Ok(done)
     }
 
-    fn read_later(&self, _: u64, _: usize, _: &mut dyn FnMut() -> ReadDone) -> Option<Begun> {
-        None
-    }
-
-    fn write_later(
-        &self,
-        _: u64,
-        _: &Arc<[u8]>,
-        _: &mut dyn FnMut() -> WriteDone,
-    ) -> Option<Begun> {
+    fn later(&self) -> Option<&dyn Later> {
         None
     }
 

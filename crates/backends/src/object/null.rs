@@ -9,10 +9,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use terrace_core::{
-    Access, Atomicity, Backend, Begun, Capability, Clock, Create, Cursor, End, Error, ErrorKind,
-    FileLease, Identity, Key, Object, Op, Open, Page, Persistency, ReadDone, ReadSummary, Result,
-    Semantics, Space, Stat, Superblock, SystemClock, WriteDone, check_extent, check_range,
-    execute_each,
+    Access, Atomicity, Backend, Capability, Clock, Create, Cursor, End, Error, ErrorKind,
+    FileLease, Identity, Key, Later, Object, Op, Open, Page, Persistency, ReadSummary, Result,
+    Semantics, Space, Stat, Superblock, SystemClock, check_extent, check_range, execute_each,
 };
 
 /// Keeps the keys, sizes, times and identities of objects and forgets their bytes: all read as
@@ -290,16 +289,7 @@ impl Object for NullObject {
         Ok(done)
     }
 
-    fn read_later(&self, _: u64, _: usize, _: &mut dyn FnMut() -> ReadDone) -> Option<Begun> {
-        None
-    }
-
-    fn write_later(
-        &self,
-        _: u64,
-        _: &Arc<[u8]>,
-        _: &mut dyn FnMut() -> WriteDone,
-    ) -> Option<Begun> {
+    fn later(&self) -> Option<&dyn Later> {
         None
     }
 

@@ -12,9 +12,9 @@ use std::thread;
 use std::time::Duration;
 
 use terrace_core::{
-    Access, Backend, BatchOrdering, Begun, Capability, Clock, Create, Cursor, End, ErrorKind,
-    FileLease, Identity, Key, Object, Op, Open, Page, ReadDone, ReadSummary, Reply, Request,
-    Result, Semantics, Space, Stat, Superblock, WriteDone, execute_strictly,
+    Access, Backend, BatchOrdering, Capability, Clock, Create, Cursor, End, ErrorKind, FileLease,
+    Identity, Key, Later, Object, Op, Open, Page, ReadSummary, Reply, Request, Result, Semantics,
+    Space, Stat, Superblock, execute_strictly,
 };
 
 /// Makes a backend as slow as [`Rates`] say.
@@ -197,16 +197,7 @@ impl Object for ThrottledObject {
         outcome
     }
 
-    fn read_later(&self, _: u64, _: usize, _: &mut dyn FnMut() -> ReadDone) -> Option<Begun> {
-        None
-    }
-
-    fn write_later(
-        &self,
-        _: u64,
-        _: &Arc<[u8]>,
-        _: &mut dyn FnMut() -> WriteDone,
-    ) -> Option<Begun> {
+    fn later(&self) -> Option<&dyn Later> {
         None
     }
 

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use terrace_core::{
     ATOMIC_BYTES_MAX, Access, Atomicity, Begun, Create, End, Error, ErrorKind, FileLease, Key,
-    Object, ReadDone, ReadSummary, Result, Semantics, Stat, WriteDone,
+    Later, Object, ReadDone, ReadSummary, Result, Semantics, Stat, WriteDone,
 };
 use terrace_wire::{OnHandle, Opened, Opening, Operation, Outcome, VERSION_KEEPS_SIZE};
 
@@ -221,71 +221,8 @@ impl Object for RemoteObject {
         Ok(total)
     }
 
-    fn read_later(
-        &self,
-        offset_bytes: u64,
-        bytes: usize,
-        done: &mut dyn FnMut() -> ReadDone,
-    ) -> Option<Begun> {
-        // Read without asking anybody, or of no use to who asks.
-        if self.lent.is_some() || self.semantics.atomicity.check_bytes("read", bytes).is_err() {
-            return None;
-        }
-        let handle = *self.handle();
-        let length_bytes = u32::try_from(bytes).ok()?;
-        let what = OnHandle::Read { offset_bytes, length_bytes };
-        let operations = [Operation::On { handle: handle.number, what }];
-        let message = Message::request(&operations, &[], &self.semantics);
-        self.core.ask_later(&message, handle.life.number, &mut || {
-            let done = done();
-            let target = self.core.target.clone();
-            Box::new(move |ended| match ended {
-                Ended::Told(Ok(answer)) => match answer.outcomes(1) {
-                    Ok((outcomes, read)) if is_read(&outcomes, read.len(), bytes) => {
-                        done(Some(Ok(&read)));
-                    }
-                    // Why, and whether a new handle helps, comes to light when it is read again.
-                    _ => done(None),
-                },
-                Ended::Told(Err(error)) => done(Some(Err(error.with("server", target)))),
-                Ended::Broke(_) => done(None),
-            })
-        })
-    }
-
-    fn write_later(
-        &self,
-        offset_bytes: u64,
-        data: &Arc<[u8]>,
-        done: &mut dyn FnMut() -> WriteDone,
-    ) -> Option<Begun> {
-        // Why it cannot be done is said to who waits for it.
-        self.semantics.atomicity.check_bytes("write", data.len()).ok()?;
-        let Handle { number: handle, life } = *self.handle();
-        let what = OnHandle::Write { offset_bytes, data_bytes: u32::try_from(data.len()).ok()? };
-        let operation = Operation::On { handle, what };
-        let change = Change { operation, data: Arc::clone(data), semantics: self.semantics };
-        self.core.change_later(&change, life.number, &mut || {
-            let done = done();
-            let (core, written) = (Arc::downgrade(&self.core), Arc::downgrade(&self.written));
-            Box::new(move |changed| {
-                let is_same = || core.upgrade().is_some_and(|core| life.number == core.life());
-                // As what is waited for: what failed, and has ended with its life, is not lost.
-                if let Some(changed) = &changed
-                    && (changed.is_ok() || is_same())
-                    && let Some(written) = written.upgrade()
-                {
-                    written.note(life);
-                }
-                done(match changed.map(|changed| changed.and_then(self::done)) {
-                    // The server has ended it.
-                    Some(Err(error)) if !is_unreachable(&error) => None,
-                    // Nothing comes any more that was on its way in a life that is over.
-                    Some(Err(_)) if !is_same() => None,
-                    other => other,
-                });
-            })
-        })
+    fn later(&self) -> Option<&dyn Later> {
+        Some(self)
     }
 
     fn write_at(&self, offset_bytes: u64, data: &[IoSlice<'_>]) -> Result<()> {
@@ -377,6 +314,75 @@ impl Object for RemoteObject {
 
     fn label(&self) -> Option<Arc<[u8]>> {
         (!self.label.is_empty()).then(|| Arc::clone(&self.label))
+    }
+}
+
+impl Later for RemoteObject {
+    fn read_later(
+        &self,
+        offset_bytes: u64,
+        bytes: usize,
+        done: &mut dyn FnMut() -> ReadDone,
+    ) -> Option<Begun> {
+        // Read without asking anybody, or of no use to who asks.
+        if self.lent.is_some() || self.semantics.atomicity.check_bytes("read", bytes).is_err() {
+            return None;
+        }
+        let handle = *self.handle();
+        let length_bytes = u32::try_from(bytes).ok()?;
+        let what = OnHandle::Read { offset_bytes, length_bytes };
+        let operations = [Operation::On { handle: handle.number, what }];
+        let message = Message::request(&operations, &[], &self.semantics);
+        self.core.ask_later(&message, handle.life.number, &mut || {
+            let done = done();
+            let target = self.core.target.clone();
+            Box::new(move |ended| match ended {
+                Ended::Told(Ok(answer)) => match answer.outcomes(1) {
+                    Ok((outcomes, read)) if is_read(&outcomes, read.len(), bytes) => {
+                        done(Some(Ok(&read)));
+                    }
+                    // Why, and whether a new handle helps, comes to light when it is read again.
+                    _ => done(None),
+                },
+                Ended::Told(Err(error)) => done(Some(Err(error.with("server", target)))),
+                Ended::Broke(_) => done(None),
+            })
+        })
+    }
+
+    fn write_later(
+        &self,
+        offset_bytes: u64,
+        data: &Arc<[u8]>,
+        done: &mut dyn FnMut() -> WriteDone,
+    ) -> Option<Begun> {
+        // Why it cannot be done is said to who waits for it.
+        self.semantics.atomicity.check_bytes("write", data.len()).ok()?;
+        let Handle { number: handle, life } = *self.handle();
+        let what = OnHandle::Write { offset_bytes, data_bytes: u32::try_from(data.len()).ok()? };
+        let operation = Operation::On { handle, what };
+        let change = Change { operation, data: Arc::clone(data), semantics: self.semantics };
+        self.core.change_later(&change, life.number, &mut || {
+            let done = done();
+            let (core, written) = (Arc::downgrade(&self.core), Arc::downgrade(&self.written));
+            Box::new(move |changed| {
+                let is_same = || core.upgrade().is_some_and(|core| life.number == core.life());
+                // As what is waited for: what failed, and has ended with its life, is not lost.
+                if let Some(changed) = &changed
+                    && (changed.is_ok() || is_same())
+                    && let Some(written) = written.upgrade()
+                {
+                    written.note(life);
+                }
+                done(match changed.map(|changed| changed.and_then(self::done)) {
+                    // The server has ended it.
+                    Some(Err(error)) if !is_unreachable(&error) => None,
+                    // Nothing comes any more that was on its way in a life that is over.
+                    Some(Err(_)) if !is_same() => None,
+                    other => other,
+                });
+            })
+        })
     }
 }
 

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use terrace_core::{
-    Access, Begun, End, Error, ErrorKind, FileLease, Key, Object, Open, ReadDone, ReadSummary,
-    Result, Stat, WriteDone, check_extent, check_range,
+    Access, Begun, End, Error, ErrorKind, FileLease, Key, Later, Object, Open, ReadDone,
+    ReadSummary, Result, Stat, WriteDone, check_extent, check_range,
 };
 
 use super::layout::Layout;
@@ -250,44 +250,8 @@ impl Object for StripedObject {
     }
 
     /// Of one piece, which is open already.
-    fn read_later(
-        &self,
-        offset_bytes: u64,
-        bytes: usize,
-        done: &mut dyn FnMut() -> ReadDone,
-    ) -> Option<Begun> {
-        check_extent(offset_bytes, bytes as u64).ok()?;
-        let run = self.layout.run_at(offset_bytes);
-        if run.length_bytes < bytes as u64 {
-            return None;
-        }
-        let piece = self.slot(run.piece).clone()?;
-        let start_bytes = self.layout.below(run.piece, offset_bytes);
-        piece.read_later(start_bytes, bytes, &mut || {
-            let done = done();
-            Box::new(move |read: Option<Result<&[u8]>>| {
-                // What a piece does not have are zeros, or behind the end of the object.
-                let is_whole =
-                    |read: &Result<&[u8]>| !matches!(read, Ok(read) if read.len() < bytes);
-                done(read.filter(is_whole));
-            })
-        })
-    }
-
-    /// To one piece, which is open already.
-    fn write_later(
-        &self,
-        offset_bytes: u64,
-        data: &Arc<[u8]>,
-        done: &mut dyn FnMut() -> WriteDone,
-    ) -> Option<Begun> {
-        check_extent(offset_bytes, data.len() as u64).ok()?;
-        let run = self.layout.run_at(offset_bytes);
-        if data.is_empty() || run.length_bytes < data.len() as u64 {
-            return None;
-        }
-        let piece = self.slot(run.piece).clone()?;
-        piece.write_later(self.layout.below(run.piece, offset_bytes), data, done)
+    fn later(&self) -> Option<&dyn Later> {
+        Some(self)
     }
 
     fn write_at(&self, offset_bytes: u64, data: &[IoSlice<'_>]) -> Result<()> {
@@ -415,6 +379,48 @@ impl Object for StripedObject {
 
     fn label(&self) -> Option<Arc<[u8]>> {
         None
+    }
+}
+
+impl Later for StripedObject {
+    fn read_later(
+        &self,
+        offset_bytes: u64,
+        bytes: usize,
+        done: &mut dyn FnMut() -> ReadDone,
+    ) -> Option<Begun> {
+        check_extent(offset_bytes, bytes as u64).ok()?;
+        let run = self.layout.run_at(offset_bytes);
+        if run.length_bytes < bytes as u64 {
+            return None;
+        }
+        let piece = self.slot(run.piece).clone()?;
+        let start_bytes = self.layout.below(run.piece, offset_bytes);
+        piece.later()?.read_later(start_bytes, bytes, &mut || {
+            let done = done();
+            Box::new(move |read: Option<Result<&[u8]>>| {
+                // What a piece does not have are zeros, or behind the end of the object.
+                let is_whole =
+                    |read: &Result<&[u8]>| !matches!(read, Ok(read) if read.len() < bytes);
+                done(read.filter(is_whole));
+            })
+        })
+    }
+
+    /// To one piece, which is open already.
+    fn write_later(
+        &self,
+        offset_bytes: u64,
+        data: &Arc<[u8]>,
+        done: &mut dyn FnMut() -> WriteDone,
+    ) -> Option<Begun> {
+        check_extent(offset_bytes, data.len() as u64).ok()?;
+        let run = self.layout.run_at(offset_bytes);
+        if data.is_empty() || run.length_bytes < data.len() as u64 {
+            return None;
+        }
+        let piece = self.slot(run.piece).clone()?;
+        piece.later()?.write_later(self.layout.below(run.piece, offset_bytes), data, done)
     }
 }
 

@@ -119,7 +119,9 @@ impl File {
         }
     }
 
-    /// Begins a read, for who can go on without its bytes; as [`Object::read_later`].
+    /// Begins a read, for who can go on without its bytes; as [`Later::read_later`].
+    ///
+    /// [`Later::read_later`]: terrace_core::Later::read_later
     pub fn read_later(
         &self,
         offset: u64,
@@ -133,7 +135,7 @@ impl File {
         if self.shared().unanswered.contains(&wanted, &*self.files().clock) {
             return None;
         }
-        object.read_later(offset, bytes, &mut || {
+        object.later()?.read_later(offset, bytes, &mut || {
             let (done, wanted) = (done(), wanted.clone());
             let unanswered = Arc::clone(&self.shared().unanswered);
             let clock = Arc::clone(&self.files().clock);
@@ -148,9 +150,11 @@ impl File {
         })
     }
 
-    /// Begins a write, for who can go on before it is done; as [`Object::write_later`], but for what it
+    /// Begins a write, for who can go on before it is done; as [`Later::write_later`], but for what it
     /// tells in the end. Not one that has to take away what lends rights, nor one to what is with the
     /// metadata.
+    ///
+    /// [`Later::write_later`]: terrace_core::Later::write_later
     pub fn write_later(
         &self,
         offset: u64,
@@ -164,7 +168,7 @@ impl File {
         }
         self.check().ok()?;
         let life = self.files().metadata.life();
-        object.write_later(offset, data, &mut || {
+        object.later()?.write_later(offset, data, &mut || {
             let done = done();
             let unanswered = Arc::clone(&self.shared().unanswered);
             let metadata = Arc::clone(&self.files().metadata);

@@ -46,7 +46,7 @@ impl Reads {
     }
 
     fn begin(&self, object: &dyn Object, offset: u64, bytes: usize) -> Option<Begun> {
-        object.read_later(offset, bytes, &mut || {
+        object.later()?.read_later(offset, bytes, &mut || {
             let sender = self.sender.clone();
             Box::new(move |read: Option<Result<&[u8]>>| {
                 let read = read.map(|read| read.map(<[u8]>::to_vec));
@@ -257,7 +257,7 @@ fn begin_write(
     data: &[u8],
     told: &Sender<Written>,
 ) -> Option<Begun> {
-    object.write_later(offset, &Arc::from(data), &mut || {
+    object.later()?.write_later(offset, &Arc::from(data), &mut || {
         let told = told.clone();
         Box::new(move |written| told.send((offset, written)).expect("the test waits for it"))
     })

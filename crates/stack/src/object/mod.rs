@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use terrace_core::{
-    Access, Begun, Buffer, End, Error, ErrorKind, EventKind, FileLease, Key, Object, Persistency,
-    ReadDone, ReadSummary, Result, Stat, TierIndex, WriteDone,
+    Access, Buffer, End, Error, ErrorKind, EventKind, FileLease, Key, Later, Object, Persistency,
+    ReadSummary, Result, Stat, TierIndex,
 };
 
 use self::write::{Again, Reach, Sent};
@@ -328,16 +328,7 @@ impl Object for StackObject {
         Ok(count)
     }
 
-    fn read_later(&self, _: u64, _: usize, _: &mut dyn FnMut() -> ReadDone) -> Option<Begun> {
-        None
-    }
-
-    fn write_later(
-        &self,
-        _: u64,
-        _: &Arc<[u8]>,
-        _: &mut dyn FnMut() -> WriteDone,
-    ) -> Option<Begun> {
+    fn later(&self) -> Option<&dyn Later> {
         None
     }
 

@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use terrace_core::{
-    Access, Backend, Begun, Capability, Create, Cursor, End, Error, ErrorKind, FileLease, Identity,
-    Key, Object, Op, Open, Page, ReadDone, ReadSummary, Result, Semantics, Space, Stat, Superblock,
-    WriteDone, execute_each,
+    Access, Backend, Capability, Create, Cursor, End, Error, ErrorKind, FileLease, Identity, Key,
+    Later, Object, Op, Open, Page, ReadSummary, Result, Semantics, Space, Stat, Superblock,
+    execute_each,
 };
 
 use super::gate::Gate;
@@ -266,16 +266,7 @@ impl Object for HookedObject {
         self.control.around(moment, None, || self.inner.read_at(offset_bytes, buffers))
     }
 
-    fn read_later(&self, _: u64, _: usize, _: &mut dyn FnMut() -> ReadDone) -> Option<Begun> {
-        None
-    }
-
-    fn write_later(
-        &self,
-        _: u64,
-        _: &Arc<[u8]>,
-        _: &mut dyn FnMut() -> WriteDone,
-    ) -> Option<Begun> {
+    fn later(&self) -> Option<&dyn Later> {
         None
     }
 

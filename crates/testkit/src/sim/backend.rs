@@ -9,10 +9,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, MutexGuard};
 
 use terrace_core::{
-    Access, Atomicity, Backend, BatchOrdering, Begun, Capability, Create, Cursor, End, Error,
-    ErrorKind, FileLease, Identity, Key, Object, Op, Open, Page, Persistency, ReadDone,
-    ReadSummary, Request, Result, Semantics, Space, Stat, Superblock, WriteDone, execute_each,
-    execute_strictly,
+    Access, Atomicity, Backend, BatchOrdering, Capability, Create, Cursor, End, Error, ErrorKind,
+    FileLease, Identity, Key, Later, Object, Op, Open, Page, Persistency, ReadSummary, Request,
+    Result, Semantics, Space, Stat, Superblock, execute_each, execute_strictly,
 };
 
 use super::file::SimFile;
@@ -348,16 +347,7 @@ impl Object for SimObject {
         Ok(done)
     }
 
-    fn read_later(&self, _: u64, _: usize, _: &mut dyn FnMut() -> ReadDone) -> Option<Begun> {
-        None
-    }
-
-    fn write_later(
-        &self,
-        _: u64,
-        _: &Arc<[u8]>,
-        _: &mut dyn FnMut() -> WriteDone,
-    ) -> Option<Begun> {
+    fn later(&self) -> Option<&dyn Later> {
         None
     }
 

@@ -11,8 +11,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use rustix::fs::{FallocateFlags, Mode, OFlags, SeekFrom, Timespec, Timestamps, UTIME_OMIT};
 use rustix::io::{Errno, retry_on_intr};
 use terrace_core::{
-    Access, Begun, End, Error, ErrorKind, FileLease, Identity, Key, Object, Open, Persistency,
-    ReadDone, ReadSummary, Result, Stat, WriteDone, check_extent, check_range,
+    Access, End, Error, ErrorKind, FileLease, Identity, Key, Later, Object, Open, Persistency,
+    ReadSummary, Result, Stat, check_extent, check_range,
 };
 
 use super::path::ObjectPath;
@@ -243,16 +243,7 @@ impl Object for FileObject {
         Ok(done)
     }
 
-    fn read_later(&self, _: u64, _: usize, _: &mut dyn FnMut() -> ReadDone) -> Option<Begun> {
-        None
-    }
-
-    fn write_later(
-        &self,
-        _: u64,
-        _: &Arc<[u8]>,
-        _: &mut dyn FnMut() -> WriteDone,
-    ) -> Option<Begun> {
+    fn later(&self) -> Option<&dyn Later> {
         None
     }
 
