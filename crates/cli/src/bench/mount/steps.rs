@@ -7,7 +7,7 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use rustix::fs::OFlags;
+use rustix::fs::{Advice, OFlags, fadvise};
 use terrace_core::{Error, ErrorKind, Result};
 
 /// Length of the file that is read and written in pieces.
@@ -61,7 +61,14 @@ pub(super) fn open_large(path: &Path, is_direct: bool) -> Result<File> {
     let flags = if is_direct { OFlags::DIRECT } else { OFlags::empty() };
     let mut options = OpenOptions::new();
     options.read(true).write(true).custom_flags(flags.bits() as i32);
-    options.open(path).map_err(failed)
+    let file = options.open(path).map_err(failed)?;
+    if is_direct {
+        // Whoever wrote it left its pages in that cache. A direct read has to look for them there first, and
+        // through another mount of the same bytes there are none to be found.
+        file.sync_data().map_err(failed)?;
+        fadvise(&file, 0, None, Advice::DontNeed).map_err(|errno| failed(errno.into()))?;
+    }
+    Ok(file)
 }
 
 /// Where the piece with this number is: one after the other, or all over the file.
