@@ -13,9 +13,10 @@ use std::time::Duration;
 
 use rustix::fs::{FlockOperation, OFlags, fcntl_lock};
 use rustix::io::Errno;
-use terrace_core::Random;
+use terrace_core::{Clock, Random, SystemClock};
 
 use crate::scene::{Scene, Served, wait_until};
+use crate::segments::stored;
 
 const BLOCK: usize = 4096;
 
@@ -25,6 +26,9 @@ const WRITERS: usize = 8;
 /// Of each test that does what comes to a generator's mind.
 const OPERATIONS: u64 = 1500;
 const LENGTH_MAX: u64 = 200_000;
+
+/// Some of which lie with either of two servers.
+const FILES_MAX: usize = 20;
 
 /// So often writers begin at the same time until most of them go on.
 const TRIES_MAX: usize = 20;
@@ -57,17 +61,30 @@ impl Writers {
     /// Has a server say nothing while they write. All but one were told that they are done: beside others
     /// nobody waits, unless something else is asked for at the moment.
     fn put_off(path: &Path, served: &Served) -> Self {
+        Self::until(&[path; WRITERS], served, |waiting| waiting.len() <= 1)
+    }
+
+    /// The same where the one that may wait writes another file: of this one nobody does.
+    fn put_off_beside(path: &Path, beside: &Path, served: &Served) -> Self {
+        let mut paths = [path; WRITERS];
+        paths[0] = beside;
+        Self::until(&paths, served, |waiting| matches!(waiting, [] | [0]))
+    }
+
+    fn until(paths: &[&Path], served: &Served, is_enough: impl Fn(&[usize]) -> bool) -> Self {
         for _ in 0..TRIES_MAX {
             // The kernel has only one write at a time where it caches anything.
-            let open = || File::options().write(true).open(path).expect("it is there");
-            let files = (0..WRITERS).map(|_| open()).collect();
+            let open = |path: &&Path| File::options().write(true).open(path).expect("it is there");
+            let files = paths.iter().map(open).collect();
             served.set_silent(true);
             let writers = Self::start(files);
-            let mut done = 0;
-            while done < WRITERS - 1 && writers.done.recv_timeout(GO_ON_MAX).is_ok() {
-                done += 1;
+            let mut waiting: Vec<_> = (0..paths.len()).collect();
+            while !is_enough(&waiting)
+                && let Ok(writer) = writers.done.recv_timeout(GO_ON_MAX)
+            {
+                waiting.retain(|other| *other != writer);
             }
-            if done == WRITERS - 1 {
+            if is_enough(&waiting) {
                 return writers;
             }
             served.set_silent(false);
@@ -136,6 +153,40 @@ fn who_writes_beside_others_goes_on_and_whoever_looks_sees_it() {
     mounted.mount(&scene);
     assert_blocks(&path);
     served.stop();
+}
+
+/// The server with the names would not wait for the one with the bytes.
+#[test]
+fn who_is_renamed_has_its_writes_first() {
+    let (Some(first), Some(second)) = (Scene::new(), Scene::new()) else { return };
+    let (names, data) = (Served::start(&first), Served::start(&second));
+    let mounted = first.mount_all_patient(&[&names, &data], "mnt", &[]);
+    let other = second.mount_all_patient(&[&names, &data], "other", &[]);
+    let paths = (0..).map(|number| mounted.path().join(format!("file{number}")));
+    // The bytes of each are with one of them.
+    let is_with_data = |path: &PathBuf| {
+        let before = stored(&second);
+        make(path, WRITERS);
+        stored(&second) >= before + (WRITERS * BLOCK) as u64
+    };
+    let found: Vec<_> = paths.take(FILES_MAX).filter(is_with_data).take(2).collect();
+    let [path, beside] = &found[..] else { panic!("all files are with one server") };
+    let writers = Writers::put_off_beside(path, beside, &data);
+    let renaming = {
+        let (from, to) = (path.clone(), mounted.path().join("renamed"));
+        thread::spawn(move || fs::rename(from, to))
+    };
+    SystemClock::default().sleep(GO_ON_MAX);
+    let is_early = renaming.is_finished();
+    data.set_silent(false);
+    assert!(!is_early, "nobody knows yet whether it is written");
+    renaming.join().expect("no panic").expect("renamed");
+    let found = fs::read(other.path().join("renamed")).expect("readable");
+    for (writer, (_, written)) in writers.end().into_iter().enumerate() {
+        written.expect("written");
+        let is_there = found[writer * BLOCK..][..BLOCK] == block(writer);
+        assert!(writer == 0 || is_there, "block {writer}");
+    }
 }
 
 #[test]

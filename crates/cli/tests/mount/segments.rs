@@ -30,7 +30,7 @@ fn pattern(seed: u64, length: usize) -> Vec<u8> {
 }
 
 /// Room that the files of a server's tiers take.
-fn stored(scene: &Scene) -> u64 {
+pub(crate) fn stored(scene: &Scene) -> u64 {
     fn below(path: &Path) -> u64 {
         // What is gone since it was listed takes none.
         let Ok(entries) = fs::read_dir(path) else { return 0 };
