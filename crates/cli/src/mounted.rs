@@ -37,12 +37,16 @@ pub(crate) fn is_path(argument: impl AsRef<OsStr>) -> bool {
 const IS_DIRECTORY: &str = "it is a directory, and only files are on tiers: name a file in it";
 
 /// Arguments as they are meant: where no store is named there are no keys, and what names a file of a
-/// mounted store is a path, whatever it begins with.
+/// mounted store, or would be one of its directories, is a path, whatever it begins with.
 pub(crate) fn meant(context: &Context, arguments: &[OsString]) -> Vec<OsString> {
     let is_meant = context.store().is_err();
-    let as_meant = |argument: &OsString| match is_meant && is_mounted(argument) {
-        true => Path::new(".").join(argument).into(),
-        false => argument.clone(),
+    let as_meant = |argument: &OsString| {
+        let path = Path::new(".").join(argument);
+        let is_in_one = || is_of_store(&path) || path.parent().is_some_and(is_of_store);
+        match is_meant && !is_path(argument) && is_in_one() {
+            true => path.into(),
+            false => argument.clone(),
+        }
     };
     arguments.iter().map(as_meant).collect()
 }
@@ -64,8 +68,11 @@ pub(crate) fn keys(arguments: &[OsString]) -> Result<Vec<String>> {
 
 /// Whether an argument that is taken for a key names a file of a mounted store, or leads to one, too.
 pub(crate) fn is_mounted(argument: &OsStr) -> bool {
-    !is_path(argument)
-        && followed(Path::new(argument)).is_ok_and(|path| attribute(&path, STORE).is_ok())
+    !is_path(argument) && is_of_store(Path::new(argument))
+}
+
+fn is_of_store(path: &Path) -> bool {
+    followed(path).is_ok_and(|path| attribute(&path, STORE).is_ok())
 }
 
 /// What arguments that may be paths stand for.

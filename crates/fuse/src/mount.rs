@@ -97,13 +97,31 @@ impl Mounted {
         if output.status.success() {
             return Ok(());
         }
-        let message = String::from_utf8_lossy(&output.stderr);
-        // It has one exit status for all reasons.
-        if message.contains("busy") {
-            return Err(Errno::BUSY.into());
-        }
-        Err(io::Error::other(message.trim()))
+        Err(said(&output.stderr, &self.path))
     }
+}
+
+/// Why `fusermount3` did not do something with a path. It has one exit status for all reasons.
+fn said(output: &[u8], path: &Path) -> io::Error {
+    const DENIED: [&str; 6] = [
+        "no write access",
+        "not owned by user",
+        "only allowed if",
+        "is forbidden",
+        "Permission denied",
+        "not permitted",
+    ];
+    let message = String::from_utf8_lossy(output);
+    // A directory may have any of these words for its name.
+    let reason = message.replace(&*path.to_string_lossy(), "");
+    if reason.contains("resource busy") {
+        return Errno::BUSY.into();
+    }
+    let kind = match DENIED.iter().any(|words| reason.contains(words)) {
+        true => io::ErrorKind::PermissionDenied,
+        false => io::ErrorKind::Other,
+    };
+    io::Error::new(kind, message.trim())
 }
 
 fn mount_by_kernel(path: &Path, options: &MountOptions) -> io::Result<OwnedFd> {
@@ -148,10 +166,7 @@ fn mount_by_fusermount(path: &Path, options: &MountOptions) -> io::Result<OwnedF
     let received = receive_descriptor(&ours)?;
     match (output.status.success(), received) {
         (true, Some(file)) => Ok(file),
-        _ => {
-            let message = String::from_utf8_lossy(&output.stderr);
-            Err(io::Error::other(message.trim()))
-        }
+        _ => Err(said(&output.stderr, path)),
     }
 }
 

@@ -92,6 +92,9 @@ impl<'a, 'w> Import<'a, 'w> {
     fn top(&self, source: &Path, number: u64) -> Result<Level> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let directory = openat(CWD, source, flags, Mode::empty()).and_then(Dir::new);
+        if directory.as_ref().is_err_and(|errno| *errno == Errno::NOTDIR) {
+            return Err(about(Error::invalid("read a directory", "it is none"), source).into());
+        }
         Level::new(source.into(), number, directory)
     }
 

@@ -179,6 +179,14 @@ fn a_tree_comes_back_as_it_went_in() {
 }
 
 #[test]
+fn what_is_no_directory_is_no_tree() {
+    let scene = Scene::new();
+    fs::write(scene.path("source"), b"a file").expect("written");
+    let error = scene.fails(2, ["import", "source"]);
+    assert!(error.contains("it is none"), "{error}");
+}
+
+#[test]
 fn what_is_there_is_not_copied_again() {
     let scene = Scene::new();
     let source = plant(&scene);

@@ -23,6 +23,10 @@ terrace init store --tier fast=fast --tier slow=slow --policy none >init.out
 mkdir mnt
 if terrace mount --io passthrough store mnt 2>refused; then exit 1; fi
 grep -q root refused
+status=0
+terrace mount store ../busy 2>denied || status=$?
+grep -q 'permission denied' denied
+[ $status = 7 ]
 for tier in slow fast; do
     terrace mount --json store mnt >mounted
     grep -q '"passthrough":false' mounted
@@ -45,6 +49,7 @@ fn who_is_not_root_mounts_with_fusermount() {
     let Some(scene) = Scene::new() else { return };
     scene.let_everybody_in();
     let home = scene.directory("home");
+    scene.directory("busy");
     // Where it was built nobody else may look.
     fs::copy(env!("CARGO_BIN_EXE_terrace"), home.join("terrace")).expect("there is room");
     chown(&home, Some(NOBODY), Some(NOBODY)).expect("root may");

@@ -67,6 +67,11 @@ fn paths_that_are_no_text_are_paths() {
     assert_eq!(command.output().expect("the binary runs").stdout, {
         run_on(&scene, &["explain"], &file).stdout
     });
+    // Also where it is not there.
+    let mut command = scene.command(["explain", "mnt/nosuch"]);
+    let output = command.env_remove("TERRACE_STORE").output().expect("the binary runs");
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(3) && text.contains("path=./mnt/nosuch"), "{output:?}");
     // What is no path is a key, which is text.
     let mut command = scene.command(["pin"]);
     let output = command.arg(odd()).output().expect("the binary runs");
