@@ -4,7 +4,7 @@
 
 use terrace_core::{Error, ErrorKind, Key, Result, Stat};
 
-use crate::entry::Entry;
+use crate::entry::{Entry, Segment};
 use crate::record::{Place, Record};
 use crate::shared::Shared;
 
@@ -34,10 +34,7 @@ impl Shared {
             Stat { size_bytes: entry.length(), created_ns: entry.created_ns, ..Stat::default() };
         sum.is_labelled = entry.label.is_some();
         for segment in entry.segments.load().iter() {
-            // Its sites are not deleted while this is held.
-            let location = segment.location.load_full();
-            let site = self.reachable(&location);
-            let one = site.stat(self.backend(site))?;
+            let one = self.stat_segment(segment)?;
             // It may be written past the stack.
             let is_held = segment.holds.is_written();
             let may_differ = self.is_bare || is_held;
@@ -47,6 +44,14 @@ impl Shared {
             add(&mut sum, segment.start_bytes, &one, may_differ.then_some(is_its));
         }
         Ok(sum)
+    }
+
+    /// What the medium says of a segment.
+    pub(crate) fn stat_segment(&self, segment: &Segment) -> Result<Stat> {
+        // Its sites are not deleted while this is held.
+        let location = segment.location.load_full();
+        let site = self.reachable(&location);
+        site.stat(self.backend(site))
     }
 
     /// The same of one that is not: its lengths are in the catalog then.

@@ -6,6 +6,7 @@ mod common;
 use std::sync::{Arc, Mutex};
 
 use common::crashing::Crash;
+use common::directories::Directories;
 use common::hooked::{Call, Verdict};
 use common::world::{
     LONG, ROOMY, World, assert_sound, cutting, key, migrate, outcome_of, promise_nothing, put,
@@ -106,6 +107,66 @@ fn room_that_there_is_not_changes_nothing() {
         }
     }
     assert_sound(&world, &stack);
+}
+
+/// Others would find the tiers full while they are filled.
+#[test]
+fn room_that_there_is_not_is_not_tried_for() {
+    for (slow, cut) in [(60_000, None), (ROOMY, Some(8192))] {
+        let world = small(40_000, slow);
+        let stack = world.create_with(|parts| parts.tactics = cut.map(cutting));
+        world.tier(1).leave_room(60_000);
+        let name = key("object");
+        let object = promised(&stack, &name, 5000, 10_000);
+        object.write(30_000, &[1; 1000]).expect("there is room");
+        for tier in [0, 1] {
+            world.tier(tier).on(|moment| match moment.call {
+                Call::Allocate => Verdict::Fail(ErrorKind::Io),
+                _ => Verdict::Go,
+            });
+        }
+        let before = taken(&stack);
+        // What is in front of the range is no room for it: of 100,000 bytes 31,000 are taken at most.
+        for range in [0..1 << 62, 0..1 << 40, 0..120_000, 31_000..121_000, 50_000..160_000] {
+            for end in [End::Grows, End::Stays] {
+                no_space(object.allocate(range.clone(), end));
+            }
+        }
+        assert_eq!(taken(&stack), before);
+        [0, 1].iter().for_each(|tier| world.tier(*tier).heal());
+        object.allocate(0..90_000, End::Grows).expect("there is room");
+        object.allocate(0..90_000, End::Grows).expect("it has its room");
+        drop(object);
+        assert_sound(&world, &stack);
+    }
+}
+
+/// A hole takes no room on the disk, though it is accounted for.
+#[test]
+fn holes_that_the_disk_has_no_room_for_are_not_tried_for() {
+    let directories = Directories::with(&[("fast", u64::MAX), ("slow", u64::MAX)]);
+    let stack = directories.create();
+    let available = || {
+        let space = directories.space("fast");
+        space.file_system.expect("it is on one").available_bytes
+    };
+    let name = key("object");
+    put(&stack, &name, &[1; 5000]);
+    let object = opened(&stack, &name);
+    let length = available() + (1 << 30);
+    object.set_len(length).expect("it is a hole");
+    for tier in [0, 1] {
+        directories.tier(tier).on(|moment| match moment.call {
+            Call::Allocate => Verdict::Fail(ErrorKind::Io),
+            _ => Verdict::Go,
+        });
+    }
+    for end in [End::Grows, End::Stays] {
+        no_space(object.allocate(0..length, end));
+        no_space(object.allocate(length..2 * length, end));
+    }
+    directories.tier(0).heal();
+    object.allocate(0..10_000, End::Grows).expect("there is room");
 }
 
 /// What the files of both tiers take.

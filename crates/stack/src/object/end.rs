@@ -2,11 +2,13 @@
 //! Where an object ends, and the room behind that: it grows, is cut, and is promised more.
 
 use std::ops::Range;
+use std::sync::atomic::Ordering;
 
-use terrace_core::{ErrorKind, Object, Result};
+use terrace_core::{Error, ErrorKind, Object, Result};
 
 use super::StackObject;
 use super::write::{Again, Reach, Sent};
+use crate::entry::Segment;
 use crate::promises::{Promised, allocate_behind};
 
 /// Longest block of a file system: a page of the largest size.
@@ -146,6 +148,43 @@ impl StackObject {
         })
     }
 
+    /// Refuses room that all tiers together do not have. Tried for piece by piece it would fill them, and
+    /// others would find none until all was given back.
+    pub(super) fn check_reservation(&self, range: &Range<u64>) -> Result<()> {
+        if self.shared.is_bare {
+            // Its tier sees to that.
+            return Ok(());
+        }
+        let length_bytes = range.end - range.start;
+        let Some(most) = self.shared.most_room(&self.entry, length_bytes) else { return Ok(()) };
+        if length_bytes <= most.bytes {
+            return Ok(());
+        }
+        // Some of the range may have its room already, by the accounts or on the media.
+        let (mut own_bytes, mut on_media_bytes) = (0_u64, 0_u64);
+        for segment in self.entry.segments.load().iter() {
+            // Whoever cannot be asked is asked again by what reserves the room.
+            let Ok(stat) = self.shared.stat_segment(segment) else { return Ok(()) };
+            let end = segment.reach().max(stat.size_bytes);
+            let behind = stat.allocated_bytes.saturating_sub(end);
+            let inside = room_inside(segment, range, end).saturating_add(behind);
+            let on_media = inside.min(stat.allocated_bytes);
+            let room_bytes = segment.room_bytes.load(Ordering::Acquire);
+            let accounted = room_inside(segment, range, room_bytes);
+            on_media_bytes = on_media_bytes.saturating_add(on_media);
+            own_bytes = own_bytes.saturating_add(on_media.max(accounted));
+        }
+        let need_bytes = length_bytes.saturating_sub(own_bytes);
+        let media_need_bytes = length_bytes.saturating_sub(on_media_bytes);
+        if need_bytes <= most.bytes && media_need_bytes <= most.media_bytes {
+            return Ok(());
+        }
+        Err(Error::new(ErrorKind::NoSpace, "reserve room")
+            .with("key", &self.entry.key)
+            .with("need_bytes", media_need_bytes)
+            .with("free_bytes", most.bytes))
+    }
+
     /// Promises room for a range, while the end stays where it is; where that fails, what was promised
     /// before is what is promised.
     pub(super) fn promise(&self, range: Range<u64>) -> Result<()> {
@@ -204,4 +243,11 @@ impl StackObject {
         }
         Err(self.entry.usage.refusal(more, &self.entry.key))
     }
+}
+
+/// How much of a range of an object is in front of `end`, an offset in one of its segments, and in that.
+fn room_inside(segment: &Segment, range: &Range<u64>, end: u64) -> u64 {
+    let limit = segment.limit_bytes.load(Ordering::Acquire);
+    let end = segment.start_bytes.saturating_add(end.min(limit));
+    end.min(range.end).saturating_sub(range.start.max(segment.start_bytes))
 }

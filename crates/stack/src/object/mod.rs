@@ -366,6 +366,7 @@ impl Object for StackObject {
         if range.is_empty() {
             return Ok(());
         }
+        self.check_reservation(&range)?;
         match end {
             End::Stays => self.promise(range)?,
             End::Grows => self.grow_or_stay(|| {
