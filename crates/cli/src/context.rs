@@ -9,7 +9,7 @@ use terrace_core::{Access, Clock, Error, ErrorKind, SystemClock};
 use terrace_fs::Files;
 use terrace_store::{OpenOptions, Store};
 
-use crate::failure::{Failure, Result, complain};
+use crate::failure::{self, Failure, Result};
 
 /// Longest wait for a process to end that has a file system mounted for itself.
 const ENDING_TIME_MAX: Duration = Duration::from_secs(2);
@@ -138,9 +138,7 @@ impl Context {
 
     /// Tells a person something on standard error that is no error.
     pub(crate) fn note(&self, text: &str) {
-        if !self.is_json {
-            complain(format_args!("terrace: note: {text}"));
-        }
+        failure::note(text, self.is_json);
     }
 
     /// Tells a person at a terminal that a policy only acts while the store is open.

@@ -160,6 +160,13 @@ pub(crate) fn print(is_json: bool, kind: &str, message: &str) {
     }
 }
 
+/// Tells a person something that is no failure.
+pub(crate) fn note(text: &str, is_json: bool) {
+    if !is_json {
+        complain(format_args!("terrace: note: {text}"));
+    }
+}
+
 /// Prints a line on standard error, if anybody is there to read it.
 pub(crate) fn complain(line: impl fmt::Display) {
     let _ = writeln!(io::stderr(), "{line}");
@@ -200,6 +207,11 @@ impl Failures {
             }
             Err(end) => Err(end),
         }
+    }
+
+    /// Tells a person something that is none.
+    pub(crate) fn tell(&self, text: &str) {
+        note(text, self.is_json);
     }
 
     /// The end: success if there was no failure.

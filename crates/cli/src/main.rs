@@ -19,6 +19,7 @@ mod log;
 mod modelled;
 mod mounted;
 mod output;
+mod places;
 mod progress;
 mod reading;
 mod selection;

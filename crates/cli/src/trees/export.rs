@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::fs::{self, Metadata};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -129,6 +129,10 @@ impl<'a, 'w> Export<'a, 'w> {
         let (linked, kept, mut disks) = (HashMap::new(), HashMap::new(), Disks::default());
         let file = fs::File::open(target).map_err(failed)?;
         disks.note(target, &file).map_err(failed)?;
+        // Where it is by now, whatever led there.
+        let opened = Path::new("/proc/self/fd").join(file.as_raw_fd().to_string());
+        let checked = work.places.check_outside("export", &opened);
+        checked.map_err(|error| about(error, target))?;
         let root = Root { path: target.into(), directory: file.into() };
         let (keeper, unsettled) = (Keeper::here()?, Unsettled::default());
         let buffer = Buffer::zeroed(PIECE_BYTES);
@@ -231,6 +235,10 @@ impl<'a, 'w> Export<'a, 'w> {
         };
         let there = Pinned::find(spot.directory, name).map_err(|error| unread(error, &path))?;
         let there = there.as_ref();
+        if let Some(there) = there {
+            let checked = self.work.places.check("export", there.metadata());
+            checked.map_err(|error| about(error, &path))?;
+        }
         if node.kind.is_directory() {
             return directory(spot, node, there).map(Some);
         }

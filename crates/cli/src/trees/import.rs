@@ -173,6 +173,12 @@ impl<'a, 'w> Import<'a, 'w> {
         let spot = Spot { directory, name, there: there.as_ref() };
         let kind = local::kind(metadata);
         if kind.is_directory() {
+            if let Some(place) = self.work.places.find(metadata) {
+                let text = format!("left out, it belongs to {}: {}", place.what, path.display());
+                self.work.progress.aside(|| self.work.failures.tell(&text));
+                self.work.summary.left_out += 1;
+                return Ok(None);
+            }
             return self.directory(&source, spot).map(Some);
         }
         let identity = (metadata.nlink() > 1).then(|| identity(metadata));

@@ -30,6 +30,7 @@ pub(crate) use self::export::export;
 pub(crate) use self::import::import;
 use crate::failure::{Failures, Result};
 use crate::interrupt::Interrupt;
+use crate::places::Places;
 use crate::progress::Progress;
 
 /// Copied in pieces of so many bytes.
@@ -60,6 +61,8 @@ pub(crate) struct Summary {
     pub(crate) set_ids_lost: u64,
     /// Of what was copied: what lacks extended attributes, or has others, as only root may set them.
     pub(crate) xattrs_lost: u64,
+    /// Directories of the store itself; each was said.
+    pub(crate) left_out: u64,
     /// What could not be copied; each was said.
     pub(crate) failed: u64,
 }
@@ -67,6 +70,8 @@ pub(crate) struct Summary {
 /// One run over a tree.
 pub(crate) struct Work<'a> {
     pub(crate) files: Arc<Files>,
+    /// What is left out, and not written over.
+    pub(crate) places: Places,
     pub(crate) interrupt: &'a Interrupt,
     pub(crate) progress: Progress,
     pub(crate) failures: Failures,

@@ -15,6 +15,7 @@ use terrace_testkit::{SimKv, SimTier, SimWorld};
 use super::{Summary, Work, import};
 use crate::failure::Failures;
 use crate::interrupt::Interrupt;
+use crate::places::Places;
 use crate::progress::Progress;
 
 /// Longer than what is kept with the metadata.
@@ -80,6 +81,7 @@ impl Scene {
     pub(super) fn work(&self, files: &Arc<Files>) -> Work<'_> {
         Work {
             files: Arc::clone(files),
+            places: Places::default(),
             interrupt: &self.interrupt,
             progress: Progress::bytes("import", None),
             failures: Failures::new(false),

@@ -12,6 +12,7 @@ use super::{Group, Verb};
 use crate::context::{Context, alone};
 use crate::failure::{Failures, Result};
 use crate::interrupt::Interrupt;
+use crate::places::Places;
 use crate::progress::Progress;
 use crate::trees::{self, Purpose, Summary, Work};
 
@@ -25,7 +26,8 @@ use crate::trees::{self, Purpose, Summary, Work};
 ///
 /// Run again it goes on: files with the same size, modification time, owner and permissions are taken for
 /// unchanged and get the other attributes. What is in the way is replaced, but for directories that are not
-/// empty. Nothing else is removed from DIR.
+/// empty. Nothing else is removed from DIR. Nothing is written into the directories of a
+/// store on this machine that is named by its directory, its catalog and its tiers.
 ///
 /// What cannot be copied is said, the rest goes on, and the first failure decides the status.
 #[derive(Args, Debug)]
@@ -59,6 +61,9 @@ impl Verb for Export {
 
     fn run(self, context: &Context) -> Result<()> {
         let interrupt = Interrupt::watch()?;
+        let places = Places::of(context.store()?);
+        let checked = places.check_outside("export", &self.directory);
+        checked.map_err(|error| error.with("file", self.directory.display()))?;
         let purpose = if self.degraded { Purpose::ExportDegraded } else { Purpose::Export };
         let (summary, failures) = context.with_files_at(
             context.store()?,
@@ -68,6 +73,7 @@ impl Verb for Export {
                 let source = trees::directory(&files, &self.from, false)?;
                 let mut work = Work {
                     files,
+                    places,
                     interrupt: &interrupt,
                     progress: Progress::bytes("export", None),
                     failures: Failures::new(context.is_json),

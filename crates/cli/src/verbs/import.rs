@@ -13,6 +13,7 @@ use crate::context::{Context, alone};
 use crate::failure::{Failures, Result};
 use crate::interrupt::Interrupt;
 use crate::output::{Output, count};
+use crate::places::Places;
 use crate::progress::Progress;
 use crate::trees::{self, Purpose, Summary, Work};
 
@@ -28,7 +29,8 @@ use crate::trees::{self, Purpose, Summary, Work};
 /// directories that are not empty. Nothing that the source does not have is removed, but extended
 /// attributes.
 ///
-/// What cannot be copied, or changes while it is copied, is said, the rest goes on, and the first failure decides the status.
+/// The directories of the store itself, its catalog and its tiers are left out, which is said. What cannot be
+/// copied, or changes while it is copied, is said, the rest goes on, and the first failure decides the status.
 #[derive(Args, Debug)]
 pub(crate) struct Import {
     /// What to copy
@@ -53,6 +55,11 @@ impl Verb for Import {
 
     fn run(self, context: &Context) -> Result<()> {
         let interrupt = Interrupt::watch()?;
+        let places = Places::of(context.store()?);
+        if let Ok(found) = self.directory.metadata() {
+            let checked = places.check("import", &found);
+            checked.map_err(|error| error.with("file", self.directory.display()))?;
+        }
         let (summary, failures) = context.with_files_at(
             context.store()?,
             &|| alone(Access::Write),
@@ -61,6 +68,7 @@ impl Verb for Import {
                 let target = trees::directory(&files, &self.to, true)?;
                 let mut work = Work {
                     files,
+                    places,
                     interrupt: &interrupt,
                     progress: Progress::bytes("import", None),
                     failures: Failures::new(context.is_json),
@@ -96,6 +104,7 @@ pub(super) fn print(context: &Context, done: &str, summary: &Summary) -> Result<
         (summary.owners_lost, "without their owner or group"),
         (summary.set_ids_lost, "without their set-user-ID or set-group-ID"),
         (summary.xattrs_lost, "without some extended attributes"),
+        (summary.left_out, "left out"),
         (summary.failed, "failed"),
     ] {
         if number > 0 {

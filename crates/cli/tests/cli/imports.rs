@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::ffi::{CStr, OsString};
 use std::fs::{self, File};
 use std::os::unix::ffi::OsStringExt;
-use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, chown};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, chown, symlink};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -176,6 +176,60 @@ fn a_tree_comes_back_as_it_went_in() {
     assert_same(&source, &scene.path("target"));
     let printed = scene.ok(["fsck"]);
     assert!(printed.ends_with(": no problems\n"), "{printed}");
+}
+
+#[test]
+fn a_store_is_neither_copied_into_itself_nor_written_over() {
+    let scene = Scene::new();
+    let belongs = |error: String, what: &str| {
+        assert!(error.contains(&format!("it belongs to {what}")), "{error}");
+    };
+    fs::create_dir_all(scene.path("source/store/deep")).expect("made");
+    fs::write(scene.path("source/store/terrace.toml"), b"another one").expect("written");
+    fs::write(scene.path("source/terrace.toml"), b"another one").expect("written");
+    symlink("store", scene.path("link")).expect("made");
+    let settings = || fs::read(scene.path("store/terrace.toml")).expect("it is there");
+    let before = settings();
+    scene.ok(["import", "source"]);
+    for (place, what) in [
+        ("store", "the store"),
+        ("store/new/deep", "the store"),
+        ("link", "the store"),
+        ("store/catalog", "its catalog"),
+        ("fast", "tier fast"),
+        ("fast/../slow/new", "tier slow"),
+    ] {
+        belongs(scene.fails(2, ["export", place]), what);
+    }
+    let error = scene.fails(2, ["export", "missing/../slow/new"]);
+    assert!(error.contains("not there"), "{error}");
+    assert!(!scene.path("slow/new").exists(), "nothing is made there");
+    for (place, what) in [("store", "the store"), ("link", "the store"), ("slow", "tier slow")] {
+        belongs(scene.fails(2, ["import", "--to", "/new", place]), what);
+    }
+    scene.ok(["export", "target"]);
+    assert!(!scene.path("target/new").exists(), "nothing is made");
+    fs::remove_dir_all(scene.path("target")).expect("it is there");
+    // Also where they are below: all else is copied.
+    let run = |verb: &str| {
+        let output = scene.command([verb, "."]).output().expect("the binary runs");
+        (output.status.code(), String::from_utf8(output.stderr).expect("it is text"))
+    };
+    let (status, said) = run("export");
+    assert_eq!(status, Some(2), "{said}");
+    belongs(said, "the store");
+    assert_eq!(fs::read(scene.path("terrace.toml")).expect("copied"), b"another one");
+    fs::remove_file(scene.path("terrace.toml")).expect("it is there");
+    fs::write(scene.path("beside"), b"beside").expect("written");
+    let (status, said) = run("import");
+    assert_eq!(status, Some(0), "{said}");
+    for what in ["the store", "tier fast", "tier slow"] {
+        belongs(said.clone(), what);
+    }
+    assert_eq!(settings(), before);
+    scene.ok(["export", "target"]);
+    assert_eq!(fs::read(scene.path("target/beside")).expect("copied"), b"beside");
+    assert!(!scene.path("target/fast").exists(), "it is no part of the tree");
 }
 
 #[test]

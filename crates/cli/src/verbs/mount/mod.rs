@@ -235,9 +235,7 @@ impl Plan {
 
     /// Mounts, and serves until it is unmounted.
     fn serve(&self, context: &Context) -> Result<()> {
-        if !Store::is_behind_servers(&self.store) {
-            place::check(Path::new(&self.store), &self.directory)?;
-        }
+        place::check(&self.store, &self.directory)?;
         let interrupt = Interrupt::watch()?;
         let _log = Log::start(&self.log_level, Form::Text)?;
         let output = match self.is_detached {

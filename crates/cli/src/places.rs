@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What belongs to a store on this machine, and where that is.
+
+use std::fs::Metadata;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Component, Path, PathBuf};
+
+use terrace_core::{Error, Result};
+use terrace_store::{Settings, Store};
+
+/// The directories of a store: its own, that of its catalog, those of its tiers.
+#[derive(Default)]
+pub(crate) struct Places(Vec<Place>);
+
+pub(crate) struct Place {
+    /// As people name it.
+    pub(crate) what: String,
+    pub(crate) path: PathBuf,
+    /// Device and inode.
+    identity: (u64, u64),
+}
+
+impl Places {
+    /// Those of the store with this address; none where it is behind servers. An error of the store itself is
+    /// left to who opens it.
+    pub(crate) fn of(store: &str) -> Self {
+        if Store::is_behind_servers(store) {
+            return Self::default();
+        }
+        let store = Path::new(store);
+        let Ok(settings) = Settings::read(&store.join("terrace.toml")) else {
+            return Self::default();
+        };
+        let one = |what: String, path: &Path| {
+            let path = store.join(path).canonicalize().ok()?;
+            let identity = identity(&path.metadata().ok()?);
+            Some(Place { what, path, identity })
+        };
+        let tier = |name: &str, path: &Path| one(format!("tier {name}"), path);
+        let tiers = settings.tiers.iter().filter_map(|of| tier(&of.name, of.path.as_deref()?));
+        let own = [
+            one("the store".into(), Path::new("")),
+            one("its catalog".into(), &settings.catalog.path),
+        ];
+        Self(own.into_iter().flatten().chain(tiers).collect())
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Place> {
+        self.0.iter()
+    }
+
+    /// The one of them that a directory is.
+    pub(crate) fn find(&self, directory: &Metadata) -> Option<&Place> {
+        let identity = identity(directory);
+        self.0.iter().find(|place| place.identity == identity)
+    }
+
+    /// Refuses a directory that is one of them.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid`.
+    pub(crate) fn check(&self, operation: &'static str, directory: &Metadata) -> Result<()> {
+        self.find(directory).map_or(Ok(()), |place| Err(place.refusal(operation)))
+    }
+
+    /// The same of one that is in one of them. Where it is yet to be made, what there is of its path counts.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid`.
+    pub(crate) fn check_outside(&self, operation: &'static str, directory: &Path) -> Result<()> {
+        if self.0.is_empty() {
+            return Ok(());
+        }
+        let Ok(directory) = std::path::absolute(directory) else { return Ok(()) };
+        let is_there = |path: &&Path| path.canonicalize().is_ok();
+        let Some(there) = directory.ancestors().find(is_there) else { return Ok(()) };
+        let missing = directory.strip_prefix(there).unwrap_or(&directory);
+        if missing.components().any(|part| part == Component::ParentDir) {
+            return Err(Error::invalid(operation, "it goes up from a directory that is not there"));
+        }
+        let there = there.canonicalize();
+        let above = there.iter().flat_map(|there| there.ancestors());
+        for metadata in above.filter_map(|path| path.metadata().ok()) {
+            self.check(operation, &metadata)?;
+        }
+        Ok(())
+    }
+}
+
+impl Place {
+    fn refusal(&self, operation: &'static str) -> Error {
+        let error = Error::invalid(operation, format!("it belongs to {}", self.what));
+        error.with("place", self.path.display())
+    }
+}
+
+fn identity(metadata: &Metadata) -> (u64, u64) {
+    (metadata.dev(), metadata.ino())
+}
