@@ -21,6 +21,7 @@ mod mounted;
 mod output;
 mod places;
 mod progress;
+mod reached;
 mod reading;
 mod selection;
 mod table;

@@ -3,6 +3,8 @@
 
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
+use std::fs::Metadata;
+use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -12,6 +14,7 @@ use terrace_core::{Error, ErrorKind};
 
 use crate::context::Context;
 use crate::failure::Result;
+use crate::reached::Reached;
 
 /// Attributes by which a mounted file says what it is.
 const STORE: &str = "user.terrace.store";
@@ -41,6 +44,10 @@ const IS_DIRECTORY: &str = "it is a directory, and only files are on tiers: name
 pub(crate) fn meant(context: &Context, arguments: &[OsString]) -> Vec<OsString> {
     let is_meant = context.store().is_err();
     let as_meant = |argument: &OsString| {
+        // One that is empty is no name of anything, and joined it would be the directory itself.
+        if argument.is_empty() {
+            return argument.clone();
+        }
         let path = Path::new(".").join(argument);
         let is_in_one = || is_of_store(&path) || path.parent().is_some_and(is_of_store);
         match is_meant && !is_path(argument) && is_in_one() {
@@ -209,7 +216,7 @@ pub(crate) fn select(
 /// The key of a file's object; `None` where it has none still.
 pub(crate) fn key(path: &Path) -> Result<Option<String>> {
     let failed = |error| Error::from_io(OPERATION, error).with("path", path.display());
-    if std::fs::symlink_metadata(path).map_err(failed)?.is_dir() {
+    if look(path).map_err(failed)?.is_dir() {
         return Err(Error::invalid(OPERATION, IS_DIRECTORY).with("path", path.display()).into());
     }
     match attribute(path, TIER)? == WITH_METADATA {
@@ -221,9 +228,14 @@ pub(crate) fn key(path: &Path) -> Result<Option<String>> {
 /// Sets an attribute through which a mounted file is steered.
 pub(crate) fn steer(path: &Path, attribute: &str, value: &str) -> Result<()> {
     let name = format!("user.terrace.{attribute}");
-    lsetxattr(path, name, value.as_bytes(), XattrFlags::empty()).map_err(|errno| {
-        Error::from_io("steer a file", errno.into()).with("path", path.display()).into()
-    })
+    let set = Reached::new(path).and_then(|reached| {
+        Ok(lsetxattr(reached.as_ref(), name, value.as_bytes(), XattrFlags::empty())?)
+    });
+    set.map_err(|error| Error::from_io("steer a file", error).with("path", path.display()).into())
+}
+
+fn look(path: &Path) -> io::Result<Metadata> {
+    std::fs::symlink_metadata(Reached::new(path)?)
 }
 
 /// Where an argument is a path, the one of the file that it leads to; a key as it is.
@@ -260,12 +272,13 @@ fn walk(path: &Path, below: Below) -> Result<Vec<PathBuf>> {
     while let Some(path) = ahead.pop_front() {
         let was_found = !std::mem::replace(&mut is_named, false);
         let failed = |error| Error::from_io("find files", error).with("path", path.display());
-        let looked = std::fs::symlink_metadata(&path).map_err(|error| failed(error).into());
+        let looked = look(&path).map_err(|error| failed(error).into());
         let Some(looked) = unless_gone(looked, was_found)? else { continue };
         if looked.is_dir() {
-            let entries = std::fs::read_dir(&path).map_err(|error| failed(error).into());
+            let entries = Reached::new(&path).and_then(std::fs::read_dir);
+            let entries = entries.map_err(|error| failed(error).into());
             for entry in unless_gone(entries, was_found)?.into_iter().flatten() {
-                ahead.push_back(entry.map_err(failed)?.path());
+                ahead.push_back(path.join(entry.map_err(failed)?.file_name()));
             }
             if below == Below::Everything {
                 found.push(path);
@@ -279,12 +292,23 @@ fn walk(path: &Path, below: Below) -> Result<Vec<PathBuf>> {
 
 fn attribute(path: &Path, name: &str) -> Result<String> {
     let mut value = vec![0; VALUE_BYTES_MAX];
-    let read = lgetxattr(path, name, &mut value[..]).map_err(|errno| {
-        let error = match errno {
-            Errno::NODATA | Errno::OPNOTSUPP => {
-                Error::invalid(OPERATION, "it is no file of a mounted store")
+    let read = Reached::new(path)
+        .and_then(|reached| Ok(lgetxattr(reached.as_ref(), name, &mut value[..])?));
+    let read = read.map_err(|failure| {
+        let error = match Errno::from_io_error(&failure) {
+            Some(Errno::NODATA | Errno::OPNOTSUPP) => {
+                let is_other = |found: Metadata| !found.is_file() && !found.is_dir();
+                Error::invalid(
+                    OPERATION,
+                    match look(path).is_ok_and(is_other) {
+                        true => {
+                            "it is no regular file, and only those of a mounted store are on tiers"
+                        }
+                        false => "it is no file of a mounted store",
+                    },
+                )
             }
-            errno => Error::from_io(OPERATION, errno.into()),
+            _ => Error::from_io(OPERATION, failure),
         };
         error.with("path", path.display())
     })?;

@@ -151,7 +151,10 @@ fn open_catalog(settings: &Settings) -> Result<Arc<dyn Kv>> {
     let path = &settings.catalog.path;
     if settings.keeps_catalog() && (!path.is_dir() || tiers::first_entry(path)?.is_none()) {
         return Err(Error::new(ErrorKind::NotFound, "open the catalog")
-            .because("its directory is missing or empty; mount it, or restore it from a backup")
+            .because(
+                "its directory is missing or empty: mount it, or, where it is lost, restore it from a \
+                 backup, or have it made anew from the tiers (terrace fsck --rebuild)",
+            )
             .with("directory", path.display()));
     }
     open_kv(&settings.catalog.engine, path)

@@ -3,11 +3,14 @@
 
 use std::ffi::OsString;
 use std::fs;
+use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStringExt;
 use std::path::Path;
 use std::process::Output;
 
-use rustix::fs::{XattrFlags, getxattr, setxattr};
+use rustix::fs::{
+    CWD, FileType, Mode, OFlags, XattrFlags, getxattr, mkdirat, mknodat, open, openat, setxattr,
+};
 use rustix::io::Errno;
 use serde_json::{Value, json};
 
@@ -67,16 +70,53 @@ fn paths_that_are_no_text_are_paths() {
     assert_eq!(command.output().expect("the binary runs").stdout, {
         run_on(&scene, &["explain"], &file).stdout
     });
-    // Also where it is not there.
+    // Also where it is not there, or on no tier.
+    let pipe = mounted.path().join("pipe");
+    let mode = Mode::from_raw_mode(0o600);
+    mknodat(CWD, &pipe, FileType::Fifo, mode, 0).expect("made");
+    let mut command = scene.command(["explain", "mnt/pipe"]);
+    let output = command.env_remove("TERRACE_STORE").output().expect("the binary runs");
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(2) && text.contains("no regular file"), "{output:?}");
     let mut command = scene.command(["explain", "mnt/nosuch"]);
     let output = command.env_remove("TERRACE_STORE").output().expect("the binary runs");
     let text = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.code() == Some(3) && text.contains("path=./mnt/nosuch"), "{output:?}");
+    // What is empty is no directory: not that in which a program happens to be.
+    let mut command = scene.command(["migrate", "-r", "--to", "slow", ""]);
+    command.current_dir(mounted.path()).env_remove("TERRACE_STORE");
+    let output = command.output().expect("the binary runs");
+    assert!(!output.status.success(), "{output:?}");
     // What is no path is a key, which is text.
     let mut command = scene.command(["pin"]);
     let output = command.arg(odd()).output().expect("the binary runs");
     assert_eq!(output.status.code(), Some(2), "{output:?}");
     assert!(String::from_utf8_lossy(&output.stderr).contains("UTF-8"), "{output:?}");
+}
+
+#[test]
+fn what_is_below_a_path_of_any_length_is_moved() {
+    const NAME: usize = 250;
+    let Some(scene) = Scene::new() else { return };
+    let mounted = scene.mount("mnt", &[]);
+    let top = mounted.path().join("top");
+    fs::create_dir(&top).expect("made");
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let mut directory = open(&top, flags, Mode::empty()).expect("it is there");
+    for depth in 0..20 {
+        let name = format!("{depth:0NAME$}");
+        mkdirat(&directory, &name, Mode::from_raw_mode(0o755)).expect("made");
+        directory = openat(&directory, &name, flags, Mode::empty()).expect("it is there");
+    }
+    let deepest = Path::new("/proc/self/fd").join(directory.as_raw_fd().to_string()).join("file");
+    let paths = [top.join("file"), deepest];
+    paths.iter().for_each(|path| fs::write(path, [7; LENGTH]).expect("there is room"));
+    run_on(&scene, &["migrate", "-r", "--to", "slow"], &top);
+    let tiers = paths.each_ref().map(|path| attribute(path, TIER));
+    assert_eq!(tiers, ["slow", "slow"].map(|tier| Ok(tier.to_owned())));
+    run_on(&scene, &["pin", "-r"], &top);
+    assert_eq!(is_pinned(&[&paths[0], &paths[1]]), [true; 2]);
+    drop(directory);
 }
 
 /// What is pinned in one directory, with what is made in it later.
