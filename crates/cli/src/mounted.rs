@@ -298,15 +298,11 @@ fn attribute(path: &Path, name: &str) -> Result<String> {
         let error = match Errno::from_io_error(&failure) {
             Some(Errno::NODATA | Errno::OPNOTSUPP) => {
                 let is_other = |found: Metadata| !found.is_file() && !found.is_dir();
-                Error::invalid(
-                    OPERATION,
-                    match look(path).is_ok_and(is_other) {
-                        true => {
-                            "it is no regular file, and only those of a mounted store are on tiers"
-                        }
-                        false => "it is no file of a mounted store",
-                    },
-                )
+                let reason = match look(path).is_ok_and(is_other) {
+                    true => "it is no regular file, and only those of a mounted store are on tiers",
+                    false => "it is no file of a mounted store",
+                };
+                Error::invalid(OPERATION, reason)
             }
             _ => Error::from_io(OPERATION, failure),
         };

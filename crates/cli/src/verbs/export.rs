@@ -26,8 +26,8 @@ use crate::trees::{self, Purpose, Summary, Work};
 ///
 /// Run again it goes on: files with the same size, modification time, owner and permissions are taken for
 /// unchanged and get the other attributes. What is in the way is replaced, but for directories that are not
-/// empty. Nothing else is removed from DIR. Nothing is written into the directories of a
-/// store on this machine that is named by its directory, its catalog and its tiers.
+/// empty. Nothing else is removed from DIR. Where the store is named by
+/// its directory, nothing is written into that, its catalog and its tiers.
 ///
 /// What cannot be copied is said, the rest goes on, and the first failure decides the status.
 #[derive(Args, Debug)]
