@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
-"""Makes run directories of which the truth is known: `docs/lab-record.md` without an experiment.
+"""Makes run directories of which the truth is known, as in `docs/reference/lab-record.md`.
 
 `make_run` writes the directory and beside it all says in `truth.json` what each phase really took.
 """

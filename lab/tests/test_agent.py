@@ -9,10 +9,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 
+from terrace_lab import agent
 from terrace_lab.errors import HostLost, LabError
 from terrace_lab.hosts import AgentHost, Command, run_together
 
@@ -167,3 +169,34 @@ def test_a_file_is_written_whole_with_its_mode(host: AgentHost, tmp_path: Path) 
     host.write_file(str(path), b"\x00content", 0o600)
     assert path.read_bytes() == b"\x00content"
     assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_host_is_sampled_until_it_is_ended(host: AgentHost) -> None:
+    host.series_begin(0.1)
+    samples: list[dict[str, Any]] = []
+
+    def has_three() -> bool:
+        samples.extend(host.series_take())
+        return len(samples) >= 3
+
+    until(has_three)
+    host.series_end()
+    assert host.series_take() == []
+    times = [one["at"]["raw_ns"] for one in samples]
+    assert times == sorted(times)
+    first, last = samples[0], samples[-1]
+    assert first["memory"]["memtotal_bytes"] > first["memory"]["memavailable_bytes"] > 0
+    assert last["context_switches"] >= first["context_switches"] > 0
+    spent = sum(last["cpu_s"].values()) - sum(first["cpu_s"].values())
+    whole = (times[-1] - times[0]) / 1e9 * first["processors"]
+    assert 0 <= spent <= whole * 1.5 + 0.5
+    assert "lo" in first["network"]
+    host.series_end()
+
+
+def test_the_lines_of_nvidia_smi_are_read() -> None:
+    text = "0, 37, 1024\n1, [N/A], 5\n2, 0, 0\nfailed\n"
+    assert agent.gpus_of(text) == [
+        {"name": "0", "busy": 0.37, "memory_bytes": 1 << 30},
+        {"name": "2", "busy": 0.0, "memory_bytes": 0},
+    ]

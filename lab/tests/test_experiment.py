@@ -64,7 +64,9 @@ def test_parameters_keep_their_type_and_can_be_set() -> None:
     workload = read(EXAMPLE, files="7").workloads["md"]
     assert workload.settings["params"] == {"files": 7, "label": "of 7"}
     assert read(EXAMPLE, size="1GiB").workloads["seq"].bytes_per_client == "1GiB"
-    with pytest.raises(SettingsError, match=r"no 'sise'; this experiment has: files, size"):
+    with pytest.raises(
+        SettingsError, match=r"no parameter 'sise'; did you mean 'size'\? known are files, size"
+    ):
         read(EXAMPLE, sise="1")
     with pytest.raises(SettingsError, match=r"parameters\.files: must be of type int"):
         read(EXAMPLE, files='"many"')
@@ -86,18 +88,55 @@ def test_the_hash_is_of_what_is_said_and_not_of_how() -> None:
     [
         ("schema = 1", "schema = 2", r"experiment\.schema: this lab reads schema 1"),
         ('name = "two-disks"', 'name = "../x"', r"experiment\.name: '\.\./x' is no name"),
-        ('reference = "a"', 'reference = "c"', r"experiment\.reference: there is no target 'c'"),
-        ("[factors]", '[factors]\ntarget = ["z"]', r"factors\.target: there is no target 'z'"),
+        (
+            'reference = "a"',
+            'reference = "c"',
+            r"experiment\.reference: there is no target 'c'; known are a, b",
+        ),
+        (
+            "[factors]",
+            '[factors]\ntarget = ["z"]',
+            r"factors\.target: there is no target 'z'; known are a, b",
+        ),
         ("clients = [1, 2]", "clients = [0]", r"factors\.clients: 0 is no number"),
-        ('"workload.xfer"', '"xfer"', r"factors\.xfer: a further factor is the name of a setting"),
+        (
+            '"workload.xfer"',
+            '"xfer"',
+            r"factors\.xfer: a further factor is the name of a setting.*clients",
+        ),
         ("[factors]", "[repeat]\nmax = 3\n[factors]", r"repeat\.max: must be at least min, 6"),
-        ("[factors]", "[repeat]\nmaxx = 3\n[factors]", r"repeat\.maxx: there is no such setting"),
+        (
+            "[factors]",
+            "[repeat]\nmaxx = 3\n[factors]",
+            r"repeat\.maxx: there is no such setting here; did you mean 'max'\? known are .*warmup",
+        ),
+        (
+            "[factors]",
+            "[repeat.cold]\ndrop = true\n[factors]",
+            r"repeat\.cold\.drop: there is no such setting here; .*drop_caches, remount, cooldown",
+        ),
+        ("[factors]", "[bounds]\nlatncy = 1\n[factors]", r"bounds\.latncy: .* 'latency'\?"),
+        ("[factors]", "[bounds]\npercentile = 101\n[factors]", r"percentile: must be at most 100"),
         (
             "[factors]",
             '[energy]\non_gap = "ignore"\n[factors]',
             r"energy\.on_gap: 'ignore' is none",
         ),
-        ("required = false", 'backup_for = "x"', r"meters\.m\.backup_for: there is no meter 'x'"),
+        (
+            "[factors]",
+            "[energy]\nshare = { psu = 1.5 }\n[factors]",
+            r"energy\.share\.psu: must be above 0 and at most 1",
+        ),
+        (
+            "[factors]",
+            '[energy]\nscope = ["a"]\nshare = { psu = 0.5 }\n[factors]',
+            r"energy\.share\.psu: is no name of energy\.scope",
+        ),
+        (
+            "required = false",
+            'backup_for = "x"',
+            r"meters\.m\.backup_for: there is no meter 'x'; known are m",
+        ),
         ('"$size"', '"lots"', r"workloads\.seq\.bytes_per_client: 'lots' is not bytes"),
         (
             '"$files"',
@@ -113,7 +152,11 @@ def test_the_hash_is_of_what_is_said_and_not_of_how() -> None:
         ),
         ("price = 100.0", "power_limit_w = -1", r"targets\.a\.power_limit_w: must be a number"),
         ("[targets.a]", "[targets.a", "experiment: .*line"),
-        ("[parameters]", "more = 1\n[parameters]", r"experiment\.more: there is no such setting"),
+        (
+            "[parameters]",
+            "more = 1\n[parameters]",
+            r"experiment\.more: .* known are .*hosts, targets",
+        ),
         ("required = false", 'backup_for = "m"', r"meters\.m\.backup_for: no meter stands in for"),
         ('"$size"', "0", r"workloads\.seq\.bytes_per_client: must be more than nothing"),
         ('"$size"', '"0x_ram"', r"workloads\.seq\.bytes_per_client: must be more than nothing"),

@@ -48,7 +48,10 @@ def test_a_trial_has_its_own_work_and_those_with_the_same_share_it() -> None:
 @pytest.mark.parametrize(
     ("factor", "message"),
     [
-        ('"workload.xfr" = ["1MiB"]', r"workloads\.w\.params\.xfr: there is no such setting"),
+        (
+            '"workload.xfr" = ["1MiB"]',
+            r"workloads\.w\.params\.xfr: .*'xfer'\? known are preset, phases, ",
+        ),
         ('"workload.xfer" = ["1MiB", "big"]', r"workloads\.w\.params\.xfer: 'big' is not bytes"),
     ],
 )
@@ -77,6 +80,19 @@ def test_pinned_parameters_are_checked_as_well(host: AgentHost) -> None:
         "[workloads.w]", '[targets.here.parameters]\npolicy = "luck"\n[workloads.w]'
     )
     assert any("'luck' is none of" in one for one in problems(text, host))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('path = "/tmp"', 'path = "/tmp"\nprise = 1', r"targets\.here\.prise: .* 'price'\?.*path"),
+        ("[workloads.w]", "[workloads.w]\nparam = 1", r"workloads\.w\.param: .* 'params'\?"),
+    ],
+)
+def test_a_setting_that_another_reader_has_is_named_too(old: str, new: str, message: str) -> None:
+    assert EXAMPLE.count(old) == 1
+    with pytest.raises(SettingsError, match=message):
+        Parts(parse(EXAMPLE.replace(old, new), Path("/")))
 
 
 def test_a_table_may_be_complete_with_its_factors_only() -> None:

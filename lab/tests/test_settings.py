@@ -38,5 +38,16 @@ def test_an_error_says_where() -> None:
 def test_a_key_that_nobody_reads_is_an_error() -> None:
     settings = Settings("repeat", {"min": 6, "maximum": 30})
     assert settings.integer("min") == 6
-    with pytest.raises(SettingsError, match=r"^repeat\.maximum: there is no such setting"):
+    expected = r"^repeat\.maximum: there is no such setting here; known are min$"
+    with pytest.raises(SettingsError, match=expected):
+        settings.finish()
+
+
+def test_a_misspelt_key_names_the_nearest_and_all_others() -> None:
+    settings = Settings("repeat", {"mni": 6})
+    assert settings.integer("min", 6) == 6
+    assert "max" not in settings
+    settings.also_known("order")
+    expected = r"^repeat\.mni: .*; did you mean 'min'\? known are min, max, order$"
+    with pytest.raises(SettingsError, match=expected):
         settings.finish()

@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from terrace_lab import experiment
-from terrace_lab.commands.study import texts
 from terrace_lab.runner.parts import Parts
+from terrace_lab.studies import texts
+from terrace_lab.workloads import fio, ior
 
 
 @pytest.mark.parametrize("name", texts())
@@ -29,3 +30,36 @@ def test_a_published_figure_has_its_source_and_conditions(name: str) -> None:
         assert line["source"]
         assert line["conditions"]
         assert line["value"] > 0
+
+
+MIB = 1 << 20
+
+
+@pytest.mark.parametrize(
+    ("study", "label", "workload", "phase", "value"),
+    [
+        ("nvme-dl", "BeeGFS on NVMe", "shared-file", "read", 7800 * MIB),
+        ("nvme-dl", "BeeGFS on NVMe", "shared-file", "write", 5000 * MIB),
+        ("arm-cluster", "CephFS, ARM cluster", "own-file", "write", 0.2011 * 496.4e6),
+        ("arm-cluster", "CephFS, ARM cluster", "own-file", "read", 0.3636 * 496.4e6),
+        ("arm-cluster", "OrangeFS, ARM cluster", "own-file", "write", 0.6110 * 496.4e6),
+        ("arm-cluster", "OrangeFS, ARM cluster", "own-file", "read", 0.6270 * 496.4e6),
+        ("arm-cluster", "Ceph, x86 reference of the paper", "own-file", "read", 5705 * MIB),
+        ("arm-cluster", "idle, ARM cluster", "", "idle", 56.36 - 15.5),
+    ],
+)
+def test_published_figures_agree_with_their_other_published_form(
+    study: str, label: str, workload: str, phase: str, value: float
+) -> None:
+    lines = experiment.parse(texts()[study], Path("/")).values["references"]
+    (line,) = [
+        one
+        for one in lines
+        if (one["label"], one["workload"], one["phase"]) == (label, workload, phase)
+    ]
+    assert line["value"] == pytest.approx(value, rel=2e-3)
+
+
+def test_transfers_of_the_shared_file_are_1200_kib() -> None:
+    for presets in (ior.PRESETS, fio.PRESETS):
+        assert presets["shared-file"]["xfer"] == 1200 * 1024

@@ -139,6 +139,8 @@ def test_time_and_energy_count_once_for_each_phase() -> None:
     assert tuning.score(summary, "throughput") == pytest.approx(1 / 4)
     assert tuning.score(summary, "energy") == pytest.approx(1 / 16), "a tail is no way to save"
     assert tuning.score(summary, "edp") == pytest.approx(1 / 64)
+    assert tuning.score(summary, "edp", weight=2) == pytest.approx(1 / 256)
+    assert tuning.score(summary, "edp", weight=0) == tuning.score(summary, "energy")
 
 
 def test_what_has_no_energy_is_not_tuned_for_it() -> None:

@@ -44,6 +44,119 @@ def stamp() -> dict[str, int]:
     }
 
 
+SERIES_SAMPLES_MAX = 100_000  # of one repetition that nobody fetches: 14 h at 2 a second
+GPU_SECONDS = 1.0  # nvidia-smi takes a good part of a second itself
+
+
+class Series:
+    """Samples what the host does, each period, in a thread of its own."""
+
+    def __init__(self, period_s: float) -> None:
+        self._period_s = period_s
+        self._lock = threading.Lock()
+        self._samples: list[dict[str, Any]] = []
+        self._stopped = threading.Event()
+        self._gpus = Gpus()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        due = time.monotonic()
+        while not self._stopped.is_set():
+            one = sample()
+            gpus = self._gpus.newest()
+            if gpus:
+                one["gpus"] = gpus
+            with self._lock:
+                if len(self._samples) < SERIES_SAMPLES_MAX:
+                    self._samples.append(one)
+            # On a grid, so that a late sample does not shift all that follow; what was missed is.
+            due = max(due + self._period_s, time.monotonic())
+            self._stopped.wait(due - time.monotonic())
+
+    def take(self) -> list[dict[str, Any]]:
+        """The samples since the last call."""
+        with self._lock:
+            taken, self._samples = self._samples, []
+        return taken
+
+    def stop(self) -> None:
+        self._stopped.set()
+        self._thread.join()
+        self._gpus.stop()
+
+
+class Gpus:
+    """Utilisation of NVIDIA devices by NVML, else by nvidia-smi, else nothing."""
+
+    def __init__(self) -> None:
+        self._library: Any = None
+        self._newest: list[dict[str, Any]] = []
+        self._stopped = threading.Event()
+        self._thread: threading.Thread | None = None
+        try:
+            import pynvml
+
+            pynvml.nvmlInit()
+            self._library = pynvml
+        except Exception:  # noqa: BLE001 - whatever keeps NVML away, the program may be there
+            if shutil.which("nvidia-smi", path=PATH):
+                self._thread = threading.Thread(target=self._ask, daemon=True)
+                self._thread.start()
+
+    def newest(self) -> list[dict[str, Any]]:
+        if self._library is None:
+            return self._newest
+        found = []
+        try:
+            for index in range(self._library.nvmlDeviceGetCount()):
+                handle = self._library.nvmlDeviceGetHandleByIndex(index)
+                rates = self._library.nvmlDeviceGetUtilizationRates(handle)
+                memory = self._library.nvmlDeviceGetMemoryInfo(handle)
+                found.append(
+                    {"name": str(index), "busy": rates.gpu / 100, "memory_bytes": memory.used}
+                )
+        except self._library.NVMLError:
+            return []
+        return found
+
+    def _ask(self) -> None:
+        argv = ["nvidia-smi", "--query-gpu=index,utilization.gpu,memory.used"]
+        argv += ["--format=csv,noheader,nounits"]
+        while not self._stopped.is_set():
+            try:
+                text = subprocess.run(
+                    argv,
+                    capture_output=True,
+                    text=True,
+                    timeout=10,
+                    env=dict(os.environ, PATH=PATH),
+                ).stdout
+                self._newest = gpus_of(text)
+            except (OSError, subprocess.TimeoutExpired):
+                self._newest = []
+            self._stopped.wait(GPU_SECONDS)
+
+    def stop(self) -> None:
+        self._stopped.set()
+        if self._thread is not None:
+            self._thread.join(10)
+        if self._library is not None:
+            with contextlib.suppress(self._library.NVMLError):
+                self._library.nvmlShutdown()
+
+
+def gpus_of(text: str) -> list[dict[str, Any]]:
+    """The lines of nvidia-smi; those of devices that tell nothing are left out."""
+    found = []
+    for line in text.splitlines():
+        words = [word.strip() for word in line.split(",")]
+        if len(words) == 3 and words[1].isdigit() and words[2].isdigit():
+            busy, memory = int(words[1]) / 100, int(words[2]) << 20
+            found.append({"name": words[0], "busy": busy, "memory_bytes": memory})
+    return found
+
+
 class Agent:
     """Serves one connection."""
 
@@ -52,6 +165,7 @@ class Agent:
         self._lock = threading.Lock()
         # Process groups by the id of the request that started them.
         self._running: dict[int, int] = {}
+        self._series: Series | None = None
 
     def serve(self, requests: Iterable[bytes]) -> None:
         """Answers until the input ends."""
@@ -188,6 +302,18 @@ class Agent:
     def do_counters(self) -> dict[str, Any]:
         return counters()
 
+    def do_series_begin(self, period_s: float) -> None:
+        self.do_series_end()
+        self._series = Series(period_s)
+
+    def do_series_take(self) -> list[dict[str, Any]]:
+        return self._series.take() if self._series else []
+
+    def do_series_end(self) -> None:
+        series, self._series = self._series, None
+        if series is not None:
+            series.stop()
+
     def do_environment(self) -> dict[str, Any]:
         return environment()
 
@@ -264,6 +390,37 @@ def activity() -> dict[str, Any]:
         },
         "disks": disks,
         "network": network,
+    }
+
+
+CPU_KINDS = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
+
+
+def sample() -> dict[str, Any]:
+    """What the host has done since it was booted, in the detail of a time series."""
+    ticks = os.sysconf("SC_CLK_TCK")
+    text = slurp("/proc/stat")
+    seconds = [int(one) / ticks for one in text.split(None, 9)[1:9]]
+    switches = next(
+        (int(line.split()[1]) for line in text.splitlines() if line.startswith("ctxt ")), 0
+    )
+    memory = {}
+    for line in slurp("/proc/meminfo").splitlines():
+        name, value = line.split(":")
+        if name in ("MemTotal", "MemAvailable", "Dirty", "Cached"):
+            memory[name.lower() + "_bytes"] = int(value.split()[0]) * 1024
+    done = activity()
+    return {
+        "at": done["at"],
+        "processors": done["processors"],
+        "cpu_s": {kind: seconds[index] for index, kind in enumerate(CPU_KINDS)},
+        "memory": memory,
+        "context_switches": switches,
+        "disks": {
+            name: {key: one[key] for key in ("read_bytes", "written_bytes", "busy_s")}
+            for name, one in done["disks"].items()
+        },
+        "network": done["network"],
     }
 
 

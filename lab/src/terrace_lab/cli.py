@@ -18,9 +18,9 @@ EXIT_INTERRUPTED = 130
 DESCRIPTION = """\
 Measures performance and energy of any file system or Terrace store, and keeps both in one record.
 
-An experiment file says what is measured on what (docs/lab.md). A run of it is a directory that
-holds everything: commands, outputs, samples of power, marks of phases, gaps. It may be killed at
-any time, and resumed. Reports are made from that directory alone.
+An experiment file says what is measured on what (docs/how-to/lab.md). A run of it is a directory
+that holds everything: commands, outputs, samples of power, marks of phases, gaps. It may be killed
+at any time, and resumed. Reports are made from that directory alone.
 """
 
 EPILOG = """\
@@ -31,7 +31,7 @@ examples:
   terrace-lab run nfs-vs-ceph.toml --output runs/1 --yes
   terrace-lab resume runs/1
   terrace-lab report runs/1 --pdf
-  terrace-lab study hsm-policies --output runs/hsm --yes
+  terrace-lab study hsm-policies --scale --output runs/hsm --yes
 """
 
 

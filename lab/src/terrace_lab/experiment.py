@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import copy
 import hashlib
-import itertools
 import json
 import re
 import string
@@ -18,169 +17,31 @@ from typing import Any
 import tomli_w
 
 from terrace_lab.errors import LabError, SettingsError
-from terrace_lab.settings import Settings, parse_bytes
+from terrace_lab.settings import Settings, missing, parse_bytes
+from terrace_lab.specs import (
+    ColdSpec,
+    EnergySpec,
+    GateSpec,
+    HostSpec,
+    MeterSpec,
+    ProbeSpec,
+    RepeatSpec,
+    SeriesSpec,
+    TargetSpec,
+    WorkloadSpec,
+)
+from terrace_lab.trials import Trial, combinations
 
 SCHEMA = 1
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,63}\Z")
 """Names become names of directories and parts of file names."""
 
-RAM_MULTIPLE = re.compile(r"([0-9]+(?:\.[0-9]+)?)x_ram\Z")
-
-MAIN_FACTORS = ("target", "workload", "clients")
-TRIALS_MAX = 1_000
-NAME_BYTES_MAX = 200
-"""Of a trial, whose name is that of a directory."""
+RAM_MULTIPLE = re.compile(r"([0-9]+(?:\.[0-9]+)?)x_(server_)?ram\Z")
 
 
-@dataclass(frozen=True, slots=True)
-class HostSpec:
-    """One machine."""
-
-    name: str
-    ssh: str | None
-    """Destination for ssh; None is this machine."""
-    address: str | None
-    """As the other hosts reach it; by default what ssh is given."""
-    is_client: bool
-    is_server: bool
-    devices: tuple[str, ...]
-    """Disks of a server, which probes read."""
-    probe_directories: tuple[str, ...]
-    """Directories on them, one each, where probes write a file and remove it."""
-    nic: str | None
-    python: str
-
-
-@dataclass(frozen=True, slots=True)
-class MeterSpec:
-    """One meter; `settings` is what its driver reads."""
-
-    name: str
-    kind: str
-    is_required: bool
-    backup_for: str | None
-    settings: Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class EnergySpec:
-    """Whose energy counts, and when it does not."""
-
-    scope: tuple[str, ...]
-    """Scopes of channels; empty means all."""
-    idle_s: float
-    settle_s: float
-    on_gap: str
-    """`repeat`, `invalidate`, `pause` or `abort`."""
-    min_coverage: float
-    max_gap_s: float
-    guard_s: float
-    """Least idle time before and behind a phase; never less than three periods of the meters."""
-    lag: str
-    """`auto`: found by a load, for meters that are not modelled; `measure`: for all; `skip`."""
-    repeats_max: int
-    """How often a repetition is tried again for the sake of its energy."""
-
-
-@dataclass(frozen=True, slots=True)
-class ColdSpec:
-    """What is done to caches before each phase."""
-
-    drop_caches: bool
-    remount: bool
-    cooldown_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class RepeatSpec:
-    """How often, and in which order."""
-
-    least: int
-    most: int
-    metrics: tuple[str, ...]
-    """Which have to be known well enough to stop: `throughput`, `energy`; empty: `least` is all."""
-    confidence: float
-    relative_half_width: float
-    order: str
-    """`randomized-blocks` or `sequential`."""
-    warmup: int
-    cold: ColdSpec
-
-
-@dataclass(frozen=True, slots=True)
-class GateSpec:
-    """What has to be so before a phase may begin."""
-
-    load_max: float
-    """Processors that others keep busy, of all hosts."""
-    disk_bytes_s_max: float
-    """That others move on the disks of a host."""
-    free_factor: float
-    """Room for so many times what the workload stores."""
-    wait_s: float
-    """How long it is waited for."""
-    clock_bound_s: float
-    """Largest uncertainty of the marks of other hosts."""
-    drain_s: float
-    """How long a flush tail is waited for."""
-
-
-@dataclass(frozen=True, slots=True)
-class ProbeSpec:
-    """How the components are measured, for the theoretical peak."""
-
-    enabled: bool
-    size_bytes: int
-    """Of the file that is written and read."""
-    repetitions: int
-
-
-@dataclass(frozen=True, slots=True)
-class WorkloadSpec:
-    """One workload; `settings` is what it reads."""
-
-    name: str
-    kind: str
-    bytes_per_client: str | int | None
-    settings: Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class TargetSpec:
-    """One system under test; `settings` is what it reads."""
-
-    name: str
-    kind: str
-    parameters: Mapping[str, Any]
-    """Values of its tunables; factors `target.NAME` come before them."""
-    settings: Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Trial:
-    """One combination of factors."""
-
-    name: str
-    target: str
-    workload: str
-    clients: int
-    factors: Mapping[str, Any]
-    """The further ones, by name."""
-
-    @property
-    def group(self) -> str:
-        """What is compared between targets."""
-        return "-".join([self.workload, f"c{self.clients}", *_labels(self.factors)])
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "trial": self.name,
-            "target": self.target,
-            "workload": self.workload,
-            "clients": self.clients,
-            "factors": dict(self.factors),
-        }
+SERIES_LEAST_S, SERIES_MOST_S = 0.1, 1.0
+"""Sampling more often would be a load by itself, less often would miss phases."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +59,7 @@ class Experiment:
     repeat: RepeatSpec
     gate: GateSpec
     probes: ProbeSpec
+    series: SeriesSpec
     trials: tuple[Trial, ...]
     text: str
     """The file as it was given."""
@@ -213,6 +75,15 @@ class Experiment:
     def clients(self) -> list[HostSpec]:
         return [one for one in self.hosts.values() if one.is_client]
 
+    def placed(self, trial: Trial) -> list[HostSpec]:
+        """Hosts of the clients of a trial: apart from the servers, on them, or as roles say."""
+        placement = trial.factors.get("placement")
+        if placement == "converged":
+            return self.servers
+        if placement == "exclusive":
+            return [one for one in self.clients if not one.is_server]
+        return self.clients
+
     @property
     def servers(self) -> list[HostSpec]:
         return [one for one in self.hosts.values() if one.is_server]
@@ -224,13 +95,15 @@ def digest(values: object) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def load(path: Path, parameters: Mapping[str, str] | None = None) -> Experiment:
+def load(
+    path: Path, parameters: Mapping[str, str] | None = None, *, is_scaled: bool = False
+) -> Experiment:
     """Reads an experiment file; SettingsError says what is wrong in it and where."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise LabError(f"cannot read the experiment: {error} file={path}") from error
-    return parse(text, path.parent, parameters)
+    return parse(text, path.parent, parameters, is_scaled=is_scaled)
 
 
 def load_frozen(path: Path) -> Experiment:
@@ -244,14 +117,41 @@ def freeze(experiment: Experiment) -> str:
     return tomli_w.dumps(experiment.values)
 
 
-def parse(text: str, directory: Path, parameters: Mapping[str, str] | None = None) -> Experiment:
-    """Reads the text of an experiment; relative paths in it are below `directory`."""
-    values, unused = _with_parameters(_toml(text), parameters or {})
+def parse(
+    text: str,
+    directory: Path,
+    parameters: Mapping[str, str] | None = None,
+    *,
+    is_scaled: bool = False,
+) -> Experiment:
+    """Reads the text of an experiment; relative paths in it are below `directory`.
+
+    Scaled, its parameters have the values of `[scale]`, for a machine that is smaller than the one
+    that it was written for; those that are given come before both.
+    """
+    values, unused = _filled(text, parameters or {}, is_scaled)
     experiment = _experiment(text, _with_paths(values, directory))
     if unused:
         name = sorted(unused)[0]
         raise SettingsError(f"parameters.{name}", f"nothing names it as ${name}")
     return experiment
+
+
+def filled(text: str, parameters: Mapping[str, str], *, is_scaled: bool) -> dict[str, Any]:
+    """What a TOML text parses to with its parameters put in, whatever its tables are."""
+    return _filled(text, parameters, is_scaled)[0]
+
+
+def _filled(
+    text: str, parameters: Mapping[str, str], is_scaled: bool
+) -> tuple[dict[str, Any], set[str]]:
+    given = _toml(text)
+    scale = _scale(given)
+    if is_scaled:
+        if not scale:
+            raise SettingsError("scale", "the experiment has no scaled form")
+        given = {**given, "parameters": {**given.get("parameters", {}), **scale}}
+    return _with_parameters(given, parameters)
 
 
 def from_values(values: dict[str, Any]) -> Experiment:
@@ -264,6 +164,21 @@ def _toml(text: str) -> dict[str, Any]:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise SettingsError("experiment", str(error)) from error
+
+
+def _scale(values: dict[str, Any]) -> dict[str, Any]:
+    """Takes `[scale]` out: values of parameters for a small machine."""
+    scale = values.pop("scale", {})
+    parameters = values.get("parameters", {})
+    if not isinstance(scale, dict):
+        raise SettingsError("scale", "must be a table")
+    for key, value in scale.items():
+        if key not in parameters:
+            raise SettingsError(f"scale.{key}", missing("parameter", key, sorted(parameters)))
+        if type(value) is not type(parameters[key]):
+            kind = type(parameters[key]).__name__
+            raise SettingsError(f"scale.{key}", f"must be of type {kind} as the parameter")
+    return scale
 
 
 def _experiment(text: str, values: dict[str, Any]) -> Experiment:
@@ -283,12 +198,16 @@ def _experiment(text: str, values: dict[str, Any]) -> Experiment:
     for meter in meters.values():
         where = f"meters.{meter.name}.backup_for"
         if meter.backup_for is not None and meter.backup_for not in meters:
-            raise SettingsError(where, f"there is no meter {meter.backup_for!r}")
+            raise SettingsError(where, missing("meter", meter.backup_for, meters))
         if meter.backup_for == meter.name:
             raise SettingsError(where, "no meter stands in for itself")
+    for key, table in _named(top, "targets").items():
+        baseline = table.text("baseline", "")
+        if baseline and baseline not in targets:
+            raise SettingsError(f"targets.{key}.baseline", missing("target", baseline, targets))
     reference = top.text("reference", "") or None
     if reference is not None and reference not in targets:
-        raise top.error("reference", f"there is no target {reference!r}")
+        raise top.error("reference", missing("target", reference, targets))
     if not any(one.is_client for one in hosts.values()):
         raise SettingsError("hosts", "none has the role client")
     experiment = Experiment(
@@ -303,14 +222,15 @@ def _experiment(text: str, values: dict[str, Any]) -> Experiment:
         repeat=_repeat(top.table("repeat")),
         gate=_gate(top.table("gate")),
         probes=_probes(top.table("probes")),
-        trials=_trials(top.table("factors"), targets, workloads),
+        series=_series(top.table("series")),
+        trials=combinations(top.table("factors"), targets, workloads),
         text=text,
         values=values,
     )
     if "energy" in experiment.repeat.metrics and not meters:
         raise SettingsError("repeat.stop.metric", "there is no meter that energy could come from")
     # Read by the analysis: what a target costs is in its table, these have tables of their own.
-    top.raw("bounds")
+    _check_bounds(top.table("bounds"))
     _check_references(top, workloads)
     top.raw("description")
     top.finish()
@@ -325,8 +245,7 @@ def _with_parameters(
     parameters = dict(values.get("parameters", {}))
     for key, text in given.items():
         if key not in parameters:
-            known = ", ".join(sorted(parameters)) or "none"
-            raise SettingsError("parameters", f"there is no {key!r}; this experiment has: {known}")
+            raise SettingsError("parameters", missing("parameter", key, sorted(parameters)))
         parameters[key] = _typed(text, parameters[key], key)
 
     used: set[str] = set()
@@ -430,7 +349,10 @@ def _target(name: str, settings: Settings) -> TargetSpec:
     for key in (analysed := ("price", "power_limit_w")):
         if key in settings:
             settings.number(key)
-    own = (*analysed, "parameters")
+    settings.text("baseline", "")
+    if "nominal_bytes" in settings:
+        settings.bytes("nominal_bytes")
+    own = (*analysed, "parameters", "baseline", "nominal_bytes")
     return TargetSpec(
         name=name,
         kind=settings.text("kind"),
@@ -440,30 +362,52 @@ def _target(name: str, settings: Settings) -> TargetSpec:
 
 
 def _workload(name: str, settings: Settings) -> WorkloadSpec:
-    size = settings.raw("bytes_per_client")
-    multiple = RAM_MULTIPLE.match(size) if isinstance(size, str) else None
-    is_nothing = size is not None and multiple is None and settings.bytes("bytes_per_client") == 0
-    if is_nothing or (multiple is not None and float(multiple[1]) == 0):
-        raise settings.error("bytes_per_client", "must be more than nothing")
-    own = ("bytes_per_client",)
+    for key in (own := ("bytes_per_client", "total_bytes")):
+        _check_size(settings, key)
+    if all(settings.raw(key) is not None for key in own):
+        raise settings.error("total_bytes", "is given beside bytes_per_client")
     return WorkloadSpec(
         name=name,
         kind=settings.text("kind"),
-        bytes_per_client=size,
+        bytes_per_client=settings.raw("bytes_per_client"),
+        total_bytes=settings.raw("total_bytes"),
         settings={key: one for key, one in settings.values.items() if key not in own},
     )
 
 
-def resolve_bytes(size: str | int | None, memory_bytes: int) -> int | None:
-    """What `bytes_per_client` means on a host with so much memory."""
+def _check_size(settings: Settings, key: str) -> None:
+    size = settings.raw(key)
+    multiple = RAM_MULTIPLE.match(size) if isinstance(size, str) else None
+    is_nothing = size is not None and multiple is None and settings.bytes(key) == 0
+    if is_nothing or (multiple is not None and float(multiple[1]) == 0):
+        raise settings.error(key, "must be more than nothing")
+
+
+def resolve_bytes(
+    size: str | int | None, memory_bytes: int, server_memory_bytes: int | None = None
+) -> int | None:
+    """What a size means where a client has so much memory, and all servers together so much."""
     if isinstance(size, str) and (match := RAM_MULTIPLE.match(size)):
-        return int(float(match[1]) * memory_bytes)
+        memory = server_memory_bytes if match[2] and server_memory_bytes else memory_bytes
+        return int(float(match[1]) * memory)
     return None if size is None else parse_bytes(size)
+
+
+def client_bytes(
+    spec: WorkloadSpec, clients: int, memory_bytes: int, server_memory_bytes: int
+) -> int | None:
+    """Bytes of each of so many clients: its own size, or its part of the constant total."""
+    total = resolve_bytes(spec.total_bytes, memory_bytes, server_memory_bytes)
+    if total is not None:
+        return total // clients
+    return resolve_bytes(spec.bytes_per_client, memory_bytes, server_memory_bytes)
 
 
 def _energy(settings: Settings) -> EnergySpec:
     scope = settings.raw("scope", "all")
     idle = settings.table("idle")
+    subtract = settings.table("subtract")
+    share = settings.table("share")
     spec = EnergySpec(
         scope=() if scope == "all" else settings.texts("scope"),
         idle_s=idle.seconds("seconds", 30),
@@ -474,11 +418,19 @@ def _energy(settings: Settings) -> EnergySpec:
         guard_s=settings.seconds("guard", 0.5),
         lag=settings.choice("lag", ("auto", "measure", "skip"), "auto"),
         repeats_max=settings.integer("repeats_max", 3),
+        weight=settings.number("weight", 1.0),
+        subtract_w={key: subtract.number(key) for key in subtract.values},
+        share={key: share.number(key) for key in share.values},
     )
     idle.finish()
     settings.finish()
     if spec.min_coverage > 1:
         raise settings.error("min_coverage", "must be at most 1")
+    for name, part in spec.share.items():
+        if not 0 < part <= 1:
+            raise share.error(name, "must be above 0 and at most 1")
+        if spec.scope and name not in spec.scope:
+            raise share.error(name, "is no name of energy.scope")
     return spec
 
 
@@ -529,14 +481,41 @@ def _gate(settings: Settings) -> GateSpec:
     return spec
 
 
+def _series(settings: Settings) -> SeriesSpec:
+    spec = SeriesSpec(settings.flag("enabled", True), settings.seconds("period", 0.5))
+    settings.finish()
+    if not SERIES_LEAST_S <= spec.period_s <= SERIES_MOST_S:
+        raise settings.error("period", "must be from 100 ms to 1 s")
+    return spec
+
+
 def _probes(settings: Settings) -> ProbeSpec:
+    streams = settings.raw("streams", [1])
     spec = ProbeSpec(
         enabled=settings.flag("enabled", True),
         size_bytes=settings.bytes("size", "256MiB"),
         repetitions=settings.integer("repetitions", 3, least=1),
+        xfer_bytes=settings.bytes("xfer", "1MiB"),
+        depth=settings.integer("depth", 8, least=1),
+        disk_s=settings.seconds("disk_seconds", 0),
+        network_s=settings.seconds("network_seconds", 2),
+        streams=tuple(streams) if isinstance(streams, list) else (),
     )
     settings.finish()
+    if not spec.streams or not all(isinstance(one, int) and one > 0 for one in spec.streams):
+        raise settings.error("streams", f"must be a list of whole numbers, not {streams!r}")
+    if spec.xfer_bytes == 0:
+        raise settings.error("xfer", "must not be 0")
     return spec
+
+
+def _check_bounds(settings: Settings) -> None:
+    """Refuses a bound of latency that the analysis could not use."""
+    if "latency" in settings:
+        settings.seconds("latency")
+    if settings.number("percentile", 99.0) > 100:
+        raise settings.error("percentile", "must be at most 100")
+    settings.finish()
 
 
 def _check_references(top: Settings, workloads: Mapping[str, WorkloadSpec]) -> None:
@@ -552,63 +531,5 @@ def _check_references(top: Settings, workloads: Mapping[str, WorkloadSpec]) -> N
         one.text("phase", "")
         workload = one.text("workload", "")
         if workload and workload not in workloads:
-            raise one.error("workload", f"there is no workload {workload!r}")
+            raise one.error("workload", missing("workload", workload, workloads))
         one.finish()
-
-
-def _labels(factors: Mapping[str, Any]) -> list[str]:
-    return [
-        re.sub(r"[^A-Za-z0-9_.+]+", "_", f"{key.rpartition('.')[2]}_{value}")
-        for key, value in factors.items()
-    ]
-
-
-def _trials(
-    settings: Settings,
-    targets: Mapping[str, TargetSpec],
-    workloads: Mapping[str, WorkloadSpec],
-) -> tuple[Trial, ...]:
-    """All combinations of the factors; by default of all targets and all workloads."""
-    choices = {
-        "target": list(settings.texts("target", tuple(targets))),
-        "workload": list(settings.texts("workload", tuple(workloads))),
-        "clients": settings.raw("clients", [1]),
-    }
-    for key, known in (("target", targets), ("workload", workloads)):
-        for one in choices[key]:
-            if one not in known:
-                raise settings.error(key, f"there is no {key} {one!r}")
-        if not choices[key]:
-            raise settings.error(key, f"the experiment has no {key}")
-    if not isinstance(choices["clients"], list) or not choices["clients"]:
-        raise settings.error("clients", "must be a list of numbers of clients")
-    for count in choices["clients"]:
-        if not isinstance(count, int) or isinstance(count, bool) or count < 1:
-            raise settings.error("clients", f"{count!r} is no number of clients")
-    for key in settings.values:
-        if key in MAIN_FACTORS:
-            continue
-        if not key.startswith(("target.", "workload.")):
-            raise settings.error(
-                key, "a further factor is the name of a setting: target.NAME or workload.NAME"
-            )
-        values = settings.raw(key)
-        if not isinstance(values, list) or not values:
-            raise settings.error(key, "must be a list of values")
-        choices[key] = values
-    settings.finish()
-    trials = []
-    for combination in itertools.product(*choices.values()):
-        factors = dict(zip(choices, combination, strict=True))
-        target, workload, clients = (factors.pop(key) for key in MAIN_FACTORS)
-        name = "-".join([workload, target, f"c{clients}", *_labels(factors)])
-        if len(name) > NAME_BYTES_MAX:
-            raise settings.error("", f"the name of a trial is too long, {name[:60]}…")
-        trials.append(Trial(name, target, workload, clients, factors))
-        if len(trials) > TRIALS_MAX:
-            raise settings.error("", f"more than {TRIALS_MAX} combinations")
-    names = [one.name for one in trials]
-    for name in names:
-        if names.count(name) > 1:
-            raise settings.error("", f"two combinations would have the same name {name}")
-    return tuple(trials)

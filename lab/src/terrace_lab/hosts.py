@@ -91,7 +91,7 @@ class Host(Protocol):
         ...
 
     def counters(self) -> dict[str, Any]:
-        """CPU, memory, disks and network of the host; docs/lab-record.md has the fields."""
+        """CPU, memory, disks and network of the host, as in docs/reference/lab-record.md."""
         ...
 
 
@@ -121,6 +121,11 @@ def run_together(commands: Sequence[tuple[Host, Command]]) -> list[Ended]:
     if errors:
         raise errors[0]
     return [one for one in ended if one is not None]
+
+
+def memory_bytes(host: Host) -> int:
+    """Main memory of a host."""
+    return int(host.counters()["memory"]["memtotal_bytes"])
 
 
 @dataclass(slots=True)
@@ -259,9 +264,22 @@ class AgentHost:
         return counters
 
     def environment(self) -> dict[str, Any]:
-        """What the host is; docs/lab-record.md has the fields."""
+        """What the host is; docs/reference/lab-record.md has the fields."""
         environment: dict[str, Any] = self._ask("environment")
         return environment
+
+    def series_begin(self, period_s: float) -> None:
+        """Begins to sample what the host does; docs/reference/lab-record.md has the fields."""
+        self._ask("series_begin", period_s=period_s)
+
+    def series_take(self) -> list[dict[str, Any]]:
+        """The samples since the last call."""
+        samples: list[dict[str, Any]] = self._ask("series_take")
+        return samples
+
+    def series_end(self) -> None:
+        """Ends sampling; nothing where there is none."""
+        self._ask("series_end")
 
     def clock(self) -> Stamp:
         """Both clocks of the host, at some moment between the call and its return."""

@@ -2,7 +2,7 @@
 """What is written while an experiment runs: times, samples, and lines that survive a crash.
 
 JSON lines are the record because a torn last line loses one sample; whatever else there is can be
-made from them again. docs/lab-record.md is the format.
+made from them again. docs/reference/lab-record.md is the format.
 """
 
 from __future__ import annotations
@@ -19,6 +19,9 @@ from typing import Any, NamedTuple
 from terrace_lab.errors import LabError
 
 SYNC_SECONDS = 1.0
+
+STREAMS = "network_streams"
+"""The component of a line of probes that is one of the table of streams, and no bound by itself."""
 
 
 class Stamp(NamedTuple):

@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 """Tables of an experiment file, read with errors that say where.
 
-`Settings` wraps one table. What is read is taken note of, and `finish` refuses what nobody read, so
-that a misspelt key is an error and not a default.
+`Settings` wraps one table and records the keys that its reader asks for. `finish` refuses all other
+keys, and names those that exist: a misspelt key is an error and not a default.
 """
 
 from __future__ import annotations
 
+import difflib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from terrace_lab.errors import SettingsError
@@ -49,13 +50,27 @@ def _quantity(text: str | int | float, units: Mapping[str, float], what: str) ->
     return value
 
 
+def right_names(wrong: str, known: Iterable[str]) -> str:
+    """What an error about a wrong name says of the right ones; the nearest comes first."""
+    names = list(known)
+    near = difflib.get_close_matches(wrong, names, n=1)
+    question = f"did you mean {near[0]!r}? " if near else ""
+    return f"{question}known are {', '.join(names) or 'none'}"
+
+
+def missing(what: str, name: str, known: Iterable[str]) -> str:
+    """What an error says of a name that is not in the experiment."""
+    return f"there is no {what} {name!r}; {right_names(name, known)}"
+
+
 class Settings:
     """One table of an experiment file."""
 
     def __init__(self, where: str, values: Mapping[str, Any]) -> None:
         self.where = where
         self._values = dict(values)
-        self._unread = set(values)
+        # In the order of the questions, which is that of the documentation.
+        self._known: dict[str, None] = {}
 
     @property
     def values(self) -> Mapping[str, Any]:
@@ -63,7 +78,12 @@ class Settings:
         return self._values
 
     def __contains__(self, key: str) -> bool:
+        self._known[key] = None
         return key in self._values
+
+    def also_known(self, *keys: str) -> None:
+        """Records keys that another reader has taken out of the table before."""
+        self._known.update(dict.fromkeys(keys))
 
     def error(self, key: str, reason: str) -> SettingsError:
         """An error about one key, to be raised."""
@@ -71,7 +91,7 @@ class Settings:
 
     def raw(self, key: str, default: Any = None) -> Any:
         """A value as it is in the file."""
-        self._unread.discard(key)
+        self._known[key] = None
         return self._values.get(key, default)
 
     def text(self, key: str, default: str | None = None) -> str:
@@ -134,9 +154,10 @@ class Settings:
         return {key: self.table(key) for key in self._values}
 
     def finish(self) -> None:
-        """Raises SettingsError where there is a key that nobody has read."""
-        for key in sorted(self._unread):
-            raise self.error(key, "there is no such setting here")
+        """Raises SettingsError where there is a key that the reader has not asked for."""
+        for key in sorted(set(self._values) - set(self._known)):
+            reason = f"there is no such setting here; {right_names(key, self._known)}"
+            raise self.error(key, reason)
 
     def _required(self, key: str, default: Any) -> Any:
         value = self.raw(key, default)

@@ -68,7 +68,7 @@ class Energy:
     per_joule: Value
     """Work per joule, gross; bytes/J or ops/J."""
     edp: dict[str, Value]
-    """Energy-delay product E*t^w for w = `0`, `1`, `2`, in J*s^w, of equal work."""
+    """Energy-delay product E*t^w, in J*s^w of equal work, for w = `0`, `1`, `2` and the weight."""
     edp_normalised: dict[str, float]
     """Its median over that of the reference; empty without one."""
     edp_rescaled: bool
@@ -149,7 +149,7 @@ class Comparison:
     phase: str
     clients: int
     metric: str
-    """`rate`, `gross_j`, `per_joule` or `edp1`."""
+    """`rate`, `gross_j`, `per_joule` or `edp1`, which has the weight that is ranked by."""
     target: str
     reference: str
     ratio: float
@@ -182,6 +182,32 @@ class Peak:
     workload: str | None = None
     """Where the bound depends on threads and depth of a workload; None for bytes."""
     phase: str | None = None
+
+
+@dataclass(slots=True)
+class Overhead:
+    """What a target is slower than its baseline by, over the blocks that have both."""
+
+    target: str
+    baseline: str
+    workload: str
+    phase: str
+    clients: int
+    factors: dict[str, Any]
+    percent: float
+    """1 less the ratio of the rates; negative where the target is faster."""
+    interval: Interval | None
+    blocks: int
+
+
+@dataclass(slots=True)
+class StreamRate:
+    """What so many TCP streams side by side reached from one host to another."""
+
+    sender: str
+    receiver: str
+    streams: int
+    rate: Value
 
 
 @dataclass(slots=True)
@@ -249,6 +275,9 @@ class TargetSummary:
     peak_w: float | None
     power_limit_w: float | None
     parameters: dict[str, Any]
+    nominal_bytes: int | None = None
+    """As printed on the drives."""
+    nominal_bytes_per_idle_w: float | None = None
 
 
 @dataclass(slots=True)
@@ -321,6 +350,12 @@ class Summary:
     commands: dict[str, list[list[str]]] = field(default_factory=dict)
     """What was run, by trial and phase, as of its first repetition."""
     bounded_rates: list[BoundedRate] = field(default_factory=list)
+    subtracted_w: dict[str, float] = field(default_factory=dict)
+    """Watts that are in the scope and in no figure of energy: shared parts, by name."""
+    shares: dict[str, float] = field(default_factory=dict)
+    """The part that figures of energy have of scopes that feed others, too, by name."""
+    overheads: list[Overhead] = field(default_factory=list)
+    stream_rates: list[StreamRate] = field(default_factory=list)
     workload_hashes: dict[str, str] = field(default_factory=dict)
     """Of what defines the work; runs are merged where they agree."""
 

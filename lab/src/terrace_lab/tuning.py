@@ -22,7 +22,7 @@ from terrace_lab.targets.base import Tunable
 METRICS = {
     "throughput": "work per second, more is better",
     "energy": "work per joule, more is better",
-    "edp": "energy times time for the same work, less is better",
+    "edp": "energy times a power of the time (--weight) for the same work, less is better",
 }
 CANDIDATE = "candidate"
 CONFIRM_BLOCKS_MIN = 6
@@ -51,13 +51,15 @@ class Question:
     clients: int
     metric: str
     tunables: Sequence[Tunable]
+    weight: float = 1.0
+    """Of the time, in the energy-delay product."""
 
     @property
     def defaults(self) -> Values:
         return {one.name: one.default for one in self.tunables}
 
 
-def score(summary: Summary, metric: str, target: str = CANDIDATE) -> float:
+def score(summary: Summary, metric: str, target: str = CANDIDATE, weight: float = 1.0) -> float:
     """One figure for all phases of a workload, more is better; LabError where there is none.
 
     Phases are put together by their costs: time, or energy, or both, of doing each of them once.
@@ -71,7 +73,7 @@ def score(summary: Summary, metric: str, target: str = CANDIDATE) -> float:
     if metric == "throughput":
         return 1 / seconds
     joules = sum(_joules(cell) for cell in cells)
-    return 1 / joules if metric == "energy" else 1 / (joules * seconds)
+    return 1 / joules if metric == "energy" else 1 / (joules * seconds**weight)
 
 
 def _joules(cell: Cell) -> float:
@@ -120,6 +122,7 @@ def _experiment(question: Question, named: Mapping[str, Values], repetitions: in
         "repeat": repeat,
         "reference": next(iter(targets)),
         "probes": {"enabled": False},
+        "energy": {**given.get("energy", {}), "weight": question.weight},
     }
     return from_values(values)
 
@@ -160,7 +163,7 @@ def search(
             experiment = candidate_experiment(question, values, repetitions)
             summary = measure(experiment, directory / f"{number + 1:03d}")
             try:
-                known = Candidate(values, score(summary, question.metric))
+                known = Candidate(values, score(summary, question.metric, weight=question.weight))
             except LabError as error:
                 # Values that the target does not take are an answer, too.
                 cause = str(error)

@@ -13,7 +13,9 @@ from made_meters import MadeMeter
 
 from terrace_lab.analyse import analyse, summarise
 from terrace_lab.analyse.__main__ import main
+from terrace_lab.analyse.run import _analysis
 from terrace_lab.records import Kind
+from terrace_lab.report.source import Source
 from terrace_lab.summary import Cell, Summary, from_json
 
 
@@ -70,6 +72,97 @@ def test_one_host_needs_no_parts(tmp_path: Path) -> None:
     assert text.count('scope = ["s1", "s2", "switch"]') == 1
     file.write_text(text.replace('scope = ["s1", "s2", "switch"]', 'scope = ["s1"]'))
     assert all(cell.energy and not cell.energy.by_scope for cell in analyse(run).cells)
+
+
+def changed(tmp_path: Path, old: str, new: str) -> Path:
+    """A made run whose experiment says something else."""
+    run = make_run(tmp_path / "run")
+    file = run / "experiment.toml"
+    text = file.read_text()
+    assert text.count(old) == 1
+    file.write_text(text.replace(old, new))
+    return run
+
+
+def test_shared_parts_are_taken_off_all_figures_of_energy(tmp_path: Path) -> None:
+    summary = analyse(make_run(tmp_path / "whole"))
+    scope = 'scope = ["s1", "s2", "switch"]'
+    run = changed(tmp_path, scope, f"{scope}\nsubtract = {{ switch = 15.5 }}")
+    less = analyse(run)
+    assert less.subtracted_w == {"switch": 15.5}
+    for one, whole in zip(less.repetitions, summary.repetitions, strict=True):
+        assert one.gross_j is not None
+        assert whole.gross_j is not None
+        assert one.gross_j == pytest.approx(whole.gross_j - 15.5 * one.seconds)
+        # Of idling it is taken off as well.
+        assert one.net_j == pytest.approx(whole.net_j)
+    for mine, theirs in zip(less.targets, summary.targets, strict=True):
+        assert mine.idle_w is not None
+        assert theirs.idle_w is not None
+        assert mine.idle_w.median == pytest.approx(theirs.idle_w.median - 15.5)
+    for cell, other in zip(less.cells, summary.cells, strict=True):
+        assert cell.energy is not None
+        assert other.energy is not None
+        assert cell.energy.box is not None
+        assert other.energy.box is not None
+        assert cell.energy.box.median == pytest.approx(other.energy.box.median - 15.5)
+
+
+def test_a_supply_of_several_hosts_counts_with_its_share(tmp_path: Path) -> None:
+    whole = analyse(make_run(tmp_path / "whole"))
+    scope = 'scope = ["s1", "s2", "switch"]'
+    run = changed(tmp_path, scope, f"{scope}\nshare = {{ s2 = 0.25 }}")
+    part = analyse(run)
+    assert part.shares == {"s2": 0.25}
+    assert "0.25 of s2" in Source(part).scope_text
+    for cell, other in zip(part.cells, whole.cells, strict=True):
+        assert cell.energy is not None
+        assert other.energy is not None
+        for name, times in [("s1", 1), ("s2", 0.25), ("switch", 1)]:
+            expected = [times * joules for joules in other.energy.by_scope[name].values]
+            assert cell.energy.by_scope[name].values == pytest.approx(expected)
+        parts = zip(*(one.values for one in cell.energy.by_scope.values()), strict=True)
+        assert [sum(one) for one in parts] == pytest.approx(cell.energy.gross_j.values)
+        assert cell.energy.box is not None
+        assert other.energy.box is not None
+        assert cell.energy.box.median < other.energy.box.median
+    for mine, theirs in zip(part.targets, whole.targets, strict=True):
+        assert mine.idle_w is not None
+        assert theirs.idle_w is not None
+        assert mine.idle_w.median < theirs.idle_w.median
+
+
+def test_more_than_there_is_cannot_be_taken_off(tmp_path: Path) -> None:
+    scope = 'scope = ["s1", "s2", "switch"]'
+    summary = analyse(changed(tmp_path, scope, f"{scope}\nsubtract = {{ all = 1e6 }}"))
+    assert all(one.gross_j is None for one in summary.repetitions)
+    voids = {one.energy_void for one in summary.repetitions}
+    assert voids == {"the meters show no more than energy.subtract takes off"}
+
+
+def test_systems_are_ranked_by_the_weight_that_is_asked_for(run: Path) -> None:
+    heavy = summarise_with(run, 1.5)
+    found = [one for one in heavy.comparisons if one.metric == "edp1.5"]
+    assert found
+    assert {one.metric for one in heavy.comparisons} == {"rate", "gross_j", "per_joule", "edp1.5"}
+    for one in found:
+        # Energy is 0.8 and time 0.8 of the reference's.
+        assert one.ratio == pytest.approx(0.8**2.5, rel=0.12)
+    cell = heavy.cells[0]
+    assert cell.energy is not None
+    assert list(cell.energy.edp) == ["0", "1", "1.5", "2"]
+
+
+def summarise_with(run: Path, weight: float) -> Summary:
+    return _analysis(run, weight).summary
+
+
+def test_capacity_per_watt_is_of_the_drives_and_of_what_is_usable(tmp_path: Path) -> None:
+    run = changed(tmp_path, "[targets.ours]", '[targets.ours]\nnominal_bytes = "8TB"')
+    (ours,) = (one for one in analyse(run).targets if one.name == "ours")
+    assert ours.nominal_bytes == 8 * 10**12
+    assert ours.idle_w is not None
+    assert ours.nominal_bytes_per_idle_w == pytest.approx(8e12 / ours.idle_w.median)
 
 
 def test_rates_are_work_over_time(run: Path, summary: Summary) -> None:

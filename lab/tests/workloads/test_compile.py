@@ -62,6 +62,27 @@ def test_each_client_builds_its_own_tree(make_context: MakeContext, tmp_path: Pa
     assert workload.space_bytes(2, None) == 2 << 20
 
 
+def test_a_tree_is_copied_built_in_one_and_deleted(
+    make_context: MakeContext, tmp_path: Path
+) -> None:
+    source = tarball(tmp_path / "small.tar.gz", FILES)
+    cache = str(tmp_path / "cache")
+    phases = ["copy", "build", "clean"]
+    workload = make(source, product="product", jobs=1, cache=cache, phases=phases)
+    context = make_context(2)
+    workload.prepare(context)
+    copy, build, clean = workload.phases(context)
+    assert workload.run(context, copy).work == 6
+    built = workload.run(context, build)
+    assert built.commands == [["sh", "-c", "./configure && make -j1"]] * 2
+    assert (tmp_path / "client-1" / "source" / "product").exists()
+    (original,) = Path(cache).glob("*.tree")
+    assert sorted(one.name for one in original.iterdir()) == ["Makefile", "configure", "main.c"]
+    workload.run(context, clean)
+    assert workload.verify(context).is_good
+    assert original.exists(), "it is copied from again"
+
+
 def test_an_error_of_the_compiler_is_told(make_context: MakeContext, tmp_path: Path) -> None:
     broken = {**FILES, "main.c": "int main(void) { return }\n", "config.h": ""}
     workload = make(tarball(tmp_path / "s.tar.gz", broken), phases=["unpack", "make"])

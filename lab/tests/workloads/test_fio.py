@@ -56,11 +56,11 @@ def test_sequential_phases_count_all_bytes_of_all_processes(
 
 
 def test_a_shared_file_holds_the_blocks_of_all(make_context: MakeContext, tmp_path: Path) -> None:
-    context = make_context(2, bytes_per_client=2_400_000)
+    context = make_context(2, bytes_per_client=2_457_600)
     workload = make(preset="shared-file", phases=["write"], processes=2, verify="content")
     results = run_all(workload, context)
     file = tmp_path / "shared" / "fio-data" / "all"
-    assert file.stat().st_size == results["write"].work == 4_800_000
+    assert file.stat().st_size == results["write"].work == 4_915_200
     assert workload.verify(context).is_good
     with open(file, "r+b") as damaged:
         damaged.seek(3_700_000)

@@ -150,9 +150,7 @@ def test_ior_runs_over_all_clients_and_its_time_counts(context: Context, program
     assert [one.end.raw_ns - one.begin.raw_ns for one in result.spans] == [5_000_000] * 2
     assert result.extra["command_s"] > 0.01
     words = (programs / "words").read_text()
-    assert (
-        "mpirun -n 4 --oversubscribe --allow-run-as-root ior -a POSIX -t 262144 -b 262144" in words
-    )
+    assert "mpirun -n 4 --oversubscribe --allow-run-as-root ior -a POSIX -t 256k -b 256k" in words
     assert words.splitlines()[-1].endswith("-k -e -w")
     assert workload.verify(context).is_good
     (programs / "answer").write_text(TABLES["4.0"].replace("\nwrite", "\nread", 1))

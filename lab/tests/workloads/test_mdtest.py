@@ -135,7 +135,7 @@ def test_files_and_directories_are_one_after_the_other(context: Context, tmp_pat
     assert result.extra["file_creation_per_s"] == 2000
     words = (tmp_path / "words").read_text()
     assert "mpirun -n 2 mdtest -d" in words
-    assert words.strip().endswith("-i 1 -C -I 100 -z 0 -b 1 -w 1024")
+    assert words.strip().endswith("-i 1 -C -I 100 -b 1 -z 0 -w 1024")
     with pytest.raises(PhaseFailed, match="cannot read-files: mdtest has no rate of File read"):
         workload.run(context, others[1])
     assert (tmp_path / "words").read_text().strip().endswith("-e 1024 -N 1")
@@ -146,7 +146,7 @@ def test_a_tree_gets_as_many_in_each_directory() -> None:
     described = make(preset="tree").describe()
     assert (described["depth"], described["branch"]) == (4, 2)
     parameters = mdtest.Parameters.read(Settings("w", {"preset": "tree"}))
-    assert mdtest._items(parameters) == 31 * 1612
+    assert mdtest._items(parameters, 1) == 31 * 1612
 
 
 def test_the_stand_in_gets_the_same_items() -> None:

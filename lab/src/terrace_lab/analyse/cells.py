@@ -13,7 +13,7 @@ import numpy as np
 from terrace_lab.analyse import frozen
 from terrace_lab.analyse.phases import Phase
 from terrace_lab.analyse.record import Attempt, Trial
-from terrace_lab.numbers.edp import WEIGHTS, edp, is_same, scale
+from terrace_lab.numbers.edp import edp, is_same, key, scale, weights
 from terrace_lab.numbers.intervals import drift, rate_total, value_of
 from terrace_lab.numbers.series import Floats
 from terrace_lab.numbers.stopping import State, decide_all
@@ -107,7 +107,7 @@ def cell(group: Group, reference: Group | None, experiment: Mapping[str, Any]) -
     phases = group.phases
     first = phases[0]
     rates = [one.rate for one in phases]
-    energy = _energy(group, reference)
+    energy = _energy(group, reference, weights(frozen.weight(experiment)))
     return Cell(
         trial=group.trial.name,
         target=group.trial.target,
@@ -139,7 +139,7 @@ def _rate_total(phases: Sequence[Phase]) -> float:
     return rate_total([one.work for one in phases], seconds) if sum(seconds) > 0 else 0.0
 
 
-def _energy(group: Group, reference: Group | None) -> Energy | None:
+def _energy(group: Group, reference: Group | None, exponents: Sequence[float]) -> Energy | None:
     known = [one for one in group.phases if one.energy.void is None]
     if not known:
         return None
@@ -147,7 +147,7 @@ def _energy(group: Group, reference: Group | None) -> Energy | None:
     # `_flags` says so where nobody knows what idling takes.
     net = [one.net_j if one.net_j is not None else one.energy.gross_j for one in known]
     base = reference if reference is not None else group
-    products = {str(weight): value_of(_edp(known, base.work, weight)) for weight in WEIGHTS}
+    products = {key(one): value_of(_edp(known, base.work, one)) for one in exponents}
     joined = np.concatenate(group.samples_w) if group.samples_w else np.zeros(0)
     return Energy(
         method="guarded" if all(one.energy.is_guarded for one in known) else "cut",
@@ -159,7 +159,7 @@ def _energy(group: Group, reference: Group | None) -> Energy | None:
         box=box(joined),
         per_joule=value_of([one.work / joules for one, joules in zip(known, gross, strict=True)]),
         edp=products,
-        edp_normalised=_normalised(products, reference),
+        edp_normalised=_normalised(products, reference, exponents),
         edp_rescaled=any(abs(scale(one.work, base.work) - 1) > SAME_WORK for one in known),
         voided=len(group.phases) - len(known),
         by_scope=_by_scope(known),
@@ -173,7 +173,7 @@ def _by_scope(known: Sequence[Phase]) -> dict[str, Value]:
     return {name: value_of([one.energy.by_scope[name] for one in known]) for name in names}
 
 
-def _edp(known: Sequence[Phase], work: float, weight: int) -> list[float]:
+def _edp(known: Sequence[Phase], work: float, weight: float) -> list[float]:
     """Of phases with energy, brought to that work."""
     found = []
     for one in known:
@@ -184,19 +184,17 @@ def _edp(known: Sequence[Phase], work: float, weight: int) -> list[float]:
     return found
 
 
-def _normalised(products: Mapping[str, Value], reference: Group | None) -> dict[str, float]:
+def _normalised(
+    products: Mapping[str, Value], reference: Group | None, exponents: Sequence[float]
+) -> dict[str, float]:
     if reference is None:
         return {}
     known = [one for one in reference.phases if one.energy.void is None]
     middles = {
-        weight: float(np.median(_edp(known, reference.work, weight)))
-        for weight in (WEIGHTS if known else ())
+        key(one): float(np.median(_edp(known, reference.work, one)))
+        for one in (exponents if known else ())
     }
-    return {
-        str(weight): products[str(weight)].median / middle
-        for weight, middle in middles.items()
-        if middle > 0
-    }
+    return {name: products[name].median / middle for name, middle in middles.items() if middle > 0}
 
 
 def box(samples: Floats) -> Box | None:

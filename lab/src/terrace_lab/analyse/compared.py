@@ -8,14 +8,19 @@ from dataclasses import dataclass, field
 
 from terrace_lab.analyse.cells import Group
 from terrace_lab.numbers.comparison import TOO_FEW, Ratio, compare, compare_apart, verdict
-from terrace_lab.numbers.edp import edp, scale
+from terrace_lab.numbers.edp import edp, key, scale
 from terrace_lab.numbers.intervals import holm
-from terrace_lab.summary import Cell, Comparison, Repetition
+from terrace_lab.summary import Cell, Comparison, Interval, Overhead, Repetition
 
-METRICS = {"rate": True, "gross_j": False, "per_joule": True, "edp1": False}
-"""And whether more is better."""
+METRICS = {"rate": True, "gross_j": False, "per_joule": True}
+"""And whether more is better; beside them `edpW`, of the weight that is ranked by."""
 NOT_RANKED = "not ranked: modelled against measured energy"
 NOT_EQUAL_WORK = "not ranked: the work differs"
+
+
+def metric_of(weight: float) -> str:
+    """What the energy-delay product of a weight is called among the metrics."""
+    return f"edp{key(weight)}"
 
 
 Key = tuple[str, str, int, str]
@@ -39,19 +44,22 @@ class System:
     work: float = 0.0
 
 
-def systems_of_run(grouped: Sequence[Group], made: Sequence[Cell]) -> list[System]:
+def systems_of_run(
+    grouped: Sequence[Group], made: Sequence[Cell], weight: float = 1.0
+) -> list[System]:
     """What a run has to compare: phases that do work."""
     return [
-        _system("", group, cell)
+        _system("", group, cell, weight)
         for group, cell in zip(grouped, made, strict=True)
         if group.phases[0].role == "work"
     ]
 
 
-def _system(run: str, group: Group, cell: Cell) -> System:
-    values: dict[str, dict[int, list[float]]] = {name: {} for name in METRICS}
+def _system(run: str, group: Group, cell: Cell, weight: float) -> System:
+    product = metric_of(weight)
+    values: dict[str, dict[int, list[float]]] = {name: {} for name in (*METRICS, product)}
     energy = cell.energy
-    products = iter(energy.edp["1"].values if energy else ())
+    products = iter(energy.edp[key(weight)].values if energy else ())
     for one in group.phases:
         block = one.attempt.block
         if one.work > 0:
@@ -59,7 +67,7 @@ def _system(run: str, group: Group, cell: Cell) -> System:
         if one.energy.void is None:
             values["gross_j"].setdefault(block, []).append(one.energy.gross_j)
             values["per_joule"].setdefault(block, []).append(one.work / one.energy.gross_j)
-            values["edp1"].setdefault(block, []).append(next(products))
+            values[product].setdefault(block, []).append(next(products))
     is_modelled = any(one.energy.is_modelled for one in group.phases)
     return System(run, cell.target, group.key, is_modelled, values, cell.work)
 
@@ -70,13 +78,15 @@ def systems_of_summary(
     repetitions: Sequence[Repetition],
     is_modelled: bool,
     works: Mapping[Key, float],
+    weight: float = 1.0,
 ) -> list[System]:
     """The same from a summary alone, as `merge` has it; `works` are those of the reference."""
     found = []
     for cell in cells:
-        values: dict[str, dict[int, list[float]]] = {name: {} for name in METRICS}
-        key = key_of(cell)
-        work = works.get(key, cell.work)
+        name = metric_of(weight)
+        values: dict[str, dict[int, list[float]]] = {one: {} for one in (*METRICS, name)}
+        own_key = key_of(cell)
+        work = works.get(own_key, cell.work)
         own = [one for one in repetitions if (one.trial, one.phase) == (cell.trial, cell.phase)]
         for one in own:
             if one.work > 0:
@@ -84,10 +94,10 @@ def systems_of_summary(
             if one.gross_j:
                 values["gross_j"].setdefault(one.block, []).append(one.gross_j)
                 values["per_joule"].setdefault(one.block, []).append(one.work / one.gross_j)
-                product = edp(one.gross_j, one.seconds, scale(one.work, work), 1)
-                values["edp1"].setdefault(one.block, []).append(product)
+                product = edp(one.gross_j, one.seconds, scale(one.work, work), weight)
+                values[name].setdefault(one.block, []).append(product)
         if values["rate"]:
-            found.append(System(run, cell.target, key, is_modelled, values, cell.work))
+            found.append(System(run, cell.target, own_key, is_modelled, values, cell.work))
     return found
 
 
@@ -98,15 +108,51 @@ def comparisons(systems: Sequence[System], reference: str | None) -> list[Compar
         (ours, theirs[ours.key], metric, ratio)
         for ours in systems
         if ours.target != reference and ours.key in theirs
-        for metric in METRICS
+        for metric in ours.values
         if (ratio := _ratio(ours, theirs[ours.key], metric)) is not None
     ]
     adjusted = holm([_ranked_p(*pair) for pair in pairs])
     return [_comparison(*pair, p_holm) for pair, p_holm in zip(pairs, adjusted, strict=True)]
 
 
+def overheads(
+    systems: Sequence[System], cells: Sequence[Cell], baselines: Mapping[str, str]
+) -> list[Overhead]:
+    """Each cell of a target that has a baseline against the same cell of that."""
+    by_cell = {(one.target, one.key): one for one in systems}
+    found = []
+    for cell in cells:
+        own_key = key_of(cell)
+        ours = by_cell.get((cell.target, own_key))
+        theirs = by_cell.get((baselines.get(cell.target, ""), own_key))
+        if ours is None or theirs is None or ours is theirs:
+            continue
+        ratio = _ratio(ours, theirs, "rate")
+        if ratio is None:
+            continue
+        interval = ratio.interval
+        found.append(
+            Overhead(
+                target=cell.target,
+                baseline=theirs.target,
+                workload=cell.workload,
+                phase=cell.phase,
+                clients=cell.clients,
+                factors=dict(cell.factors),
+                percent=(1 - ratio.ratio) * 100,
+                interval=(
+                    Interval((1 - interval.high) * 100, (1 - interval.low) * 100)
+                    if interval
+                    else None
+                ),
+                blocks=ratio.blocks,
+            )
+        )
+    return found
+
+
 def _ratio(ours: System, theirs: System, metric: str) -> Ratio | None:
-    own, other = ours.values[metric], theirs.values[metric]
+    own, other = ours.values.get(metric), theirs.values.get(metric)
     if not own or not other:
         return None
     seed = (ours.target, theirs.target, ours.key, metric)
@@ -138,7 +184,7 @@ def _comparison(
 ) -> Comparison:
     workload, phase, clients, _ = ours.key
     refusal = _refusal(ours, theirs, metric)
-    text = refusal or verdict(ratio, p_holm, METRICS[metric])
+    text = refusal or verdict(ratio, p_holm, METRICS.get(metric, False))
     return Comparison(
         workload=workload,
         phase=phase,

@@ -65,6 +65,33 @@ def scopes(experiment: Mapping[str, Any], known: list[str]) -> list[str]:
     return [value] if isinstance(value, str) else list(value)
 
 
+def weight(experiment: Mapping[str, Any]) -> float:
+    """How much the time counts in the energy-delay product that systems are ranked by."""
+    return float(table(experiment, "energy").get("weight", 1.0))
+
+
+def subtracted(experiment: Mapping[str, Any]) -> dict[str, float]:
+    """Watts of parts that are in the scope and not of the systems, by name."""
+    parts = table(experiment, "energy", "subtract")
+    return {str(name): float(watts) for name, watts in parts.items()}
+
+
+def shares(experiment: Mapping[str, Any]) -> dict[str, float]:
+    """The part that counts of scopes that feed others, too, by name."""
+    parts = table(experiment, "energy", "share")
+    return {str(name): float(part) for name, part in parts.items()}
+
+
+def baselines(experiment: Mapping[str, Any]) -> dict[str, str]:
+    """What the overhead of a target is measured against, by target."""
+    tables = table(experiment, "targets")
+    return {
+        name: str(one["baseline"])
+        for name, one in tables.items()
+        if isinstance(one, Mapping) and one.get("baseline")
+    }
+
+
 def number(value: Any) -> float | None:
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
 

@@ -12,7 +12,8 @@ from terrace_lab.analyse.record import Record
 from terrace_lab.numbers.bounds import Bound, Point, highest, percentile_of
 from terrace_lab.numbers.intervals import value_of
 from terrace_lab.numbers.peaks import Component, Found, Load, Probe, System, peak, percent_of
-from terrace_lab.summary import BoundedRate, Cell, Peak
+from terrace_lab.records import STREAMS
+from terrace_lab.summary import BoundedRate, Cell, Peak, StreamRate
 
 OF_BYTES = ("write", "read")
 OF_OPERATIONS = ("iops", "metadata")
@@ -33,6 +34,16 @@ def probes_of(lines: Sequence[Mapping[str, Any]]) -> list[Probe]:
             key = (component, line.get("host"), line.get("device"))
             values.setdefault(key, []).append(value)
     return [Probe(*key, found) for key, found in values.items()]
+
+
+def stream_rates(lines: Sequence[Mapping[str, Any]]) -> list[StreamRate]:
+    """The table of streams, in the order of the probes."""
+    values: dict[tuple[str, str, int], list[float]] = {}
+    for line in lines:
+        if line.get("component") == STREAMS:
+            key = (str(line["host"]), str(line["to"]), int(line["streams"]))
+            values.setdefault(key, []).append(float(line["value"]))
+    return [StreamRate(*key, value_of(found)) for key, found in values.items()]
 
 
 def peaks_of(record: Record, grouped: Sequence[Group], made: Sequence[Cell]) -> list[Peak]:

@@ -13,11 +13,12 @@ from typing import Any
 
 import numpy as np
 
+from terrace_lab.analyse import frozen
 from terrace_lab.analyse.cells import SAME_WORK
 from terrace_lab.analyse.compared import comparisons, key_of, systems_of_summary
 from terrace_lab.analyse.run import analyse
 from terrace_lab.errors import LabError
-from terrace_lab.numbers.edp import WEIGHTS, edp, scale
+from terrace_lab.numbers.edp import edp, scale
 from terrace_lab.numbers.intervals import value_of
 from terrace_lab.records import write_json
 from terrace_lab.summary import Cell, Repetition, Summary, to_json
@@ -112,7 +113,12 @@ def _merged(summaries: Sequence[Summary]) -> Summary:
         system
         for own in owned
         for system in systems_of_summary(
-            own.summary.run_id, own.cells, own.repetitions, own.summary.is_modelled, works
+            own.summary.run_id,
+            own.cells,
+            own.repetitions,
+            own.summary.is_modelled,
+            works,
+            frozen.weight(own.summary.experiment),
         )
     ]
     digest = hashlib.sha256("".join(one.run_id for one in summaries).encode()).hexdigest()
@@ -161,7 +167,7 @@ def _refer(cells: Sequence[Cell], repetitions: Sequence[Repetition], reference: 
     """Makes the products E*t^w of all runs those of one reference's work, and normalises them."""
     theirs = {key_of(cell): cell for cell in cells if cell.target == reference}
 
-    def products(cell: Cell, work: float, weight: int) -> list[float]:
+    def products(cell: Cell, work: float, weight: float) -> list[float]:
         return [
             edp(one.gross_j, one.seconds, scale(one.work, work), weight)
             for one in repetitions
@@ -172,11 +178,11 @@ def _refer(cells: Sequence[Cell], repetitions: Sequence[Repetition], reference: 
         base = theirs.get(key_of(cell))
         if cell.energy is None or base is None or base.energy is None:
             continue
-        for weight in WEIGHTS:
-            found = value_of(products(cell, base.work, weight))
-            cell.energy.edp[str(weight)] = found
-            middle = float(np.median(products(base, base.work, weight)))
-            cell.energy.edp_normalised[str(weight)] = found.median / middle
+        for name in list(cell.energy.edp):
+            found = value_of(products(cell, base.work, float(name)))
+            cell.energy.edp[name] = found
+            middle = float(np.median(products(base, base.work, float(name))))
+            cell.energy.edp_normalised[name] = found.median / middle
         cell.energy.edp_rescaled = abs(scale(cell.work, base.work) - 1) > SAME_WORK
 
 

@@ -51,8 +51,13 @@ class Power:
         experiment: Mapping[str, Any],
         axis: Axis,
         rules: Rules,
+        subtracted_w: float = 0.0,
+        shares: Mapping[str, float] | None = None,
     ) -> None:
+        """Power without `subtracted_w`, and with no more of each scope than its share."""
         self._rules = rules
+        self._subtracted_w = subtracted_w
+        self._shares = dict(shares or {})
         settings = experiment.get("meters") or {}
         names = sorted(
             (meter.name for meter in meters),
@@ -115,8 +120,21 @@ class Power:
             return [PhaseEnergy(void=void) for _ in parts]
         taken = {scope: self._scope_energies(scope, parts, before, after) for scope in scopes}
         return [
-            _sum({scope: one[index] for scope, one in taken.items()}) for index in range(len(parts))
+            self._without_shared(_sum({scope: one[index] for scope, one in taken.items()}), part)
+            for index, part in enumerate(parts)
         ]
+
+    def _without_shared(self, energy: PhaseEnergy, part: Part) -> PhaseEnergy:
+        if energy.void is not None or self._subtracted_w == 0:
+            return energy
+        left = energy.gross_j - self._subtracted_w * part.seconds
+        if left <= 0:
+            return PhaseEnergy(void="the meters show no more than energy.subtract takes off")
+        return replace(energy, gross_j=left)
+
+    def _share(self, scope: str) -> float:
+        """The part of a scope that counts."""
+        return self._shares.get(scope, 1.0)
 
     def _scope_energies(
         self, scope: str, parts: Sequence[Part], before: Guard | None, after: Guard | None
@@ -141,7 +159,13 @@ class Power:
                     ),
                     other.is_modelled,
                 )
-        return stamped
+        share = self._share(scope)
+        if share == 1.0:
+            return stamped
+        return [
+            (replace(one, joules=one.joules * share, error_j=one.error_j * share), is_modelled)
+            for one, is_modelled in stamped
+        ]
 
     def mean_w(self, scopes: Sequence[str], begin_s: float, end_s: float) -> float | None:
         """Mean power of the scope; None where a channel has nothing whole in that time."""
@@ -155,24 +179,27 @@ class Power:
                 mean = one.mean_w(begin_s, end_s)
                 if mean is None:
                     return None
-                total += mean
-        return total
+                total += mean * self._share(scope)
+        return total - self._subtracted_w
 
     def samples_w(self, scopes: Sequence[str], begin_s: float, end_s: float) -> Floats:
         """Power of the scope over time, in steps of its slowest channel."""
         channels = [
-            one for scope in scopes if scope in self._first for one in self._first[scope].channels
+            (one, self._share(scope))
+            for scope in scopes
+            if scope in self._first
+            for one in self._first[scope].channels
         ]
         if not channels:
             return np.zeros(0)
-        slowest = max(channels, key=lambda one: one.channel.period_s)
+        slowest = max((one for one, _ in channels), key=lambda one: one.channel.period_s)
         inside = slowest.within(begin_s, end_s)
         begin, end = slowest.begin_s[inside], slowest.end_s[inside]
         joules = sum(
-            (one.joules_until(end) - one.joules_until(begin) for one in channels),
+            (share * (one.joules_until(end) - one.joules_until(begin)) for one, share in channels),
             start=np.zeros(len(begin)),
         )
-        return np.asarray(joules / (end - begin))
+        return np.asarray(joules / (end - begin)) - self._subtracted_w
 
     def all_series(self) -> list[Series]:
         """Of all meters, those that do not count included."""

@@ -11,8 +11,8 @@ import numpy as np
 
 from terrace_lab.analyse import cells, frozen, tables
 from terrace_lab.analyse.cells import Group
-from terrace_lab.analyse.compared import comparisons, systems_of_run
-from terrace_lab.analyse.limits import bounded_rates, peaks_of
+from terrace_lab.analyse.compared import comparisons, overheads, systems_of_run
+from terrace_lab.analyse.limits import bounded_rates, peaks_of, stream_rates
 from terrace_lab.analyse.phases import Idle, Phase, idle_periods, phases
 from terrace_lab.analyse.power import Power
 from terrace_lab.analyse.record import Attempt, MeterRecord, Record, damage, read
@@ -28,12 +28,13 @@ from terrace_lab.records import write_json
 from terrace_lab.summary import SCHEMA, Cell, MeterSummary, Repetition, Summary, to_json
 
 
-def analyse(run: Path) -> Summary:
+def analyse(run: Path, weight: float | None = None) -> Summary:
     """Reads a run, writes `derived/` and `summary.json`, and returns the summary.
 
     The same record gives the same bytes. A run that is not at its end, or torn, gives what it has.
+    Systems are ranked by the energy-delay product of `weight`, or of that of the experiment.
     """
-    made = _analysis(run)
+    made = _analysis(run, weight)
     tables.write(run / "derived", made.summary, made.phases, made.power, made.axis)
     write_json(run / "summary.json", to_json(made.summary))
     return made.summary
@@ -52,10 +53,19 @@ class _Analysis:
     axis: Axis
 
 
-def _analysis(run: Path) -> _Analysis:
+def _analysis(run: Path, weight: float | None = None) -> _Analysis:
     record = read(run)
+    if weight is not None:
+        record.experiment.setdefault("energy", {})["weight"] = weight
     axis = _axis(record)
-    power = Power(record.meters, record.experiment, axis, frozen.energy_rules(record.experiment))
+    power = Power(
+        record.meters,
+        record.experiment,
+        axis,
+        frozen.energy_rules(record.experiment),
+        sum(frozen.subtracted(record.experiment).values()),
+        frozen.shares(record.experiment),
+    )
     scopes = frozen.scopes(record.experiment, power.known)
     idle = idle_periods(record.idle, power, scopes, axis)
     made = _phases(record, axis, power, scopes, idle)
@@ -109,6 +119,7 @@ def _summary(
     is_modelled = power.is_modelled(scopes) or any(one.energy.is_modelled for one in made)
     repetitions = with_outliers([_repetition(one) for one in made], journal)
     reference = experiment.get("reference")
+    systems = systems_of_run(grouped, made_cells, frozen.weight(experiment))
     return Summary(
         schema=SCHEMA,
         name=str(experiment.get("name", record.path.name)),
@@ -120,13 +131,15 @@ def _summary(
         is_modelled=is_modelled,
         reference=reference,
         energy_scope=list(scopes),
+        subtracted_w=frozen.subtracted(experiment),
+        shares=frozen.shares(experiment),
         experiment=experiment,
         environments=record.environments,
         meters=[_meter(one) for one in record.meters],
         targets=target_summaries(record, idle, grouped, made_cells),
         peaks=peaks,
         cells=made_cells,
-        comparisons=comparisons(systems_of_run(grouped, made_cells), reference),
+        comparisons=comparisons(systems, reference),
         repetitions=repetitions,
         idle_drift=idle.drift,
         not_measured=not_measured(record, power, scopes, peaks, made_cells, idle),
@@ -134,6 +147,8 @@ def _summary(
         commands=_commands(record.attempts),
         reference_lines=frozen.reference_lines(experiment),
         bounded_rates=bounded_rates(experiment, grouped),
+        overheads=overheads(systems, made_cells, frozen.baselines(experiment)),
+        stream_rates=stream_rates(record.probes),
         workload_hashes=_hashes(record),
     )
 

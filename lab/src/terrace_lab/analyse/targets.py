@@ -48,6 +48,7 @@ def _target(
     known = [one for group in grouped for one in group.phases if one.energy.void is None]
     seconds = sum(one.seconds for one in known)
     active_w = sum(one.energy.gross_j for one in known) / seconds if seconds > 0 else None
+    nominal = frozen.size(table.get("nominal_bytes"))
     price = frozen.number(table.get("price"))
     peaks = [one.energy.peak_w for one in made if one.energy and one.energy.peak_w is not None]
     by_idle = idle_w.median if idle_w else None
@@ -68,6 +69,8 @@ def _target(
         peak_w=max(peaks, default=None),
         power_limit_w=frozen.number(table.get("power_limit_w")),
         parameters=dict(told.get("parameters", table.get("parameters", {}))),
+        nominal_bytes=nominal,
+        nominal_bytes_per_idle_w=cost.ratio(nominal, by_idle),
     )
 
 

@@ -9,24 +9,27 @@ starting.
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import psutil
 from rich.console import Console
 from rich.table import Table
 
-from terrace_lab import experiment
+from terrace_lab import planned
 from terrace_lab.commands import runs
 from terrace_lab.errors import LabError
-from terrace_lab.experiment import Experiment, resolve_bytes
-from terrace_lab.hosts import AgentHost
+from terrace_lab.experiment import Experiment, client_bytes
+from terrace_lab.hosts import AgentHost, memory_bytes
 from terrace_lab.meters import registry
 from terrace_lab.meters.trial import self_test
 from terrace_lab.runner.parts import Parts
-from terrace_lab.settings import Settings
+from terrace_lab.settings import Settings, parse_bytes
 from terrace_lab.workloads.base import Problem
 
 NAME = "check"
@@ -38,7 +41,26 @@ METER_SECONDS = 3.0
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("experiment", type=Path, metavar="FILE", help="experiment file, TOML")
     runs.add_parameters(parser)
+    parser.add_argument(
+        "--commands",
+        action="store_true",
+        help="print the commands that each phase of each trial would run, and touch no host;"
+        " FILE may be the name of a study",
+    )
+    parser.add_argument(
+        "--memory",
+        type=_size,
+        metavar="SIZE",
+        help="with --commands, what each host has (default: what this machine has)",
+    )
     parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def _size(text: str) -> int:
+    try:
+        return parse_bytes(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 @dataclass(slots=True)
@@ -59,13 +81,29 @@ class Findings:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    loaded = experiment.load(arguments.experiment, dict(arguments.parameters))
+    loaded = runs.load(arguments)
+    if arguments.commands:
+        _print_commands(loaded, arguments.memory or psutil.virtual_memory().total, arguments.json)
+        return 0
     findings = look(loaded, with_meters=True)
     if arguments.json:
         print(json.dumps(_to_json(loaded, findings), indent=2))
     else:
         _print(loaded, findings)
     return 1 if findings.is_fatal else 0
+
+
+def _print_commands(loaded: Experiment, memory_bytes: int, is_json: bool) -> None:
+    found = list(planned.commands(loaded, memory_bytes))
+    of_probes = planned.probe_commands(loaded, memory_bytes) if loaded.probes.enabled else []
+    if is_json:
+        lines = [dataclasses.asdict(one) for one in found]
+        print(json.dumps({"probes": of_probes, "commands": lines}, indent=2))
+        return
+    for argv in of_probes:
+        print(f"probe: {shlex.join(argv)}")
+    for one in found:
+        print(f"{one.trial} {one.phase} {one.host}: {shlex.join(one.argv)}")
 
 
 def look(loaded: Experiment, *, with_meters: bool) -> Findings:
@@ -105,11 +143,14 @@ def refuse_problems(loaded: Experiment) -> None:
 
 
 def _look_at_work(loaded: Experiment, hosts: Mapping[str, AgentHost], findings: Findings) -> None:
-    memory = min(hosts[spec.name].counters()["memory"]["memtotal_bytes"] for spec in loaded.clients)
+    memory = min(memory_bytes(hosts[spec.name]) for spec in loaded.clients)
     parts = Parts(loaded)
     findings.problems += parts.problems(hosts)
     for trial in loaded.trials:
-        size = resolve_bytes(loaded.workloads[trial.workload].bytes_per_client, memory)
+        spec = loaded.workloads[trial.workload]
+        servers = [hosts[one] for one in parts.targets[trial.target].servers if one in hosts]
+        total = sum(map(memory_bytes, servers)) or memory
+        size = client_bytes(spec, trial.clients, memory, total)
         findings.space_bytes[trial.name] = parts.workload(trial).space_bytes(trial.clients, size)
 
 

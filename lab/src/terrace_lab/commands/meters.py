@@ -9,7 +9,6 @@ import argparse
 import sys
 from pathlib import Path
 
-from terrace_lab import experiment
 from terrace_lab.commands import runs
 from terrace_lab.errors import LabError
 from terrace_lab.hosts import AgentHost
@@ -45,7 +44,7 @@ def _seconds(text: str) -> float:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    loaded = experiment.load(arguments.experiment, dict(arguments.parameters))
+    loaded = runs.load(arguments)
     if not loaded.meters:
         print("the experiment has no meters; kinds:", ", ".join(registry.kinds()))
     hosts = {

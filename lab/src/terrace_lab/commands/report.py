@@ -13,6 +13,7 @@ from terrace_lab.runner.place import Place
 from terrace_lab.summary import to_json
 
 NAME = "report"
+WEIGHT_MOST = 10.0
 HELP = "make the report of a run again"
 
 
@@ -20,8 +21,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", type=Path, metavar="DIR", help="directory of the run")
     parser.add_argument("--pdf", action="store_true", help="write report/report.pdf, too")
     parser.add_argument(
+        "--weight",
+        type=_weight,
+        metavar="W",
+        help="rank by the energy-delay product E*t^W (default: energy.weight of the experiment)",
+    )
+    parser.add_argument(
         "--json", action="store_true", help="print the summary as JSON and write no report"
     )
+
+
+def _weight(text: str) -> float:
+    value = float(text)
+    if not 0 <= value <= WEIGHT_MOST:
+        raise argparse.ArgumentTypeError(f"{text} is no weight from 0 to {WEIGHT_MOST:g}")
+    return value
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -30,7 +44,7 @@ def run(arguments: argparse.Namespace) -> int:
     from terrace_lab.report import write_report
 
     Place(arguments.run).about()
-    summary = analyse(arguments.run)
+    summary = analyse(arguments.run, arguments.weight)
     if arguments.json:
         print(json.dumps(to_json(summary), indent=2))
         return 0

@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    loaded = experiment.load(arguments.experiment, dict(arguments.parameters))
+    loaded = runs.load(arguments)
     return carry_out(loaded, arguments)
 
 

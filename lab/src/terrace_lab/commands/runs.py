@@ -14,7 +14,7 @@ from typing import Any
 
 from rich.console import Console
 
-from terrace_lab import __version__
+from terrace_lab import __version__, experiment, studies
 from terrace_lab.experiment import Experiment
 from terrace_lab.journal import Busy
 from terrace_lab.runner.place import Place, create
@@ -22,23 +22,42 @@ from terrace_lab.runner.run import Options, run
 
 
 def add_parameters(parser: argparse.ArgumentParser) -> None:
-    """`--set NAME=VALUE`, for the parameters of an experiment."""
+    """`--set NAME=VALUE` and `--scale`, for the parameters of an experiment."""
+    add_scale(parser)
     parser.add_argument(
         "--set",
         action="append",
         default=[],
-        type=_assignment,
+        type=assignment,
         metavar="NAME=VALUE",
         dest="parameters",
         help="value of a parameter of the experiment's table [parameters]; may be repeated",
     )
 
 
-def _assignment(text: str) -> tuple[str, str]:
+def add_scale(parser: argparse.ArgumentParser) -> None:
+    """`--scale`, for experiments that say how they are scaled down."""
+    parser.add_argument(
+        "--scale",
+        action="store_true",
+        help="take the values of the experiment's table [scale], for a small machine",
+    )
+
+
+def assignment(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals or not name:
         raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
     return name, value
+
+
+def load(arguments: argparse.Namespace) -> Experiment:
+    """The experiment of the command line, with its parameters."""
+    given = dict(arguments.parameters)
+    name = str(arguments.experiment)
+    if not arguments.experiment.exists() and name in studies.names():
+        return studies.load(name, given, is_scaled=arguments.scale)
+    return experiment.load(arguments.experiment, given, is_scaled=arguments.scale)
 
 
 def add_output(parser: argparse.ArgumentParser) -> None:
@@ -57,10 +76,10 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--pdf", action="store_true", help="write report/report.pdf, too")
 
 
-def begin(experiment: Experiment, output: Path | None) -> Place:
+def begin(loaded: Experiment, output: Path | None) -> Place:
     """Makes the directory of a new run."""
-    path = output or Path(f"{experiment.name}-{time.strftime('%Y%m%d-%H%M%S')}")
-    return create(path, experiment, secrets.token_hex(4), __version__)
+    path = output or Path(f"{loaded.name}-{time.strftime('%Y%m%d-%H%M%S')}")
+    return create(path, loaded, secrets.token_hex(4), __version__)
 
 
 def carry_on(place: Place, arguments: argparse.Namespace, *, accept_drift: bool = False) -> int:

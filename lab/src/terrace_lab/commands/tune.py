@@ -4,7 +4,7 @@
 optuna (TPE) proposes, each candidate is measured by a small run. As many candidates chosen at
 random are measured as a control. The best of either is at last measured again beside the
 defaults, in blocks and with fresh runs; a search that does not beat the control there has found
-nothing. Which tunables a target has is in docs/lab-targets.md.
+nothing. Which tunables a target has is in docs/reference/lab-targets.md.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from terrace_lab import experiment, targets, tuning
+from terrace_lab import targets, tuning
 from terrace_lab.commands import runs
 from terrace_lab.errors import LabError
 from terrace_lab.experiment import Experiment
@@ -41,6 +41,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="; ".join(f"{name}: {text}" for name, text in tuning.METRICS.items()),
     )
     parser.add_argument(
+        "--weight",
+        type=float,
+        metavar="W",
+        help="of the time in the energy-delay product E*t^W (default: energy.weight of FILE)",
+    )
+    parser.add_argument(
         "--trials",
         type=int,
         default=12,
@@ -64,7 +70,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    loaded = experiment.load(arguments.experiment, dict(arguments.parameters))
+    loaded = runs.load(arguments)
     question = _question(loaded, arguments)
     if not arguments.yes:
         raise LabError("cannot tune: it writes to the target and changes its parameters; see --yes")
@@ -128,8 +134,11 @@ def _question(loaded: Experiment, arguments: argparse.Namespace) -> tuning.Quest
         raise LabError(f"cannot tune: target {spec.name} of kind {spec.kind} has no tunables")
     if arguments.metric != "throughput" and not loaded.meters:
         raise LabError(f"cannot tune for {arguments.metric}: the experiment has no meter")
+    weight = loaded.energy.weight if arguments.weight is None else arguments.weight
+    if not weight >= 0:
+        raise LabError(f"cannot tune: a weight is at least 0 weight={weight}")
     return tuning.Question(
-        loaded, spec.name, arguments.workload, arguments.clients, arguments.metric, tunables
+        loaded, spec.name, arguments.workload, arguments.clients, arguments.metric, tunables, weight
     )
 
 
@@ -152,9 +161,12 @@ def _outcome(
         "target": question.target,
         "workload": question.workload,
         "metric": question.metric,
+        "weight": question.weight,
         "is_modelled": summary.is_modelled,
         "values": {name: dict(values) for name, values in named.items()},
-        "scores": {name: tuning.score(summary, question.metric, name) for name in named},
+        "scores": {
+            name: tuning.score(summary, question.metric, name, question.weight) for name in named
+        },
         "comparisons": comparisons,
     }
 

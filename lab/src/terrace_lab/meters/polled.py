@@ -45,7 +45,7 @@ class Source(Protocol):
 
 
 class PolledMeter:
-    """A meter over a source; docs/lab-meters.md says how its times are meant."""
+    """A meter over a source; docs/reference/lab-meters.md says how its times are meant."""
 
     def __init__(
         self,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
-"""Turns what a driver delivers into the lines of docs/lab-record.md, gaps and doubts included."""
+"""Turns what a driver delivers into the lines of docs/reference/lab-record.md, gaps included."""
 
 from __future__ import annotations
 

@@ -79,6 +79,7 @@ def create(name: str, settings: Settings, hosts: Mapping[str, AgentHost] | None 
     Raises SettingsError where the table is wrong, an unknown kind or a setting too many included.
     """
     kind = shared(settings).kind
+    settings.also_known("required", "backup_for")
     meter = _maker(kind)(name, settings, hosts or {})
     settings.finish()
     return meter

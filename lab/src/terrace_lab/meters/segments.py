@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 """The files that the process of a meter writes, and how the runner follows them.
 
-docs/lab-record.md has their format. Segments are numbered from 1; each start of the process and
-each ten minutes begin a new one, so that a damaged file costs no more than that.
+docs/reference/lab-record.md has their format. Segments are numbered from 1; each start of the
+process and each ten minutes begin a new one, so that a damaged file costs no more than that.
 """
 
 from __future__ import annotations

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
-"""How figures are made from what was recorded; docs/lab-numbers.md defines each of them."""
+"""How figures are made from what was recorded; docs/reference/lab-numbers.md defines each one."""

@@ -25,25 +25,28 @@ EFFICIENCY = Quantity(
 CAPACITIES = (
     ("usable_bytes_per_idle_w", "usable, idle"),
     ("raw_bytes_per_idle_w", "raw, idle"),
+    ("nominal_bytes_per_idle_w", "nominal, idle"),
     ("usable_bytes_per_active_w", "usable, active"),
 )
 EDP_CURVES = 4
 
 
 def edp(source: Source, workload: str, cells: Sequence[Cell], name: str) -> Figure:
-    """Energy-delay product over that of the reference: rows are phases, columns are w = 0, 1, 2."""
+    """Energy-delay product over that of the reference: rows are phases, columns are weights w."""
     cells = [cell for cell in cells if cell.energy and cell.energy.edp_normalised]
     phases = ordered([cell.phase for cell in cells])
     counts_most = max(len({c.clients for c in cells if c.phase == phase}) for phase in phases)
     series = [one for one in source.looks.series if any(series_of(c) == one for c in cells)]
     width = min(12.0, max(3.3, 0.2 * counts_most * len(series) + 1.2))
-    sheet = Sheet(len(phases) * 3, columns=3, width=width, height=2.4)
+    exponents = sorted({w for c in cells if c.energy for w in c.energy.edp_normalised}, key=float)
+    columns = len(exponents)
+    sheet = Sheet(len(phases) * columns, columns=columns, width=width, height=2.4)
     barwidth = 0.84 / len(series)
     for row, phase in enumerate(phases):
         mine = [cell for cell in cells if cell.phase == phase]
         counts = sorted({cell.clients for cell in mine})
-        for column, weight in enumerate(WEIGHTS):
-            axes = sheet.axes[row * 3 + column]
+        for column, weight in enumerate(exponents):
+            axes = sheet.axes[row * columns + column]
             for cell in mine:
                 energy = cell.energy
                 if energy is None or (value := energy.edp_normalised.get(weight)) is None:
@@ -201,6 +204,8 @@ def pareto(source: Source, workload: str, cells: Sequence[Cell], name: str) -> F
     cells = [cell for cell in cells if cell.energy]
     phases = ordered([cell.phase for cell in cells])
     sheet = Sheet(len(phases), columns=panel_columns(5.0, len(phases)), width=5.0, height=3.3)
+    power = 1 + source.weight
+    product = "E·t" if source.weight == 1 else f"E·t^{source.weight:g}"
     for axes, phase in zip(sheet.axes, phases, strict=True):
         mine = [cell for cell in cells if cell.phase == phase]
         watts = {id(cell): cell.energy.mean_w.median for cell in mine if cell.energy}
@@ -212,12 +217,14 @@ def pareto(source: Source, workload: str, cells: Sequence[Cell], name: str) -> F
             _pareto_point(source, sheet, cell, watts[id(cell)], scale.factor, front, axes)
         axes.set_xlim(0, right)
         axes.set_ylim(0, top / scale.factor * 1.15)
-        # E·t = (W/r)²·P: equal where P grows as r².
+        # E·t^w = (W/r)^(1+w)·P: equal where P grows as r^(1+w).
         for index in range(EDP_CURVES):
             factor = 2.0**index
             curve_watts = numpy.linspace(0, right, 60)
-            best = min(watts[id(cell)] / cell.rate.median**2 for cell in mine if cell.rate.median)
-            rates = numpy.sqrt(curve_watts / (best * factor))
+            best = min(
+                watts[id(cell)] / cell.rate.median**power for cell in mine if cell.rate.median
+            )
+            rates = (curve_watts / (best * factor)) ** (1 / power)
             axes.plot(
                 curve_watts,
                 rates / scale.factor,
@@ -227,12 +234,14 @@ def pareto(source: Source, workload: str, cells: Sequence[Cell], name: str) -> F
                 zorder=1,
             )
             sheet.legend_mark(
-                f"E·t ×{factor:g} of the best",
+                f"{product} ×{factor:g} of the best",
                 color="#777777",
                 linewidth=0.8,
                 linestyle=(0, (4, 1 + 2 * index)),
             )
-            sheet.row(panel=phase, what=f"curve of E·t ×{factor:g}", watts_per_rate2=best * factor)
+            sheet.row(
+                panel=phase, what=f"curve of {product} ×{factor:g}", watts_per_rate2=best * factor
+            )
         axes.set_xlabel("mean power (W)")
         axes.set_ylabel(f"throughput ({scale.unit})")
         axes.set_title(short(phase, 45))
@@ -256,8 +265,9 @@ def pareto(source: Source, workload: str, cells: Sequence[Cell], name: str) -> F
         f"Throughput against power, {workload}",
         f"Median throughput of {workload} against median mean power, with the 95 % intervals of "
         "both. The small number at a point is the number of clients. Grey curves join points of "
-        "equal energy-delay product (w = 1): the steepest touches the best point, each further one "
-        "stands for twice the product. Ringed points are not beaten in both by any other.",
+        f"equal energy-delay product (w = {source.weight:g}): the steepest touches the best point, "
+        "each further one stands for twice the product. Ringed points are not beaten in both by "
+        "any other.",
         f"Points of throughput and power. {'; '.join(parts)}.",
     )
 

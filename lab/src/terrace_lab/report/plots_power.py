@@ -181,25 +181,31 @@ def traces_of(source: Source, workload: str) -> list[Trace]:
     return found
 
 
+def trace_of(source: Source, cell: Cell, repetition: int) -> Trace:
+    """One repetition with its phases, and its power where that was sampled."""
+    phases = [
+        phase
+        for phase in source.phases
+        if phase.trial == cell.trial and phase.repetition == repetition
+    ]
+    trace = Trace(cell, repetition, phases)
+    window = source.window(trace.begin_ns, trace.end_ns)
+    samples = source.without_stand_ins([one for one in window if source.is_in_scope(one.scope)])
+    channels = {
+        scope: {(one.meter, one.channel) for one in samples if one.scope == scope}
+        for scope in {one.scope for one in samples}
+    }
+    for sample in samples:
+        # One line a channel: those of one host are parts of its power, not readings of one.
+        is_alone = len(channels[sample.scope]) == 1
+        name = sample.scope if is_alone else f"{sample.scope} {sample.channel}"
+        trace.samples.setdefault(name, []).append(sample)
+    return trace
+
+
 def _trace(source: Source, cell: Cell) -> Trace | None:
     for repetition in sorted({p.repetition for p in source.phases if p.trial == cell.trial}):
-        phases = [
-            phase
-            for phase in source.phases
-            if phase.trial == cell.trial and phase.repetition == repetition
-        ]
-        trace = Trace(cell, repetition, phases)
-        window = source.window(trace.begin_ns, trace.end_ns)
-        samples = source.without_stand_ins([one for one in window if source.is_in_scope(one.scope)])
-        channels = {
-            scope: {(one.meter, one.channel) for one in samples if one.scope == scope}
-            for scope in {one.scope for one in samples}
-        }
-        for sample in samples:
-            # One line a channel: those of one host are parts of its power, not readings of one.
-            is_alone = len(channels[sample.scope]) == 1
-            name = sample.scope if is_alone else f"{sample.scope} {sample.channel}"
-            trace.samples.setdefault(name, []).append(sample)
+        trace = trace_of(source, cell, repetition)
         if any(one.watts is not None for many in trace.samples.values() for one in many):
             return trace
     return None
@@ -211,8 +217,8 @@ def traces(source: Source, workload: str, chosen: Sequence[Trace], name: str) ->
     longest = max((one.end_ns - one.begin_ns) / 1e9 for one in chosen)
     for index, trace in enumerate(chosen):
         power, rate = sheet.axes[2 * index : 2 * index + 2]
-        _power_panel(source, sheet, power, trace, _names(chosen))
-        _rate_panel(source, sheet, rate, trace, longest * 1e9)
+        power_panel(source, sheet, power, trace, _names(chosen))
+        rate_panel(source, sheet, rate, trace, longest * 1e9)
         for axes in (power, rate):
             axes.set_xlim(0, longest)
         power.tick_params(labelbottom=False)
@@ -236,7 +242,7 @@ def _names(chosen: Sequence[Trace]) -> list[str]:
     return ordered([phase.phase for one in chosen for phase in one.phases if phase.role != "guard"])
 
 
-def _power_panel(
+def power_panel(
     source: Source, sheet: Sheet, axes: Axes, trace: Trace, names: Sequence[str]
 ) -> None:
     label = source.looks.label(series_of(trace.cell))
@@ -287,7 +293,7 @@ def _power_panel(
     low, high = axes.get_ylim()
     # Room for the numbers of the phases above the lines.
     axes.set_ylim(low, high + (high - low) * 0.34)
-    _shade(sheet, axes, trace, names)
+    shade(sheet, axes, trace, names)
 
 
 def _points(
@@ -315,7 +321,7 @@ def _points(
     return points
 
 
-def _shade(sheet: Sheet, axes: Axes, trace: Trace, names: Sequence[str]) -> None:
+def shade(sheet: Sheet, axes: Axes, trace: Trace, names: Sequence[str]) -> None:
     phases = [phase for phase in trace.phases if phase.role != "guard"]
     for position, phase in enumerate(phases):
         begin, end = ((moment - trace.begin_ns) / 1e9 for moment in (phase.begin_ns, phase.end_ns))
@@ -352,7 +358,7 @@ def _shade(sheet: Sheet, axes: Axes, trace: Trace, names: Sequence[str]) -> None
         sheet.legend("tail", Patch(facecolor="#ececec", edgecolor="#9a9a9a", hatch="..."))
 
 
-def _rate_panel(source: Source, sheet: Sheet, axes: Axes, trace: Trace, longest_ns: float) -> None:
+def rate_panel(source: Source, sheet: Sheet, axes: Axes, trace: Trace, longest_ns: float) -> None:
     """Mean rate of each phase, in percent of the highest of its unit where there are several."""
     rates: list[tuple[PhaseSpan, float, str]] = []
     for phase in trace.phases:

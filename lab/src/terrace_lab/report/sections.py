@@ -3,25 +3,34 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from terrace_lab.report import (
     plots_energy,
     plots_latency,
+    plots_load,
     plots_phases,
     plots_power,
     plots_rate,
     plots_repetitions,
     tables,
+    tables_components,
 )
 from terrace_lab.report.sheet import Figure, ordered
 from terrace_lab.report.source import Source
-from terrace_lab.report.style import factors_text
+from terrace_lab.report.style import clean, factors_text
 from terrace_lab.report.tables import Table
 from terrace_lab.report.units import rate_unit
 from terrace_lab.summary import Cell
 
+OF_ENERGY = (
+    *("Distribution of power", "Power over time", "Energy efficiency", "Energy-delay product"),
+    *("Capacity per watt", "Compilation", "Deep-learning input", "PDE solver"),
+    *("Throughput against power", "Load of the hosts"),
+)
+"""Sections whose figures say whose energy they show."""
 OWN_SECTION = ("compile", "dlinput", "pde")
 
 
@@ -63,8 +72,15 @@ def sections(source: Source) -> tuple[list[Section], list[str]]:
             absent.append(f"{title}: {reason}")
         else:
             section.tables = [table for table in section.tables if table.rows]
+            if title in OF_ENERGY and source.scope_text:
+                section.figures = [_with_scope(source, one) for one in section.figures]
+                section.text.append(source.scope_text)
             found.append(section)
     return found, absent
+
+
+def _with_scope(source: Source, figure: Figure) -> Figure:
+    return dataclasses.replace(figure, caption=f"{figure.caption} {clean(source.scope_text)}")
 
 
 def _by_workload(section: Section, cells: Sequence[Cell]) -> Iterator[tuple[str, list[Cell], str]]:
@@ -110,6 +126,7 @@ def _roofline(source: Source, section: Section) -> None:
         ]
         words = [one for one in kind if one]
         section.figures.append(plots_rate.roofline(source, peaks, _name(section, *words)))
+    section.tables = [tables_components.peaks(source), tables_components.streams(source)]
 
 
 def _throughput(source: Source, section: Section) -> None:
@@ -188,6 +205,13 @@ def _traces(source: Source, section: Section) -> None:
             section.figures.append(
                 plots_power.traces(source, workload, part, _name(section, workload))
             )
+
+
+def _loads(source: Source, section: Section) -> None:
+    for workload in ordered([cell.workload for cell in source.summary.cells]):
+        for trace, samples in plots_load.load_of(source, workload):
+            name = _name(section, workload, trace.cell.target)
+            section.figures.append(plots_load.load(source, trace, samples, name))
 
 
 def _with_work(source: Source) -> list[Cell]:
@@ -332,6 +356,10 @@ def _strips(source: Source, section: Section) -> None:
     section.tables = [tables.drift(cells)]
 
 
+def _overheads(source: Source, section: Section) -> None:
+    section.tables = [tables_components.overheads(source)]
+
+
 def _raw(source: Source, section: Section) -> None:
     section.tables = [
         tables.comparisons(source),
@@ -358,5 +386,7 @@ _SECTIONS: tuple[tuple[str, Callable[[Source, Section], None], str], ...] = (
     ("PDE solver", _pde, "no workload of kind pde."),
     ("Throughput against power", _pareto, "no phase has an energy."),
     ("Every repetition", _strips, "no repetition was finished."),
+    ("Load of the hosts", _loads, "hosts were not sampled."),
+    ("Overhead", _overheads, "no target has a baseline."),
     ("Raw tables, commands and journal", _raw, "nothing was recorded."),
 )

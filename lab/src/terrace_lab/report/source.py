@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from terrace_lab import records
+from terrace_lab.analyse import frozen
 from terrace_lab.errors import LabError
 from terrace_lab.report.style import Looks, series_of
+from terrace_lab.report.units import quantity
 from terrace_lab.summary import Cell, Repetition, Summary, TargetSummary, from_json
 
 
@@ -49,6 +51,8 @@ class Source:
     samples: list[PowerSample] = field(default_factory=list)
     phases: list[PhaseSpan] = field(default_factory=list)
     journal: list[dict[str, Any]] = field(default_factory=list)
+    run: Path | None = None
+    """Of which the series of hosts are read, of those repetitions that are drawn."""
     torn: int = 0
     """Lines of the journal that are none."""
     looks: Looks = field(init=False)
@@ -76,6 +80,27 @@ class Source:
 
     def target(self, name: str) -> TargetSummary | None:
         return next((one for one in self.summary.targets if one.name == name), None)
+
+    @property
+    def weight(self) -> float:
+        """Of the time, in the energy-delay product that systems are ranked by."""
+        return frozen.weight(self.summary.experiment)
+
+    @property
+    def scope_text(self) -> str:
+        """Whose energy a figure shows, to be printed beside it."""
+        summary = self.summary
+        if not summary.energy_scope:
+            return ""
+        less = "".join(
+            f", less {quantity(watts, 'W')} of {name}"
+            for name, watts in summary.subtracted_w.items()
+        )
+        scopes = [
+            f"{summary.shares[name]:.4g} of {name}" if name in summary.shares else name
+            for name in summary.energy_scope
+        ]
+        return f"Scope of energy: {', '.join(scopes)}{less}."
 
     def is_in_scope(self, scope: str) -> bool:
         """Whether power of that scope counts in the energy of the experiment."""
@@ -110,6 +135,16 @@ class Source:
         first = bisect_left(self._ends, begin_ns)
         last = bisect_right(self._ends, end_ns + self._longest_ns)
         return [one for one in self.samples[first:last] if one.t0_ns <= end_ns]
+
+    def series(self, trial: str, repetition: int) -> dict[str, list[dict[str, Any]]]:
+        """What the hosts did in one repetition, by host; empty where they were not sampled."""
+        if self.run is None:
+            return {}
+        below = self.run / "trials" / trial / f"rep-{repetition:03d}"
+        return {
+            path.stem.removeprefix("series-"): list(records.read_lines(path, []))
+            for path in sorted(below.glob("series-*.jsonl"))
+        }
 
     def is_backup(self, repetition: Repetition) -> bool:
         """Whether a meter stood in for another while this was measured."""
@@ -154,6 +189,7 @@ def load(run: Path) -> Source:
         samples=_samples(run / "derived" / "samples.csv"),
         phases=_phases(run / "derived" / "phases.csv"),
         journal=lines,
+        run=run,
         torn=len(torn),
     )
 

@@ -86,6 +86,7 @@ def with_interval(value: float, interval: Interval | None, unit: str) -> str:
 def overview(source: Source) -> Table:
     """One line for each system and phase, at its most clients, with what the comparison says."""
     summary = source.summary
+    product = "E·t" if source.weight == 1 else f"E·t^{source.weight:g}"
     table = Table(
         "Verdict, at the highest number of clients of each phase",
         [
@@ -95,11 +96,11 @@ def overview(source: Source) -> Table:
             "rate",
             "% of TPP",
             "work per energy",
-            "E·t over reference",
+            f"{product} over reference",
             "rate",
             "energy",
             "work per energy",
-            "E·t",
+            product,
         ],
         note=(
             "The last four columns compare with the reference"
@@ -122,7 +123,7 @@ def overview(source: Source) -> Table:
             modelled = source.is_modelled(cell)
             said = [
                 verdicts.get((workload, phase, most, cell.target, metric))
-                for metric in ("rate", "gross_j", "per_joule", "edp1")
+                for metric in ("rate", "gross_j", "per_joule", f"edp{source.weight:g}")
             ]
             energy = cell.energy
             table.add(
@@ -134,7 +135,7 @@ def overview(source: Source) -> Table:
                 median(energy.per_joule, f"{cell.unit}/J", is_modelled=modelled)
                 if energy
                 else NONE,
-                figure(energy.edp_normalised.get("1"), "", is_modelled=modelled)
+                figure(energy.edp_normalised.get(f"{source.weight:g}"), "", is_modelled=modelled)
                 if energy
                 else NONE,
                 *(
@@ -399,12 +400,14 @@ def capacity(source: Source) -> Table:
         "Capacity, idle power, limits and cost",
         [
             "system",
+            "nominal",
             "raw",
             "usable",
             "idle power",
             "mean power",
             "usable / idle",
             "raw / idle",
+            "nominal / idle",
             "usable / active",
             "peak power",
             "power limit",
@@ -421,6 +424,7 @@ def capacity(source: Source) -> Table:
             limit = Entry(f"{limit.text} ({word})", modelled, is_number=True)
         table.add(
             one.name,
+            figure(one.nominal_bytes, "B"),
             figure(one.raw_bytes, "B"),
             figure(one.usable_bytes, "B"),
             median(one.idle_w, "W", is_modelled=modelled and one.idle_w is not None),
@@ -430,6 +434,7 @@ def capacity(source: Source) -> Table:
                     (one.active_w, "W"),
                     (one.usable_bytes_per_idle_w, "B/W"),
                     (one.raw_bytes_per_idle_w, "B/W"),
+                    (one.nominal_bytes_per_idle_w, "B/W"),
                     (one.usable_bytes_per_active_w, "B/W"),
                     (one.peak_w, "W"),
                 )

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from terrace_lab.errors import LabError
-from terrace_lab.experiment import GateSpec
 from terrace_lab.hosts import AgentHost
 from terrace_lab.records import now
+from terrace_lab.specs import GateSpec
 
 LOOK_SECONDS = 0.5
 """Over which foreign load is looked at."""

@@ -8,10 +8,11 @@ from typing import Any
 
 from terrace_lab import targets, workloads
 from terrace_lab.errors import LabError, SettingsError
-from terrace_lab.experiment import Experiment, Trial, digest
+from terrace_lab.experiment import Experiment, digest
 from terrace_lab.hosts import AgentHost, Command
 from terrace_lab.settings import Settings
-from terrace_lab.targets.base import Target
+from terrace_lab.targets.base import SERVERS, Target
+from terrace_lab.trials import Trial
 from terrace_lab.workloads.base import Problem, Workload
 
 
@@ -56,12 +57,17 @@ class Parts:
     def parameters(self, trial: Trial) -> dict[str, Any]:
         """What the tunables of the trial's target are set to."""
         pinned = self._experiment.targets[trial.target].parameters
-        return {**pinned, **_factors(trial, "target.")}
+        found = {**pinned, **_factors(trial, "target.")}
+        if SERVERS in trial.factors:
+            found[SERVERS] = trial.factors[SERVERS]
+        return found
 
     def problems(self, hosts: Mapping[str, AgentHost]) -> list[Problem]:
         """What would keep the experiment from running; targets learn here which hosts there are."""
         clients = {spec.name: hosts[spec.name] for spec in self._experiment.clients}
-        found = [one for target in self.targets.values() for one in target.check(hosts)]
+        # What no trial uses may be of other hosts; it is kept for another choice of targets.
+        used = dict.fromkeys(trial.target for trial in self._experiment.trials)
+        found = [one for name in used for one in self.targets[name].check(hosts)]
         for work in {id(one): one for one in self._of.values()}.values():
             found += work.check(clients)
         found += self._directories(clients) + self._pairs(clients)
@@ -69,8 +75,9 @@ class Parts:
 
     def _directories(self, clients: Mapping[str, AgentHost]) -> list[Problem]:
         found = []
+        used = {trial.target for trial in self._experiment.trials}
         for name, spec in self._experiment.targets.items():
-            if spec.kind == "path":
+            if spec.kind == "path" and name in used:
                 path = str(self.targets[name].path(next(iter(clients.values()))))
                 found += [
                     Problem(f"targets.{name}.path", f"there is no directory {path} on {host.name}")
@@ -85,6 +92,9 @@ class Parts:
         found = []
         for trial in self._experiment.trials:
             target = self.targets[trial.target]
+            if not self._experiment.placed(trial):
+                text = f"no host has a role for placement {trial.factors['placement']}"
+                found.append(Problem(trial.name, text))
             try:
                 target.check_parameters(self.parameters(trial))
             except LabError as error:

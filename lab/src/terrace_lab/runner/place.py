@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
-"""Where everything of a run lies; docs/lab-record.md is the format."""
+"""Where everything of a run lies; docs/reference/lab-record.md is the format."""
 
 from __future__ import annotations
 

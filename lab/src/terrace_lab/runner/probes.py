@@ -16,13 +16,14 @@ from pathlib import Path
 from typing import Any
 
 from terrace_lab.errors import LabError
-from terrace_lab.experiment import Experiment, HostSpec
+from terrace_lab.experiment import Experiment
 from terrace_lab.hosts import AgentHost, Command, run_together
 from terrace_lab.numbers.peaks import Component
-from terrace_lab.records import LinesWriter
+from terrace_lab.records import STREAMS, LinesWriter
+from terrace_lab.specs import HostSpec
 
 TIMEOUT_SECONDS = 300.0
-NETWORK_SECONDS = 2
+"""Beyond the time that a probe is given."""
 RANDOM_SECONDS = 2
 PINGS = 20
 PORT_FIRST = 52_010
@@ -57,6 +58,7 @@ class _Probing:
         self._hosts = hosts
         self._lines = lines
         self._tell = tell
+        self._timeout_s = TIMEOUT_SECONDS + experiment.probes.disk_s
 
     def _write(
         self,
@@ -88,20 +90,18 @@ class _Probing:
 
     def disks(self, spec: HostSpec) -> None:
         direct = ["--direct=1", "--ioengine=libaio"]
-        timed = [f"--runtime={RANDOM_SECONDS}", "--time_based"]
+        probes = self._experiment.probes
+        random_s = probes.disk_s or RANDOM_SECONDS
+        timed = [f"--runtime={random_s:g}", "--time_based"]
+        sequential = [f"--iodepth={probes.depth}"]
+        if probes.disk_s:
+            sequential += timed
+        xfer = str(probes.xfer_bytes)
         for directory in spec.probe_directories:
             file = f"{directory}/terrace-lab-probe"
             for component, rw, size, more, side, key, unit in (
-                (
-                    Component.DISK_WRITE,
-                    "write",
-                    "1MiB",
-                    ["--iodepth=8"],
-                    "write",
-                    "bw_bytes",
-                    "B/s",
-                ),
-                (Component.DISK_READ, "read", "1MiB", ["--iodepth=8"], "read", "bw_bytes", "B/s"),
+                (Component.DISK_WRITE, "write", xfer, sequential, "write", "bw_bytes", "B/s"),
+                (Component.DISK_READ, "read", xfer, sequential, "read", "bw_bytes", "B/s"),
                 (
                     Component.DISK_IOPS_WRITE,
                     *("randwrite", "4KiB", ["--iodepth=32", *timed], "write", "iops", "1/s"),
@@ -129,7 +129,7 @@ class _Probing:
         for device in spec.devices:
             # A device that may hold data is only read.
             for component, rw, size, more, key, unit in (
-                (Component.DISK_READ, "read", "1MiB", ["--iodepth=8"], "bw_bytes", "B/s"),
+                (Component.DISK_READ, "read", xfer, sequential, "bw_bytes", "B/s"),
                 (
                     Component.DISK_IOPS_READ,
                     *("randread", "4KiB", ["--iodepth=32", *timed], "iops", "1/s"),
@@ -148,10 +148,14 @@ class _Probing:
             (Component.DISK_WRITE_TOGETHER, "write"),
             (Component.DISK_READ_TOGETHER, "read"),
         ):
-            options = ["--direct=1", "--ioengine=libaio", "--iodepth=8"]
-            argvs = [self._fio(file, rw, "1MiB", options) for file in files]
+            probes = self._experiment.probes
+            options = ["--direct=1", "--ioengine=libaio", f"--iodepth={probes.depth}"]
+            if probes.disk_s:
+                options += [f"--runtime={probes.disk_s:g}", "--time_based"]
+            xfer = str(probes.xfer_bytes)
+            argvs = [self._fio(file, rw, xfer, options) for file in files]
             for _ in range(self._experiment.probes.repetitions):
-                commands = [Command(argv, timeout_s=TIMEOUT_SECONDS) for argv in argvs]
+                commands = [Command(argv, timeout_s=self._timeout_s) for argv in argvs]
                 ended = run_together([(host, command) for command in commands])
                 if any(one.code != 0 for one in ended):
                     self._tell(f"{spec.name}: cannot measure {component.value}")
@@ -199,7 +203,7 @@ class _Probing:
         try:
             if not host.has("fio"):
                 raise LabError("fio is not installed")
-            ended = host.run(Command(argv, timeout_s=TIMEOUT_SECONDS))
+            ended = host.run(Command(argv, timeout_s=self._timeout_s))
             if ended.code != 0:
                 raise LabError(ended.stderr.strip() or ended.stdout.strip() or str(ended.code))
             found: dict[str, Any] = _fio_result(ended.stdout)[side]
@@ -227,15 +231,37 @@ class _Probing:
         for _ in range(self._experiment.probes.repetitions if pairs else 0):
             for client, server in pairs:
                 for is_reverse in (False, True):
-                    found = self._iperf([(client, server)], is_reverse)
-                    if found is None:
+                    if not self._streams(client, server, is_reverse):
                         return
-                    rate, argv = found
-                    sender, receiver = (server, client) if is_reverse else (client, server)
-                    self._write(Component.NETWORK_TX, sender.name, rate, "B/s", argv)
-                    self._write(Component.NETWORK_RX, receiver.name, rate, "B/s", argv)
             if len(pairs) > 1 and (found := self._iperf(pairs, False)) is not None:
                 self._write(Component.FABRIC, None, found[0], "B/s", found[1])
+
+    def _streams(self, client: HostSpec, server: HostSpec, is_reverse: bool) -> bool:
+        """Each number of streams; the network can do what the best of them does."""
+        sender, receiver = (server, client) if is_reverse else (client, server)
+        best: tuple[float, list[str]] | None = None
+        for count in self._experiment.probes.streams:
+            found = self._iperf([(client, server)], is_reverse, count)
+            if found is None:
+                return False
+            self._lines.write(
+                {
+                    "component": STREAMS,
+                    "host": sender.name,
+                    "to": receiver.name,
+                    "streams": count,
+                    "device": None,
+                    "value": found[0],
+                    "unit": "B/s",
+                    "command": found[1],
+                }
+            )
+            if best is None or found[0] > best[0]:
+                best = found
+        assert best is not None
+        self._write(Component.NETWORK_TX, sender.name, best[0], "B/s", best[1])
+        self._write(Component.NETWORK_RX, receiver.name, best[0], "B/s", best[1])
+        return True
 
     def _round_trip(self, client: HostSpec, server: HostSpec) -> None:
         address = self._hosts[server.name].address
@@ -248,7 +274,7 @@ class _Probing:
         self._write(Component.RTT, client.name, float(match[2]) / 1e3, "s", argv)
 
     def _iperf(
-        self, pairs: Sequence[tuple[HostSpec, HostSpec]], is_reverse: bool
+        self, pairs: Sequence[tuple[HostSpec, HostSpec]], is_reverse: bool, streams: int = 1
     ) -> tuple[float, list[str]] | None:
         """Bytes per second of all pairs at once; None where iperf3 is not everywhere."""
         for spec in {one.name: one for pair in pairs for one in pair}.values():
@@ -258,9 +284,11 @@ class _Probing:
         commands = []
         for port, (client, server) in enumerate(pairs, start=PORT_FIRST):
             serve = ["iperf3", "-s", "-1", "-p", str(port)]
-            seconds = NETWORK_SECONDS + 30.0
+            network_s = self._experiment.probes.network_s
+            seconds = network_s + 30.0
             commands.append((self._hosts[server.name], Command(serve, timeout_s=seconds)))
-            argv = ["iperf3", "-J", "-t", str(NETWORK_SECONDS), "-p", str(port)]
+            argv = ["iperf3", "-J", "-t", f"{network_s:g}", "-p", str(port)]
+            argv += ["-P", str(streams)] if streams > 1 else []
             argv += ["-c", self._hosts[server.name].address, *(["-R"] if is_reverse else [])]
             # The server needs a moment; a refused client tries again.
             retry = f"for i in 1 2 3 4 5; do {shlex.join(argv)} && exit; sleep 0.3; done; exit 1"

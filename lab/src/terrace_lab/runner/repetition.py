@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from terrace_lab.clocks import Line, Offset, Zero, measure
-from terrace_lab.errors import PhaseFailed
-from terrace_lab.experiment import ColdSpec, GateSpec
+from terrace_lab.errors import LabError, PhaseFailed
 from terrace_lab.hosts import AgentHost
 from terrace_lab.records import LinesWriter, now, write_json
 from terrace_lab.runner.gate import drain
+from terrace_lab.specs import ColdSpec, GateSpec
 from terrace_lab.workloads.base import Context, PhaseSpec, Result, Span, Workload
 
 
@@ -43,6 +43,8 @@ class Setting:
     gate: GateSpec
     guard_s: float
     """0 where no meter is there."""
+    series_s: float
+    """How often hosts are sampled; 0: not at all."""
     open_gate: Callable[[], None]
     remount: Callable[[], bool]
     free_bytes: Callable[[], int | None]
@@ -57,6 +59,8 @@ class Outcome:
     notes: list[str] = field(default_factory=list)
     bound_ns: int = 0
     begin_real_ns: int = 0
+    samples: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    """Of each host, by its own clock."""
 
 
 def warm_up(workload: Workload, context: Context) -> None:
@@ -82,6 +86,8 @@ def run(setting: Setting, workload: Workload, context: Context) -> Outcome:
         name: LinesWriter(context.record / f"counters-{name}.jsonl") for name in setting.hosts
     }
     try:
+        for host in setting.hosts.values() if setting.series_s > 0 else ():
+            host.series_begin(setting.series_s)
         for phase in workload.phases(context):
             _chill(setting, outcome)
             setting.open_gate()
@@ -95,7 +101,9 @@ def run(setting: Setting, workload: Workload, context: Context) -> Outcome:
             if phase.has_flush_tail:
                 _tail(setting, outcome, phase, end)
             _guard(setting, outcome)
+            _take_samples(setting, outcome)
     finally:
+        _end_series(setting)
         for lines in counters.values():
             lines.close()
     last = _offsets(setting.hosts)
@@ -107,6 +115,19 @@ def run(setting: Setting, workload: Workload, context: Context) -> Outcome:
     if not verdict.is_good:
         raise PhaseFailed(f"cannot trust what was read: {verdict.text}")
     return outcome
+
+
+def _take_samples(setting: Setting, outcome: Outcome) -> None:
+    """Fetches them phase by phase, so that no agent holds those of hours."""
+    for name, host in setting.hosts.items() if setting.series_s > 0 else ():
+        outcome.samples.setdefault(name, []).extend(host.series_take())
+
+
+def _end_series(setting: Setting) -> None:
+    for host in setting.hosts.values() if setting.series_s > 0 else ():
+        # What keeps the repetition from going on is told by itself.
+        with contextlib.suppress(LabError):
+            host.series_end()
 
 
 def _offsets(hosts: Mapping[str, AgentHost]) -> dict[str, Offset]:
@@ -168,6 +189,12 @@ def _write(record: Path, outcome: Outcome, zero: Zero, clocks: Mapping[str, Line
         },
     )
     write_json(record / "cmd.json", outcome.commands)
+    for name, samples in outcome.samples.items():
+        with LinesWriter(record / f"series-{name}.jsonl") as lines:
+            for sample in samples:
+                # Where the phases are: on the clock of the runner.
+                at = zero.real(clocks[name].to_runner(sample.pop("at")["raw_ns"]))
+                lines.write({"at_ns": at, **sample})
     ends: dict[str, int] = {}
     with LinesWriter(record / "phases.jsonl") as phases:
         for mark in outcome.marks:

@@ -16,8 +16,8 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from terrace_lab.errors import HostLost, LabError, PhaseFailed
-from terrace_lab.experiment import Trial, digest, resolve_bytes
-from terrace_lab.hosts import AgentHost, Command
+from terrace_lab.experiment import client_bytes, digest
+from terrace_lab.hosts import AgentHost, Command, memory_bytes
 from terrace_lab.journal import (
     STOP_CAP,
     STOP_MET,
@@ -39,6 +39,7 @@ from terrace_lab.runner.watch import Watch
 from terrace_lab.summary import Cell, Summary
 from terrace_lab.targets.base import Target
 from terrace_lab.targets.marked import clear_marked, make_below, make_marked, remove_marked
+from terrace_lab.trials import Trial
 from terrace_lab.workloads.base import Client, Context, Workload
 
 METER_SECONDS_MAX = 30.0
@@ -463,7 +464,7 @@ class Runner:
 
     def _clients(self, trial: Trial) -> list[AgentHost]:
         """The host of each client: as many hosts as there are, in turn."""
-        hosts = [self._hosts[spec.name] for spec in self._experiment.clients]
+        hosts = [self._hosts[spec.name] for spec in self._experiment.placed(trial)]
         return [hosts[index % len(hosts)] for index in range(trial.clients)]
 
     def _set_up(self, name: str, parameters: Mapping[str, Any]) -> _Up:
@@ -530,23 +531,26 @@ class Runner:
             own, shared = make_below(host, marked, f"client-{index}", "shared")
             clients.append(Client(index, host, own, shared))
         spec = self._experiment.workloads[trial.workload]
-        memory = min(host.counters()["memory"]["memtotal_bytes"] for host in hosts)
+        memory = min(memory_bytes(host) for host in hosts)
+        servers = [memory_bytes(host) for host in self._servers(up.target)]
         return Context(
             clients=clients,
             record=record,
             seed=self._experiment.seed,
             url=up.target.url(),
-            bytes_per_client=resolve_bytes(spec.bytes_per_client, memory),
+            bytes_per_client=client_bytes(spec, trial.clients, memory, sum(servers) or memory),
         )
 
     def _setting(self, trial: Trial, up: _Up) -> repetition.Setting:
         clients = {host.name: host for host in self._clients(trial)}
         servers = {host.name: host for host in self._servers(up.target)}
+        series = self._experiment.series
         return repetition.Setting(
             hosts={**clients, **servers},
             cold=self._experiment.repeat.cold,
             gate=self._experiment.gate,
             guard_s=self._guard_s(),
+            series_s=series.period_s if series.enabled else 0.0,
             open_gate=self._open_gate,
             remount=lambda: up.target.remount(list(clients.values())),
             free_bytes=lambda: self._free_bytes(up),

@@ -12,13 +12,13 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from terrace_lab.errors import LabError
-from terrace_lab.experiment import HostSpec, MeterSpec
 from terrace_lab.journal import Journal
 from terrace_lab.meters import process
 from terrace_lab.meters.recorder import gap_limit_s
 from terrace_lab.meters.segments import Tail, directory
 from terrace_lab.records import now, read_lines
 from terrace_lab.runner.place import Place
+from terrace_lab.specs import HostSpec, MeterSpec
 
 POLL_SECONDS = 0.5
 JOURNALLED = {

@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from importlib.metadata import entry_points
 from pathlib import Path, PurePosixPath
 
 from terrace_lab.settings import Settings
 from terrace_lab.targets.base import Amplification, Target
 from terrace_lab.targets.presets import PRESETS, from_preset
-from terrace_lab.targets.system import Plan, Step, System
+from terrace_lab.targets.system import Parameters, Plan, Step, System
 
 KINDS = ("path", "mount", "store", "command")
 ENTRY_POINTS = "lab.targets"
@@ -23,6 +24,7 @@ def kinds() -> list[str]:
 def create(name: str, settings: Settings) -> Target:
     """Makes the target that one table of an experiment describes."""
     kind = settings.text("kind")
+    settings.also_known("parameters", "price", "power_limit_w", "baseline", "nominal_bytes")
     target: Target
     if kind in KINDS:
         target = System(_plan(name, kind, settings))
@@ -66,10 +68,11 @@ def _plan(name: str, kind: str, settings: Settings) -> Plan:
         name=name,
         path=path,
         mounts=mounts,
-        url=_url(settings) if kind == "store" else None,
+        url=_url(settings) if kind == "store" else lambda _: None,
         servers=settings.texts("servers", ()),
         # What was not set up by us is not ours to take away between trials.
         is_exclusive=settings.flag("exclusive", setup is not None),
+        servers_option="server_count" if setup is not None else None,
         setup=setup,
         teardown=_step(settings, "teardown") if has_steps else None,
         remount=_step(settings, "remount") if has_steps else None,
@@ -108,10 +111,10 @@ def _step(settings: Settings, key: str) -> Step | None:
     return Step(file.name, ("bash", "-c", content, file.name))
 
 
-def _url(settings: Settings) -> str:
+def _url(settings: Settings) -> Callable[[Parameters], str | None]:
     endpoint = settings.text("endpoint")
     if "://" not in endpoint and not endpoint.startswith("/"):
         raise settings.error(
             "endpoint", f"{endpoint!r} is no address, as terrace://host:7420, nor a directory"
         )
-    return endpoint
+    return lambda _: endpoint

@@ -11,6 +11,9 @@ from typing import Protocol
 from terrace_lab.hosts import Host
 from terrace_lab.workloads.base import Problem
 
+SERVERS = "servers"
+"""The parameter that the factor of that name sets: of how many servers a target is made."""
+
 
 @dataclass(frozen=True, slots=True)
 class Capacity:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 """Targets by name: what their scripts are told, what may be tuned, what they move inside.
 
-One entry a preset. docs/lab-targets.md has the options, and which of them were run where.
+One entry a preset. docs/reference/lab-targets.md has the options, and which of them were run where.
 """
 
 from __future__ import annotations
@@ -42,6 +42,8 @@ class Preset:
     url: Callable[[Parameters, str], str | None] = lambda _options, _state: None
     fixed: Mapping[str, str] = field(default_factory=dict)
     """Told to the scripts beside the options."""
+    servers_option: str | None = None
+    """Of how many servers it is made where no `address` names them."""
     needs_address: bool = False
     """Only mounts what exists elsewhere."""
     survives_remount: bool = True
@@ -82,9 +84,19 @@ def _gluster_amplification(options: Parameters) -> Amplification:
     if options["layout"] == "replicate":
         return Amplification(bricks, bricks)
     if options["layout"] == "disperse":
-        # One of the bricks holds parity.
-        return Amplification(bricks / (bricks - 1), bricks / (bricks - 1))
+        # So many of the bricks hold parity.
+        data = bricks - int(options["redundancy"])
+        return Amplification(bricks / data, bricks / data)
     return Amplification()
+
+
+def _ceph_amplification(options: Parameters) -> Amplification:
+    """BlueStore writes large writes once, and small ones to its journal first; the copies, or the
+    parity, are what is known for all sizes."""
+    if options["data_pool"] == "erasure":
+        data, parity = int(options["ec_data"]), int(options["ec_parity"])
+        return Amplification((data + parity) / data, (data + parity) / data)
+    return _copies("copies")(options)
 
 
 def _terrace_url(options: Parameters, state: str) -> str | None:
@@ -101,6 +113,7 @@ _BEEGFS = (
     'mount -t beegfs -o "cfgFile=$LAB_CONFIGURATION,sysMgmtdHost=$LAB_ADDRESS" '
     'beegfs_lab "$LAB_MOUNT"'
 )
+_LUSTRE = 'mount -t lustre "$LAB_ADDRESS:/$LAB_VOLUME" "$LAB_MOUNT"'
 # JULEA finds its servers in a configuration file and not by an address.
 _JULEA = (
     'JULEA_CONFIG="$LAB_ADDRESS" setsid julea-fuse "$LAB_MOUNT" >"$LAB_STATE/log/fuse.log" 2>&1'
@@ -123,13 +136,20 @@ PRESETS: Mapping[str, Preset] = {
     "btrfs": _loop("btrfs", "btrfs-progs"),
     "glusterfs": Preset(
         script="glusterfs",
+        servers_option="bricks",
         programs={"glusterfs": "glusterfs-client"},
         own_programs={
             "glusterd": "glusterfs-server",
             "gluster": "glusterfs-cli",
             **_NETWORK_PROGRAMS,
         },
-        options={"address": "", "volume": "lab", "bricks": 2, "layout": "distribute"},
+        options={
+            "address": "",
+            "volume": "lab",
+            "bricks": 2,
+            "layout": "distribute",
+            "redundancy": 1,
+        },
         choices={"layout": ("distribute", "replicate", "disperse")},
         tunables=(
             Tunable("write_behind", ("on", "off"), "on"),
@@ -142,6 +162,7 @@ PRESETS: Mapping[str, Preset] = {
     ),
     "moosefs": Preset(
         script="moosefs",
+        servers_option="chunkservers",
         programs={"mfsmount": "moosefs-client"},
         own_programs={
             "mfsmaster": "moosefs-master",
@@ -156,6 +177,8 @@ PRESETS: Mapping[str, Preset] = {
         choices={"fsync": (0, 1)},
         tunables=(
             Tunable("goal", (1, 2), 1),
+            # A day is what the package has by default.
+            Tunable("trash_seconds", (0, 3600, 86400), 0),
             Tunable("write_cache_mb", (16, 128, 512), 128),
             Tunable("read_ahead_mb", (16, 256, 1024), 256),
         ),
@@ -163,6 +186,7 @@ PRESETS: Mapping[str, Preset] = {
     ),
     "cephfs": Preset(
         script="cephfs",
+        servers_option="osds",
         programs={"ceph-fuse": "ceph-fuse"},
         own_programs={
             "ceph": "ceph-common",
@@ -174,23 +198,33 @@ PRESETS: Mapping[str, Preset] = {
             "ceph-mds": "ceph-mds",
             **_NETWORK_PROGRAMS,
         },
-        options={"address": "", "osds": 3, "osd_size": 4 << 30, "keyring": "", "user": "admin"},
+        options={
+            "address": "",
+            "osds": 3,
+            "osd_size": 4 << 30,
+            "keyring": "",
+            "user": "admin",
+            "data_pool": "replicated",
+            "ec_data": 2,
+            "ec_parity": 1,
+        },
         sizes=("osd_size",),
+        choices={"data_pool": ("replicated", "erasure")},
         tunables=(
             Tunable("copies", (1, 2, 3), 1),
+            Tunable("pg_num", (16, 32, 64, 128), 16),
             Tunable("stripe_unit", (65536, 1048576, 4194304), 4194304),
             Tunable("stripe_count", (1, 2, 3), 1),
             Tunable("client_cache_mb", (64, 200, 1024), 200),
         ),
-        # BlueStore writes large writes once, and small ones to its journal first; the copies are
-        # what is known for all sizes.
-        amplification=_copies("copies"),
+        amplification=_ceph_amplification,
         raw_bytes=lambda options: (
             None if options["address"] else int(options["osds"]) * int(options["osd_size"])
         ),
     ),
     "terrace": Preset(
         script="terrace",
+        servers_option="server_count",
         programs={},
         options={
             "program": "terrace",
@@ -219,8 +253,15 @@ PRESETS: Mapping[str, Preset] = {
         # Linux takes no larger ones.
         tunables=(Tunable("request_bytes", (65536, 262144, 1048576), 1048576),),
     ),
+    "nfs-fuse": Preset(
+        script="nfs-fuse",
+        programs={"fuse-nfs": ""},
+        own_programs={"ganesha.nfsd": "nfs-ganesha-vfs", **_NETWORK_PROGRAMS},
+        options={"address": "", "export": "/lab"},
+    ),
     "orangefs": _client(_ORANGEFS, {"pvfs2-client": ""}, port=3334, volume="orangefs"),
     "beegfs": _client(_BEEGFS, {"beegfs-ctl": ""}, configuration="/etc/beegfs/beegfs-client.conf"),
+    "lustre": _client(_LUSTRE, {"mount.lustre": ""}, volume="lustre"),
     "julea": _client(_JULEA, {"julea-fuse": ""}),
 }
 
@@ -233,6 +274,10 @@ def from_preset(name: str, preset: Preset, settings: Settings) -> Plan:
     tunables = tuple(_tunable(settings, one) for one in preset.tunables)
     if preset.needs_address and not options["address"]:
         raise settings.error("address", "is missing: this preset mounts what exists elsewhere")
+    if options.get("layout") == "disperse":
+        bricks, redundancy = int(options["bricks"]), int(options["redundancy"])
+        if not 0 < redundancy < bricks:
+            raise settings.error("redundancy", f"must leave more bricks for data, of {bricks}")
     state = PurePosixPath(settings.text("state", f"{STATE}/{name}"))
     if not state.is_absolute():
         raise settings.error("state", f"must be absolute, not {str(state)!r}")
@@ -255,7 +300,7 @@ def from_preset(name: str, preset: Preset, settings: Settings) -> Plan:
         name=name,
         path=mount / directory,
         mounts=(mount,),
-        url=preset.url(options, str(state)),
+        url=lambda parameters: preset.url({**options, **parameters}, str(state)),
         servers=settings.texts("servers", ()),
         is_exclusive=settings.flag("exclusive", True),
         setup=up,
@@ -267,6 +312,7 @@ def from_preset(name: str, preset: Preset, settings: Settings) -> Plan:
         environment=environment,
         programs={**preset.programs, **own},
         tunables=tunables,
+        servers_option=None if options.get("address") else preset.servers_option,
         amplification=lambda parameters: preset.amplification({**options, **parameters}),
         usable_bytes=settings.bytes("usable_bytes") if "usable_bytes" in settings else None,
         raw_bytes=(

@@ -9,7 +9,7 @@ from pathlib import PurePosixPath
 
 from terrace_lab.errors import HostLost, LabError
 from terrace_lab.hosts import Command, Ended, Host
-from terrace_lab.targets.base import Amplification, Capacity, Tunable
+from terrace_lab.targets.base import SERVERS, Amplification, Capacity, Tunable
 from terrace_lab.workloads.base import Problem
 
 SAID_CHARACTERS_MAX = 2000
@@ -33,7 +33,7 @@ class Plan:
     path: PurePosixPath | None = None
     mounts: tuple[PurePosixPath, ...] = ()
     """One of which has to be a mount point on each client between set-up and tear-down."""
-    url: str | None = None
+    url: Callable[[Parameters], str | None] = lambda _: None
     servers: tuple[str, ...] = ()
     is_exclusive: bool = False
     server_setup: Step | None = None
@@ -48,6 +48,8 @@ class Plan:
     programs: Mapping[str, str] = field(default_factory=dict)
     """What has to be on the clients, with the Debian package that has it; empty where none has."""
     tunables: tuple[Tunable, ...] = ()
+    servers_option: str | None = None
+    """The option that says of how many servers it is made; None where that is fixed."""
     amplification: Callable[[Parameters], Amplification] = lambda _: Amplification()
     usable_bytes: int | None = None
     raw_bytes: int | None = None
@@ -116,7 +118,10 @@ class System:
     def _checked(self, parameters: Parameters) -> dict[str, str | int | float]:
         """All tunables, with the values that are asked for."""
         known = {one.name: one for one in self._plan.tunables}
+        count = self._server_count(parameters)
         for name, value in parameters.items():
+            if name == SERVERS:
+                continue
             if name not in known:
                 names = ", ".join(known) or "it has none"
                 raise LabError(
@@ -127,13 +132,21 @@ class System:
                 raise LabError(
                     f"cannot set up {self.name}: {value!r} is none of {values} parameter={name}"
                 )
-        return {name: parameters.get(name, one.default) for name, one in known.items()}
+        return {name: parameters.get(name, one.default) for name, one in known.items()} | count
+
+    def _server_count(self, parameters: Parameters) -> dict[str, str | int | float]:
+        """The option that the factor `servers` sets, where it is one."""
+        if SERVERS not in parameters:
+            return {}
+        if self._plan.servers_option is None:
+            raise LabError(f"cannot set up {self.name}: the number of its servers is fixed")
+        return {self._plan.servers_option: parameters[SERVERS]}
 
     def path(self, host: Host) -> PurePosixPath | None:
         return self._plan.path
 
     def url(self) -> str | None:
-        return self._plan.url
+        return self._plan.url(self._parameters)
 
     def remount(self, clients: Sequence[Host]) -> bool:
         if self._plan.remount is None:

@@ -43,8 +43,8 @@ def create_for(
 
 def create(name: str, settings: Settings) -> Workload:
     """Makes the workload that one table of an experiment describes."""
-    # It belongs to the experiment, which resolves it, and is only let pass here.
-    settings.raw("bytes_per_client")
+    # They belong to the experiment, which resolves them, and are only let pass here.
+    settings.also_known("bytes_per_client", "total_bytes")
     kind = settings.text("kind")
     if kind in KINDS:
         make = import_module(KINDS[kind]).create

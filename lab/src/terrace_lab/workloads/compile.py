@@ -7,7 +7,9 @@ The time of a phase is that of the slowest client.
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import importlib.resources
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
@@ -34,6 +36,8 @@ CACHE = "/var/tmp/terrace-lab-sources"
 TIMEOUT_SECONDS = 6 * 3600.0
 
 _PHASES = ("unpack", "configure", "make", "clean")
+_COPIED = ("copy", "build", "clean")
+"""The phases of studies: a tree that is there is copied, configured and built in one, deleted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,9 +88,11 @@ class Parameters:
     @classmethod
     def read(cls, settings: Settings, source: _Source) -> Parameters:
         configure = settings.texts("configure", source.configure)
-        phases = tuple(one for one in _PHASES if one != "configure" or configure)
+        given = settings.texts("phases", ())
+        known = _COPIED if "copy" in given else _PHASES
+        phases = tuple(one for one in known if one != "configure" or configure)
         parameters = cls(
-            phases=settings.texts("phases", phases),
+            phases=given or phases,
             configure=configure,
             make=settings.texts("make", source.make),
             jobs=settings.integer("jobs", 0),
@@ -97,8 +103,8 @@ class Parameters:
         settings.finish()
         if parameters.phases != tuple(one for one in phases if one in parameters.phases):
             raise settings.error("phases", f"must be some of {', '.join(phases)}, in this order")
-        if "unpack" not in parameters.phases:
-            raise settings.error("phases", "must begin with unpack")
+        if parameters.phases[:1] != phases[:1]:
+            raise settings.error("phases", "must begin with unpack, or with copy")
         return parameters
 
 
@@ -150,11 +156,36 @@ class Compile(Configured[Parameters]):
         argv = ["python3", "-IS", "-", self._source, cache]
         for client in context.clients:
             if client.host.name not in self._tarballs:
-                found = on_client(client, argv, "find the source", script.read_bytes())
-                self._tarballs[client.host.name] = found.strip()
+                found = on_client(client, argv, "find the source", script.read_bytes()).strip()
+                self._tarballs[client.host.name] = found
+                if "copy" in self._parameters.phases:
+                    self._unpack_beside(client, found)
+
+    def _original(self) -> str:
+        """The tree that is copied from, on each host outside of the target."""
+        name = self._source
+        if name.startswith("/"):
+            # Others may have that file name elsewhere.
+            digest = hashlib.sha256(name.encode()).hexdigest()[:12]
+            name = f"{PurePosixPath(name).name}-{digest}"
+        return f"{self._parameters.cache}/{name}.tree"
+
+    def _unpack_beside(self, client: Client, tarball: str) -> None:
+        original = self._original()
+        if client.host.run(Command(["test", "-d", original])).code == 0:
+            return
+        # Renamed when it is whole, so that one that was interrupted is not taken for it.
+        partial = f"{original}.partial"
+        on_client(client, ["rm", "-rf", partial], "remove a part of the source")
+        on_client(client, ["mkdir", "-p", partial], "make the directory")
+        argv = ["tar", "-xf", tarball, "-C", partial, "--strip-components=1"]
+        on_client(client, argv, "unpack the source")
+        on_client(client, ["mv", partial, original], "keep the source")
 
     def phases(self, context: Context) -> Sequence[PhaseSpec]:
         specs = {
+            "copy": PhaseSpec("copy", "files", Direction.METADATA, has_flush_tail=True),
+            "build": PhaseSpec("build", "ops", Direction.NONE, has_flush_tail=True),
             "unpack": PhaseSpec("unpack", "files", Direction.METADATA, has_flush_tail=True),
             "configure": PhaseSpec("configure", "ops", Direction.NONE, has_flush_tail=True),
             "make": PhaseSpec("make", "ops", Direction.NONE, has_flush_tail=True),
@@ -166,18 +197,18 @@ class Compile(Configured[Parameters]):
         parameters = self._parameters
         files_before = _count(context) if phase.name == "clean" else 0
         commands = [self._command(parameters, client, phase.name) for client in context.clients]
-        if phase.name == "unpack":
+        if phase.name in ("unpack", "copy"):
             for client in context.clients:
                 on_client(client, ["mkdir", str(_tree(client))], "make the directory")
         ended = launch(context, phase.name, commands)
-        if phase.name == "make" and parameters.product:
+        if phase.name in ("make", "build") and parameters.product:
             for client in context.clients:
                 product = str(_tree(client) / parameters.product)
                 on_client(client, ["test", "-s", product], f"make {parameters.product}")
-        if phase.name == "unpack":
+        if phase.name in ("unpack", "copy"):
             work = _count(context)
             if work == 0:
-                raise PhaseFailed(f"cannot unpack: no file in {self._source}")
+                raise PhaseFailed(f"cannot {phase.name}: no file in {self._source}")
         else:
             work = files_before or len(context.clients)
         return Result(
@@ -209,12 +240,17 @@ class Compile(Configured[Parameters]):
             if tarball is None:
                 raise PhaseFailed(f"cannot unpack: not prepared host={client.host.name}")
             argv = ["tar", "-xf", tarball, "-C", tree, "--strip-components=1"]
+        elif phase == "copy":
+            argv = ["cp", "-r", f"{self._original()}/.", tree]
         elif phase == "clean":
             argv = ["rm", "-rf", tree]
         else:
-            words = parameters.configure if phase == "configure" else parameters.make
             jobs = parameters.jobs or int(on_client(client, ["nproc"], "count processors"))
-            argv = [word.replace("{jobs}", str(jobs)) for word in words]
+            make = [word.replace("{jobs}", str(jobs)) for word in parameters.make]
+            argv = list(parameters.configure) if phase == "configure" else make
+            if phase == "build" and parameters.configure:
+                both = f"{shlex.join(parameters.configure)} && {shlex.join(make)}"
+                argv = ["sh", "-c", both]
             return Command(argv, directory=tree, timeout_s=TIMEOUT_SECONDS)
         return Command(argv, timeout_s=TIMEOUT_SECONDS)
 

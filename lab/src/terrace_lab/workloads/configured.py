@@ -56,3 +56,11 @@ def missing(hosts: Mapping[str, Host], program: str, help_text: str) -> list[Pro
         for host in hosts.values()
         if not host.has(program)
     ]
+
+
+def letters(size: int) -> str:
+    """A size as IOR and mdtest take it, whose letters stand for powers of 1024: `4m`, `1200k`."""
+    for letter, shift in (("g", 30), ("m", 20), ("k", 10)):
+        if size and size % (1 << shift) == 0:
+            return f"{size >> shift}{letter}"
+    return str(size)

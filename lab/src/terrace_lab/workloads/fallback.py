@@ -75,3 +75,40 @@ class Fallback:
         if self._chosen is None:
             self._chosen = self._make_other() if missing else self._wanted
         return missing
+
+
+class Divided:
+    """A workload whose clients share a constant total: another one for each number of clients."""
+
+    def __init__(self, make: Callable[[int], Workload]) -> None:
+        self._make = make
+        self._made: dict[int, Workload] = {}
+
+    def _of(self, clients: int) -> Workload:
+        if clients not in self._made:
+            self._made[clients] = self._make(clients)
+        return self._made[clients]
+
+    def check(self, hosts: Mapping[str, Host]) -> list[Problem]:
+        return self._of(1).check(hosts)
+
+    def needs_files(self) -> bool:
+        return self._of(1).needs_files()
+
+    def describe(self) -> Mapping[str, Any]:
+        return {**self._of(1).describe(), "divided": True}
+
+    def space_bytes(self, clients: int, bytes_per_client: int | None) -> int:
+        return self._of(clients).space_bytes(clients, bytes_per_client)
+
+    def prepare(self, context: Context) -> None:
+        self._of(len(context.clients)).prepare(context)
+
+    def phases(self, context: Context) -> Sequence[PhaseSpec]:
+        return self._of(len(context.clients)).phases(context)
+
+    def run(self, context: Context, phase: PhaseSpec) -> Result:
+        return self._of(len(context.clients)).run(context, phase)
+
+    def verify(self, context: Context) -> Verdict:
+        return self._of(len(context.clients)).verify(context)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 """Data and names by fio: sequential, random and mixed accesses; create, stat and delete.
 
-docs/lab-workloads.md has the parameters. Each phase is an invocation of its own on each client.
+docs/reference/lab-workloads.md has the parameters. Each phase is one invocation on each client.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ DEFAULT_BYTES_PER_CLIENT = 64 << 20
 
 PRESETS: dict[str, dict[str, Any]] = {
     "sequential": {"phases": ["write", "read"], "xfer": "1MiB"},
-    # Transfers of 1200 KB of one file, which no stripe and no page size divides.
-    "shared-file": {"phases": ["write", "read"], "xfer": 1_200_000, "fpp": False},
+    # IOR's `-t 1200k`: transfers of 1,228,800 bytes of one file, which no usual stripe divides.
+    "shared-file": {"phases": ["write", "read"], "xfer": 1_228_800, "fpp": False},
     "iops": {"phases": ["randwrite", "randread"], "xfer": "4KiB"},
     "files": {"phases": ["create", "stat", "delete"], "files": 1024},
     # Processes x bytes of a request, as the study of power saving names them.

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 """Data and names by the project's own load generator, which is coordinated over all clients.
 
-docs/lab-gen.md has the program and the parameters. Each phase is an invocation of its own.
+docs/reference/lab-gen.md has the program and the parameters. Each phase is one invocation.
 """
 
 from __future__ import annotations

@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 import dataclasses
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from terrace_lab import workloads
 from terrace_lab.errors import PhaseFailed
-from terrace_lab.hosts import Host
+from terrace_lab.hosts import Ended, Host
 from terrace_lab.settings import Settings
 from terrace_lab.workloads import ior_output, mpi
 from terrace_lab.workloads.base import (
@@ -19,10 +20,11 @@ from terrace_lab.workloads.base import (
     PhaseSpec,
     Problem,
     Result,
+    Span,
     Verdict,
     Workload,
 )
-from terrace_lab.workloads.configured import Configured, with_preset
+from terrace_lab.workloads.configured import Configured, letters, with_preset
 from terrace_lab.workloads.fallback import Fallback
 from terrace_lab.workloads.launch import on_client, parameters_table
 
@@ -32,7 +34,8 @@ ROUNDING = 0.02
 
 PRESETS: dict[str, dict[str, Any]] = {
     "multi-stream": {"xfer": "2MiB", "fpp": True},
-    "shared-file": {"xfer": 1_200_000, "fpp": False},
+    # IOR's `-t 1200k`, whose letters stand for powers of 1024.
+    "shared-file": {"xfer": 1_228_800, "fpp": False},
 }
 
 
@@ -48,6 +51,16 @@ class Parameters:
     reorder: bool
     memory: str
     """What IOR fills of the memory of a client before it begins, as `85%`; empty: nothing."""
+    random: bool
+    """Offsets in random order, each once: `-z`."""
+    fsync: bool
+    """Data is on stable storage before a file is closed: `-e`."""
+    whole: bool
+    """One invocation for all phases and repetitions, as studies publish it."""
+    iterations: int
+    """Of one invocation, where it is whole; else repetitions are those of the lab."""
+    pause: int
+    """Seconds between them."""
 
     @classmethod
     def read(cls, settings: Settings) -> Parameters:
@@ -67,6 +80,11 @@ class Parameters:
             processes=merged.integer("processes", 1, least=1),
             reorder=merged.flag("reorder", True),
             memory=merged.text("memory", ""),
+            random=merged.flag("random", False),
+            fsync=merged.flag("fsync", True),
+            whole=merged.flag("whole", False),
+            iterations=merged.integer("iterations", 1, least=1),
+            pause=merged.integer("pause", 0),
         )
 
     def process_bytes(self, bytes_per_client: int | None) -> int:
@@ -86,8 +104,9 @@ def _gen(name: str, where: str, values: Mapping[str, Any]) -> Workload:
     if parameters.api != "POSIX" or parameters.memory:
         key = "api" if parameters.api != "POSIX" else "memory"
         raise Settings(where, values).error(key, "needs ior, which is not there")
+    phases = [f"rand{one}" if parameters.random else one for one in parameters.phases]
     table: dict[str, Any] = {
-        "phases": list(parameters.phases),
+        "phases": phases,
         "fpp": parameters.fpp,
         "xfer": parameters.xfer,
         "processes": parameters.processes,
@@ -120,6 +139,9 @@ class Ior(Configured[Parameters]):
         on_client(context.clients[0], ["mkdir", "-p", directory], "make the directory")
 
     def phases(self, context: Context) -> Sequence[PhaseSpec]:
+        if self._parameters.whole:
+            name = "+".join(self._parameters.phases)
+            return [PhaseSpec(name, "B", Direction.NONE, has_flush_tail=True)]
         specs = {
             "write": PhaseSpec("write", "B", Direction.WRITE, has_flush_tail=True),
             "read": PhaseSpec("read", "B", Direction.READ),
@@ -130,6 +152,8 @@ class Ior(Configured[Parameters]):
         parameters = self._parameters
         argv = _argv(context, parameters, phase.name)
         ended = mpi.run(context, phase.name, argv, parameters.processes)
+        if parameters.whole:
+            return self._whole(context, ended)
         output = ior_output.parse(ended.stdout, phase.name)
         work = self._bytes(context, parameters)
         told = output.access.mib_s * output.access.total_s * 1024 * 1024
@@ -146,7 +170,32 @@ class Ior(Configured[Parameters]):
             notes=[mpi.NOTE, *output.notes],
         )
 
+    def _whole(self, context: Context, ended: Ended) -> Result:
+        """Of all repetitions together; the time has the pauses between them in it."""
+        parameters = self._parameters
+        work, extra = 0, {}
+        for name in parameters.phases:
+            found = ior_output.parse_all(ended.stdout, name)
+            if len(found) != parameters.iterations:
+                raise PhaseFailed(
+                    f"cannot {name}: ior made {len(found)} of {parameters.iterations} repetitions"
+                )
+            work += len(found) * self._bytes(context, parameters)
+            mean_mib_s = statistics.fmean(one.mib_s for one in found)
+            extra[f"{name}_b_per_s"] = mean_mib_s * 1024 * 1024
+            extra[f"{name}_s"] = sum(one.total_s for one in found)
+        span = Span(context.clients[0].host.name, ended.begin, ended.end)
+        return Result(
+            work=float(work),
+            spans=[span for _ in context.clients],
+            commands=[list(ended.argv)],
+            extra=extra,
+            notes=["one invocation: phases have no energy of their own, pauses are in the time"],
+        )
+
     def verify(self, context: Context) -> Verdict:
+        if self._parameters.whole:
+            return Verdict(True, "ior has removed its files; contents were not compared")
         directory = str(context.clients[0].shared / "ior")
         sizes = on_client(
             context.clients[0], ["find", directory, "-type", "f", "-printf", "%s\\n"], "find"
@@ -161,19 +210,19 @@ class Ior(Configured[Parameters]):
 
 
 def _argv(context: Context, parameters: Parameters, phase: str) -> list[str]:
-    argv = [
-        "ior",
-        *("-a", parameters.api, "-t", str(parameters.xfer)),
-        *("-b", str(parameters.process_bytes(context.bytes_per_client)), "-s", "1"),
-        *("-o", str(context.clients[0].shared / "ior" / "file")),
-        # Files stay: for the phase that reads them, and for the check.
-        *("-k", "-e", "-w" if phase == "write" else "-r"),
-    ]
-    if parameters.fpp:
-        argv.append("-F")
+    size = letters(parameters.process_bytes(context.bytes_per_client))
+    argv = ["ior", "-a", parameters.api, "-t", letters(parameters.xfer), "-b", size, "-s", "1"]
+    memory = ["-M", parameters.memory] if parameters.memory else []
+    sync = ["-e"] * parameters.fsync
+    fpp = ["-F"] * parameters.fpp + ["-z"] * parameters.random
+    file = ["-o", str(context.clients[0].shared / "ior" / "file")]
+    if parameters.whole:
+        repeated = ["-i", str(parameters.iterations), "-d", str(parameters.pause)]
+        reorder = ["-C"] * parameters.reorder
+        return [*argv, *repeated, *reorder, *memory, *sync, *fpp, *file]
+    # Files stay: for the phase that reads them, and for the check.
+    argv += [*file, "-k", *sync, "-w" if phase == "write" else "-r", *fpp]
     if parameters.reorder and phase == "read" and len(context.clients) > 1:
         # By the processes of a host, so that none reads what its own host wrote.
-        argv += ["-C", "-Q", str(parameters.processes)]
-    if parameters.memory:
-        argv += ["-M", parameters.memory]
-    return argv
+        argv += ["-C"] + ["-Q", str(parameters.processes)] * (parameters.processes > 1)
+    return [*argv, *memory]

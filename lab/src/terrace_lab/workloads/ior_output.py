@@ -58,6 +58,17 @@ def parse(text: str, access: str) -> Output:
     )
 
 
+def parse_all(text: str, access: str) -> list[Access]:
+    """The results of one `access` in all repetitions of a run; `ParseError` where there is none."""
+    found = _of_table(text, access) or _of_json(text, access)
+    if not found or not all(one.mib_s > 0 and one.total_s > 0 for one in found):
+        raise ParseError(
+            f"cannot read the output of ior: no whole result of {access} "
+            f"begins={text.strip()[:80]!r}"
+        )
+    return found
+
+
 def _of_table(text: str, access: str) -> list[Access]:
     """Lines below the heading, whose columns are more in later versions."""
     found = []

@@ -117,7 +117,7 @@ class Terrace(Configured[Parameters]):
         return {"kind": "terrace", **values}
 
     def space_bytes(self, clients: int, bytes_per_client: int | None) -> int:
-        # What `terrace bench` leaves in one block at most (docs/bench.md), and its journal.
+        # What `terrace bench` leaves in a block at most (docs/reference/bench.md), and its journal.
         return clients * (3 << 30)
 
     def prepare(self, context: Context) -> None:

@@ -116,11 +116,19 @@ fi
 start ceph-mds a
 if ! ceph_ fs ls 2>/dev/null | grep -q 'name: lab,'; then
   {
-    for pool in lab-meta lab-data; do
-      ceph_ osd pool create $pool 16
-      ceph_ osd pool set $pool size "$LAB_COPIES" --yes-i-really-mean-it
-    done
-    ceph_ fs new lab lab-meta lab-data
+    ceph_ osd pool create lab-meta 16
+    ceph_ osd pool set lab-meta size "$LAB_COPIES" --yes-i-really-mean-it
+    if [ "$LAB_DATA_POOL" = erasure ]; then
+      ceph_ osd erasure-code-profile set lab "k=$LAB_EC_DATA" "m=$LAB_EC_PARITY" crush-failure-domain=osd
+      ceph_ osd pool create lab-data "$LAB_PG_NUM" "$LAB_PG_NUM" erasure lab
+      # Files are overwritten in place, which such a pool allows when it is told to.
+      ceph_ osd pool set lab-data allow_ec_overwrites true
+      ceph_ fs new lab lab-meta lab-data --force
+    else
+      ceph_ osd pool create lab-data "$LAB_PG_NUM"
+      ceph_ osd pool set lab-data size "$LAB_COPIES" --yes-i-really-mean-it
+      ceph_ fs new lab lab-meta lab-data
+    fi
   } >"$LAB_STATE/log/fs.out" 2>&1 || fail "no file system: $(tail -n 5 "$LAB_STATE/log/fs.out")"
 fi
 is_active() { ceph_ mds stat | grep -q up:active; }

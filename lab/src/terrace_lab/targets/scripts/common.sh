@@ -123,3 +123,41 @@ remove_network() {
 }
 
 network_is_empty() { [ -z "$(ip netns pids "$LAB_NETWORK")" ]; }
+
+# An NFS server of our own, nfs-ganesha, that serves a directory of the state as LAB_EXPORT.
+ganesha_address=10.99.10.1
+ganesha_is_listening() { in_network bash -c "exec 3<>/dev/tcp/$ganesha_address/2049"; }
+start_ganesha() {
+  # Its port is fixed, and another server may have it.
+  make_network $ganesha_address
+  mkdir -p "$LAB_STATE/export" "$LAB_STATE/recovery"
+  if ! is_ours "$(cat "$LAB_STATE/ganesha.pid" 2>/dev/null || echo none)"; then
+    # It insists on this directory, whatever its configuration says.
+    [ -d /run/ganesha ] || { mkdir /run/ganesha && : >"$LAB_STATE/made-run"; }
+    cat >"$LAB_STATE/ganesha.conf" <<END
+NFS_CORE_PARAM { Protocols = 4; Enable_NLM = false; Enable_RQUOTA = false; Enable_UDP = None; }
+NFSv4 {
+  Graceless = true;
+  RecoveryBackend = fs;
+  RecoveryRoot = $LAB_STATE/recovery;
+  Only_Numeric_Owners = true;
+}
+EXPORT {
+  Export_Id = 1;
+  Path = $LAB_STATE/export;
+  Pseudo = $LAB_EXPORT;
+  Access_Type = RW;
+  Squash = No_Root_Squash;
+  SecType = sys;
+  Protocols = 4;
+  Transports = TCP;
+  FSAL { Name = VFS; }
+}
+END
+    in_network setsid ganesha.nfsd -f "$LAB_STATE/ganesha.conf" -L "$LAB_STATE/log/ganesha.log" \
+      -p "$LAB_STATE/ganesha.pid" >"$LAB_STATE/log/start.out" 2>&1 </dev/null ||
+      fail "ganesha.nfsd does not start: $(tail -n 5 "$LAB_STATE/log/ganesha.log")"
+  fi
+  wait_for 30 ganesha_is_listening ||
+    fail "ganesha.nfsd does not listen: $(tail -n 5 "$LAB_STATE/log/ganesha.log")"
+}

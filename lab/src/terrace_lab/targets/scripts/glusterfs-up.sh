@@ -47,7 +47,7 @@ if ! gluster_ volume info lab >/dev/null 2>&1; then
   case $LAB_LAYOUT in
     distribute) layout= ;;
     replicate) layout="replica $LAB_BRICKS" ;;
-    disperse) layout="disperse $LAB_BRICKS redundancy 1" ;;
+    disperse) layout="disperse $LAB_BRICKS redundancy $LAB_REDUNDANCY" ;;
     *) fail "no such layout: $LAB_LAYOUT" ;;
   esac
   bricks=

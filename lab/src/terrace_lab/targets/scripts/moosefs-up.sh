@@ -73,5 +73,5 @@ wait_for 30 all_are_there || fail "not all chunk servers come: $(in_network mfsc
 mount_from $address in_network
 wait_for 30 has_room || fail "the chunk servers have no room"
 run_quietly in_network mfssetgoal -r "$LAB_GOAL" "$LAB_MOUNT"
-# No trash: what is removed frees its chunks.
-run_quietly in_network mfssettrashtime -r 0 "$LAB_MOUNT"
+# Without trash, by default: what is removed frees its chunks.
+run_quietly in_network mfssettrashtime -r "$LAB_TRASH_SECONDS" "$LAB_MOUNT"
